@@ -1,0 +1,82 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The `hf-dse` command. It stands outside the package because importing `hf_dse` imports torch, and `hf-dse --help` shall
+answer at once: nothing heavy is imported before a command runs.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+
+
+# command -> (one line of help, module, function taking the rest of the command line)
+COMMANDS = {
+    "demo": ("the whole way on a small embedded data set, in a few minutes on a CPU", "hf_dse.cli.distill", "demo"),
+    "teacher": ("fine-tune a cross-encoder on a sentence-pair task", "hf_dse.cli.teacher", "teacher"),
+    "score": ("add a teacher's scores to a sentence-pair data set", "hf_dse.cli.teacher", "score"),
+    "convert": ("turn a pretrained encoder into one with linear attention", "hf_dse.cli.distill", "convert"),
+    "distill": ("train a student on labels and teacher scores", "hf_dse.cli.distill", "distill"),
+    "evaluate": ("measure a model on a sentence-pair task", "hf_dse.cli.evaluate", "evaluate"),
+    "encode": ("turn texts into embeddings", "hf_dse.cli.evaluate", "encode"),
+    "export": ("write a complete, documented model folder", "hf_dse.cli.distill", "export"),
+}
+
+TRACEBACK_VARIABLE = "HF_DSE_TRACEBACK"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Runs one `hf-dse` command.
+
+    Args:
+        argv (`Sequence[str]`, *optional*, defaults to `sys.argv[1:]`):
+            The command line, without the program's name.
+
+    Returns:
+        `int`: The exit code: 0, 2 after an error of the user's, 130 after an interruption.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:<{width}}  {line}" for name, (line, _, _) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="hf-dse",
+        usage="hf-dse [--help] [--version] COMMAND [OPTIONS]",
+        description="Distil a cross-encoder into a sentence-embedding model with linear attention.",
+        epilog=f"commands:\n{listing}\n\n`hf-dse COMMAND --help` lists the options of a command. "
+        f"{TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hf-dse {importlib.metadata.version('hf-dse')}")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    # Only the words before the command are this parser's; argparse would take the command's --help for its own.
+    command = parser.parse_args(argv[:1]).command
+    if command is None:
+        parser.print_help()
+        return 0
+    if command not in COMMANDS:
+        print(f"hf-dse: error: unknown command {command!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+
+    _, module, function = COMMANDS[command]
+    try:
+        getattr(importlib.import_module(module), function)(argv[1:])
+    except KeyboardInterrupt:
+        print(f"\nhf-dse {command}: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if os.environ.get(TRACEBACK_VARIABLE) == "1" or not _is_user_error(error):
+            raise
+        print(f"hf-dse {command}: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _is_user_error(error: Exception) -> bool:
+    """Tells what a user can mend (bad values, files, names, missing packages) from a fault in the program."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError)
