@@ -3,35 +3,31 @@
 """Metrics, and the evaluation of students, encoders and cross-encoders on a sentence-pair task."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import datasets
+import evaluate
 import numpy as np
+import torch
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
+
+from .data import PAIR_TASKS, PairTask
+from .encoding import encode, evaluating
+from .modeling import DseForSequenceClassification
 
 
-try:
-    import datasets
-    import evaluate
-except ImportError as error:
-    raise ImportError(
-        f"hf_dse.evaluation needs the package `{error.name}`: install it with `pip install 'hf-dse[train]'`."
-    ) from error
+__all__ = ["AccuracyF1", "PearsonSpearman", "compute_metrics_for", "encode", "evaluate_model"]
 
-if TYPE_CHECKING:
-    from transformers import EvalPrediction
-
-    from .data import PairTask
-
-
-__all__ = ["AccuracyF1", "PearsonSpearman", "compute_metrics_for"]
-
+# Pairs of embeddings that the student's head compares at once.
+PAIRS_PER_BATCH = 4096
 # Predictions whose spread is below this share of their size differ by rounding only.
-_CONSTANT_SPREAD = 1e-6
-_CONSTANT_HELP = (
+CONSTANT_SPREAD = 1e-6
+CONSTANT_HELP = (
     "Usually this is a collapsed model: lower the learning rate, warm up for longer, or start from a pretrained "
     "encoder instead of random weights."
 )
 
-_PEARSON_SPEARMAN_INPUTS = """
+PEARSON_SPEARMAN_INPUTS = """
 Args:
     predictions (`list[float]` of length `num_pairs`): predicted similarities, on any scale.
     references (`list[float]` of length `num_pairs`): gold similarities.
@@ -51,11 +47,11 @@ Examples:
     {'pearson': 0.9897..., 'spearman': 1.0}
 """
 
-_ACCURACY_F1_INPUTS = """
+ACCURACY_F1_INPUTS = """
 Args:
     predictions (`list[int]` of length `num_pairs`): predicted classes.
     references (`list[int]` of length `num_pairs`): gold classes.
-    allow_constant (`bool`, *optional*, defaults to `False`): score predictions of one single class instead of refusing.
+    allow_constant (`bool`, *optional*, defaults to `False`): score predictions of one class instead of refusing.
 
 Returns:
     accuracy (`float`): share of right predictions, from 0 to 1.
@@ -74,6 +70,8 @@ Examples:
 
 
 class _OfflineMetric(evaluate.Metric):
+    config_name: str
+
     # A metric on disk keeps its file locked when `_compute` raises, and ours raise on purpose.
     def __init__(self, config_name: str | None = None, keep_in_memory: bool | None = None, **kwargs: Any):
         if keep_in_memory is None:
@@ -88,7 +86,7 @@ class PearsonSpearman(_OfflineMetric):
         return evaluate.MetricInfo(
             description="Pearson and Spearman correlation; constant or non-finite predictions are an error.",
             citation="",
-            inputs_description=_PEARSON_SPEARMAN_INPUTS,
+            inputs_description=PEARSON_SPEARMAN_INPUTS,
             features=datasets.Features(
                 {"predictions": datasets.Value("float64"), "references": datasets.Value("float64")}
             ),
@@ -100,10 +98,10 @@ class PearsonSpearman(_OfflineMetric):
             raise ValueError(f"A correlation needs at least 2 pairs, got {x.size}.")
         for name, values in (("predictions", x), ("references", y)):
             _check_finite(name, values)
-            if np.ptp(values) <= _CONSTANT_SPREAD * np.abs(values).max():
+            if np.ptp(values) <= CONSTANT_SPREAD * np.abs(values).max():
                 raise ValueError(
                     f"Constant {name}: all {values.size} are {values[0]:.6g}, so the correlation is undefined. "
-                    + (_CONSTANT_HELP if name == "predictions" else "Pass pairs with different gold labels.")
+                    + (CONSTANT_HELP if name == "predictions" else "Pass pairs with different gold labels.")
                 )
         return {"pearson": _correlation(x, y), "spearman": _correlation(_ranks(x), _ranks(y))}
 
@@ -125,7 +123,7 @@ class AccuracyF1(_OfflineMetric):
         return evaluate.MetricInfo(
             description="Accuracy and F1; predictions of one single class are an error unless allowed.",
             citation="",
-            inputs_description=_ACCURACY_F1_INPUTS,
+            inputs_description=ACCURACY_F1_INPUTS,
             features=datasets.Features(
                 {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
             ),
@@ -140,7 +138,7 @@ class AccuracyF1(_OfflineMetric):
         if not allow_constant and x.size > 1 and np.ptp(x) == 0 and np.ptp(y) > 0:
             raise ValueError(
                 f"Constant predictions: all {x.size} are class {x[0]}, while the references hold several classes. "
-                + _CONSTANT_HELP
+                + CONSTANT_HELP
             )
         classes = np.array([1]) if self.config_name == "binary" else np.union1d(x, y)
         hits = np.array([np.sum((x == c) & (y == c)) for c in classes], dtype=np.float64)
@@ -151,8 +149,8 @@ class AccuracyF1(_OfflineMetric):
 
 
 def compute_metrics_for(
-    task: "PairTask | str", num_labels: int | None = None
-) -> "Callable[[EvalPrediction], dict[str, float]]":
+    task: PairTask | str, num_labels: int | None = None
+) -> Callable[[EvalPrediction], dict[str, float]]:
     """
     Builds the `compute_metrics` function of a [`~transformers.Trainer`] for a pair task.
 
@@ -173,7 +171,7 @@ def compute_metrics_for(
     """
     problem_type, num_labels = _problem(task, num_labels)
 
-    def compute_metrics(prediction: "EvalPrediction") -> dict[str, float]:
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         logits = prediction.predictions
         # Models that also return hidden states or attentions give a tuple with the logits first.
         logits = logits[0] if isinstance(logits, tuple | list) else logits
@@ -182,7 +180,125 @@ def compute_metrics_for(
     return compute_metrics
 
 
-def _problem(task: "PairTask | str", num_labels: int | None) -> tuple[str, int]:
+def evaluate_model(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    dataset: datasets.Dataset,
+    *,
+    task: PairTask | str,
+    batch_size: int = 32,
+    max_seq_length: int | None = None,
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> dict[str, float]:
+    """
+    Scores a model on labelled sentence pairs.
+
+    Args:
+        model (`PreTrainedModel`):
+            A student ([`DseForSequenceClassification`]), an encoder without a head ([`DseModel`] or any other; see
+            [`encode`] for its embedding), or a cross-encoder (any other model for sequence classification).
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        dataset (`datasets.Dataset`):
+            Pairs with the columns `sentence1`, `sentence2` and `label`, as of [`load_pairs`].
+        task (`PairTask` or `str`):
+            The task, or the name of a known one.
+        batch_size (`int`, *optional*, defaults to 32):
+            Sentences (or pairs, for a cross-encoder) in a batch.
+        max_seq_length (`int`, *optional*):
+            Tokens after which a sentence (or pair) is cut. Defaults to what model and tokenizer allow.
+        device (`str` or `torch.device`, *optional*):
+            Where to run; the model is moved there and stays. Defaults to where the model is.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `dict[str, float]`: the metrics of the logits, if the model has any: `pearson` and `spearman`, or `accuracy`
+        and `f1`. For students and encoders also those of the cosine of the two embeddings: `cosine_pearson` and
+        `cosine_spearman`, or, for two classes of which 1 means alike (a symmetric task), the average precision
+        `cosine_ap`, which needs no threshold. All as fractions of 1.
+
+    Raises:
+        ValueError: no labels, logits that do not fit the task, an encoder without a head on a task that cosine
+            cannot score, or predictions that are NaN, infinite or constant.
+    """
+    if isinstance(task, str):
+        if task not in PAIR_TASKS:
+            raise ValueError(f"Unknown task {task!r}: pass one of {', '.join(PAIR_TASKS)}, or a `PairTask`.")
+        task = PAIR_TASKS[task]
+    missing = [name for name in ("sentence1", "sentence2", "label") if name not in dataset.column_names]
+    if missing:
+        raise ValueError(
+            f"The pairs have no column {missing[0]!r}, only {', '.join(dataset.column_names)}: pass a split with gold "
+            "labels, loaded by `load_pairs`."
+        )
+    labels = np.asarray(dataset["label"])
+    has_head = type(model).__name__.endswith("ForSequenceClassification")
+    options: dict[str, Any] = {"batch_size": batch_size, "device": device, "show_progress": show_progress}
+    if has_head and model.config.model_type != "dse":
+        from .teacher import score_pairs
+
+        pairs = dataset.select_columns(["sentence1", "sentence2"])
+        options |= {"processing_class": processing_class, "max_length": max_seq_length, "column": "logits"}
+        logits = np.asarray(score_pairs(model, pairs, **options)["logits"])
+        return _score(logits, labels, task.problem_type, task.num_labels)
+
+    cosine_fits = task.num_labels == 1 or (task.num_labels == 2 and task.symmetric)
+    if not (has_head or cosine_fits):
+        raise ValueError(
+            f"Cosine similarity says how alike two sentences are, which is not what task {task.name!r} asks: pass a "
+            "model with a classification head (`DseForSequenceClassification`), or `symmetric=True` if class 1 means "
+            "alike."
+        )
+    sentences = list(dict.fromkeys([*dataset["sentence1"], *dataset["sentence2"]]))
+    embeddings = encode(model, processing_class, sentences, max_length=max_seq_length, **options)
+    rows = {sentence: row for row, sentence in enumerate(sentences)}
+    first = embeddings[[rows[sentence] for sentence in dataset["sentence1"]]]
+    second = embeddings[[rows[sentence] for sentence in dataset["sentence2"]]]
+
+    metrics: dict[str, float] = {}
+    if has_head:
+        metrics |= _score(_compare(model, first, second), labels, task.problem_type, task.num_labels)
+    if cosine_fits:
+        norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        cosine = np.einsum("pd,pd->p", first, second) / np.maximum(norms, np.finfo(np.float32).tiny)
+        if task.num_labels == 1:
+            scores = _score(cosine, labels, "regression", 1)
+            metrics |= {f"cosine_{name}": score for name, score in scores.items()}
+        else:
+            metrics["cosine_ap"] = _average_precision(cosine, labels)
+    return metrics
+
+
+def _compare(
+    model: DseForSequenceClassification, first: np.ndarray, second: np.ndarray, batch_size: int = 4096
+) -> np.ndarray:
+    """Logits `(num_pairs, num_labels)` of the student's head for embeddings `(num_pairs, embedding_size)`."""
+    head = next(model.similarity.parameters())
+    logits = []
+    with evaluating(model), torch.inference_mode():
+        for start in range(0, len(first), PAIRS_PER_BATCH):
+            pair = (torch.from_numpy(side[start : start + PAIRS_PER_BATCH]).to(head) for side in (first, second))
+            logits.append(model.similarity(*pair).float().cpu().numpy())
+    return np.concatenate(logits)
+
+
+def _average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Mean precision over the positives, from the highest score down; equal scores count as one step."""
+    _check_finite("predictions", scores)
+    if np.ptp(scores) <= CONSTANT_SPREAD * np.abs(scores).max():
+        raise ValueError(f"Constant predictions: all {len(scores)} cosines are {scores[0]:.6g}. {CONSTANT_HELP}")
+    if not (labels == 1).any():
+        raise ValueError("No pair has label 1, so there is no precision to average: pass pairs of both classes.")
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(labels[order] == 1)
+    last = np.append(np.diff(scores[order]) != 0, True)  # the last of each group of equal scores
+    precision = hits[last] / (np.flatnonzero(last) + 1)
+    return float(np.sum(np.diff(hits[last], prepend=0) * precision) / hits[-1])
+
+
+def _problem(task: PairTask | str, num_labels: int | None) -> tuple[str, int]:
     if not isinstance(task, str):
         return task.problem_type, task.num_labels
     if task == "regression":
@@ -191,8 +307,6 @@ def _problem(task: "PairTask | str", num_labels: int | None) -> tuple[str, int]:
         if num_labels is None or num_labels < 2:
             raise ValueError(f"Problem type {task!r} needs num_labels of at least 2, got {num_labels}.")
         return task, num_labels
-    from .data import PAIR_TASKS
-
     if task not in PAIR_TASKS:
         known = ", ".join([*PAIR_TASKS, "regression", "single_label_classification"])
         raise ValueError(f"Unknown task or problem type {task!r}: use one of {known}.")
@@ -213,8 +327,8 @@ def _score(
     _check_finite("predictions", logits)
     if problem_type == "regression":
         return PearsonSpearman().compute(predictions=logits[:, 0], references=labels.reshape(-1))
-    if len(logits) > 1 and np.all(np.ptp(logits, axis=0) <= _CONSTANT_SPREAD * np.abs(logits).max()):
-        raise ValueError(f"Constant predictions: all {len(logits)} pairs get the same logits. {_CONSTANT_HELP}")
+    if len(logits) > 1 and np.all(np.ptp(logits, axis=0) <= CONSTANT_SPREAD * np.abs(logits).max()):
+        raise ValueError(f"Constant predictions: all {len(logits)} pairs get the same logits. {CONSTANT_HELP}")
     classes = labels.reshape(-1)
     if not np.isin(classes, np.arange(num_labels)).all():
         wrong = np.setdiff1d(classes, np.arange(num_labels))

@@ -1,0 +1,244 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse evaluate` and `hf-dse encode`."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from hf_dse.cli import parse_args
+from hf_dse.data import READERS, DataArguments, load_pairs, read_columns, resolve_task
+from hf_dse.encoding import encode as encode_texts
+from hf_dse.evaluation import evaluate_model
+
+
+EMBEDDING_COLUMN = "embedding"
+
+
+@dataclass
+class ModelArguments:
+    """Which model to run, and how."""
+
+    model_name_or_path: str = field(metadata={"help": "Folder or Hub name of the model and its tokenizer."})
+    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
+    dtype: str = field(
+        default="auto",
+        metadata={
+            "help": "Number format of the weights; auto takes that of the checkpoint.",
+            "choices": ["auto", "float32", "bfloat16", "float16"],
+        },
+    )
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
+
+
+@dataclass
+class EvaluateArguments:
+    """What to measure and where to write it."""
+
+    split: list[str] = field(default_factory=lambda: ["validation"], metadata={"help": "Splits to evaluate on."})
+    output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
+
+
+@dataclass
+class EncodeArguments:
+    """What to embed and where to write it."""
+
+    input: str = field(metadata={"help": f"Texts: .txt, one a line, or a table: {', '.join(READERS)}."})
+    output: str = field(
+        metadata={
+            "help": "Vectors: .npy, a float32 array with a row for each text, or .parquet, the columns of the input "
+            f"and `{EMBEDDING_COLUMN}`."
+        }
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    max_length: int | None = field(default=None, metadata={"help": "Tokens after which a text is cut."})
+    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to length 1."})
+
+
+def evaluate(argv: list[str]) -> None:
+    """Scores a model on splits of a pair task; prints a table and writes JSON."""
+    model_args, args, data_args = parse_args(
+        argv,
+        ModelArguments,
+        EvaluateArguments,
+        DataArguments,
+        prog="hf-dse evaluate",
+        description="Measure a model on a sentence-pair task.",
+    )
+    task = resolve_task(data_args)
+    output = None if args.output_file is None else _output_path(args.output_file, (".json",))
+    pairs = load_pairs(data_args, args.split)
+    model, tokenizer = load_model(model_args)
+    results = {}
+    for split in args.split:
+        metrics = evaluate_model(
+            model,
+            tokenizer,
+            pairs[split],
+            task=task,
+            batch_size=model_args.batch_size,
+            max_seq_length=data_args.max_seq_length,
+        )
+        results[split] = {"num_pairs": len(pairs[split]), **metrics}
+    print(format_table(results))
+    if output is not None:
+        report = {
+            "model_name_or_path": model_args.model_name_or_path,
+            "task_name": task.name,
+            "dataset_name": data_args.dataset_name,
+            "max_seq_length": data_args.max_seq_length,
+            "results": results,
+        }
+        write_atomically(output, lambda file: file.write((json.dumps(report, indent=2) + "\n").encode()))
+        print(f"Written to {output}")
+
+
+def encode(argv: list[str]) -> None:
+    """Embeds the texts of a file and writes the vectors."""
+    model_args, args = parse_args(
+        argv,
+        ModelArguments,
+        EncodeArguments,
+        prog="hf-dse encode",
+        description="Turn texts into embeddings.",
+    )
+    output = _output_path(args.output, (".npy", ".parquet"))
+    columns = read_texts(args.input, args.text_column)
+    if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
+        raise ValueError(f"{args.input} already has a column {EMBEDDING_COLUMN!r}: rename it, or write .npy.")
+    model, tokenizer = load_model(model_args)
+    vectors = encode_texts(
+        model,
+        tokenizer,
+        columns[args.text_column],
+        batch_size=model_args.batch_size,
+        max_length=args.max_length,
+        normalize=args.normalize,
+    )
+    if output.suffix == ".npy":
+        write_atomically(output, lambda file: np.save(file, vectors))
+    else:
+        write_atomically(output, lambda file: _write_parquet(file, columns, vectors))
+    print(f"{vectors.shape[0]} vectors of size {vectors.shape[1]} written to {output}")
+
+
+def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """
+    Loads a model and its tokenizer, with the classification head if the checkpoint has one.
+
+    Args:
+        args (`ModelArguments`):
+            Where it is and how to run it.
+
+    Returns:
+        `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model, on its device, and the tokenizer.
+    """
+    source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
+    config = AutoConfig.from_pretrained(args.model_name_or_path, **source)
+    # A head that is not in the checkpoint would be random, and its scores noise.
+    has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
+    auto_class = AutoModelForSequenceClassification if has_head else AutoModel
+    model = auto_class.from_pretrained(args.model_name_or_path, dtype=args.dtype, **source)
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to(device), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
+
+
+def read_texts(path: str, text_column: str) -> dict[str, list]:
+    """
+    Reads the texts to embed.
+
+    Args:
+        path (`str`):
+            A .txt file with a text in each line, or a table with named columns.
+        text_column (`str`):
+            The column of the texts; the name that the lines of a .txt file get.
+
+    Returns:
+        `dict[str, list]`: the columns of the file.
+
+    Raises:
+        ValueError: an unknown ending, a missing column, or a text that is not a string.
+        FileNotFoundError: there is no such file.
+    """
+    file = Path(path).expanduser()
+    if file.suffix.lower() == ".txt":
+        if not file.is_file():
+            raise FileNotFoundError(f"{path}: there is no such file.")
+        # Not `splitlines`, which also breaks at characters that stand inside of texts. The last line may be unended.
+        lines = file.read_text(encoding="utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
+        return {text_column: [] if lines == [""] else lines}
+    if file.suffix.lower() not in READERS:
+        raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
+    columns = read_columns(file)
+    if text_column not in columns:
+        raise ValueError(
+            f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
+            "`text_column`."
+        )
+    for row, text in enumerate(columns[text_column]):
+        if not isinstance(text, str):
+            raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
+    return columns
+
+
+def format_table(results: Mapping[str, Mapping[str, float]]) -> str:
+    """Lays out the metrics of each split in columns, times 100 as the literature has them."""
+    names = list(next(iter(results.values())))
+    rows = [["split", *names]]
+    for split, metrics in results.items():
+        cells = [f"{metrics[name]:d}" if name == "num_pairs" else f"{100 * metrics[name]:.2f}" for name in names]
+        rows.append([split, *cells])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    )
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file so that it is either whole or as before, whatever happens on the way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            write(file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _output_path(name: str, endings: tuple[str, ...]) -> Path:
+    """Checks an output file before the work begins, not after."""
+    path = Path(name).expanduser()
+    if path.suffix not in endings:
+        raise ValueError(f"{name}: unsupported ending {path.suffix!r}; the output is {' or '.join(endings)}.")
+    if path.is_dir():
+        raise ValueError(f"{name} is a folder: name a file in it.")
+    return path
+
+
+def _write_parquet(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    # Lists of fixed size are what vector databases read without a conversion.
+    values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
+    pyarrow.parquet.write_table(pyarrow.table({**columns, EMBEDDING_COLUMN: values}), file)

@@ -1,0 +1,255 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Texts in, sentence embeddings out."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+
+__all__ = ["encode"]
+
+logger = logging.get_logger(__name__)
+
+# Texts are sorted by length within a window of this many batches, so that memory stays flat on any corpus.
+BATCHES_PER_WINDOW = 64
+# A full batch has texts of up to this many tokens; of longer ones it takes fewer.
+TOKENS_PER_TEXT = 512
+# Below this length padding costs less than another batch would.
+SHORT_TEXT = 64
+
+
+def encode(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    *,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    normalize: bool = False,
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> np.ndarray:
+    """
+    Embeds texts. They are batched by length, so a long one does not slow the others, and returned in their order.
+
+    Args:
+        model (`PreTrainedModel`):
+            A DSE model, with or without its classification head, or any other encoder. The embedding is the
+            `pooler_output` of DSE, and the mean over the real tokens of `last_hidden_state` otherwise.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        texts (`Sequence[str]`):
+            What to embed.
+        batch_size (`int`, *optional*, defaults to 32):
+            Largest number of texts in a batch; of texts above 512 tokens a batch takes fewer.
+        max_length (`int`, *optional*):
+            Tokens after which a text is cut. Defaults to what model and tokenizer allow.
+        normalize (`bool`, *optional*, defaults to `False`):
+            Whether to scale the embeddings to length 1, so that their dot product is their cosine.
+        device (`str` or `torch.device`, *optional*):
+            Where to run; the model is moved there and stays. Defaults to where the model is.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `np.ndarray` of shape `(num_texts, embedding_size)` and type float32.
+
+    Raises:
+        TypeError: `texts` is one string, or not a sequence.
+        ValueError: a text that is not a string, a `max_length` above what the model takes, a batch size below 1, or
+            an embedding that is NaN or infinite.
+
+    Example:
+
+    ```python
+    >>> from transformers import AutoModel, AutoTokenizer
+
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    >>> encode(model, tokenizer, ["A cat sleeps.", "Rain again."], show_progress=False).shape
+    (2, 384)
+    ```
+    """
+    texts = _check_texts(texts)
+    if batch_size < 1:
+        raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
+    if not texts:
+        # Only a text shows the size of an embedding for every architecture.
+        options: dict[str, Any] = {"max_length": max_length, "device": device, "show_progress": False}
+        return encode(model, processing_class, ["empty"], **options)[:0]
+    max_length = _check_max_length(max_length, model, processing_class)
+    if device is not None:
+        model.to(device)  # type: ignore[arg-type]
+
+    embeddings = np.empty((len(texts), 0), dtype=np.float32)
+    window_size, num_cut = BATCHES_PER_WINDOW * batch_size, 0
+    progress = tqdm(total=len(texts), desc="Encoding texts", unit="text", disable=not show_progress)
+    with evaluating(model), torch.inference_mode(), progress:
+        for start in range(0, len(texts), window_size):
+            window = texts[start : start + window_size]
+            features, cut = tokenize(processing_class, window, max_length)
+            num_cut += cut
+            for rows in length_batches([len(feature["input_ids"]) for feature in features], batch_size):
+                batch = pad(processing_class, [features[row] for row in rows], model.device)
+                vectors = sentence_embeddings(model, batch)
+                if normalize:
+                    vectors = nn.functional.normalize(vectors, dim=-1)
+                if not embeddings.shape[1]:
+                    embeddings = np.empty((len(texts), vectors.shape[-1]), dtype=np.float32)
+                embeddings[[start + row for row in rows]] = vectors.cpu().numpy()
+                progress.update(len(rows))
+    if num_cut:
+        is_most = max_length == max_tokens(model, processing_class)
+        remedy = "use a model with more positions" if is_most else "raise max_length"
+        logger.warning(
+            f"{num_cut} of {len(texts)} texts are longer than {max_length} tokens and were cut: {remedy} if their "
+            "ends matter."
+        )
+    _check_embeddings(embeddings)
+    return embeddings
+
+
+def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """
+    Embeds a tokenized batch.
+
+    Args:
+        model (`PreTrainedModel`):
+            A DSE model or another encoder, with or without a head.
+        batch (`Mapping[str, torch.Tensor]`):
+            `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`, and what else the model takes.
+
+    Returns:
+        `torch.Tensor` of shape `(batch_size, embedding_size)` and type float32.
+    """
+    outputs = model.base_model(**batch)
+    if model.config.model_type == "dse":
+        return outputs.pooler_output.float()
+    mask = batch["attention_mask"][..., None].float()  # [B, N, 1]
+    return (outputs.last_hidden_state.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
+
+
+def tokenize(
+    processing_class: PreTrainedTokenizerBase, texts: list[str], max_length: int | None
+) -> tuple[list[dict[str, list[int]]], int]:
+    """Tokenizes texts, unpadded; returns one `dict` for each text and how many texts were cut."""
+    truncation = {"truncation": max_length is not None, "max_length": max_length}
+    encoded = processing_class(texts, **truncation, verbose=False)
+    lengths = [len(ids) for ids in encoded["input_ids"]]
+    if not all(lengths):
+        raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: drop it.")
+    # Only a text that fills the limit can have been cut; those alone are counted whole.
+    full = [text for text, length in zip(texts, lengths, strict=True) if length == max_length]
+    whole = processing_class(full, verbose=False)["input_ids"] if full else []
+    num_cut = sum(len(ids) > (max_length or 0) for ids in whole)
+    features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
+    return features, num_cut
+
+
+def pad(
+    processing_class: PreTrainedTokenizerBase, features: list[dict[str, list[int]]], device: torch.device
+) -> Mapping[str, torch.Tensor]:
+    """Pads tokenized texts to the longest and stacks them to tensors of shape `(batch_size, seq_len)`."""
+    return processing_class.pad(features, return_tensors="pt", verbose=False).to(device)
+
+
+def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """
+    Groups texts of similar length, the longest first: memory that suffices for the first batch suffices for all.
+
+    Args:
+        lengths (`Sequence[int]`):
+            Number of tokens of each text.
+        batch_size (`int`):
+            Largest number of texts in a batch; `batch_size * 512` padded tokens are not exceeded either, unless by
+            one text alone.
+
+    Returns:
+        `Iterator[list[int]]`: positions of the texts of each batch; every text occurs once.
+    """
+    batch: list[int] = []
+    longest = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        is_full = len(batch) == batch_size or (len(batch) + 1) * longest > batch_size * TOKENS_PER_TEXT
+        if batch and (is_full or longest > max(SHORT_TEXT, 2 * lengths[row])):
+            yield batch
+            batch = []
+        if not batch:
+            longest = lengths[row]
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
+    """The longest input that both model and tokenizer take, special tokens included; `None` without a limit."""
+    limits = [processing_class.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+    for name, module in model.base_model.named_modules():
+        # RoBERTa-like models count positions from the padding index on, so their table is longer than their inputs.
+        if (
+            name.endswith("position_embeddings")
+            and isinstance(module, nn.Embedding)
+            and module.padding_idx is not None
+        ):
+            limits.append(module.num_embeddings - module.padding_idx - 1)
+    # A tokenizer without a limit has a huge number, relative positions may have -1.
+    known = [limit for limit in limits if limit is not None and 0 < limit < 10**9]
+    return min(known, default=None)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switches a model to evaluation; afterwards every module is as before, also those kept in evaluation mode."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _check_texts(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise TypeError(f"`texts` has to be a list of strings, got {type(texts).__name__}: pass [text] for one text.")
+    texts = list(texts)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{row}] is {text!r}, not a string: drop missing values and convert numbers first.")
+    blank = [row for row, text in enumerate(texts) if not text.strip()]
+    if blank:
+        logger.warning(
+            f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings mean "
+            "nothing. Drop them, or ignore those rows."
+        )
+    return texts
+
+
+def _check_max_length(
+    max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase
+) -> int | None:
+    most = max_tokens(model, processing_class)
+    if max_length is None:
+        return most
+    if most is not None and max_length > most:
+        raise ValueError(f"max_length={max_length} is above the {most} tokens this model takes: pass at most {most}.")
+    least = processing_class.num_special_tokens_to_add() + 1
+    if max_length < least:
+        raise ValueError(f"max_length={max_length} leaves no room for a text: pass at least {least}.")
+    return max_length
+
+
+def _check_embeddings(embeddings: np.ndarray) -> None:
+    wrong = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+    if wrong.size:
+        raise ValueError(
+            f"{wrong.size} of {len(embeddings)} embeddings are NaN or infinite, the first that of texts[{wrong[0]}]: "
+            "load the model in float32 or bfloat16 if it runs in float16; otherwise its weights are damaged."
+        )
