@@ -66,6 +66,9 @@ class DseConfig(PreTrainedConfig):
         The token that ends every sentence; where a tokenizer gives no token type ids, a pair is split at it.
     num_pair_separators (`int`, *optional*, defaults to 1):
         How many `sep_token_id` stand between the two sentences of a pair: 1 for BERT, 2 for RoBERTa.
+    position_extension (`str`, *optional*):
+        For the record: how conversion filled the position table beyond the limit of the source encoder, `"tile"` or
+        `"interpolate"`.
 
     Examples:
 
@@ -106,6 +109,7 @@ class DseConfig(PreTrainedConfig):
     similarity_hidden_size: int = 512
     sep_token_id: int | None = None
     num_pair_separators: int = 1
+    position_extension: Literal["tile", "interpolate"] | None = None
 
     def __post_init__(self, **kwargs):
         if self.layer_types is None:

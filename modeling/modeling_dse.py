@@ -399,8 +399,8 @@ class DseEmbeddings(nn.Module):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        # CODEPATH: checkpoints converted from DistilBERT have no token types, those from BERT and RoBERTa do
         self.token_type_embeddings = (
+            # CODEPATH: checkpoints converted from DistilBERT have no token types, those from BERT and RoBERTa do
             nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
         )
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
@@ -730,8 +730,8 @@ class DseForSequenceClassification(DsePreTrainedModel):
             raise ValueError(
                 f"Row {row} holds {int(num_separators[row])} separator tokens (`sep_token_id` "
                 f"{self.config.sep_token_id}) where a pair has {expected}, so it cannot be split without doubt. "
-                "Remove them from the text, give `token_type_ids`, or encode the two sentences alone and stack them to the "
-                "shape (batch_size, 2, seq_len)."
+                "Remove them from the text, give `token_type_ids`, or encode the two sentences alone and stack them "
+                "to the shape (batch_size, 2, seq_len)."
             )
 
     def raise_single_sentence(self, is_pair: torch.BoolTensor):

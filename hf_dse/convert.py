@@ -1,0 +1,418 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A pretrained encoder with softmax attention becomes a DSE encoder with Linformer attention."""
+
+import copy
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig
+from transformers.utils import cached_file, logging
+
+from .modeling import DseConfig, DseForSequenceClassification, DseModel
+
+
+logger = logging.get_logger(__name__)
+
+BERT_FIELDS = {
+    name: name
+    for name in (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "type_vocab_size",
+        "initializer_range",
+        "layer_norm_eps",
+        "pad_token_id",
+    )
+}
+DISTILBERT_FIELDS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "initializer_range": "initializer_range",
+    "pad_token_id": "pad_token_id",
+}
+DISTILBERT_NAMES = {
+    r"^transformer\.layer": "encoder.layer",
+    r"attention\.q_lin": "attention.self.query",
+    r"attention\.k_lin": "attention.self.key",
+    r"attention\.v_lin": "attention.self.value",
+    r"attention\.out_lin": "attention.output.dense",
+    r"sa_layer_norm": "attention.output.LayerNorm",
+    r"ffn\.lin1": "intermediate.dense",
+    r"ffn\.lin2": "output.dense",
+    r"output_layer_norm": "output.LayerNorm",
+}
+
+
+@dataclass(frozen=True)
+class SourceArchitecture:
+    """How the config fields and parameter names of an architecture become ours (BERT's)."""
+
+    fields: dict[str, str]
+    names: dict[str, str] = field(default_factory=dict)
+    # RoBERTa counts positions from padding_idx + 1; the rows before are never used for tokens.
+    position_offset: bool = False
+    constants: dict[str, Any] = field(default_factory=dict)
+
+
+SOURCES = {
+    "bert": SourceArchitecture(BERT_FIELDS),
+    "roberta": SourceArchitecture(BERT_FIELDS, position_offset=True),
+    "xlm-roberta": SourceArchitecture(BERT_FIELDS, position_offset=True),
+    "distilbert": SourceArchitecture(
+        DISTILBERT_FIELDS, DISTILBERT_NAMES, constants={"type_vocab_size": 0, "layer_norm_eps": 1e-12}
+    ),
+}
+REFUSED = {
+    "mpnet": "its relative position bias (`encoder.relative_attention_bias`), added to n x n attention logits",
+    "deberta": "its disentangled attention, whose relative positions are part of n x n attention logits",
+    "deberta-v2": "its disentangled attention, whose relative positions are part of n x n attention logits",
+    "xlnet": "its relative position encoding (`r`, `r_w_bias`, `r_r_bias`), which is part of n x n attention logits",
+}
+
+
+@dataclass
+class ConvertArguments:
+    """How a student is made from a pretrained encoder: the fields of `DseConfig` that conversion chooses."""
+
+    linformer_length: list[int] = field(
+        default_factory=lambda: [128], metadata={"help": "Projected length k: one for all layers, or one per layer."}
+    )
+    linformer_projection: str = field(
+        default="learned", metadata={"help": "learned, conv, mean, max or strided: how n tokens become k slots."}
+    )
+    linformer_init: str = field(
+        default="strided", metadata={"help": "strided, mean or random: what learned and conv projections start from."}
+    )
+    linformer_keep_ends: bool = field(
+        default=True, metadata={"help": "First and last token keep slots of their own in texts above k tokens."}
+    )
+    linformer_sharing: str = field(
+        default="key_value", metadata={"help": "none, headwise, key_value or layerwise: what shares E and F."}
+    )
+    layer_types: list[str] | None = field(
+        default=None,
+        metadata={"help": "linear_attention or full_attention: one for all layers, or one per layer. Default linear."},
+    )
+    num_hidden_layers: int | None = field(
+        default=None, metadata={"help": "Layers of the student; evenly spaced layers of the source are kept."}
+    )
+    keep_layers: list[int] | None = field(
+        default=None, metadata={"help": "Which layers of the source are kept, counted from 0."}
+    )
+    max_position_embeddings: int | None = field(
+        default=None,
+        metadata={"help": "Longest input in tokens; beyond the source's limit its positions are extended."},
+    )
+    position_extension: str = field(
+        default="tile",
+        metadata={"help": "tile (short inputs stay exact) or interpolate: positions beyond the source's limit."},
+    )
+    pooling_mode: str | None = field(
+        default=None,
+        metadata={
+            "help": "mean, cls or max. Default: what the source's sentence-transformers config says, else mean."
+        },
+    )
+    pooling_layers: int = field(default=1, metadata={"help": "Last layers concatenated before pooling (DSE: 4)."})
+    projection_dim: int | None = field(default=None, metadata={"help": "Embedding size. Default: the pooled size."})
+    similarity: str = field(default="cosine", metadata={"help": "cosine, dot or mlp."})
+    similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
+    random_init: bool = field(
+        default=False, metadata={"help": "Start from random weights (a floor for comparisons, not a way to train)."}
+    )
+
+    def convert(self, name_or_path: str, verbose: bool = True) -> DseModel:
+        """`convert_encoder` with these arguments."""
+        overrides = asdict(self)
+        if len(self.linformer_length) == 1:
+            overrides["linformer_length"] = self.linformer_length[0]
+        return convert_encoder(name_or_path, verbose=verbose, **overrides)
+
+
+def convert_encoder(
+    name_or_path: str,
+    *,
+    keep_layers: list[int] | None = None,
+    max_position_embeddings: int | None = None,
+    position_extension: str = "tile",
+    random_init: bool = False,
+    verbose: bool = True,
+    **config_overrides: Any,
+) -> DseModel:
+    """
+    Converts a pretrained BERT, RoBERTa, XLM-R or DistilBERT encoder to a [`DseModel`] with its weights. Only the
+    parameters of the length projections (Linformer's E and F) and, where `projection_dim` asks for it, of the
+    embedding's linear layer are new. On inputs of up to `linformer_length` tokens the result equals its source.
+
+    Args:
+        name_or_path (`str`):
+            Hub id or folder of the source encoder. A sentence-transformers folder is fine; its pooling mode is kept.
+        keep_layers (`list[int]`, *optional*):
+            Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
+            smaller than the source's.
+        max_position_embeddings (`int`, *optional*):
+            Longest input in tokens. Defaults to the source's limit.
+        position_extension (`str`, *optional*, defaults to `"tile"`):
+            How the position table grows beyond the source's limit: `"tile"` repeats it, so that short inputs stay
+            exact; `"interpolate"` stretches it.
+        random_init (`bool`, *optional*, defaults to `False`):
+            Keep the shape of the source but not its weights.
+        verbose (`bool`, *optional*, defaults to `True`):
+            Print what was kept, dropped and made new.
+        config_overrides:
+            Fields of [`DseConfig`]. `layer_types` may name one type for all layers.
+
+    Returns:
+        [`DseModel`] in float32 and evaluation mode.
+
+    Raises:
+        `ValueError`: for an architecture that cannot be carried over faithfully, a source that is a decoder, layers
+            that the source does not have, or config fields that do not fit.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import convert_encoder
+
+    >>> model = convert_encoder("sentence-transformers/all-MiniLM-L6-v2", linformer_length=128)  # doctest: +SKIP
+    ```
+    """
+    source_config = AutoConfig.from_pretrained(name_or_path)
+    architecture = _find_architecture(source_config, name_or_path)
+    source = AutoModel.from_pretrained(name_or_path, dtype=torch.float32)
+    state = _rename(source.state_dict(), architecture)
+    positions = "embeddings.position_embeddings.weight"
+    if architecture.position_offset:
+        state[positions] = state[positions][source_config.pad_token_id + 1 :]
+    limit = state[positions].shape[0]
+
+    fields = {ours: getattr(source_config, theirs) for ours, theirs in architecture.fields.items()}
+    num_source_layers = fields["num_hidden_layers"]
+    fields.update(architecture.constants, **_pair_format(name_or_path))
+    fields.update({name: value for name, value in config_overrides.items() if value is not None})
+    if keep_layers is None:
+        keep_layers = _evenly_spaced(num_source_layers, fields["num_hidden_layers"])
+    elif config_overrides.get("num_hidden_layers") not in (None, len(keep_layers)):
+        raise ValueError(
+            f"`keep_layers` lists {len(keep_layers)} layers, but `num_hidden_layers` is "
+            f"{config_overrides['num_hidden_layers']}: give one of the two."
+        )
+    wrong = [layer for layer in keep_layers if not 0 <= layer < num_source_layers]
+    if wrong or not keep_layers:
+        raise ValueError(
+            f"`keep_layers` must name layers of {name_or_path} between 0 and {num_source_layers - 1}, got "
+            f"{keep_layers}."
+        )
+    fields["num_hidden_layers"] = len(keep_layers)
+    if len(fields.get("layer_types") or []) == 1:
+        fields["layer_types"] = fields["layer_types"] * len(keep_layers)
+    if fields.get("pooling_mode") is None:
+        fields["pooling_mode"] = _sentence_transformers_pooling(name_or_path)
+    fields["max_position_embeddings"] = max_position_embeddings or limit
+    if fields["max_position_embeddings"] > limit:
+        fields["position_extension"] = position_extension
+    config = DseConfig(**fields)
+
+    model = DseModel(config)
+    if random_init:
+        logger.warning(
+            "The student starts from random weights. On a few thousand pairs such a student does not learn; use it as "
+            "a floor for comparisons only."
+        )
+        return model.eval()
+    state[positions] = _resize_positions(state[positions], config.max_position_embeddings, position_extension)
+    state, dropped = _select_layers(state, keep_layers)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    not_new = [name for name in missing if not re.search(r"linformer\.(key|value)$|^projection\.", name)]
+    dropped_inside = [name for name in unexpected if not name.startswith("pooler.")]
+    if not_new or dropped_inside:
+        raise ValueError(
+            f"{name_or_path} cannot be carried over faithfully: it lacks {not_new or 'nothing'} and has "
+            f"{dropped_inside or 'nothing'} that a DSE encoder has no place for."
+        )
+    if verbose:
+        print(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, [*dropped, *unexpected]))
+    return model.eval()
+
+
+def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenceClassification:
+    """
+    Puts a new similarity head on a DSE encoder.
+
+    Args:
+        encoder ([`DseModel`]):
+            The encoder; its weights are copied.
+        config_overrides:
+            Fields of [`DseConfig`], such as `num_labels`, `problem_type` or `similarity`.
+
+    Returns:
+        [`DseForSequenceClassification`] in evaluation mode.
+    """
+    fields = copy.deepcopy(encoder.config).to_dict()
+    if "num_labels" in config_overrides:
+        # They count the labels too, and go before `num_labels`.
+        fields.pop("id2label", None)
+        fields.pop("label2id", None)
+    model = DseForSequenceClassification(DseConfig(**{**fields, **config_overrides}))
+    model.dse.load_state_dict(encoder.state_dict())
+    return model.eval()
+
+
+def _find_architecture(config: PreTrainedConfig, name_or_path: str) -> SourceArchitecture:
+    kind = config.model_type
+    known = ", ".join(SOURCES)
+    if kind == "dse":
+        raise ValueError(f"{name_or_path} is a DSE model already: load it with `AutoModel.from_pretrained`.")
+    if kind in REFUSED:
+        raise ValueError(
+            f"{name_or_path} is of the type {kind!r} and cannot be converted: {REFUSED[kind]}, and such a thing has "
+            f"no meaning once keys are projected to k slots. Convert one of: {known}. Any architecture can be the "
+            "teacher."
+        )
+    if kind not in SOURCES:
+        raise ValueError(
+            f"{name_or_path} is of the type {kind!r}, and no faithful conversion is known for it. Convert one of: "
+            f"{known}. Any architecture can be the teacher."
+        )
+    if getattr(config, "is_decoder", False):
+        raise ValueError(
+            f"{name_or_path} is a decoder (`is_decoder=True`): its causal attention cannot be carried over."
+        )
+    relative = getattr(config, "position_embedding_type", None)
+    if relative not in (None, "absolute"):
+        raise ValueError(
+            f"{name_or_path} has `position_embedding_type={relative!r}`: relative positions are part of n x n "
+            "attention logits and cannot be carried over. Convert an encoder with absolute positions."
+        )
+    return SOURCES[kind]
+
+
+def _rename(state: dict[str, torch.Tensor], architecture: SourceArchitecture) -> dict[str, torch.Tensor]:
+    renamed = {}
+    for name, tensor in state.items():
+        for pattern, replacement in architecture.names.items():
+            name = re.sub(pattern, replacement, name)
+        renamed[name] = tensor
+    return renamed
+
+
+def _pair_format(name_or_path: str) -> dict[str, Any]:
+    """How the tokenizer writes a pair, for models that split it at separators."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    except (OSError, ValueError):
+        logger.warning(
+            f"{name_or_path} has no tokenizer: pairs can be split by token types only, until `sep_token_id` and "
+            "`num_pair_separators` are set in the config."
+        )
+        return {}
+    return {
+        "sep_token_id": tokenizer.sep_token_id,
+        "num_pair_separators": max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2),
+    }
+
+
+def _sentence_transformers_pooling(name_or_path: str) -> str:
+    """The pooling mode that a sentence-transformers checkpoint was trained with; mean for other checkpoints."""
+    path = cached_file(
+        name_or_path,
+        "1_Pooling/config.json",
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return "mean"
+    with open(path, encoding="utf-8") as file:
+        pooling = json.load(file)
+    chosen = [
+        mode
+        for mode, key in (("mean", "mean_tokens"), ("cls", "cls_token"), ("max", "max_tokens"))
+        if pooling.get(f"pooling_mode_{key}") or pooling.get("pooling_mode") == mode
+    ]
+    if len(chosen) != 1:
+        raise ValueError(
+            f"The pooling of {name_or_path} ({pooling}) is not mean, cls or max alone: choose one with `pooling_mode`."
+        )
+    return chosen[0]
+
+
+def _evenly_spaced(num_source_layers: int, num_layers: int) -> list[int]:
+    """The last layer of each of `num_layers` equal parts, TinyBERT's uniform mapping g(m) = m * N / M."""
+    if not 1 <= num_layers <= num_source_layers:
+        raise ValueError(
+            f"`num_hidden_layers` must be between 1 and {num_source_layers}, the layers of the source, got "
+            f"{num_layers}."
+        )
+    return [(layer + 1) * num_source_layers // num_layers - 1 for layer in range(num_layers)]
+
+
+def _resize_positions(table: torch.Tensor, length: int, extension: str) -> torch.Tensor:
+    limit = table.shape[0]
+    if length <= limit:
+        return table[:length]
+    if extension == "tile":
+        return table.repeat(-(-length // limit), 1)[:length]
+    if extension == "interpolate":
+        stretched = torch.nn.functional.interpolate(table.T[None], size=length, mode="linear", align_corners=True)
+        return stretched[0].T.contiguous()
+    raise ValueError(f'`position_extension` must be "tile" or "interpolate", got {extension!r}.')
+
+
+def _select_layers(
+    state: dict[str, torch.Tensor], keep_layers: list[int]
+) -> tuple[dict[str, torch.Tensor], list[str]]:
+    selected, dropped = {}, []
+    for name, tensor in state.items():
+        match = re.match(r"encoder\.layer\.(\d+)\.(.*)", name)
+        if match is None:
+            selected[name] = tensor
+        elif int(match[1]) not in keep_layers:
+            dropped.append(name)
+        else:
+            for new, old in enumerate(keep_layers):
+                if old == int(match[1]):
+                    selected[f"encoder.layer.{new}.{match[2]}"] = tensor
+    return selected, dropped
+
+
+def _report(
+    name: str,
+    config: DseConfig,
+    num_layers: int,
+    keep_layers: list[int],
+    limit: int,
+    new: list[str],
+    dropped: list[str],
+) -> str:
+    kinds = sorted({re.sub(r"encoder\.layer\.\d+\.", "encoder.layer.*.", entry) for entry in new})
+    others = sorted({entry.split(".")[0] for entry in dropped if not entry.startswith("encoder.layer.")})
+    gone = [layer for layer in range(num_layers) if layer not in keep_layers]
+    positions = f"{min(limit, config.max_position_embeddings)} of {limit} positions"
+    if config.position_extension is not None:
+        positions = f"{limit} positions, extended to {config.max_position_embeddings} ({config.position_extension})"
+    lines = [
+        f"Converted {name}: {config.linformer_projection} projection to k = {config.linformer_length}, "
+        f"{config.layer_types.count('linear_attention')} of {config.num_hidden_layers} layers linear, "
+        f"{config.pooling_mode} pooling",
+        f"  kept:    embeddings, {positions}, layers {keep_layers} of {num_layers}",
+        f"  dropped: {', '.join([*others, *([f'layers {gone}'] if gone else [])]) or 'nothing'}",
+        f"  new:     {', '.join(kinds) or 'nothing'}",
+    ]
+    return "\n".join(lines)
