@@ -143,6 +143,8 @@ class DseConfig(PreTrainedConfig):
             )
         if self.num_pair_separators not in (1, 2):
             raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
+        if self.projection_dim < 1:
+            raise ValueError(f"`projection_dim` must be at least 1, got {self.projection_dim}.")
         self._validate_linformer()
 
     def _validate_linformer(self):
@@ -152,7 +154,8 @@ class DseConfig(PreTrainedConfig):
                 f"`linformer_length` lists {len(lengths)} projected lengths for {self.num_hidden_layers} layers: give "
                 "one integer, or one per layer (the entries of full-attention layers are ignored)."
             )
-        lengths = lengths if isinstance(lengths, list) else [lengths]
+        lengths = lengths if isinstance(lengths, list) else [lengths] * self.num_hidden_layers
+        lengths = [k for k, kind in zip(lengths, self.layer_types, strict=False) if kind == "linear_attention"]
         smallest = 3 if self.linformer_keep_ends else 1
         if min(lengths, default=smallest) < smallest:
             raise ValueError(
@@ -161,8 +164,8 @@ class DseConfig(PreTrainedConfig):
             )
         if self.linformer_sharing == "layerwise" and len(set(lengths)) > 1:
             raise ValueError(
-                f"Layerwise sharing has one projection for all layers, but `linformer_length` is {lengths}: give one "
-                'length, or share less (`linformer_sharing="key_value"`).'
+                '`linformer_sharing="layerwise"` has one projection for all layers, but `linformer_length` is '
+                f'{lengths}: give one length, or share less (`linformer_sharing="key_value"`).'
             )
 
 

@@ -143,6 +143,7 @@ class DseLinformer(nn.Module):
     def __init__(self, config: DseConfig, num_slots: int):
         super().__init__()
         self.kind = config.linformer_projection
+        self.num_slots = num_slots
         self.is_random = config.linformer_init == "random"
         # CODEPATH: checkpoints converted with `linformer_keep_ends=False` have no slots of their own for the ends
         ends = 2 if config.linformer_keep_ends else 0
@@ -163,7 +164,7 @@ class DseLinformer(nn.Module):
         self,
         weight: torch.Tensor,
         hidden_states: torch.Tensor,
-        slots: DseSlots,
+        segments: DseSlots | None,
         padding: DsePadding | None,
     ) -> torch.Tensor:
         """
@@ -172,8 +173,8 @@ class DseLinformer(nn.Module):
                 `self.key` or `self.value`; its first axis divides the features of `hidden_states` into groups.
             hidden_states (`torch.Tensor` of shape `(batch_size, seq_len, hidden_size)`):
                 What is projected.
-            slots (`DseSlots`):
-                The segments (for `"conv"`) and the number of slots.
+            segments (`DseSlots`, *optional*):
+                Where the kernel of `"conv"` is applied, and how many slots are in use (default: all).
             padding (`DsePadding`, *optional*):
                 Padding of the batch.
 
@@ -181,12 +182,13 @@ class DseLinformer(nn.Module):
             `torch.Tensor` of shape `(batch_size, num_slots, hidden_size)`.
         """
         batch_size, num_tokens, hidden_size = hidden_states.shape
-        num_slots, groups = slots.tokens.shape[1], weight.shape[0]
+        groups = weight.shape[0]
         if self.kind == "conv":
-            places = gather_tokens(hidden_states, slots.tokens) * slots.is_token[..., None]  # [B, K, W, D]
+            places = gather_tokens(hidden_states, segments.tokens) * segments.is_token[..., None]  # [B, K, W, D]
             places = places.unflatten(-1, (groups, -1))
-            projected = torch.einsum("gw,bkwgd->bkgd", weight[:, : slots.tokens.shape[2]], places)
+            projected = torch.einsum("gw,bkwgd->bkgd", weight[:, : segments.tokens.shape[2]], places)
             return projected.flatten(2)
+        num_slots = self.num_slots if segments is None else segments.tokens.shape[1]
         if padding is not None:
             is_token = torch.arange(num_tokens, device=hidden_states.device) < padding.lengths
             hidden_states = gather_tokens(hidden_states, padding.order[:, None])[:, 0] * is_token[..., None]
@@ -275,20 +277,16 @@ class DseSelfAttention(nn.Module):
         if not self.is_linear or (linformer is None and num_tokens <= self.num_slots):
             return self.key(hidden_states), self.value(hidden_states), None if padding is None else padding.bias
 
-        keep_ends = self.config.linformer_keep_ends
-        segments = assign_slots(num_tokens, self.num_slots, padding, hidden_states, keep_ends)
-        slots = segments
-        if self.start == "strided":
-            slots = assign_slots(num_tokens, self.num_slots, padding, hidden_states, keep_ends, self.stride_offset)
-        if linformer is not None and linformer.is_random:
-            # E mixes all tokens into all slots, however few they are, unless it is a convolution.
-            is_open = slots.stands_for > 0 if linformer.kind == "conv" else torch.ones_like(slots.stands_for).bool()
-            stands_for = is_open.to(slots.stands_for.dtype)
-        else:
-            stands_for = slots.stands_for
-        # A slot that stands for c tokens weighs as much as c of them (Bolya et al., 2022, proportional attention).
-        bias = stands_for.clamp(min=1.0).log().to(dtype).masked_fill(stands_for == 0, torch.finfo(dtype).min)
-        bias = bias[:, None, None, :]
+        segments, slots, bias = None, None, None
+        # E from a random start mixes all tokens into all slots, however few they are; any other fills them in order.
+        if self.start != "random" or linformer.kind == "conv":
+            layout = (num_tokens, self.num_slots, padding, hidden_states, self.config.linformer_keep_ends)
+            segments = assign_slots(*layout)
+            slots = assign_slots(*layout, self.stride_offset) if self.start == "strided" else segments
+            # A slot that stands for c tokens weighs as much as c of them (Bolya et al., 2022: proportional attention).
+            weights = slots.stands_for.clamp(max=1.0) if self.start == "random" else slots.stands_for
+            bias = weights.clamp(min=1.0).log().to(dtype).masked_fill(weights == 0, torch.finfo(dtype).min)
+            bias = bias[:, None, None, :]
 
         if linformer is None:
             slot_states = self.fill_slots(hidden_states, slots)
@@ -309,7 +307,7 @@ class DseSelfAttention(nn.Module):
             value_states = start + linformer(linformer.value, hidden_states, segments, padding)
         return self.key(key_states), self.value(value_states), bias
 
-    def fill_slots(self, hidden_states: torch.Tensor, slots: DseSlots) -> torch.Tensor | float:
+    def fill_slots(self, hidden_states: torch.Tensor, slots: DseSlots | None) -> torch.Tensor | float:
         """The fixed start of the projection, `(batch_size, num_slots, hidden_size)`; 0 where there is none."""
         if self.start == "random":
             return 0.0
@@ -425,9 +423,11 @@ class DseEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList([DseLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
         is_layerwise = config.linformer_sharing == "layerwise" and config.linformer_projection in ("learned", "conv")
-        num_slots = config.linformer_length
-        num_slots = num_slots[0] if isinstance(num_slots, list) else num_slots
-        self.linformer = DseLinformer(config, num_slots) if is_layerwise else None
+        is_layerwise = is_layerwise and "linear_attention" in config.layer_types
+        lengths = config.linformer_length
+        if is_layerwise and isinstance(lengths, list):
+            lengths = lengths[config.layer_types.index("linear_attention")]
+        self.linformer = DseLinformer(config, lengths) if is_layerwise else None
         self.pooling_layers = config.pooling_layers
 
     def forward(
@@ -595,6 +595,9 @@ class DseSimilarity(nn.Module):
     """
 )
 class DseForSequenceClassification(DsePreTrainedModel):
+    # The loss is the mean over a batch: gradient accumulation has to scale it.
+    accepts_loss_kwargs = False
+
     def __init__(self, config: DseConfig):
         super().__init__(config)
         self.num_labels = config.num_labels
@@ -622,7 +625,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
             0 for the first sentence, 1 for the second. Without them a pair is split at its separator tokens.
         labels (`torch.Tensor` of shape `(batch_size,)`, *optional*):
             With one label: a score (mean squared error), or 0 and 1 if `config.problem_type` is
-            `"single_label_classification"` (binary cross-entropy). With several: a class (cross-entropy).
+            `"multi_label_classification"` (binary cross-entropy). With several: a class (cross-entropy).
         """
         inputs = input_ids if inputs_embeds is None else inputs_embeds
         if inputs is None or (input_ids is not None and inputs_embeds is not None):
@@ -633,14 +636,13 @@ class DseForSequenceClassification(DsePreTrainedModel):
                 raise ValueError(
                     f"Inputs of three axes must have the shape (batch_size, 2, seq_len), got {tuple(inputs.shape)}."
                 )
-            # All first sentences, then all second ones
-            sentences = inputs.transpose(0, 1).flatten(0, 1)
-            mask = None if attention_mask is None else attention_mask.transpose(0, 1).flatten(0, 1)
+            sentences = inputs.flatten(0, 1)
+            mask = None if attention_mask is None else attention_mask.flatten(0, 1)
         else:
             sentences, mask = self.split_pairs(inputs, input_ids, attention_mask, token_type_ids)
         names = {"input_ids": sentences} if inputs_embeds is None else {"inputs_embeds": sentences}
         outputs = self.dse(attention_mask=mask, return_dict=True, **names, **kwargs)
-        logits = self.similarity(*outputs.pooler_output.chunk(2))
+        logits = self.similarity(outputs.pooler_output[0::2], outputs.pooler_output[1::2])
 
         loss = None
         if labels is not None:
@@ -656,7 +658,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
             problem_type = "regression" if self.num_labels == 1 else "single_label_classification"
         if problem_type == "regression":
             return nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype))
-        if problem_type == "multi_label_classification" or self.num_labels == 1:
+        if problem_type == "multi_label_classification":
             return nn.functional.binary_cross_entropy_with_logits(logits, labels.view_as(logits).to(logits.dtype))
         return nn.functional.cross_entropy(logits, labels.view(-1))
 
@@ -681,8 +683,8 @@ class DseForSequenceClassification(DsePreTrainedModel):
                 1 for the tokens of the second sentence.
 
         Returns:
-            `tuple[torch.Tensor, torch.Tensor]`: sentences of shape `(2 * batch_size, new_len, ...)`, first all first
-            ones, then all second ones, right-padded, and their mask.
+            `tuple[torch.Tensor, torch.Tensor]`: sentences of shape `(2 * batch_size, new_len, ...)`, the two of a pair
+            one after the other, right-padded, and their mask.
 
         Raises:
             `ValueError`: if a row is not a pair, or cannot be split without doubt.
@@ -707,29 +709,34 @@ class DseForSequenceClassification(DsePreTrainedModel):
             is_first = is_token & (num_before == 0)
             is_second = is_token & (num_before >= self.config.num_pair_separators)
             if checks:
-                self.check_separators(is_separator.sum(dim=1))
+                self.check_separators(is_separator)
         if checks and not is_second.any(dim=1).all():
             self.raise_single_sentence(is_second.any(dim=1))
 
         opens = is_token & (is_token.cumsum(dim=1) == 1)
-        members = torch.cat([is_first, is_second | opens])  # [2B, N]
+        members = torch.stack([is_first, is_second | opens], dim=1).flatten(0, 1)  # [2B, N]
         order = torch.argsort(members.to(torch.uint8), dim=1, descending=True, stable=True)
         mask = members.gather(1, order)
         if checks:
             order = order[:, : int(mask.sum(dim=1).max())]
             mask = mask[:, : order.shape[1]]
-        sentences = gather_tokens(torch.cat([inputs, inputs]).unflatten(-1, (-1, 1)).flatten(2), order[:, None])
-        return sentences[:, 0].view(*order.shape, *inputs.shape[2:]), mask.long()
+        pair = torch.arange(order.shape[0], device=order.device)[:, None] // 2
+        return inputs[pair, order], mask.long()
 
-    def check_separators(self, num_separators: torch.LongTensor):
+    def check_separators(self, is_separator: torch.BoolTensor):
+        num_separators = is_separator.sum(dim=1)
         expected = self.config.num_pair_separators + 1
         if (num_separators < expected).any():
             self.raise_single_sentence(num_separators >= expected)
-        if (num_separators > expected).any():
-            row = int((num_separators > expected).nonzero()[0])
+        is_unclear = num_separators > expected
+        # CODEPATH: checkpoints converted from RoBERTa have two separators side by side between the sentences
+        if self.config.num_pair_separators == 2:
+            is_unclear |= ~(is_separator[:, 1:] & is_separator[:, :-1]).any(dim=1)
+        if is_unclear.any():
+            row = int(is_unclear.nonzero()[0])
             raise ValueError(
                 f"Row {row} holds {int(num_separators[row])} separator tokens (`sep_token_id` "
-                f"{self.config.sep_token_id}) where a pair has {expected}, so it cannot be split without doubt. "
+                f"{self.config.sep_token_id}) that are not those of one pair, so it cannot be split without doubt. "
                 "Remove them from the text, give `token_type_ids`, or encode the two sentences alone and stack them "
                 "to the shape (batch_size, 2, seq_len)."
             )

