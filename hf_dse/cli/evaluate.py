@@ -181,7 +181,7 @@ def read_texts(path: str, text_column: str) -> dict[str, list]:
         if not file.is_file():
             raise FileNotFoundError(f"{path}: there is no such file.")
         # Not `splitlines`, which also breaks at characters that stand inside of texts. The last line may be unended.
-        lines = file.read_text(encoding="utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")
+        lines = file.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
         return {text_column: [] if lines == [""] else lines}
     if file.suffix.lower() not in READERS:
         raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
