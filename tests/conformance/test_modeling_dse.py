@@ -1,0 +1,95 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Transformers' common tests of configurations and models, for all our classes."""
+
+import unittest
+
+import torch
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES, MODEL_MAPPING_NAMES
+from transformers_tests.test_configuration_common import ConfigTester
+from transformers_tests.test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask
+
+from hf_dse import DseConfig, DseForSequenceClassification, DseModel
+
+
+# By these tables the suite knows what a class is for: with them it makes labels and tests the losses of our head too.
+MODEL_MAPPING_NAMES["dse"] = DseModel.__name__
+MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["dse"] = DseForSequenceClassification.__name__
+
+VOCAB_SIZE, CLS, SEP = 99, 97, 98
+
+
+class DseModelTester:
+    batch_size, seq_length, num_hidden_layers, hidden_size, num_attention_heads = 13, 7, 2, 32, 4
+    key_length = 5  # the projected length k: below seq_length, so that the linear path runs
+    is_training = True
+
+    def __init__(self, parent, **config_overrides):
+        self.parent = parent
+        self.config_overrides = config_overrides
+
+    def get_config(self):
+        return DseConfig(
+            vocab_size=VOCAB_SIZE,
+            hidden_size=self.hidden_size,
+            num_hidden_layers=self.num_hidden_layers,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=37,
+            max_position_embeddings=64,
+            linformer_length=self.key_length,
+            cls_token_id=CLS,
+            sep_token_id=SEP,
+            **self.config_overrides,
+        )
+
+    def prepare_config_and_inputs_for_common(self):
+        shape = (self.batch_size, self.seq_length)
+        inputs = {
+            "input_ids": ids_tensor(shape, CLS),
+            "token_type_ids": ids_tensor(shape, 2),
+            "attention_mask": random_attention_mask(shape),
+        }
+        return self.get_config(), inputs
+
+
+class DsePairTester(DseModelTester):
+    """
+    Pairs `[CLS] a [SEP] b [SEP]`. The model splits them into 2 * batch_size sentences, whose hidden states and
+    attentions it returns; `encoder_seq_length` is their length.
+    """
+
+    seq_length, encoder_seq_length = 12, 7
+
+    def prepare_config_and_inputs_for_common(self):
+        input_ids = ids_tensor((self.batch_size, self.seq_length), CLS)
+        input_ids[:, 0] = CLS
+        input_ids[:, [6, 11]] = SEP
+        token_type_ids = torch.zeros_like(input_ids)
+        token_type_ids[:, 7:] = 1
+        inputs = {
+            "input_ids": input_ids,
+            "token_type_ids": token_type_ids,
+            "attention_mask": torch.ones_like(input_ids),
+        }
+        return self.get_config(), inputs
+
+
+class TestDseModel(ModelTesterMixin, unittest.TestCase):
+    all_model_classes = (DseModel,)
+
+    def setUp(self):
+        self.model_tester = DseModelTester(self)
+
+    def test_config(self):
+        ConfigTester(self, config_class=DseConfig, hidden_size=36).run_common_tests()
+
+
+class TestDseForSequenceClassification(ModelTesterMixin, unittest.TestCase):
+    all_model_classes = (DseForSequenceClassification,)
+    additional_model_inputs = ["token_type_ids"]
+
+    def setUp(self):
+        self.model_tester = DsePairTester(self)
+
+
+del ModelTesterMixin
