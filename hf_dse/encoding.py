@@ -64,8 +64,8 @@ def encode(
 
     Raises:
         TypeError: `texts` is one string, or not a sequence.
-        ValueError: a text that is not a string, a `max_length` above what the model takes, a batch size below 1, or
-            an embedding that is NaN or infinite.
+        ValueError: a text that is not a string, a `max_length` that does not fit the model, a batch size below
+            1, a model with a decoder, or an embedding that is NaN or infinite.
 
     Example:
 
@@ -78,6 +78,8 @@ def encode(
     ```
     """
     texts = _check_texts(texts)
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"{type(model).__name__} has a decoder: pass its encoder alone (such as `T5EncoderModel`).")
     if batch_size < 1:
         raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
     if not texts:

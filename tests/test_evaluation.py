@@ -22,6 +22,8 @@ from transformers import (
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
+    T5Config,
+    T5Model,
     Trainer,
     TrainingArguments,
 )
@@ -354,6 +356,11 @@ class TestEncode:
         with pytest.raises(error, match=match):
             encode(make(DseModel), tokenizer, texts, show_progress=False, **options)
 
+    def test_decoders_are_refused(self, tokenizer):
+        model = T5Model(T5Config(vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
+        with pytest.raises(ValueError, match="T5Model has a decoder: pass its encoder alone"):
+            encode(model, tokenizer, TEXTS)
+
     def test_damaged_model(self, tokenizer):
         model = make(DseModel)
         with torch.no_grad():
@@ -495,6 +502,16 @@ class TestCommands:
         tokenizer.save_pretrained(tmp_path)
         assert self.evaluate(str(tmp_path), data) == 0
         assert capsys.readouterr().out.split()[:4] == ["split", "num_pairs", "cosine_pearson", "cosine_spearman"]
+
+    def test_evaluate_refuses_a_missing_head(self, tokenizer, data, tmp_path, capsys):
+        model = make(DseModel)
+        model.save_pretrained(tmp_path)
+        tokenizer.save_pretrained(tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        config["architectures"] = ["DseForSequenceClassification"]
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert self.evaluate(str(tmp_path), data) == 2
+        assert "lacks similarity.bias, similarity.scale: train it first" in capsys.readouterr().err
 
     def test_evaluate_errors(self, student, data, tmp_path, capsys):
         assert self.evaluate(student, data, "--split", "train") == 2

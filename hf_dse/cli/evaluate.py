@@ -148,13 +148,23 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
 
     Returns:
         `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model, on its device, and the tokenizer.
+
+    Raises:
+        ValueError: the checkpoint names a classification head but holds no weights for it.
     """
     source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
     config = AutoConfig.from_pretrained(args.model_name_or_path, **source)
-    # A head that is not in the checkpoint would be random, and its scores noise.
     has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
     auto_class = AutoModelForSequenceClassification if has_head else AutoModel
-    model = auto_class.from_pretrained(args.model_name_or_path, dtype=args.dtype, **source)
+    model, info = auto_class.from_pretrained(
+        args.model_name_or_path, dtype=args.dtype, output_loading_info=True, **source
+    )
+    # A head that is not in the checkpoint is random, and its scores are noise.
+    if has_head and info["missing_keys"]:
+        raise ValueError(
+            f"The checkpoint {args.model_name_or_path} lacks {', '.join(sorted(info['missing_keys']))}: train it first, "
+            "or take the head out of `architectures` in its config.json."
+        )
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
 
