@@ -162,8 +162,8 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     # A head that is not in the checkpoint is random, and its scores are noise.
     if has_head and info["missing_keys"]:
         raise ValueError(
-            f"The checkpoint {args.model_name_or_path} lacks {', '.join(sorted(info['missing_keys']))}: train it first, "
-            "or take the head out of `architectures` in its config.json."
+            f"The checkpoint {args.model_name_or_path} lacks {', '.join(sorted(info['missing_keys']))}: train it "
+            "first, or take the head out of `architectures` in its config.json."
         )
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     return model.to(device), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
