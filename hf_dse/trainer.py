@@ -8,6 +8,7 @@ import torch
 from datasets import Dataset
 from torch import nn
 from transformers import PreTrainedTokenizerBase, Trainer
+from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from .data import PairCollator, lengths
@@ -69,6 +70,7 @@ class DseTrainer(Trainer):
     # `compute_loss` returns the mean over its batch.
     loss_is_scaled_for_ga = False
     args: DseTrainingArguments
+    model: DseForSequenceClassification
 
     def __init__(
         self,
@@ -87,8 +89,19 @@ class DseTrainer(Trainer):
         self.pair_loss = PairDistillationLoss(args.distillation_alpha)
         if train_dataset is not None:
             _check_targets(train_dataset, args.distillation_alpha, model.config.num_labels)
-            if args.train_sampling_strategy == "group_by_length" and "length" not in train_dataset.column_names:
-                train_dataset = lengths(train_dataset, processing_class, max_length=max_seq_length)
+        if args.train_sampling_strategy == "group_by_length" and processing_class is not None:
+            tokenizer = processing_class
+
+            def with_lengths(dataset: Dataset | None) -> Dataset | None:
+                if dataset is None or "length" in dataset.column_names:
+                    return dataset
+                return lengths(dataset, tokenizer, max_length=max_seq_length)
+
+            train_dataset = with_lengths(train_dataset)
+            if isinstance(eval_dataset, dict):
+                eval_dataset = {name: with_lengths(part) for name, part in eval_dataset.items()}
+            else:
+                eval_dataset = with_lengths(eval_dataset)
         super().__init__(
             model=model,
             args=args,
@@ -116,18 +129,19 @@ class DseTrainer(Trainer):
             loss = outputs.loss
         return (loss, outputs) if return_outputs else loss
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any):
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         if not resume_from_checkpoint and self.args.calibrate_similarity:
             self.calibrate_similarity()
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def calibrate_similarity(self) -> None:
         """Fits scale and bias of an untrained cosine or dot head to the training targets by least squares."""
         head = self.model.similarity
         if head.kind == "mlp" or not bool((head.scale == 1).all() and (head.bias == 0).all()):
             return
-        generator = torch.Generator().manual_seed(self.args.seed)
-        rows = torch.randperm(len(self.train_dataset), generator=generator)
+        if not isinstance(self.train_dataset, Dataset):
+            return
+        rows = torch.randperm(len(self.train_dataset), generator=torch.Generator().manual_seed(self.args.seed))
         sample = self.train_dataset.select(rows[:CALIBRATION_PAIRS].tolist())
         similarities, targets = [], []
         loader = torch.utils.data.DataLoader(sample, self.args.eval_batch_size, collate_fn=self.data_collator)
