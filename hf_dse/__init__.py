@@ -8,8 +8,6 @@ is first asked for.
 """
 
 import importlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 
@@ -82,6 +80,4 @@ def register() -> None:
     DseForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
 
 
-# `hf-dse --help` answers before torch is loaded: the command line registers when it runs a command.
-if Path(sys.argv[0] if sys.argv else "").stem != "hf-dse":
-    register()
+register()

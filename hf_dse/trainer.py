@@ -137,7 +137,8 @@ class DseTrainer(Trainer):
     def calibrate_similarity(self) -> None:
         """Fits scale and bias of an untrained cosine or dot head to the training targets by least squares."""
         head = self.model.similarity
-        if head.kind == "mlp" or not bool((head.scale == 1).all() and (head.bias == 0).all()):
+        # A head that was trained has a bias.
+        if head.kind == "mlp" or bool((head.bias != 0).any()) or float(head.scale[-1]) != 1.0:
             return
         if not isinstance(self.train_dataset, Dataset):
             return
@@ -148,8 +149,8 @@ class DseTrainer(Trainer):
         with evaluating(self.model), torch.no_grad():
             for batch in map(self._prepare_inputs, loader):
                 inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-                # An untouched head returns the similarity itself.
-                similarities.append(self.model(**inputs).logits[:, :1].double().cpu())
+                # The last logit of an untouched head is the similarity itself.
+                similarities.append(self.model(**inputs).logits[:, -1:].double().cpu())
                 targets.append(self._targets(batch))
         similarity, target = torch.cat(similarities), torch.cat(targets)
         design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)

@@ -464,8 +464,10 @@ class DsePreTrainedModel(PreTrainedModel):
                     init.normal_(weight, mean=0.0, std=module.random_std)
                 elif weight is not None:
                     init.zeros_(weight)
-        elif isinstance(module, DseSimilarity) and module.kind != "mlp":
-            init.ones_(module.scale)
+        elif isinstance(module, DseClassificationHead) and module.kind != "mlp":
+            # Equal scales would give equal logits, and the encoder no gradient.
+            num_labels = module.scale.shape[0]
+            init.copy_(module.scale, torch.linspace(-1.0 if num_labels > 1 else 1.0, 1.0, num_labels))
             init.zeros_(module.bias)
 
 
@@ -562,7 +564,7 @@ class DseModel(DsePreTrainedModel):
         return (hidden_states * is_token).sum(dim=1) / is_token.sum(dim=1).clamp(min=1)
 
 
-class DseSimilarity(nn.Module):
+class DseClassificationHead(nn.Module):
     """Two embeddings to logits: a learned scale and bias of their cosine or dot product, or the head of DSE."""
 
     def __init__(self, config: DseConfig):
@@ -602,7 +604,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.dse = DseModel(config)
-        self.similarity = DseSimilarity(config)
+        self.similarity = DseClassificationHead(config)
         self.post_init()
 
     @can_return_tuple
