@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that make students: `convert`, `distill`, `export` and `demo`."""
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from transformers import AutoConfig, AutoModel, AutoTokenizer, set_seed
@@ -17,7 +18,7 @@ from ..teacher import check_output_dir, score_pairs
 from ..trainer import DseTrainer
 from ..training_args import DseTrainingArguments
 from . import parse_args
-from .evaluate import format_table
+from .evaluate import format_table, write_atomically
 
 
 logger = logging.get_logger(__name__)
@@ -169,7 +170,7 @@ def run_distillation(
         max_seq_length=data_args.max_seq_length,
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
     )
-    trainer.train(resume_from_checkpoint=checkpoint)
+    trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
 
     metrics = {
@@ -184,6 +185,17 @@ def run_distillation(
         for split, part in labelled.items()
     }
     if trainer.is_world_process_zero():
+        recipe = {
+            "model_name_or_path": args.model_name_or_path,
+            "teacher_name_or_path": args.teacher_name_or_path,
+            **asdict(convert_args),
+            **asdict(data_args),
+            "distillation_alpha": training_args.distillation_alpha,
+            "learning_rate": training_args.learning_rate,
+            "num_train_epochs": training_args.num_train_epochs,
+            "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps,
+            "seed": training_args.seed,
+        }
         export_model(
             trainer.model,
             tokenizer,
@@ -194,6 +206,10 @@ def run_distillation(
             datasets=[data_args.dataset_name or data_args.task_name],
             max_seq_length=data_args.max_seq_length,
             overwrite=True,
+        )
+        results = {"metrics": metrics, "recipe": recipe, "training": trained.metrics}
+        write_atomically(
+            Path(output_dir) / "results.json", lambda file: file.write(json.dumps(results, indent=2).encode())
         )
         if metrics:
             print(format_table(metrics))
