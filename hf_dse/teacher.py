@@ -205,15 +205,28 @@ def train_teacher(
     }
     tokenizer = AutoTokenizer.from_pretrained(teacher_args.model_name_or_path, **source)
     # Weights stored in half precision are no basis for training: TrainingArguments' bf16 and fp16 keep float32 ones.
-    model = AutoModelForSequenceClassification.from_pretrained(
+    model, info = AutoModelForSequenceClassification.from_pretrained(
         teacher_args.model_name_or_path,
         num_labels=task.num_labels,
         problem_type=task.problem_type,
         dtype=torch.float32,
+        # A cross-encoder of another task may start from its encoder; its head is replaced.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
         **source,
     )
-    limit = _check_max_length(data_args.max_seq_length, model, tokenizer)
-    parts = {split: lengths(part, tokenizer, max_length=limit, joint=True) for split, part in pairs.items()}
+    if task.num_labels == 1:
+        new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
+        _center_head(model, new, pairs["train"]["label"][:])
+    _check_max_length(data_args.max_seq_length, model, tokenizer)
+    parts = {split: lengths(part, tokenizer, joint=True) for split, part in pairs.items()}
+    for split, part in parts.items():
+        cut = sum(length > data_args.max_seq_length for length in part["length"][:])
+        if cut:
+            logger.warning(
+                f"{cut} of {len(part)} {split} pairs are longer than {data_args.max_seq_length} tokens and are cut: "
+                "raise `max_seq_length` if their ends matter."
+            )
     trainer = CrossEncoderTrainer(
         model=model,
         args=training_args,
@@ -232,6 +245,17 @@ def train_teacher(
             metrics.update(trainer.evaluate(parts[split], metric_key_prefix=prefix))
     trainer.save_metrics("all", metrics, combined=False)
     return metrics
+
+
+def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float]) -> None:
+    """
+    Lets a new regression head start at the mean label. Otherwise the first epoch goes into reaching it, at the rate of
+    fine-tuning, through weights that have better things to learn.
+    """
+    for name, parameter in model.named_parameters():
+        if name in new and name.endswith("bias") and parameter.shape == (1,):
+            with torch.no_grad():
+                parameter.fill_(sum(labels) / len(labels))
 
 
 def load_teacher(
@@ -403,7 +427,7 @@ def _score(
         cut = sum(size > max_length for size in sizes)
         if cut:
             logger.warning(
-                f"{cut} of {len(pairs)} pairs are longer than {max_length} tokens and were cut: raise `max_length`, "
+                f"{cut} of {len(pairs)} pairs are longer than {max_length} tokens and were cut: raise the limit, "
                 "or use a teacher with more positions, if their ends matter."
             )
         sizes = [min(size, max_length) for size in sizes]
@@ -438,7 +462,7 @@ def _check_max_length(
     if max_length is None:
         return most
     if most is not None and max_length > most:
-        raise ValueError(f"A length of {max_length} is above the {most} tokens a pair may have here: lower it.")
+        raise ValueError(f"A length of {max_length} is above the {most} tokens a pair may have: pass at most {most}.")
     least = processing_class.num_special_tokens_to_add(pair=True) + 2
     if max_length < least:
         raise ValueError(f"A length of {max_length} leaves no room for two sentences: allow at least {least} tokens.")
@@ -494,10 +518,10 @@ class _ScoreCache:
             key = (self._key(pair, max_length),)
             row = self.connection.execute("SELECT logits FROM scores WHERE pair = ?", key).fetchone()
             if row is not None:
-                logits = np.frombuffer(row[0], dtype="<f8")
-                if len(logits) != self.num_labels or not np.isfinite(logits).all():
-                    raise sqlite3.DatabaseError(f"{len(logits)} logits where {self.num_labels} belong")
-                scores[pair] = logits.tolist()
+                # Eight bytes a number: anything else was not written here.
+                if not isinstance(row[0], bytes) or len(row[0]) != 8 * (self.num_labels or 0):
+                    raise sqlite3.DatabaseError(f"a score is not {self.num_labels} numbers")
+                scores[pair] = np.frombuffer(row[0], dtype="<f8").tolist()
         return scores
 
     def write(self, scores: Mapping[Pair, list[float]], max_length: int | None) -> None:
@@ -520,7 +544,6 @@ def _open_cache(path: Path | None, num_labels: int | None) -> Iterator[_ScoreCac
             yield _ScoreCache(connection, num_labels)
     except sqlite3.OperationalError as error:
         raise OSError(f"The score cache {path} cannot be used: {error}.") from error
-    except (sqlite3.DatabaseError, TypeError) as error:
-        if isinstance(error, TypeError) and "buffer" not in str(error):
-            raise
-        raise ValueError(f"The score cache {path} is damaged ({error}): delete this file and run again.") from error
+    except sqlite3.DatabaseError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"The score cache {path} is damaged ({reason}): delete this file and run again.") from error
