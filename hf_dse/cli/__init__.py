@@ -59,8 +59,8 @@ def parse_args(
     )
     if unknown:
         name = unknown[0].split("=")[0]
-        close = difflib.get_close_matches(name, parser._option_string_actions, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "--help lists the options"
+        close = difflib.get_close_matches(name, parser._option_string_actions, n=1)
+        hint = f"did you mean {close[0]}?" if close else "--help lists the options"
         raise ValueError(f"unknown option {name!r}; {hint}")
     return tuple(parsed[: len(dataclass_types)])
 
@@ -88,7 +88,7 @@ def _config_tokens(parser: argparse.ArgumentParser, path: Path) -> list[str]:
         action = actions[name]
         if value is None or value == []:
             # There is no way to say "nothing" on a command line.
-            action.default, action.required = value, False
+            action.default = value
         elif action.nargs == "+":
             tokens += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
         elif isinstance(value, list):

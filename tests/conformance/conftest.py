@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Puts transformers' common model tests on the path, and allows them to skip for our classes what they skip for BERT."""
+"""Puts transformers' common model tests on the path. They may skip for our classes only what they skip for BERT."""
 
 import os
 import sys

@@ -1,0 +1,50 @@
+# On Linux, pip's default torch is the CUDA build. For the small CPU build instead:
+#   export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Two test processes share the cores best with one thread each.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+.PHONY: install demo test test-all conformance lint format wheel-test clean
+
+install: $(VENV)/.installed-dev
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/hf-dse demo
+
+test: install
+	$(PYTEST) -m "not slow"
+
+test-all: install
+	$(PYTEST)
+
+# Transformers' own tests of configurations and models, on our classes
+conformance: install
+	$(BIN)/python tests/conformance/fetch_suite.py
+	$(PYTEST) tests/conformance
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy hf_dse hf_dse_cli.py
+	$(BIN)/mlinter modeling
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel-test: install
+	$(BIN)/pytest tests/test_package.py -k wheel
+
+clean:
+	rm -rf build outputs *.egg-info tests/conformance/_suite
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-demo: EXTRAS = train,demo,st
+$(VENV)/.installed-dev: EXTRAS = train,demo,st,dev
+$(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	touch $@

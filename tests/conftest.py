@@ -1,0 +1,80 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests share: no network, no traces in the home folder, one thread, and tiny tokenizers and models."""
+
+import atexit
+import os
+import shutil
+import socket
+import string
+import tempfile
+
+
+# Libraries read these when they are imported. The programs that tests start inherit them.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="hf-dse-tests-")
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
+
+import pytest  # noqa: E402
+from tokenizers.pre_tokenizers import ByteLevel  # noqa: E402
+from transformers import BertTokenizer, RobertaTokenizer  # noqa: E402
+
+from hf_dse import DseConfig  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network():
+    """Refuses connections to other machines."""
+    connect = socket.socket.connect
+
+    def connect_to_loopback(self, address):
+        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise RuntimeError(f"tests must not use the network, but one connects to {address}")
+        return connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", connect_to_loopback)
+        yield
+
+
+@pytest.fixture(scope="session")
+def bert_tokenizer():
+    """A WordPiece tokenizer that spells every ASCII text, `[CLS] a [SEP] b [SEP]` with token types."""
+    letters = string.ascii_lowercase + string.digits
+    words = "the a cat dog sat ran on mat house is old new in and of".split()
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *string.punctuation, *words]
+    tokens += [f"##{letter}" for letter in letters]
+    vocab = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
+    return BertTokenizer(vocab=vocab, model_max_length=64)
+
+
+@pytest.fixture(scope="session")
+def roberta_tokenizer():
+    """A byte-level BPE tokenizer, `<s> a </s></s> b </s>` without token types."""
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "<mask>"]
+    return RobertaTokenizer(vocab={token: i for i, token in enumerate(tokens)}, merges=[], model_max_length=64)
+
+
+@pytest.fixture(scope="session")
+def tiny_config():
+    """Makes a `DseConfig` for a tiny model that fits the tokenizer given; fields can be overridden."""
+
+    def make(tokenizer, **fields):
+        defaults = {
+            "vocab_size": len(tokenizer),
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+            "max_position_embeddings": 64,
+            "linformer_length": 8,
+            "pad_token_id": tokenizer.pad_token_id,
+            "cls_token_id": tokenizer.cls_token_id,
+            "sep_token_id": tokenizer.sep_token_id,
+            "num_pair_separators": 1 if "token_type_ids" in tokenizer.model_input_names else 2,
+        }
+        return DseConfig(**{**defaults, **fields})
+
+    return make

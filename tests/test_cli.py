@@ -1,0 +1,214 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The `hf-dse` command itself: the table of commands, options and `--config`, errors."""
+
+import importlib
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
+
+import pytest
+from huggingface_hub.errors import StrictDataclassClassValidationError
+
+import hf_dse_cli
+from hf_dse import DseConfig
+from hf_dse.cli import COMMANDS, main, parse_args
+
+
+@dataclass
+class ModelArguments:
+    name: str = field(metadata={"help": "the model"})
+    kind: Literal["mean", "max"] = "mean"
+    alpha: float = 0.5
+
+
+@dataclass
+class RunArguments:
+    steps: int = -1
+    shuffle: bool = True
+    resume: bool = False
+    splits: list[str] = field(default_factory=lambda: ["test"])
+    limit: int | None = None
+    scheduler: str | None = None
+
+
+def parse(*argv):
+    return parse_args(list(argv), ModelArguments, RunArguments, prog="hf-dse test")
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    def write(text):
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return f"--config={path}"
+
+    return write
+
+
+def test_options_become_dataclasses():
+    model, run = parse("--name", "m", "--alpha", "1e-1", "--steps=3", "--no_shuffle", "--splits", "validation", "test")
+    assert model == ModelArguments(name="m", alpha=0.1)
+    assert run == RunArguments(steps=3, shuffle=False, splits=["validation", "test"])
+
+
+def test_config_gives_values_that_the_command_line_overrides(config_file):
+    config = config_file(
+        "name: m\nalpha: 1e-1\nkind: max\nshuffle: false\nresume: yes\nsplits: [a, b]\nlimit: 7\nsteps: -2"
+    )
+    assert parse(config) == (
+        ModelArguments(name="m", kind="max", alpha=0.1),
+        RunArguments(steps=-2, shuffle=False, resume=True, splits=["a", "b"], limit=7),
+    )
+    model, run = parse("--alpha", "0.9", config, "--shuffle", "--resume", "false", "--splits", "c")
+    assert (model.alpha, run.shuffle, run.resume, run.splits, run.limit) == (0.9, True, False, ["c"], 7)
+
+
+def test_config_values_that_a_command_line_cannot_spell(config_file):
+    _, run = parse(config_file("name: m\nlimit: null\nsplits: []\nscheduler: {power: 2}"))
+    assert run == RunArguments(splits=[], scheduler='{"power": 2}')
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "required: --name"),
+        (["--name", "m", "--alhpa", "1"], r"unknown option '--alhpa'; did you mean --alpha\?"),
+        (["--name", "m", "--zzz=1"], "unknown option '--zzz'; --help lists"),
+        (["--name", "m", "stray"], "unknown option 'stray'"),
+        (["--nam", "m"], "required: --name"),
+        (["--name", "m", "--alpha", "high"], "--alpha: invalid float value: 'high'"),
+        (["--name", "m", "--kind", "min"], "--kind: invalid choice: 'min'"),
+        (["--name", "m", "--resume", "perhaps"], "Truthy value expected"),
+    ],
+)
+def test_bad_options(argv, message):
+    with pytest.raises(ValueError, match=message):
+        parse(*argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: m\nalhpa: 1", r"unknown key 'alhpa' \(did you mean 'alpha'\?\); allowed are alpha, kind, limit, name"),
+        ("name: m\nalpha: high", "invalid float value: 'high'"),
+        ("name: m\nkind: min", "invalid choice"),
+        ("name: m\nalpha: [1, 2]", "alpha takes one value, but it has a list"),
+        ("name: null", "required: --name"),
+        ("- name", "must hold `name: value` lines, but it holds a list"),
+        ("name: [", "not valid YAML"),
+        ("config: other.yaml", "unknown key 'config'"),
+    ],
+)
+def test_bad_config(config_file, text, message):
+    with pytest.raises(ValueError, match=message):
+        parse(config_file(text))
+
+
+def test_config_that_is_not_there():
+    with pytest.raises(FileNotFoundError, match="--config: there is no file 'missing.yaml'"):
+        parse("--config", "missing.yaml")
+
+
+def test_help_of_a_command_names_its_options(capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse("--help")
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "usage: hf-dse test" in text and "--config FILE" in text and "the model" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_exists(command):
+    _, module, function = COMMANDS[command]
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"]])
+def test_help_lists_the_commands(argv, capsys):
+    try:
+        assert main(argv) == 0
+    except SystemExit as stop:
+        assert stop.code == 0
+    text = capsys.readouterr().out
+    assert all(f"  {command} " in text for command in COMMANDS)
+
+
+def test_unknown_command(capsys):
+    assert main(["distil"]) == 2
+    assert "hf-dse: error: unknown command 'distil'; the commands are demo, teacher" in capsys.readouterr().err
+
+
+def bad_config(_):
+    DseConfig(hidden_size=7)
+
+
+def raises(error):
+    def run(_):
+        raise error
+
+    return run
+
+
+def install(monkeypatch, function):
+    monkeypatch.setitem(hf_dse_cli.COMMANDS, "try", ("", "trial", "run"))
+    monkeypatch.setitem(sys.modules, "trial", SimpleNamespace(run=function))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no such task"),
+        FileNotFoundError("no such file"),
+        FileExistsError("not empty"),
+        ImportError("pip install it"),
+        StrictDataclassClassValidationError("validate", ValueError("too small")),
+    ],
+)
+def test_errors_of_the_user_are_one_line(monkeypatch, capsys, error):
+    install(monkeypatch, raises(error))
+    assert main(["try"]) == 2
+    assert capsys.readouterr().err == f"hf-dse try: error: {error}\n"
+    monkeypatch.setenv("HF_DSE_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        main(["try"])
+
+
+def test_a_bad_model_configuration_is_an_error_of_the_user(monkeypatch, capsys):
+    install(monkeypatch, bad_config)
+    assert main(["try"]) == 2
+    assert "`hidden_size` (7) must be a multiple" in capsys.readouterr().err
+
+
+def test_faults_of_the_program_keep_their_traceback(monkeypatch):
+    install(monkeypatch, raises(KeyError("x")))
+    with pytest.raises(KeyError):
+        main(["try"])
+
+
+def test_interruption(monkeypatch, capsys):
+    install(monkeypatch, raises(KeyboardInterrupt()))
+    assert main(["try"]) == 130
+    assert capsys.readouterr().err == "\nhf-dse try: interrupted\n"
+
+
+def test_a_command_gets_the_rest_of_the_line(monkeypatch):
+    seen = []
+    install(monkeypatch, seen.extend)
+    assert main(["try", "--help", "x"]) == 0
+    assert seen == ["--help", "x"]
+
+
+def test_the_installed_program_answers_without_torch():
+    program = Path(sys.executable).with_name("hf-dse")
+    code = f"""
+import atexit, runpy, sys
+atexit.register(lambda: print("torch" in sys.modules))
+sys.argv = ["hf-dse", "--version"]
+runpy.run_path({str(program)!r}, run_name="__main__")
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["hf-dse", "0.1.0", "False"]

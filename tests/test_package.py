@@ -1,0 +1,120 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The package as a whole: what `import hf_dse` does and costs, and what the wheel holds."""
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import hf_dse
+
+
+ROOT = Path(__file__).parent.parent
+
+# What any package that registers a model with the Auto classes has to import
+TRANSFORMERS = """
+import transformers.modeling_layers
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
+"""
+
+
+def run_python(code):
+    """Runs a program and returns what it prints."""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout + result.stderr
+
+
+def test_import_registers_with_the_auto_classes(tmp_path):
+    code = f"""
+import hf_dse
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+sizes = dict(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8, vocab_size=16)
+config = AutoConfig.for_model("dse", **sizes)
+assert type(config) is hf_dse.DseConfig
+for auto_class, model_class in (
+    (AutoModel, hf_dse.DseModel), (AutoModelForSequenceClassification, hf_dse.DseForSequenceClassification)
+):
+    assert type(auto_class.from_config(config)) is model_class
+    model_class(config).save_pretrained({str(tmp_path)!r})
+    assert type(auto_class.from_pretrained({str(tmp_path)!r})) is model_class
+"""
+    run_python(code)
+
+
+def test_public_names():
+    for name in hf_dse.__all__:
+        assert getattr(hf_dse, name) is not None
+    assert set(hf_dse.__all__) <= set(dir(hf_dse))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = hf_dse.nonsense
+
+
+def test_version_is_that_of_the_distribution():
+    assert hf_dse.__version__ == importlib.metadata.version("hf-dse")
+
+
+def test_import_is_silent_and_light():
+    code = f"""
+import socket, sys
+{TRANSFORMERS}
+before = set(sys.modules)
+def refuse(*args):
+    raise RuntimeError("import hf_dse opens a connection")
+socket.socket.connect = socket.getaddrinfo = refuse
+import hf_dse, hf_dse.modeling
+heavy = {{"accelerate", "datasets", "evaluate", "pandas", "sklearn"}}
+print(heavy & (set(sys.modules) - before))
+"""
+    assert run_python(code) == "set()\n"
+
+
+@pytest.mark.slow
+def test_import_takes_less_than_300_milliseconds_beyond_transformers():
+    # Processor time: other programs on the machine do not count.
+    code = f"""
+import time
+{TRANSFORMERS}
+start = time.process_time()
+import hf_dse
+print(time.process_time() - start)
+"""
+    assert min(float(run_python(code)) for _ in range(3)) < 0.3
+
+
+@pytest.mark.slow
+def test_wheel(tmp_path):
+    source = tmp_path / "source"
+    for name in ("hf_dse", "modeling"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hf_dse_cli.py"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet"]
+    subprocess.run(
+        [*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={tmp_path}", str(source)], check=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    # An environment that sees the dependencies of this one, but not its link to the checkout.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    programs = tmp_path / "venv" / "bin"
+    subprocess.run([*pip, f"--python={programs / 'python'}", "install", "--no-deps", str(wheel)], check=True)
+    environment = {"PATH": str(programs), "PYTHONPATH": sysconfig.get_path("purelib"), "HF_HUB_OFFLINE": "1"}
+
+    code = """
+import pathlib
+import hf_dse, hf_dse.cli, hf_dse.modeling.modeling_dse
+folder = pathlib.Path(hf_dse.__file__).parent
+print(*sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix != ".pyc" and path.is_file()))
+"""
+    options = {"capture_output": True, "text": True, "check": True, "env": environment, "cwd": tmp_path}
+    installed = subprocess.run([str(programs / "python"), "-c", code], **options).stdout.split()
+    expected = [path.relative_to(ROOT / "hf_dse") for path in (ROOT / "hf_dse").rglob("*") if path.is_file()]
+    expected += [Path("modeling") / path.name for path in (ROOT / "modeling").glob("*.py")]
+    assert installed == sorted(str(path) for path in expected if path.suffix != ".pyc")
+    assert subprocess.run(["hf-dse", "--version"], **options).stdout.startswith("hf-dse ")
