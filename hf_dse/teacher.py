@@ -144,7 +144,8 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
                 "`--resume_from_checkpoint last`, or pass `--overwrite_output_dir`."
             )
         for checkpoint in folder.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
+            # Each process of a distributed training comes here, and one of them is first.
+            shutil.rmtree(checkpoint, ignore_errors=True)
     return None
 
 
@@ -292,6 +293,12 @@ def load_teacher(
     return model.eval(), AutoTokenizer.from_pretrained(model_name_or_path, **source)
 
 
+def default_device() -> torch.device:
+    """The accelerator of this machine if there is one, otherwise the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator or torch.device("cpu")
+
+
 def check_num_labels(num_logits: int | None, task: PairTask) -> None:
     """
     Compares a teacher's head with a task.
@@ -379,7 +386,7 @@ def score_pairs(
     if isinstance(teacher, str | Path):
         model, tokenizer = load_teacher(str(teacher))
         processing_class = processing_class or tokenizer
-        device = device or torch.accelerator.current_accelerator() or "cpu"
+        device = device or default_device()
     elif processing_class is None:
         raise ValueError("A teacher given as a model needs its tokenizer: pass `processing_class`.")
     else:

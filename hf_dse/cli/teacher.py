@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from datasets import Dataset
 
 from hf_dse.cli import parse_args
@@ -16,6 +15,7 @@ from hf_dse.teacher import (
     TeacherArguments,
     TeacherTrainingArguments,
     check_num_labels,
+    default_device,
     load_teacher,
     score_pairs,
     train_teacher,
@@ -99,7 +99,7 @@ def score(argv: list[str]) -> None:
         max_length=data_args.max_seq_length,
         symmetric=task.symmetric,
         cache_dir=args.cache_dir or output.parent / ".hf-dse-scores",
-        device=args.device or torch.accelerator.current_accelerator() or "cpu",
+        device=args.device or default_device(),
     )
     write_pairs(scored, output)
     print(f"{len(scored)} scored pairs written to {output}")
