@@ -1,0 +1,318 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Exported folders are complete, appear whole or not at all, and carry a model card that claims nothing unmeasured."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
+
+from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse.export import TRANSFORMERS_NEEDED, make_model_card
+
+
+FILES = {
+    "README.md",
+    "config.json",
+    "config_sentence_transformers.json",
+    "configuration_dse.py",
+    "model.safetensors",
+    "modeling_dse.py",
+    "modules.json",
+    "sentence_bert_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+TEXTS = ["a cat sat on the mat", "dog", "the old house is in the new house and the cat ran of a mat"]
+FACTS = {
+    "metrics": {
+        "validation": {"num_pairs": 1500, "pearson": 0.88125, "cosine_spearman": 0.87},
+        "test": {"num_pairs": 1379, "pearson": 0.8594, "cosine_spearman": 0.8449},
+    },
+    "base_model": "sentence-transformers/all-MiniLM-L6-v2",
+    "datasets": ["stsb"],
+    "recipe": {"learning rate": 2e-5, "epochs": 3, "machine": "2 cores | CPU", "command": "hf-dse distill --seed 1"},
+    "max_seq_length": 32,
+    "license": "apache-2.0",
+}
+
+
+@pytest.fixture
+def make_model(tiny_config, bert_tokenizer):
+    def make(model_class=DseForSequenceClassification, **fields):
+        torch.manual_seed(0)
+        model = model_class(tiny_config(bert_tokenizer, **{"num_labels": 1, **fields})).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+        return model
+
+    return make
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def front_matter(card):
+    return card.data.to_dict()
+
+
+@pytest.mark.parametrize("model_class", [DseModel, DseForSequenceClassification])
+def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, model_class):
+    model = make_model(model_class, projection_dim=6)
+    folder = export_model(model, bert_tokenizer, tmp_path / "deep" / "model")
+    assert folder == tmp_path / "deep" / "model"
+    assert set(os.listdir(folder)) == FILES
+    assert os.listdir(folder.parent) == ["model"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == [model_class.__name__]
+    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSequenceClassification"}
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    loaded = AutoModel.from_pretrained(folder)
+    expected = model.base_model(**batch).pooler_output
+    torch.testing.assert_close(loaded(**batch).pooler_output, expected, rtol=0, atol=0)
+    if model_class is DseForSequenceClassification:
+        batch = tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")
+        loaded = AutoModelForSequenceClassification.from_pretrained(folder)
+        torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "mlp"])
+def test_encoder_of_a_pair_model_loads_without_a_report(tmp_path, make_model, bert_tokenizer, similarity):
+    folder = export_model(make_model(similarity=similarity), bert_tokenizer, tmp_path / "model")
+    _, info = AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+
+
+def test_a_loaded_export_can_be_exported_over_itself(tmp_path, make_model, bert_tokenizer):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    before = files(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    export_model(model, AutoTokenizer.from_pretrained(folder), folder, overwrite=True)
+    after = files(folder)
+    # The tokenizer notes that it came from a folder.
+    assert {name for name in before if before[name] != after[name]} <= {"tokenizer_config.json"}
+
+
+def test_tokenizer_truncates_to_what_the_model_takes(tmp_path, make_model, bert_tokenizer):
+    def exported_limit(name, **fields):
+        folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name)
+        return AutoTokenizer.from_pretrained(folder).model_max_length
+
+    assert bert_tokenizer.model_max_length == 64
+    assert exported_limit("shorter", max_position_embeddings=24) == 24
+    assert exported_limit("longer", max_position_embeddings=100) == 64
+    assert exported_limit("extended", max_position_embeddings=100, position_extension="tile") == 100
+    assert bert_tokenizer.model_max_length == 64
+
+
+def test_refuses_folders_that_hold_something(tmp_path, make_model, bert_tokenizer):
+    model = make_model()
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    # An empty folder is fine.
+    export_model(model, bert_tokenizer, folder)
+    before = files(folder)
+    with pytest.raises(FileExistsError, match=r"taken is not empty: name another folder, or pass `overwrite=True`"):
+        export_model(model, bert_tokenizer, folder)
+    assert files(folder) == before
+
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "diary.txt").write_text("precious")
+    with pytest.raises(FileExistsError, match=r"home is not a plain model folder \(it has no config.json"):
+        export_model(model, bert_tokenizer, home, overwrite=True)
+    (folder / ".git").mkdir()
+    with pytest.raises(FileExistsError, match="or is a git repository"):
+        export_model(model, bert_tokenizer, folder, overwrite=True)
+    with pytest.raises(FileExistsError, match=r"diary.txt is a file: name a folder"):
+        export_model(model, bert_tokenizer, home / "diary.txt", overwrite=True)
+    assert (home / "diary.txt").read_text() == "precious"
+
+
+def test_overwriting_leaves_nothing_of_the_old_model(tmp_path, make_model, bert_tokenizer):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    (folder / "optimizer.pt").write_bytes(b"stale")
+    export_model(make_model(DseModel), bert_tokenizer, folder, overwrite=True)
+    assert set(os.listdir(folder)) == FILES
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.parametrize("step", ["tokenizer", "card", "move"])
+def test_failure_leaves_everything_as_it_was(tmp_path, make_model, bert_tokenizer, monkeypatch, step):
+    def fail(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    rename = Path.rename
+    target = {
+        "tokenizer": (type(bert_tokenizer), "save_pretrained", fail),
+        "card": (ModelCard, "save", fail),
+        "move": (Path, "rename", lambda self, to: fail() if self.name == "new" else rename(self, to)),
+    }[step]
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    before = files(folder)
+    monkeypatch.setattr(*target)
+    for path in (folder, tmp_path / "other"):
+        with pytest.raises(OSError, match="No space left"):
+            export_model(make_model(DseModel), bert_tokenizer, path, overwrite=True)
+    assert os.listdir(tmp_path) == ["model"]
+    assert files(folder) == before
+
+
+def test_card_holds_what_was_given(tmp_path, make_model, bert_tokenizer):
+    teacher = tmp_path / "runs" / "my-teacher"
+    teacher.mkdir(parents=True)
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "student", teacher=str(teacher), **FACTS)
+    card = ModelCard.load(folder / "README.md")
+    metadata = front_matter(card)
+    assert metadata["base_model"] == FACTS["base_model"]
+    assert metadata["datasets"] == ["nyu-mll/glue"]
+    assert metadata["license"] == "apache-2.0"
+    assert metadata["library_name"] == "sentence-transformers"
+    assert metadata["pipeline_tag"] == "sentence-similarity"
+    assert {"linformer", "knowledge-distillation", "hf-dse"} <= set(metadata["tags"])
+
+    assert card.data.model_name == "student"
+    results = {
+        (result.dataset_type, result.dataset_config, result.dataset_split, result.metric_type): result.metric_value
+        for result in card.data.eval_results
+    }
+    assert results == {
+        ("nyu-mll/glue", "stsb", split, name): value
+        for split, values in FACTS["metrics"].items()
+        for name, value in values.items()
+        if name != "num_pairs"
+    }
+    assert {result.task_type for result in card.data.eval_results} == {"sentence-similarity"}
+
+    text = card.text
+    assert "| test | 1379 | 85.94 | 84.49 |" in text
+    assert "cross-encoder my-teacher" in text
+    assert "[sentence-transformers/all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/" in text
+    assert "(https://huggingface.co/datasets/nyu-mll/glue)" in text
+    assert "| machine | 2 cores \\| CPU |" in text
+    assert "```bash\nhf-dse distill --seed 1\n```" in text
+    assert (
+        "hf-dse evaluate --model_name_or_path student --task_name stsb --split validation test --max_seq_length 32\n"
+    ) in text
+    assert "the weights are under `apache-2.0`" in text
+    assert str(tmp_path) not in card.content
+
+
+def test_card_leaves_out_what_is_unknown(make_model):
+    card = make_model_card(make_model(DseModel), model_id="someone/student")
+    assert set(front_matter(card)) == {"model_name", "library_name", "pipeline_tag", "tags"}
+    assert "knowledge-distillation" not in card.data.tags
+    for word in ("## Results", "## Training", "How these numbers", "weights are under", "ForSequenceClassification"):
+        assert word not in card.content
+    assert 'SentenceTransformer("someone/student", trust_remote_code=True)' in card.text
+    assert card.text.lstrip().startswith("# student\n")
+
+
+def test_no_file_tells_where_models_are_kept(tmp_path, make_model, bert_tokenizer):
+    first = export_model(make_model(), bert_tokenizer, tmp_path / "first")
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(first), AutoTokenizer.from_pretrained(first)
+    places = {"base_model": str(first), "teacher": "/elsewhere/teacher", "datasets": ["~/secret/pairs", None]}
+    second = export_model(model, tokenizer, tmp_path / "second", **places)
+    for name, content in files(second).items():
+        for place in (str(tmp_path), "elsewhere", "secret"):
+            assert place.encode() not in content, name
+    metadata = front_matter(ModelCard.load(second / "README.md"))
+    assert "base_model" not in metadata and "datasets" not in metadata
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"similarity": "mlp", "num_labels": 3},
+        {"similarity": "dot", "problem_type": "multi_label_classification", "pooling_layers": 2},
+        {"layer_types": ["full_attention"] * 2},
+        {"layer_types": ["full_attention", "linear_attention"], "linformer_length": [3, 8]},
+        {"linformer_length": [4, 8], "linformer_projection": "mean"},
+        {"linformer_projection": "learned", "linformer_init": "random"},
+    ],
+)
+@pytest.mark.parametrize("facts", [{}, FACTS, {"metrics": {"test": {"accuracy": 0.5}}}])
+def test_cards_of_all_kinds_are_clean(make_model, fields, facts):
+    for model_class in (DseModel, DseForSequenceClassification):
+        card = make_model_card(make_model(model_class, **fields), model_id="student", **facts)
+        # Outside of code: no empty cells, sections or items, no doubled blanks.
+        prose = "```".join(card.text.split("```")[::2])
+        assert not re.search(r"None|Undefined|\{\{|\{%|[^\n ]  +|\n\n\n|- \n| \n", prose), prose
+        assert not re.search(r"^## .*\n+(?=## |\Z)", card.text, flags=re.MULTILINE)
+        # Every table is one block: a head, a ruler, rows of as many cells.
+        for block in re.findall(r"(?:^\|.*\n)+", card.text, flags=re.MULTILINE):
+            rows = block.replace("\\|", "").splitlines()
+            assert len({row.count("|") for row in rows}) == 1, block
+            assert len(rows) > 2 and set(rows[1]) <= set("|-: "), block
+
+
+def test_card_describes_the_attention(make_model):
+    mixed = make_model(DseModel, layer_types=["full_attention", "linear_attention"], linformer_length=[3, 8])
+    text = make_model_card(mixed, model_id="x").text
+    assert "The attention of 1 of its 2 layers" in text
+    assert "| Projected length k | 8 |" in text
+    softmax = make_model_card(make_model(DseModel, layer_types=["full_attention"] * 2), model_id="x")
+    assert "informer" not in softmax.content
+    random = make_model_card(make_model(DseModel, linformer_init="random"), model_id="x")
+    assert "attended to exactly" not in random.text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"test": {"pearson": float("nan")}}, r"`metrics\['test'\]\['pearson'\]` is nan, but a card takes measured"),
+        ({"test": {"pearson": "0.9"}}, "is '0.9', but a card takes measured, finite numbers only"),
+        ({"pearson": 0.9}, r'must hold metrics by split, such as \{"test": \{"pearson": 0.86\}\}'),
+        ({"test": {"pearson": 0.9}, "dev": {"f1": 0.9}}, "has different metrics for its splits"),
+    ],
+)
+def test_refuses_metrics_that_are_none(tmp_path, make_model, bert_tokenizer, metrics, message):
+    with pytest.raises(ValueError, match=message):
+        export_model(make_model(), bert_tokenizer, tmp_path / "model", metrics=metrics)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("length", [0, 65])
+def test_refuses_lengths_that_do_not_fit(tmp_path, make_model, bert_tokenizer, length):
+    with pytest.raises(ValueError, match=f"`max_seq_length` must be between 1 and 64, .* got {length}"):
+        export_model(make_model(), bert_tokenizer, tmp_path / "model", max_seq_length=length)
+
+
+def test_refuses_other_models(tmp_path, bert_tokenizer):
+    config = BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: make one of it with"):
+        export_model(BertModel(config), bert_tokenizer, tmp_path / "model")
+
+
+def test_says_which_transformers_the_package_needs():
+    (needed,) = (line for line in importlib.metadata.requires("hf-dse") if re.match(r"transformers[<>=]", line))
+    assert TRANSFORMERS_NEEDED in needed.removeprefix("transformers").split(",")
+
+
+@pytest.mark.slow
+def test_examples_of_the_card_run(tmp_path, make_model, bert_tokenizer):
+    """As a reader of the card runs them: without hf_dse, in a process of their own."""
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "student", **FACTS)
+    examples = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
+    assert len(examples) == 3
+    block = "import sys\nsys.modules['hf_dse'] = None\n"
+    environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+    command = [sys.executable, "-c", block + "\n".join(examples)]
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("tensor(") == 3
+    for word in ("UNEXPECTED", "MISSING", "Warning"):
+        assert word not in process.stderr
