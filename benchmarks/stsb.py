@@ -8,13 +8,13 @@ The STS-B table of the README: students of one encoder, by attention, projection
     python benchmarks/stsb.py                            # print the table only
 
 STSB is a folder with train, validation and test.parquet (columns sentence1, sentence2, label). Every run is one
-`hf-dse distill` in a process of its own. Its result is appended to `stsb_results.jsonl` beside this file, and a run found
-there is never repeated, so the command can be stopped and given again.
+`hf-dse distill` in a process of its own. Its result is appended to `stsb_results.jsonl` beside this file, and a run
+found there is never repeated, so the command can be stopped and given again.
 
-The teacher's scores of the training pairs lie in `stsb_teacher_scores.parquet`, by a hash of the two sentences. Made by
+The teacher's scores of the training pairs lie in `stsb_teacher_scores.parquet`, by a hash of the sentences, from
 
-    hf-dse score --model_name_or_path TEACHER --task_name stsb --dataset_name STSB --split train --symmetric \
-        --output_file scored.parquet
+    hf-dse score --model_name_or_path TEACHER --task_name stsb --dataset_name STSB --split train \
+        --symmetric true --output_file scored.parquet
     python benchmarks/stsb.py --keep_scores scored.parquet
 """
 
