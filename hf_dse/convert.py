@@ -5,7 +5,9 @@
 import copy
 import json
 import re
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import torch
@@ -84,6 +86,8 @@ REFUSED = {
     "deberta-v2": "its disentangled attention, whose relative positions are part of n x n attention logits",
     "xlnet": "its relative position encoding (`r`, `r_w_bias`, `r_r_bias`), which is part of n x n attention logits",
 }
+# Fields that a student may choose although its source has them too: they do not change what the weights compute.
+FREE_FIELDS = {"num_hidden_layers", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
 
 
 @dataclass
@@ -176,14 +180,15 @@ def convert_encoder(
         verbose (`bool`, *optional*, defaults to `True`):
             Print what was kept, dropped and made new.
         config_overrides:
-            Fields of [`DseConfig`]. `layer_types` may name one type for all layers.
+            Fields of [`DseConfig`], but for those that the weights of the source fix, such as `hidden_size`.
+            `layer_types` may name one type for all layers.
 
     Returns:
         [`DseModel`] in float32 and evaluation mode.
 
     Raises:
-        `ValueError`: for an architecture that cannot be carried over faithfully, a source that is a decoder, layers
-            that the source does not have, or config fields that do not fit.
+        `ValueError`: for an architecture that cannot be carried over faithfully, a source that is a decoder or lacks
+            weights, layers that the source does not have, or config fields that do not exist or do not fit.
 
     Example:
 
@@ -195,8 +200,16 @@ def convert_encoder(
     """
     source_config = AutoConfig.from_pretrained(name_or_path)
     architecture = _find_architecture(source_config, name_or_path)
-    source = AutoModel.from_pretrained(name_or_path, dtype=torch.float32)
-    state = _rename(source.state_dict(), architecture)
+    _check_names(config_overrides, fixed={*architecture.fields, *architecture.constants} - FREE_FIELDS)
+    source, loading = AutoModel.from_pretrained(name_or_path, dtype=torch.float32, output_loading_info=True)
+    absent = loading["missing_keys"]
+    lost = sorted(name for name in absent if not name.startswith("pooler."))
+    if lost:
+        raise ValueError(
+            f"The checkpoint {name_or_path} lacks {len(lost)} weights of its architecture, such as `{lost[0]}`: they "
+            "would be random. Convert a complete checkpoint."
+        )
+    state = _rename({name: value for name, value in source.state_dict().items() if name not in absent}, architecture)
     positions = "embeddings.position_embeddings.weight"
     if architecture.position_offset:
         state[positions] = state[positions][source_config.pad_token_id + 1 :]
@@ -220,8 +233,10 @@ def convert_encoder(
             f"{keep_layers}."
         )
     fields["num_hidden_layers"] = len(keep_layers)
-    if len(fields.get("layer_types") or []) == 1:
-        fields["layer_types"] = fields["layer_types"] * len(keep_layers)
+    layer_types = fields.get("layer_types") or []
+    layer_types = [layer_types] if isinstance(layer_types, str) else layer_types
+    if len(layer_types) == 1:
+        fields["layer_types"] = layer_types * len(keep_layers)
     if fields.get("pooling_mode") is None:
         fields["pooling_mode"] = _sentence_transformers_pooling(name_or_path)
     fields["max_position_embeddings"] = max_position_embeddings or limit
@@ -246,6 +261,7 @@ def convert_encoder(
             f"{name_or_path} cannot be carried over faithfully: it lacks {not_new or 'nothing'} and has "
             f"{dropped_inside or 'nothing'} that a DSE encoder has no place for."
         )
+    _warn_of_lost_modules(name_or_path)
     if verbose:
         print(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, [*dropped, *unexpected]))
     return model.eval()
@@ -263,7 +279,11 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
 
     Returns:
         [`DseForSequenceClassification`] in evaluation mode.
+
+    Raises:
+        `ValueError`: for a config field that does not exist.
     """
+    _check_names(config_overrides)
     fields = copy.deepcopy(encoder.config).to_dict()
     if "num_labels" in config_overrides:
         # They count the labels too, and go before `num_labels`.
@@ -303,6 +323,17 @@ def _find_architecture(config: PreTrainedConfig, name_or_path: str) -> SourceArc
     return SOURCES[kind]
 
 
+def _check_names(config_overrides: dict[str, Any], fixed: Collection[str] = ()) -> None:
+    # PreTrainedConfig keeps any name that it is given, so that a misspelt one would change nothing and go unnoticed.
+    known = {entry.name for entry in dataclass_fields(DseConfig)} | {"num_labels"}
+    unknown = sorted(set(config_overrides) - known)
+    if unknown:
+        raise ValueError(f"`DseConfig` has no fields {unknown}. Its fields are {sorted(known - set(fixed))}.")
+    chosen = sorted(set(config_overrides) & set(fixed))
+    if chosen:
+        raise ValueError(f"{chosen} cannot be chosen: the weights of the source fix them. Leave them out.")
+
+
 def _rename(state: dict[str, torch.Tensor], architecture: SourceArchitecture) -> dict[str, torch.Tensor]:
     renamed = {}
     for name, tensor in state.items():
@@ -317,6 +348,9 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     except (OSError, ValueError):
+        tokenizer = None
+    # Where there are no tokenizer files, transformers may make up a tokenizer that knows special tokens only.
+    if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_ids):
         logger.warning(
             f"{name_or_path} has no tokenizer: pairs can be split by token types only, until `sep_token_id` and "
             "`num_pair_separators` are set in the config."
@@ -328,19 +362,36 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
     }
 
 
-def _sentence_transformers_pooling(name_or_path: str) -> str:
-    """The pooling mode that a sentence-transformers checkpoint was trained with; mean for other checkpoints."""
+def _read_json(name_or_path: str, filename: str) -> Any:
+    """What a json file of a checkpoint says; `None` where there is no such file."""
     path = cached_file(
         name_or_path,
-        "1_Pooling/config.json",
+        filename,
         _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
     if path is None:
-        return "mean"
+        return None
     with open(path, encoding="utf-8") as file:
-        pooling = json.load(file)
+        return json.load(file)
+
+
+def _warn_of_lost_modules(name_or_path: str) -> None:
+    modules = [module["type"].rpartition(".")[2] for module in _read_json(name_or_path, "modules.json") or []]
+    lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
+    if lost:
+        logger.warning(
+            f"{name_or_path} is a sentence-transformers model with the modules {modules}: {lost} cannot be carried "
+            "over, so its embeddings and those of the student differ until it is trained."
+        )
+
+
+def _sentence_transformers_pooling(name_or_path: str) -> str:
+    """The pooling mode that a sentence-transformers checkpoint was trained with; mean for other checkpoints."""
+    pooling = _read_json(name_or_path, "1_Pooling/config.json")
+    if pooling is None:
+        return "mean"
     chosen = [
         mode
         for mode, key in (("mean", "mean_tokens"), ("cls", "cls_token"), ("max", "max_tokens"))

@@ -18,9 +18,8 @@ from .data import EMBEDDED, PAIR_TASKS, DataArguments, load_pairs
 from .evaluation import PearsonSpearman, compute_metrics_for, evaluate_model
 from .export import export_model
 from .modeling import DseForSequenceClassification
-from .teacher import check_output_dir
 from .trainer import DseTrainer
-from .training_args import DseTrainingArguments
+from .training_args import DseTrainingArguments, check_output_dir
 
 
 TASK = PAIR_TASKS["stsb"]

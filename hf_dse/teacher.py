@@ -4,8 +4,6 @@
 
 import hashlib
 import json
-import math
-import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -23,16 +21,15 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils import logging
 
 from .data import CrossEncoderCollator, DataArguments, PairTask, lengths, load_pairs, resolve_task, token_lengths
 from .encoding import evaluating, length_batches, max_tokens
 from .evaluation import compute_metrics_for
+from .training_args import FiniteLossCallback, check_output_dir
 
 
 logger = logging.get_logger(__name__)
@@ -50,51 +47,6 @@ class TeacherArguments:
     )
 
 
-@dataclass
-class TeacherTrainingArguments(TrainingArguments):
-    """[`~transformers.TrainingArguments`] with the defaults of fine-tuning an encoder on sentence pairs."""
-
-    learning_rate: float = field(default=2e-5, metadata={"help": "The initial learning rate."})
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Training pairs of a device and step."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation pairs of a device and step."})
-    warmup_steps: float = field(default=0.1, metadata={"help": "Warmup steps; below 1 the share of all steps."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay."})
-    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
-    save_strategy: str = field(default="epoch", metadata={"help": "When to save: no, steps, epoch or best."})
-    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints to keep besides the best."})
-    load_best_model_at_end: bool = field(
-        default=True,
-        metadata={
-            "help": "Keep the best evaluated model, not the last. Needs evaluating and saving at the same time."
-        },
-    )
-    logging_steps: float = field(default=50, metadata={"help": "Steps between log lines; below 1 a share of all."})
-    # A filtered loss would hide that the training has failed.
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Leave NaN and inf out of the logged loss."})
-    train_sampling_strategy: str = field(
-        default="group_by_length", metadata={"help": "random, sequential, group_by_length or batch_rebalance."}
-    )
-    remove_unused_columns: bool = field(default=False, metadata={"help": "Has to stay false: batches are texts."})
-
-    def __post_init__(self) -> None:
-        if self.eval_strategy != self.save_strategy and self.save_strategy != "best":
-            self.load_best_model_at_end = False
-        super().__post_init__()
-
-
-class FiniteLossCallback(TrainerCallback):
-    """Stops a training whose loss is no longer a number."""
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        for name in ("loss", "eval_loss"):
-            value = (logs or {}).get(name)
-            if value is not None and not math.isfinite(value):
-                raise ValueError(
-                    f"The training diverged: {name} is {value} at step {state.global_step}. Lower `learning_rate` "
-                    f"(now {args.learning_rate}), lengthen the warmup, or train in float32."
-                )
-
-
 class CrossEncoderTrainer(Trainer):
     """A [`~transformers.Trainer`] that swaps sentences in training only."""
 
@@ -106,47 +58,6 @@ class CrossEncoderTrainer(Trainer):
             return super().get_eval_dataloader(eval_dataset)
         finally:
             self.data_collator = training
-
-
-def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None, overwrite: bool) -> str | None:
-    """
-    Finds the checkpoint to resume from, and refuses to write over earlier work.
-
-    Args:
-        output_dir (`str`):
-            The folder to train into.
-        resume_from_checkpoint (`str` or `bool`, *optional*):
-            A checkpoint folder, or `True` or `"last"` for the newest one in `output_dir`.
-        overwrite (`bool`):
-            Whether a folder that is not empty may be used; checkpoints in it are deleted then.
-
-    Returns:
-        `str`, *optional*: the checkpoint to resume from.
-
-    Raises:
-        `FileExistsError`: if the folder is not empty, and neither resuming nor overwriting was asked for.
-        `FileNotFoundError`: if there is no checkpoint to resume from.
-    """
-    folder, resume = Path(output_dir), str(resume_from_checkpoint or "false")
-    if resume.lower() in ("true", "last"):
-        last = get_last_checkpoint(output_dir) if folder.is_dir() else None
-        if last is None:
-            raise FileNotFoundError(f"{output_dir} holds no checkpoint to resume from: start without resuming.")
-        return last
-    if resume.lower() != "false":
-        if not Path(resume).is_dir():
-            raise FileNotFoundError(f"{resume}: there is no such checkpoint to resume from.")
-        return resume
-    if folder.is_dir() and any(folder.iterdir()):
-        if not overwrite:
-            raise FileExistsError(
-                f"The output folder {output_dir} is not empty: choose another one, continue its training with "
-                "`--resume_from_checkpoint last`, or pass `--overwrite_output_dir`."
-            )
-        for checkpoint in folder.glob("checkpoint-*"):
-            # Each process of a distributed training comes here, and one of them is first.
-            shutil.rmtree(checkpoint, ignore_errors=True)
-    return None
 
 
 def train_teacher(
@@ -164,7 +75,7 @@ def train_teacher(
             The pairs. The split `train` is required, `validation` is evaluated during the training, and every
             labelled split but `train` at the end.
         training_args (`TrainingArguments`):
-            Everything else, usually [`TeacherTrainingArguments`].
+            Everything else, usually [`PairTrainingArguments`].
 
     Returns:
         `dict[str, float]`: the metrics of the training, and of the saved model as `eval_*` (validation) and `test_*`.
@@ -179,7 +90,7 @@ def train_teacher(
     >>> train_teacher(
     ...     TeacherArguments("microsoft/mpnet-base"),
     ...     DataArguments(task_name="stsb"),
-    ...     TeacherTrainingArguments(output_dir="teacher", num_train_epochs=3),
+    ...     PairTrainingArguments(output_dir="teacher", num_train_epochs=3),
     ... )
     ```
     """

@@ -15,8 +15,7 @@ from .data import PairCollator, lengths
 from .encoding import evaluating
 from .losses import PairDistillationLoss, match_teacher_logits
 from .modeling import DseForSequenceClassification
-from .teacher import FiniteLossCallback
-from .training_args import DseTrainingArguments
+from .training_args import DseTrainingArguments, FiniteLossCallback
 
 
 logger = logging.get_logger(__name__)

@@ -42,7 +42,6 @@ from hf_dse.data import PAIR_TASKS, DataArguments
 from hf_dse.teacher import (
     FiniteLossCallback,
     TeacherArguments,
-    TeacherTrainingArguments,
     check_num_labels,
     check_output_dir,
     fingerprint,
@@ -50,6 +49,7 @@ from hf_dse.teacher import (
     score_pairs,
     train_teacher,
 )
+from hf_dse.training_args import PairTrainingArguments
 
 
 WORDS = "the a cat dog sat ran on under mat rug big small old new red house and then slept all day".split()
@@ -464,7 +464,7 @@ def run(folder, output="teacher", overwrite=False, data=None, **arguments):
         DataArguments(
             **{"task_name": "stsb", "dataset_name": str(folder / "data"), "max_seq_length": 32} | (data or {}),
         ),
-        TeacherTrainingArguments(
+        PairTrainingArguments(
             str(folder / output),
             **{
                 "num_train_epochs": 2,
@@ -562,7 +562,7 @@ def test_the_head_of_a_trained_teacher_is_kept(folder):
     train_teacher(
         TeacherArguments(str(folder / "again")),
         DataArguments(task_name="stsb", dataset_name=str(folder / "data"), max_seq_length=32),
-        TeacherTrainingArguments(str(folder / "teacher"), use_cpu=True, learning_rate=0.0, max_steps=1),
+        PairTrainingArguments(str(folder / "teacher"), use_cpu=True, learning_rate=0.0, max_steps=1),
     )
     assert torch.equal(load_teacher(str(folder / "teacher"))[0].classifier.bias, expected)
 
@@ -586,7 +586,7 @@ def test_a_limit_above_the_models_is_refused_before_the_training(folder):
         train_teacher(
             TeacherArguments(str(folder / "encoder")),
             DataArguments(task_name="stsb", dataset_name=str(folder / "data"), max_seq_length=65),
-            TeacherTrainingArguments(str(folder / "teacher"), use_cpu=True),
+            PairTrainingArguments(str(folder / "teacher"), use_cpu=True),
         )
 
 
@@ -619,7 +619,7 @@ def test_the_guard_reads_both_losses(name):
     class State:
         global_step = 7
 
-    arguments = TeacherTrainingArguments("unused", use_cpu=True)
+    arguments = PairTrainingArguments("unused", use_cpu=True)
     FiniteLossCallback().on_log(arguments, State(), None, logs={name: 1.0})
     with pytest.raises(ValueError, match=f"{name} is nan at step 7"):
         FiniteLossCallback().on_log(arguments, State(), None, logs={name: float("nan")})

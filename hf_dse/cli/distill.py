@@ -14,9 +14,9 @@ from ..data import DataArguments, load_pairs, resolve_task
 from ..evaluation import compute_metrics_for, evaluate_model
 from ..export import export_model
 from ..modeling import DseForSequenceClassification
-from ..teacher import check_output_dir, score_pairs
+from ..teacher import score_pairs
 from ..trainer import DseTrainer
-from ..training_args import DseTrainingArguments
+from ..training_args import DseTrainingArguments, check_output_dir
 from . import parse_args
 from .evaluate import format_table, write_atomically
 

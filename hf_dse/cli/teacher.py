@@ -13,13 +13,13 @@ from hf_dse.cli.evaluate import write_atomically
 from hf_dse.data import DataArguments, load_pairs, resolve_task
 from hf_dse.teacher import (
     TeacherArguments,
-    TeacherTrainingArguments,
     check_num_labels,
     default_device,
     load_teacher,
     score_pairs,
     train_teacher,
 )
+from hf_dse.training_args import PairTrainingArguments
 
 
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
@@ -51,7 +51,7 @@ def teacher(argv: list[str]) -> None:
         argv,
         TeacherArguments,
         DataArguments,
-        TeacherTrainingArguments,
+        PairTrainingArguments,
         prog="hf-dse teacher",
         description="Fine-tune an encoder as a cross-encoder on a sentence-pair task.",
     )
