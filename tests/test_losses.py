@@ -1,0 +1,142 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The pair objective against plain formulas, and what it refuses."""
+
+import doctest
+import inspect
+import math
+
+import pytest
+import torch
+
+from hf_dse import DseForSequenceClassification
+from hf_dse.losses import PairDistillationLoss, collapse_logits, match_teacher_logits
+
+
+# Task: (fields of the student's config, labels, logits of the teacher)
+TASKS = {
+    "regression": (
+        {"num_labels": 1, "problem_type": "regression"},
+        torch.tensor([0.0, 2.5, 5.0]),
+        torch.tensor([[0.3], [2.0], [4.5]]),
+    ),
+    # The name in transformers of binary cross-entropy on one logit.
+    "binary": (
+        {"num_labels": 1, "problem_type": "multi_label_classification"},
+        torch.tensor([0, 1, 1]),
+        torch.tensor([[0.5, -0.5], [-1.0, 2.0], [0.0, 0.1]]),
+    ),
+    "three classes": (
+        {"num_labels": 3, "problem_type": "single_label_classification"},
+        torch.tensor([2, 0, 1]),
+        torch.tensor([[0.1, -0.2, 1.0], [2.0, 0.0, -2.0], [0.3, 0.2, 0.1]]),
+    ),
+}
+
+
+def plain_task_loss(problem_type, logits, labels):
+    total = 0.0
+    for row, label in zip(logits, labels, strict=True):
+        if problem_type == "regression":
+            total += (row[0] - label) ** 2
+        elif problem_type == "multi_label_classification":
+            probability = 1 / (1 + math.exp(-row[0]))
+            total -= math.log(probability if label == 1 else 1 - probability)
+        else:
+            total -= row[label] - math.log(sum(math.exp(logit) for logit in row))
+    return total / len(logits)
+
+
+def plain_distillation_loss(logits, teacher_logits):
+    total = 0.0
+    for row, teacher in zip(logits, teacher_logits, strict=True):
+        if len(teacher) == 2 and len(row) == 1:
+            teacher = [teacher[1] - teacher[0]]
+        total += sum((student - target) ** 2 for student, target in zip(row, teacher, strict=True))
+    return total / len(logits)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("name", TASKS)
+def test_the_loss_is_the_formula_of_dse(name, alpha, tiny_config, bert_tokenizer):
+    fields, labels, teacher_logits = TASKS[name]
+    torch.manual_seed(0)
+    student = DseForSequenceClassification(tiny_config(bert_tokenizer, **fields)).double().eval()
+    with torch.no_grad():
+        student.similarity.bias.add_(torch.randn_like(student.similarity.bias))
+    ids = torch.randint(5, 40, (3, 2, 12))
+    outputs = student(input_ids=ids, labels=labels)
+
+    loss = PairDistillationLoss(alpha)(outputs.logits, outputs.loss, teacher_logits)
+    rows = outputs.logits.tolist()
+    expected = (1 - alpha) * plain_task_loss(fields["problem_type"], rows, labels.tolist())
+    expected += alpha * plain_distillation_loss(rows, teacher_logits.tolist())
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_gradients_pull_towards_label_and_teacher():
+    logits = torch.tensor([[1.0], [2.0]], requires_grad=True)
+    labels, teacher_logits = torch.tensor([[0.0], [4.0]]), torch.tensor([[2.0], [2.0]])
+    loss = PairDistillationLoss(alpha=0.25)(logits, (logits - labels).square().mean(), teacher_logits)
+    loss.backward()
+    expected = (0.75 * 2 * (logits - labels) + 0.25 * 2 * (logits - teacher_logits)) / 2
+    assert torch.allclose(logits.grad, expected)
+
+
+def test_alpha_0_and_1_need_only_their_own_term():
+    logits, teacher_logits = torch.tensor([[1.0]]), torch.tensor([[3.0]])
+    assert PairDistillationLoss(1.0)(logits, None, teacher_logits) == 4.0
+    assert PairDistillationLoss(0.0)(logits, torch.tensor(7.0), None) == 7.0
+    # What has no weight does no harm either.
+    assert PairDistillationLoss(1.0)(logits, torch.tensor(torch.nan), teacher_logits) == 4.0
+    assert PairDistillationLoss(0.0)(logits, torch.tensor(7.0), torch.tensor([[torch.inf]])) == 7.0
+
+
+def test_the_loss_has_the_precision_of_the_student():
+    loss = PairDistillationLoss(1.0)
+    teacher_logits = torch.tensor([[3.0, 1.0]], dtype=torch.float64)
+    for dtype in (torch.float32, torch.bfloat16):
+        assert loss(torch.ones(1, 2, dtype=dtype), None, teacher_logits).dtype == dtype
+
+
+def test_collapsed_logits_keep_the_probability_of_class_1():
+    logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    collapsed = collapse_logits(logits)
+    assert collapsed.shape == (5, 1)
+    assert torch.allclose(collapsed.sigmoid()[:, 0], logits.softmax(dim=1)[:, 1])
+
+
+@pytest.mark.parametrize("num_labels", [1, 2, 3])
+def test_logits_that_fit_stay_as_they_are(num_labels):
+    logits = torch.randn(4, num_labels)
+    assert match_teacher_logits(logits, num_labels) is logits
+
+
+@pytest.mark.parametrize(("teacher", "student"), [(3, 1), (1, 3), (2, 3), (3, 2), (1, 2)])
+def test_a_teacher_with_other_labels_is_refused(teacher, student):
+    with pytest.raises(ValueError, match=f"teacher has {teacher} logits a pair and the student {student}"):
+        match_teacher_logits(torch.zeros(4, teacher), student)
+    with pytest.raises(ValueError, match=f"make a student with num_labels={teacher}"):
+        PairDistillationLoss(1.0)(torch.zeros(4, student), None, torch.zeros(4, teacher))
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan])
+def test_alpha_out_of_range_is_refused(alpha):
+    with pytest.raises(ValueError, match=r"must be between 0 \(labels only\) and 1 \(teacher only\), got"):
+        PairDistillationLoss(alpha)
+
+
+def test_a_missing_term_is_refused():
+    with pytest.raises(ValueError, match="`distillation_alpha` below 1 needs labels"):
+        PairDistillationLoss(0.5)(torch.zeros(2, 1), None, torch.zeros(2, 1))
+    with pytest.raises(ValueError, match="`distillation_alpha` above 0 needs teacher scores"):
+        PairDistillationLoss(0.5)(torch.zeros(2, 1), torch.tensor(1.0), None)
+
+
+def test_the_example_of_the_docstring_runs():
+    # doctest would take the fence that ends the code for expected output.
+    text = inspect.getdoc(PairDistillationLoss).replace("```", "")
+    example = doctest.DocTestParser().get_doctest(text, {}, "PairDistillationLoss", None, None)
+    result = doctest.DocTestRunner().run(example)
+    assert result.attempted > 0
+    assert result.failed == 0
