@@ -102,7 +102,7 @@ def export_model(
 
     Raises:
         `FileExistsError`: if there is a file, a folder that is not empty, or, with `overwrite`, one without a model.
-        `TypeError`: if `model` is not a DSE model.
+        `TypeError`: if `model` is not a DSE model, or of a class made from one.
         `ValueError`: if `metrics` are not finite numbers by split, or `max_seq_length` does not fit the model.
 
     Example:
@@ -138,8 +138,9 @@ def export_model(
         model.save_pretrained(new)
         missing = [name for name in CODE_FILES if not (new / name).is_file()]
         if missing:
-            raise RuntimeError(
-                f"{' and '.join(missing)} did not come with the weights: call `hf_dse.register()` before the export."
+            raise TypeError(
+                f"{type(model).__name__} of {type(model).__module__} does not bring {' and '.join(missing)} with it: "
+                "export a `DseModel` or `DseForSequenceClassification`, not a class made from one."
             )
         _limit_tokens(processing_class, model).save_pretrained(new)
         for name, content in _sentence_transformers_files(model, max_seq_length).items():

@@ -297,6 +297,17 @@ def test_refuses_other_models(tmp_path, bert_tokenizer):
         export_model(BertModel(config), bert_tokenizer, tmp_path / "model")
 
 
+class OtherModel(DseModel):
+    pass
+
+
+def test_refuses_classes_whose_code_is_elsewhere(tmp_path, make_model, bert_tokenizer):
+    """The folder would hold the code of the subclass, but not what that imports."""
+    with pytest.raises(TypeError, match="OtherModel of test_export does not bring .*modeling_dse.py with it"):
+        export_model(make_model(OtherModel), bert_tokenizer, tmp_path / "model")
+    assert not os.listdir(tmp_path)
+
+
 def test_says_which_transformers_the_package_needs():
     (needed,) = (line for line in importlib.metadata.requires("hf-dse") if re.match(r"transformers[<>=]", line))
     assert TRANSFORMERS_NEEDED in needed.removeprefix("transformers").split(",")
