@@ -478,6 +478,9 @@ class DsePreTrainedModel(PreTrainedModel):
     """
 )
 class DseModel(DsePreTrainedModel):
+    # The head of a checkpoint for sentence pairs is no part of the encoder.
+    _keys_to_ignore_on_load_unexpected = [r"^similarity\."]
+
     def __init__(self, config: DseConfig):
         super().__init__(config)
         self.embeddings = DseEmbeddings(config)

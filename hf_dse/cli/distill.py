@@ -203,8 +203,10 @@ def run_distillation(
             metrics=metrics,
             base_model=args.model_name_or_path,
             teacher=args.teacher_name_or_path,
-            datasets=[data_args.dataset_name or data_args.task_name],
+            datasets=[data_args.task_name or data_args.dataset_name],
+            recipe=recipe,
             max_seq_length=data_args.max_seq_length,
+            model_id=Path(output_dir).name,
             overwrite=True,
         )
         results = {"metrics": metrics, "recipe": recipe, "training": trained.metrics}
