@@ -186,10 +186,6 @@ def run_distillation(
     }
     if trainer.is_world_process_zero():
         recipe = {
-            "model_name_or_path": args.model_name_or_path,
-            "teacher_name_or_path": args.teacher_name_or_path,
-            **asdict(convert_args),
-            **asdict(data_args),
             "distillation_alpha": training_args.distillation_alpha,
             "learning_rate": training_args.learning_rate,
             "num_train_epochs": training_args.num_train_epochs,
@@ -209,7 +205,11 @@ def run_distillation(
             model_id=Path(output_dir).name,
             overwrite=True,
         )
-        results = {"metrics": metrics, "recipe": recipe, "training": trained.metrics}
+        results = {
+            "metrics": metrics,
+            "recipe": asdict(args) | asdict(convert_args) | asdict(data_args) | recipe,
+            "training": trained.metrics,
+        }
         write_atomically(
             Path(output_dir) / "results.json", lambda file: file.write(json.dumps(results, indent=2).encode())
         )
