@@ -143,8 +143,9 @@ class DseConfig(PreTrainedConfig):
             )
         if self.num_pair_separators not in (1, 2):
             raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
-        if self.projection_dim < 1:
-            raise ValueError(f"`projection_dim` must be at least 1, got {self.projection_dim}.")
+        for name in ("projection_dim", "max_position_embeddings"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         self._validate_linformer()
 
     def _validate_linformer(self):

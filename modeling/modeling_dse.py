@@ -281,8 +281,9 @@ class DseSelfAttention(nn.Module):
         # E from a random start mixes all tokens into all slots, however few they are; any other fills them in order.
         if self.start != "random" or linformer.kind == "conv":
             layout = (num_tokens, self.num_slots, padding, hidden_states, self.config.linformer_keep_ends)
-            segments = assign_slots(*layout)
-            slots = assign_slots(*layout, self.stride_offset) if self.start == "strided" else segments
+            slots = segments = assign_slots(*layout, self.stride_offset if self.start == "strided" else None)
+            if self.start == "strided" and linformer is not None and linformer.kind == "conv":
+                segments = assign_slots(*layout)
             # A slot that stands for c tokens weighs as much as c of them (Bolya et al., 2022: proportional attention).
             weights = slots.stands_for.clamp(max=1.0) if self.start == "random" else slots.stands_for
             bias = weights.clamp(min=1.0).log().to(dtype).masked_fill(weights == 0, torch.finfo(dtype).min)
