@@ -38,6 +38,11 @@ class PairTrainingArguments(TrainingArguments):
     remove_unused_columns: bool = field(default=False, metadata={"help": "Has to stay false: batches are texts."})
 
     def __post_init__(self) -> None:
+        if self.remove_unused_columns:
+            raise ValueError(
+                "`remove_unused_columns` must be false: the model takes no texts, so they would be removed before they "
+                "become batches."
+            )
         if self.eval_strategy != self.save_strategy and self.save_strategy != "best":
             self.load_best_model_at_end = False
         super().__post_init__()
@@ -85,9 +90,9 @@ class FiniteLossCallback(TrainerCallback):
     """Stops a training whose loss is no longer a number."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        for name in ("loss", "eval_loss"):
-            value = (logs or {}).get(name)
-            if value is not None and not math.isfinite(value):
+        for name, value in (logs or {}).items():
+            # train_loss is all there is of a training that ends before its first log line.
+            if (name == "loss" or name.endswith("_loss")) and not math.isfinite(value):
                 raise ValueError(
                     f"The training diverged: {name} is {value} at step {state.global_step}. Lower `learning_rate` "
                     f"(now {args.learning_rate}), lengthen the warmup, or train in float32."
