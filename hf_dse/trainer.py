@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from datasets import Dataset
 from torch import nn
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import PreTrainedTokenizerBase, Trainer
+from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
@@ -25,6 +28,25 @@ CALIBRATION_PAIRS = 1024
 # Gold classes 0 and 1 as logits: a probability of 0.88, confident but not certain.
 CLASS_LOGIT = 2.0
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
+
+
+class EpochLengthSampler(LengthGroupedSampler):
+    """
+    Batches of similar length, in an order that depends on seed and epoch alone: a run that is resumed amid an epoch
+    sees what it has not seen yet, and all processes of a distributed run agree.
+    """
+
+    def __init__(self, batch_size: int, lengths: list[int], seed: int):
+        super().__init__(batch_size, lengths=lengths, generator=torch.Generator())
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator.manual_seed((self.seed << 16) + self.epoch)
+        return super().__iter__()
 
 
 class DseTrainer(Trainer):
@@ -88,19 +110,9 @@ class DseTrainer(Trainer):
         self.pair_loss = PairDistillationLoss(args.distillation_alpha)
         if train_dataset is not None:
             _check_targets(train_dataset, args.distillation_alpha, model.config.num_labels)
-        if args.train_sampling_strategy == "group_by_length" and processing_class is not None:
-            tokenizer = processing_class
-
-            def with_lengths(dataset: Dataset | None) -> Dataset | None:
-                if dataset is None or "length" in dataset.column_names:
-                    return dataset
-                return lengths(dataset, tokenizer, max_length=max_seq_length)
-
-            train_dataset = with_lengths(train_dataset)
-            if isinstance(eval_dataset, dict):
-                eval_dataset = {name: with_lengths(part) for name, part in eval_dataset.items()}
-            else:
-                eval_dataset = with_lengths(eval_dataset)
+            by_length = args.train_sampling_strategy in ("group_by_length", "batch_rebalance")
+            if by_length and processing_class is not None and "length" not in train_dataset.column_names:
+                train_dataset = lengths(train_dataset, processing_class, max_length=max_seq_length)
         super().__init__(
             model=model,
             args=args,
@@ -128,6 +140,17 @@ class DseTrainer(Trainer):
             loss = outputs.loss
         return (loss, outputs) if return_outputs else loss
 
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, LengthGroupedSampler):
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            return EpochLengthSampler(sampler.batch_size, sampler.lengths, seed)
+        return sampler
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+        # Grouped by length, predictions would come in another order than the rows.
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         if not resume_from_checkpoint and self.args.calibrate_similarity:
             self.calibrate_similarity()
@@ -137,7 +160,7 @@ class DseTrainer(Trainer):
         """Fits scale and bias of an untrained cosine or dot head to the training targets by least squares."""
         head = self.model.similarity
         # A head that was trained has a bias.
-        if head.kind == "mlp" or bool((head.bias != 0).any()) or float(head.scale[-1]) != 1.0:
+        if head.kind == "mlp" or bool((head.bias != 0).any()) or bool(head.scale[-1] != 1.0):
             return
         if not isinstance(self.train_dataset, Dataset):
             return
@@ -152,13 +175,13 @@ class DseTrainer(Trainer):
                 similarities.append(self.model(**inputs).logits[:, -1:].double().cpu())
                 targets.append(self._targets(batch))
         similarity, target = torch.cat(similarities), torch.cat(targets)
-        design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)
-        solution = torch.linalg.lstsq(design, target).solution  # [2, num_labels]
-        if not torch.isfinite(solution).all():
+        if not torch.isfinite(similarity).all():
             raise ValueError(
                 "The similarities of the untrained student are not finite, so nothing can be learned from them: its "
                 "weights are damaged, or its precision is too low."
             )
+        design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)
+        solution = torch.linalg.lstsq(design, target).solution  # [2, num_labels]
         with torch.no_grad():
             head.scale.copy_(solution[0])
             head.bias.copy_(solution[1])
