@@ -40,8 +40,8 @@ class PairTrainingArguments(TrainingArguments):
     def __post_init__(self) -> None:
         if self.remove_unused_columns:
             raise ValueError(
-                "`remove_unused_columns` must be false: the model takes no texts, so they would be removed before they "
-                "become batches."
+                "`remove_unused_columns` must be false: the model takes no texts, so they would be removed before "
+                "they become batches."
             )
         if self.eval_strategy != self.save_strategy and self.save_strategy != "best":
             self.load_best_model_at_end = False
