@@ -11,18 +11,15 @@ from typing import Any
 
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
-from transformers.utils import logging
 
 from .convert import ConvertArguments, make_pair_model
-from .data import EMBEDDED, PAIR_TASKS, DataArguments, load_pairs
-from .evaluation import PearsonSpearman, compute_metrics_for, evaluate_model
+from .data import EMBEDDED, DataArguments, load_pairs
+from .evaluation import PearsonSpearman, evaluate_model
 from .export import export_model
 from .modeling import DseForSequenceClassification
 from .trainer import DseTrainer
 from .training_args import DseTrainingArguments, check_output_dir
 
-
-TASK = PAIR_TASKS["stsb"]
 
 # Runs in a process of its own, which knows nothing of hf_dse: the checkpoint brings its code.
 SHOW_SIMILARITIES = """
@@ -93,8 +90,6 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, float]]:
     model_folder = Path(args.output_dir) / "model"
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     encoder = args.model_name_or_path or default_encoder()
-    logging.get_logger("transformers").info("Demo of hf-dse")
-    logging.disable_progress_bar()
     pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))
     tokenizer = AutoTokenizer.from_pretrained(encoder)
 
@@ -162,11 +157,10 @@ def _train(
         train_dataset=pairs["train"],
         processing_class=tokenizer,
         max_seq_length=args.max_seq_length,
-        compute_metrics=compute_metrics_for(TASK.problem_type, TASK.num_labels),
     ).train()
 
 
 def _measure(
     student: DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, test: Any, args: DemoArguments
 ) -> dict[str, float]:
-    return evaluate_model(student, tokenizer, test, task=TASK, max_seq_length=args.max_seq_length)
+    return evaluate_model(student, tokenizer, test, task="stsb", max_seq_length=args.max_seq_length)
