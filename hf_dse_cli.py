@@ -80,3 +80,7 @@ def _is_user_error(error: Exception) -> bool:
     from huggingface_hub.errors import StrictDataclassError
 
     return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

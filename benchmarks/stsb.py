@@ -126,12 +126,13 @@ def report() -> None:
     print("| --- | --- | " + " | ".join("--:" for _ in columns) + " |")
     for row in ROWS:
         runs = [line["metrics"] for line in finished() if line["row"] == row]
+        if not runs:
+            continue
         cells = []
         for split, name in columns:
             values = [100 * metrics[split][name] for metrics in runs]
             cells.append(f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else ""))
-        if runs:
-            print(f"| {row} | {len(runs)} | " + " | ".join(cells) + " |")
+        print(f"| {row} | {len(runs)} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:
@@ -151,11 +152,9 @@ def main() -> None:
         train_file = Path(args.output_dir) / "train.parquet"
         write_scored_train(Path(args.data_dir), train_file)
         done = {(line["row"], line["seed"]) for line in finished()}
+        todo = [(row, seed) for seed in args.seeds for row in ROWS if any(word in row for word in args.rows)]
         with ThreadPoolExecutor(args.jobs) as pool:
-            for seed in args.seeds:
-                for row in ROWS:
-                    if (row, seed) not in done and any(word in row for word in args.rows):
-                        pool.submit(run, args, train_file, row, seed)
+            list(pool.map(lambda job: run(args, train_file, *job), [job for job in todo if job not in done]))
     report()
 
 
