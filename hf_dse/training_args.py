@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformers import TrainerCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
 
 
 @dataclass
@@ -107,7 +106,7 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
         output_dir (`str`):
             The folder to train into.
         resume_from_checkpoint (`str` or `bool`, *optional*):
-            A checkpoint folder, or `True` or `"last"` for the newest one in `output_dir`.
+            A checkpoint folder, or `True` or `"last"` for the newest complete one in `output_dir`.
         overwrite (`bool`):
             Whether a folder that is not empty may be used; checkpoints in it are deleted then.
 
@@ -120,10 +119,11 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
     """
     folder, resume = Path(output_dir), str(resume_from_checkpoint or "false")
     if resume.lower() in ("true", "last"):
-        last = get_last_checkpoint(output_dir) if folder.is_dir() else None
-        if last is None:
+        # What the Trainer writes last; a checkpoint without it was cut short by a kill.
+        states = list(folder.glob("checkpoint-*/trainer_state.json"))
+        if not states:
             raise FileNotFoundError(f"{output_dir} holds no checkpoint to resume from: start without resuming.")
-        return last
+        return str(max((state.parent for state in states), key=lambda path: int(path.name.split("-")[1])))
     if resume.lower() != "false":
         if not Path(resume).is_dir():
             raise FileNotFoundError(f"{resume}: there is no such checkpoint to resume from.")

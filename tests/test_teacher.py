@@ -630,8 +630,11 @@ def test_output_folders(tmp_path):
     assert check_output_dir(str(output), None, False) is None
     with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume from"):
         check_output_dir(str(output), "last", False)
-    for step in (5, 10):
+    for step in (5, 10, 15):
         (output / f"checkpoint-{step}").mkdir(parents=True)
+    # A kill cut the last one short: the state is what the Trainer writes last.
+    for step in (5, 10):
+        (output / f"checkpoint-{step}" / "trainer_state.json").touch()
     (output / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty: choose another one"):
         check_output_dir(str(output), None, False)
