@@ -1,5 +1,3 @@
-# On Linux, pip's default torch is the CUDA build. For the small CPU build instead:
-#   export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 install: $(VENV)/.installed-dev
 
 demo: $(VENV)/.installed-demo
-	$(BIN)/hf-dse demo
+	$(BIN)/hf-dse demo --overwrite_output_dir true
 
 test: install
 	$(PYTEST) -m "not slow"
