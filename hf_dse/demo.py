@@ -35,7 +35,7 @@ sentences = [
     "The storm was cancelled because of the ferry.",
     "My grandmother bakes bread every Sunday.",
 ]
-tokenizer = AutoTokenizer.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
 with torch.no_grad():
     embeddings = model(**tokenizer(sentences, padding=True, return_tensors="pt")).pooler_output
