@@ -86,7 +86,7 @@ def encode(
         # Only a text shows the size of an embedding for every architecture.
         options: dict[str, Any] = {"max_length": max_length, "device": device, "show_progress": False}
         return encode(model, processing_class, ["empty"], **options)[:0]
-    max_length = _check_max_length(max_length, model, processing_class)
+    max_length = check_max_length(max_length, model, processing_class)
     if device is not None:
         model.to(device)  # type: ignore[arg-type]
 
@@ -234,17 +234,37 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
     return texts
 
 
-def _check_max_length(
-    max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase
+def check_max_length(
+    max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, pair: bool = False
 ) -> int | None:
+    """
+    Checks a limit in tokens, special tokens included.
+
+    Args:
+        max_length (`int`, *optional*):
+            The limit; `None` stands for what model and tokenizer allow.
+        model (`PreTrainedModel`):
+            The model.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer.
+        pair (`bool`, *optional*, defaults to `False`):
+            Whether it holds for two sentences in one sequence.
+
+    Returns:
+        `int`, *optional*: the limit; `None` if there is none at all.
+
+    Raises:
+        `ValueError`: if the model takes fewer tokens, or nothing is left for the text.
+    """
     most = max_tokens(model, processing_class)
     if max_length is None:
         return most
     if most is not None and max_length > most:
         raise ValueError(f"max_length={max_length} is above the {most} tokens this model takes: pass at most {most}.")
-    least = processing_class.num_special_tokens_to_add() + 1
+    least = processing_class.num_special_tokens_to_add(pair) + (2 if pair else 1)
     if max_length < least:
-        raise ValueError(f"max_length={max_length} leaves no room for a text: pass at least {least}.")
+        what = "two sentences" if pair else "a text"
+        raise ValueError(f"max_length={max_length} leaves no room for {what}: pass at least {least}.")
     return max_length
 
 

@@ -271,9 +271,7 @@ def evaluate_model(
     return metrics
 
 
-def _compare(
-    model: DseForSequenceClassification, first: np.ndarray, second: np.ndarray, batch_size: int = 4096
-) -> np.ndarray:
+def _compare(model: DseForSequenceClassification, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Logits `(num_pairs, num_labels)` of the student's head for embeddings `(num_pairs, embedding_size)`."""
     head = next(model.similarity.parameters())
     logits = []

@@ -27,7 +27,7 @@ from transformers import (
 from transformers.utils import logging
 
 from .data import CrossEncoderCollator, DataArguments, PairTask, lengths, load_pairs, resolve_task, token_lengths
-from .encoding import evaluating, length_batches, max_tokens
+from .encoding import check_max_length, evaluating, length_batches
 from .evaluation import compute_metrics_for
 from .training_args import FiniteLossCallback, check_output_dir
 
@@ -130,7 +130,7 @@ def train_teacher(
     if task.num_labels == 1:
         new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
         _center_head(model, new, pairs["train"]["label"][:])
-    _check_max_length(data_args.max_seq_length, model, tokenizer)
+    check_max_length(data_args.max_seq_length, model, tokenizer, pair=True)
     parts = {split: lengths(part, tokenizer, joint=True) for split, part in pairs.items()}
     for split, part in parts.items():
         cut = sum(length > data_args.max_seq_length for length in part["length"][:])
@@ -304,7 +304,7 @@ def score_pairs(
         model = teacher
     if device is not None:
         model.to(device)  # type: ignore[arg-type]
-    max_length = _check_max_length(max_length, model, processing_class)
+    max_length = check_max_length(max_length, model, processing_class, pair=True)
 
     rows = list(zip(dataset["sentence1"][:], dataset["sentence2"][:], strict=True))
     orders = [rows, [pair[::-1] for pair in rows]] if symmetric else [rows]
@@ -371,20 +371,6 @@ def _score(
                         "does not run in this precision (float16 overflows easily)."
                     )
             yield dict(zip(batch, logits.tolist(), strict=True))
-
-
-def _check_max_length(
-    max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase
-) -> int | None:
-    most = max_tokens(model, processing_class)
-    if max_length is None:
-        return most
-    if most is not None and max_length > most:
-        raise ValueError(f"A length of {max_length} is above the {most} tokens a pair may have: pass at most {most}.")
-    least = processing_class.num_special_tokens_to_add(pair=True) + 2
-    if max_length < least:
-        raise ValueError(f"A length of {max_length} leaves no room for two sentences: allow at least {least} tokens.")
-    return max_length
 
 
 def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> str:

@@ -246,9 +246,9 @@ def test_bad_calls(tmp_path, pairs):
         score_pairs(model, pairs.remove_columns("sentence2"), processing_class=tokenizer)
     with pytest.raises(ValueError, match="batch_size has to be at least 1, got 0"):
         score_pairs(model, pairs, processing_class=tokenizer, batch_size=0)
-    with pytest.raises(ValueError, match="A length of 65 is above the 64 tokens"):
+    with pytest.raises(ValueError, match="max_length=65 is above the 64 tokens"):
         score_pairs(model, pairs, processing_class=tokenizer, max_length=65)
-    with pytest.raises(ValueError, match="A length of 4 leaves no room for two sentences: allow at least 5"):
+    with pytest.raises(ValueError, match="max_length=4 leaves no room for two sentences: pass at least 5"):
         score_pairs(model, pairs, processing_class=tokenizer, max_length=4)
     BertForMaskedLM(BertConfig(**SHAPE)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
@@ -582,7 +582,7 @@ def test_a_train_split_is_required(folder):
 
 
 def test_a_limit_above_the_models_is_refused_before_the_training(folder):
-    with pytest.raises(ValueError, match="A length of 65 is above the 64 tokens"):
+    with pytest.raises(ValueError, match="max_length=65 is above the 64 tokens"):
         train_teacher(
             TeacherArguments(str(folder / "encoder")),
             DataArguments(task_name="stsb", dataset_name=str(folder / "data"), max_seq_length=65),
