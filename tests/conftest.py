@@ -18,10 +18,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402
+import torch  # noqa: E402
 from tokenizers.pre_tokenizers import ByteLevel  # noqa: E402
 from transformers import BertTokenizer, RobertaTokenizer  # noqa: E402
 
-from hf_dse import DseConfig  # noqa: E402
+from hf_dse import DseConfig, DseForSequenceClassification  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -76,5 +77,20 @@ def tiny_config():
             "num_pair_separators": 1 if "token_type_ids" in tokenizer.model_input_names else 2,
         }
         return DseConfig(**{**defaults, **fields})
+
+    return make
+
+
+@pytest.fixture
+def make_model(tiny_config, bert_tokenizer):
+    """Makes a tiny model whose weights are all away from their initial values."""
+
+    def make(model_class=DseForSequenceClassification, **fields):
+        torch.manual_seed(0)
+        model = model_class(tiny_config(bert_tokenizer, **{"num_labels": 1, **fields})).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+        return model
 
     return make

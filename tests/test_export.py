@@ -45,19 +45,6 @@ FACTS = {
 }
 
 
-@pytest.fixture
-def make_model(tiny_config, bert_tokenizer):
-    def make(model_class=DseForSequenceClassification, **fields):
-        torch.manual_seed(0)
-        model = model_class(tiny_config(bert_tokenizer, **{"num_labels": 1, **fields})).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-        return model
-
-    return make
-
-
 def files(folder):
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 

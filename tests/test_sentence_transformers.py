@@ -44,19 +44,6 @@ print(json.dumps({"module": type(model[0].auto_model).__module__, "embeddings": 
 """
 
 
-@pytest.fixture
-def make_model(tiny_config, bert_tokenizer):
-    def make(model_class=DseForSequenceClassification, **fields):
-        torch.manual_seed(0)
-        model = model_class(tiny_config(bert_tokenizer, **{"num_labels": 1, **fields})).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-        return model
-
-    return make
-
-
 def embed_alone(model, tokenizer, **truncation):
     """One text after the other, straight through the model."""
     truncation = truncation or {"truncation": True}
