@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, DatasetDict, load_dataset
+from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -464,6 +464,43 @@ def load_pairs(
     )
 
 
+def mix_pairs(
+    labelled: Dataset, unlabelled: Dataset, labelled_weight: float = 1.0, unlabelled_weight: float = 1.0
+) -> Dataset:
+    """
+    Puts labelled pairs and pairs that only a teacher scored into one training set.
+
+    Args:
+        labelled (`Dataset`):
+            Pairs as [`load_pairs`] returns them, with `label` and maybe `teacher_logits`.
+        unlabelled (`Dataset`):
+            Pairs with `teacher_logits`. Labels in it are left out.
+        labelled_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the loss of a labelled pair.
+        unlabelled_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the loss of any other pair.
+
+    Returns:
+        `Dataset`: the rows of both with a column `weight`; `label` or `teacher_logits` are `None` where unknown.
+
+    Raises:
+        `ValueError`: if the unlabelled pairs have no scores, or a weight is negative.
+    """
+    if "teacher_logits" not in unlabelled.column_names:
+        raise ValueError(
+            f"The unlabelled pairs have no column 'teacher_logits', only {', '.join(unlabelled.column_names)}: score "
+            "them with `score_pairs` or `hf-dse score`."
+        )
+    if min(labelled_weight, unlabelled_weight) < 0:
+        raise ValueError(f"Weights must not be negative, got {labelled_weight} and {unlabelled_weight}.")
+    parts = []
+    names = ("sentence1", "sentence2", "label", "teacher_logits")
+    for part, weight in ((labelled, labelled_weight), (unlabelled, unlabelled_weight)):
+        wanted = [name for name in names if name in part.column_names and (name != "label" or part is labelled)]
+        parts.append(part.select_columns(wanted).add_column("weight", [weight] * len(part)))
+    return concatenate_datasets(parts)
+
+
 def lengths(
     dataset: Dataset, processing_class: PreTrainedTokenizerBase, *, max_length: int | None = None, joint: bool = False
 ) -> Dataset:
@@ -516,10 +553,17 @@ def _targets(features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     targets = {}
     if "label" in features[0]:
         labels = [feature["label"] for feature in features]
-        dtype = torch.float if isinstance(labels[0], float) else torch.long
-        targets["labels"] = torch.tensor(labels, dtype=dtype)
+        if all(isinstance(label, int) for label in labels):
+            targets["labels"] = torch.tensor(labels)
+        else:
+            # What is not labelled is NaN: no loss takes it for a label.
+            targets["labels"] = torch.tensor([math.nan if label is None else float(label) for label in labels])
     if "teacher_logits" in features[0]:
-        targets["teacher_logits"] = torch.tensor([feature["teacher_logits"] for feature in features])
+        scores = [feature["teacher_logits"] for feature in features]
+        size = max(len(score or []) for score in scores)
+        targets["teacher_logits"] = torch.tensor([score or [math.nan] * size for score in scores])
+    if "weight" in features[0]:
+        targets["weights"] = torch.tensor([feature["weight"] for feature in features])
     return targets
 
 
@@ -534,7 +578,8 @@ class PairCollator:
             Maximum tokens of a sentence; `n_truncated` counts the sentences that were cut.
 
     A call returns `input_ids` and `attention_mask` of shape `(batch_size, 2, seq_len)`, and where the features have
-    them `labels` of shape `(batch_size,)` and `teacher_logits` of shape `(batch_size, num_labels)`.
+    them `labels` and `weights` of shape `(batch_size,)` and `teacher_logits` of shape `(batch_size, num_labels)`.
+    Labels and scores that are `None` become NaN.
     """
 
     def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int):

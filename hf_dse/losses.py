@@ -1,9 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The pair objective of DSE: gold labels and the scores of a teacher."""
+"""The pair objective: gold labels and the scores of a teacher, as in DSE, and the ranking of pairs."""
 
 import torch
 from torch import nn
+
+
+# Gold classes 0 and 1 as logits: a probability of 0.88, confident but not certain.
+CLASS_LOGIT = 2.0
 
 
 def collapse_logits(logits: torch.Tensor) -> torch.Tensor:
@@ -48,26 +52,88 @@ def match_teacher_logits(teacher_logits: torch.Tensor, num_labels: int) -> torch
     )
 
 
+def has_label(labels: torch.Tensor) -> torch.Tensor:
+    """Tells which of the labels `(batch_size,)` are known: neither NaN (scores) nor negative (classes)."""
+    return labels.isfinite() if labels.is_floating_point() else labels >= 0
+
+
+def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -> torch.Tensor:
+    """
+    The task loss of each pair. Labels have to be known, see [`has_label`].
+
+    Args:
+        logits (`torch.Tensor` of shape `(batch_size, num_labels)`):
+            Logits of the student.
+        labels (`torch.Tensor` of shape `(batch_size,)`):
+            Scores or classes.
+        problem_type (`str`):
+            `"regression"` (squared error), `"multi_label_classification"` (binary cross-entropy on one logit) or
+            `"single_label_classification"` (cross-entropy).
+
+    Returns:
+        `torch.Tensor` of shape `(batch_size,)`.
+    """
+    if problem_type == "regression":
+        return (logits[:, 0] - labels.to(logits.dtype)).square()
+    if problem_type == "multi_label_classification":
+        return nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype), reduction="none")
+    return nn.functional.cross_entropy(logits, labels.long(), reduction="none")
+
+
+def ranking_loss(scores: torch.Tensor, targets: torch.Tensor, scale: float) -> torch.Tensor:
+    """
+    CoSENT, the logarithm of 1 + the sum of exp(scale * (scores_j - scores_i)) over all i, j with targets_i > targets_j
+    ([Huang et al., 2024](https://doi.org/10.1109/TASLP.2024.3402087)): every pair is ranked against all others of
+    the batch, by the order of the targets alone.
+
+    Args:
+        scores (`torch.Tensor` of shape `(batch_size,)`):
+            What the student gives the pairs.
+        targets (`torch.Tensor` of shape `(batch_size,)`):
+            What they should be ordered by.
+        scale (`float`):
+            20 is usual for cosines; for scores of another range divide by it.
+
+    Returns:
+        `torch.Tensor`: a scalar.
+    """
+    differences = scale * (scores[None, :] - scores[:, None])  # [i, j]
+    differences = differences[targets[:, None] > targets[None, :]]
+    return torch.cat([differences.new_zeros(1), differences]).logsumexp(dim=0)
+
+
 class PairDistillationLoss(nn.Module):
     """
-    The DSE objective ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)):
+    The DSE objective ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)), for each pair
 
-        loss = (1 - alpha) * task_loss(student_logits, labels) + alpha * mse(student_logits, teacher_logits)
+        loss = (1 - alpha) * task_loss(student_logits, label) + alpha * squared_error(student_logits, teacher_logits)
 
-    The task loss is the squared error (regression), binary cross-entropy (one logit) or cross-entropy. The
-    distillation term is the squared difference of raw logits, summed over logits and averaged over the batch, without
-    temperature.
+    averaged over the batch, with a weight for each pair if there are `weights`. The task loss is the squared error
+    (regression), binary cross-entropy (one logit) or cross-entropy. The distillation term is the squared difference of
+    raw logits, summed over logits, without temperature. A pair without a label (NaN, or a negative class) learns from
+    its teacher scores alone, a pair without scores (NaN) from its label.
 
     Args:
         alpha (`float`):
             Weight of the teacher: 0 for labels only, 1 for the teacher only.
+        problem_type (`str`, *optional*, defaults to `"regression"`):
+            As in the config of the student, see [`task_losses`].
+        ranking_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the [`ranking_loss`] that is added, by (1 - alpha) * label + alpha * teacher_logit. It needs a
+            regression.
+        ranking_scale (`float`, *optional*, defaults to 4.0):
+            Scale of the ranking loss: 20 for cosines from 0 to 1 is 4 for labels from 0 to 5.
 
     Inputs:
         | Name             | Shape                      |                             |
         |------------------|----------------------------|-----------------------------|
         | `logits`         | `(batch_size, num_labels)` | of the student              |
-        | `task_loss`      | scalar                     | not needed if alpha is 1    |
+        | `labels`         | `(batch_size,)`            | not needed if alpha is 1    |
         | `teacher_logits` | `(batch_size, num_labels)` | not needed if alpha is 0    |
+        | `weights`        | `(batch_size,)`            | optional                    |
+
+    Raises:
+        `ValueError`: if a term is missing, a pair has neither label nor scores, or the teacher has other labels.
 
     Example:
 
@@ -76,33 +142,93 @@ class PairDistillationLoss(nn.Module):
     >>> from hf_dse.losses import PairDistillationLoss
 
     >>> loss = PairDistillationLoss(alpha=0.5)
-    >>> loss(torch.tensor([[1.0], [3.0]]), torch.tensor(2.0), torch.tensor([[1.0], [1.0]]))
+    >>> loss(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0]), torch.tensor([[1.0], [1.0]]))
     tensor(2.)
     ```
     """
 
-    def __init__(self, alpha: float = 0.5):
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        problem_type: str = "regression",
+        ranking_weight: float = 0.0,
+        ranking_scale: float = 4.0,
+    ):
         super().__init__()
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(
                 f"`distillation_alpha` must be between 0 (labels only) and 1 (teacher only), got {alpha}."
             )
+        if ranking_weight and problem_type != "regression":
+            raise ValueError(
+                f"`ranking_weight` is {ranking_weight}, but only scores can be ranked and this is a problem of the "
+                f"type {problem_type!r}: set it to 0."
+            )
         self.alpha = alpha
+        self.problem_type = problem_type
+        self.ranking_weight = ranking_weight
+        self.ranking_scale = ranking_scale
 
     def forward(
         self,
         logits: torch.Tensor,
-        task_loss: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
         teacher_logits: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        loss = logits.new_zeros(())
-        if self.alpha < 1.0:
-            if task_loss is None:
-                raise ValueError("`distillation_alpha` below 1 needs labels, and the batch has none.")
-            loss = loss + (1.0 - self.alpha) * task_loss
-        if self.alpha > 0.0:
-            if teacher_logits is None:
-                raise ValueError("`distillation_alpha` above 0 needs teacher scores, and the batch has none.")
-            teacher_logits = match_teacher_logits(teacher_logits, logits.shape[1]).to(logits)
-            loss = loss + self.alpha * (logits - teacher_logits).square().sum(dim=1).mean()
+        labels, teacher_logits, alphas = self.fill_gaps(logits, labels, teacher_logits)
+        losses = (1.0 - alphas) * task_losses(logits, labels, self.problem_type)
+        losses = losses + alphas * (logits - teacher_logits).square().sum(dim=1)
+        loss = (losses if weights is None else losses * weights.to(losses)).mean()
+        if self.ranking_weight:
+            targets = (1.0 - alphas) * labels + alphas * teacher_logits[:, 0]
+            loss = loss + self.ranking_weight * ranking_loss(logits[:, 0], targets, self.ranking_scale)
         return loss
+
+    def targets(
+        self, num_labels: int, labels: torch.Tensor | None = None, teacher_logits: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """
+        What the logits of the pairs should be, classes as logits of 2 and -2. Raises like the loss itself.
+
+        Returns:
+            `torch.Tensor` of shape `(batch_size, num_labels)` and type float64.
+        """
+        known = labels if teacher_logits is None else teacher_logits
+        like = torch.zeros(0 if known is None else len(known), num_labels, dtype=torch.float64)
+        labels, teacher_logits, alphas = self.fill_gaps(like, labels, teacher_logits)
+        if num_labels > 1:
+            gold = CLASS_LOGIT * (2 * nn.functional.one_hot(labels.long(), num_labels) - 1).to(like)
+        elif self.problem_type == "multi_label_classification":
+            gold = CLASS_LOGIT * (2 * labels.to(like)[:, None] - 1)
+        else:
+            gold = labels.to(like)[:, None]
+        return (1.0 - alphas)[:, None] * gold + alphas[:, None] * teacher_logits
+
+    def fill_gaps(
+        self, logits: torch.Tensor, labels: torch.Tensor | None, teacher_logits: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Labels and teacher scores with 0 where they are unknown, and the weight of the teacher for each pair."""
+        if self.alpha < 1.0 and labels is None:
+            raise ValueError("`distillation_alpha` below 1 needs labels, and the batch has none.")
+        if self.alpha > 0.0 and teacher_logits is None:
+            raise ValueError("`distillation_alpha` above 0 needs teacher scores, and the batch has none.")
+        # At alpha 0 or 1 one of the two is a fallback only; where it is not needed it need not even fit the task.
+        if self.alpha == 0.0 and labels is not None and has_label(labels).all():
+            teacher_logits = None
+        if self.alpha == 1.0 and teacher_logits is not None and teacher_logits.isfinite().all():
+            labels = None
+        if labels is None:
+            labels = torch.full((len(logits),), torch.nan)
+        if teacher_logits is None:
+            teacher_logits = torch.full_like(logits, torch.nan)
+        labels = labels.to(logits.device)
+        teacher_logits = match_teacher_logits(teacher_logits, logits.shape[1]).to(logits)
+        is_labelled, is_scored = has_label(labels), teacher_logits.isfinite().all(dim=1)
+        if not (is_labelled | is_scored).all():
+            raise ValueError(
+                "A pair of the batch has neither a label nor finite teacher scores, so nothing can be learned from it."
+            )
+        alphas = torch.where(is_labelled & is_scored, self.alpha, is_scored.to(logits.dtype))
+        # 0 * NaN would still be NaN.
+        return labels.masked_fill(~is_labelled, 0), teacher_logits.masked_fill(~is_scored[:, None], 0.0), alphas

@@ -25,8 +25,6 @@ logger = logging.get_logger(__name__)
 
 # Pairs that the first scale and bias of a similarity head are fitted to.
 CALIBRATION_PAIRS = 1024
-# Gold classes 0 and 1 as logits: a probability of 0.88, confident but not certain.
-CLASS_LOGIT = 2.0
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 
 
@@ -60,7 +58,8 @@ class DseTrainer(Trainer):
             Training arguments; `distillation_alpha` weighs labels against teacher scores.
         train_dataset (`datasets.Dataset`):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
-            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] make them.
+            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] make them. A pair whose
+            label is `None` learns from the teacher alone; a column `weight` weighs pairs. [`mix_pairs`] makes both.
         eval_dataset (`datasets.Dataset`, *optional*):
             The same for evaluation; its teacher scores are not used.
         processing_class (`PreTrainedTokenizerBase`):
@@ -107,7 +106,13 @@ class DseTrainer(Trainer):
             if processing_class is None:
                 raise ValueError("`DseTrainer` needs `processing_class`, the tokenizer of the student.")
             kwargs["data_collator"] = PairCollator(processing_class, max_seq_length)
-        self.pair_loss = PairDistillationLoss(args.distillation_alpha)
+        default_problem = "regression" if model.config.num_labels == 1 else "single_label_classification"
+        self.pair_loss = PairDistillationLoss(
+            args.distillation_alpha,
+            model.config.problem_type or default_problem,
+            args.ranking_weight,
+            args.ranking_scale,
+        )
         if train_dataset is not None:
             _check_targets(train_dataset, args.distillation_alpha, model.config.num_labels)
             by_length = args.train_sampling_strategy in ("group_by_length", "batch_rebalance")
@@ -131,13 +136,15 @@ class DseTrainer(Trainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         inputs = dict(inputs)
-        teacher_logits = inputs.pop("teacher_logits", None)
-        outputs = model(**inputs)
+        targets = {name: inputs.pop(name, None) for name in ("teacher_logits", "weights")}
         # Evaluation asks how well the labels are met, whatever the student learns from.
-        if model.training or outputs.loss is None:
-            loss = self.pair_loss(outputs.logits, outputs.loss, teacher_logits)
-        else:
+        if not model.training and "labels" in inputs:
+            outputs = model(**inputs)
             loss = outputs.loss
+        else:
+            labels = inputs.pop("labels", None)
+            outputs = model(**inputs)
+            loss = self.pair_loss(outputs.logits, labels, **targets)
         return (loss, outputs) if return_outputs else loss
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
@@ -173,7 +180,8 @@ class DseTrainer(Trainer):
                 inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
                 # The last logit of an untouched head is the similarity itself.
                 similarities.append(self.model(**inputs).logits[:, -1:].double().cpu())
-                targets.append(self._targets(batch))
+                known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
+                targets.append(self.pair_loss.targets(self.model.config.num_labels, **known))
         similarity, target = torch.cat(similarities), torch.cat(targets)
         if not torch.isfinite(similarity).all():
             raise ValueError(
@@ -186,21 +194,6 @@ class DseTrainer(Trainer):
             head.scale.copy_(solution[0])
             head.bias.copy_(solution[1])
         logger.info(f"Similarity head starts from scale {solution[0].tolist()} and bias {solution[1].tolist()}.")
-
-    def _targets(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        """What the logits of a batch shall be: a mixture of teacher logits and labels, `(batch_size, num_labels)`."""
-        num_labels, alpha = self.model.config.num_labels, self.args.distillation_alpha
-        target = torch.zeros(len(batch["input_ids"]), num_labels, dtype=torch.float64)
-        if alpha > 0.0:
-            target += alpha * match_teacher_logits(batch["teacher_logits"], num_labels).cpu()
-        if alpha < 1.0:
-            labels = batch["labels"].cpu()
-            if num_labels > 1:
-                labels = CLASS_LOGIT * (2 * nn.functional.one_hot(labels, num_labels) - 1)
-            elif self.model.config.problem_type == "multi_label_classification":
-                labels = CLASS_LOGIT * (2 * labels - 1)
-            target += (1.0 - alpha) * labels.view(-1, num_labels)
-        return target
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         optimizer = super().create_optimizer(model)
@@ -231,5 +224,16 @@ def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
             f"The training pairs have no column 'teacher_logits', only {', '.join(columns)}: add it with "
             "`score_pairs` (or `hf-dse score`), or learn from labels alone with `distillation_alpha=0`."
         )
-    if alpha > 0.0:
-        match_teacher_logits(torch.tensor([dataset[0]["teacher_logits"]]), num_labels)
+    if "teacher_logits" not in columns:
+        return
+    logits = dataset["teacher_logits"][:]
+    labels = dataset["label"][:] if "label" in columns else [None] * len(dataset)
+    for row, (label, scores) in enumerate(zip(labels, logits, strict=True)):
+        if scores is None and (alpha > 0.0 or label is None):
+            raise ValueError(
+                f"Training pair {row} has no `teacher_logits`: score it, or learn labelled pairs from their labels "
+                "alone with `distillation_alpha=0`."
+            )
+    known = [scores for scores in logits if scores is not None]
+    if known and (alpha > 0.0 or None in labels):
+        match_teacher_logits(torch.tensor(known[:1]), num_labels)

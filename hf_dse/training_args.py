@@ -55,6 +55,10 @@ class DseTrainingArguments(PairTrainingArguments):
     Args:
         distillation_alpha (`float`, *optional*, defaults to 0.5):
             Weight of the teacher's scores in the loss: 0 for labels only, 1 for the teacher only.
+        ranking_weight (`float`, *optional*, defaults to 0.0):
+            Weight of a CoSENT ranking loss that is added in regressions, see [`~hf_dse.losses.ranking_loss`].
+        ranking_scale (`float`, *optional*, defaults to 4.0):
+            Scale of the ranking loss: 20 for cosines from 0 to 1 is 4 for labels from 0 to 5.
         head_learning_rate (`float`, *optional*):
             Learning rate of what conversion made new: the similarity head, the embedding's linear layer and
             Linformer's E and F. Defaults to `learning_rate`.
@@ -66,6 +70,12 @@ class DseTrainingArguments(PairTrainingArguments):
     learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
     distillation_alpha: float = field(
         default=0.5, metadata={"help": "Weight of the teacher: 0 for labels only, 1 for the teacher only."}
+    )
+    ranking_weight: float = field(
+        default=0.0, metadata={"help": "Weight of a CoSENT ranking loss, added to the squared errors of a regression."}
+    )
+    ranking_scale: float = field(
+        default=4.0, metadata={"help": "Scale of the ranking loss: 20 divided by the range of the labels."}
     )
     head_learning_rate: float | None = field(
         default=None, metadata={"help": "Learning rate of the parameters that conversion made new."}
@@ -80,6 +90,11 @@ class DseTrainingArguments(PairTrainingArguments):
             raise ValueError(
                 f"`distillation_alpha` must be between 0 (labels only) and 1 (teacher only), got "
                 f"{self.distillation_alpha}."
+            )
+        if self.ranking_weight < 0.0 or self.ranking_scale <= 0.0:
+            raise ValueError(
+                f"`ranking_weight` must be at least 0 and `ranking_scale` above 0, got {self.ranking_weight} and "
+                f"{self.ranking_scale}."
             )
         if self.head_learning_rate is not None and self.head_learning_rate < 0:
             raise ValueError(f"`head_learning_rate` must not be negative, got {self.head_learning_rate}.")

@@ -20,6 +20,7 @@ from hf_dse.data import (
     PairCollator,
     lengths,
     load_pairs,
+    mix_pairs,
     read_columns,
     resolve_task,
 )
@@ -365,6 +366,31 @@ def test_collators_without_labels_and_with_classes(tokenizer):
     assert PairCollator(tokenizer, max_length=16)(pairs).keys() == {"input_ids", "attention_mask"}
     batch = CrossEncoderCollator(tokenizer, max_length=16)([pairs[0] | {"label": 2}])
     assert torch.equal(batch["labels"], torch.tensor([2]))
+
+
+def test_mixing_pairs():
+    labelled = datasets.Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "label": [1.0], "other": [0]})
+    unlabelled = datasets.Dataset.from_dict(
+        {"sentence1": ["c"], "sentence2": ["d"], "label": [9.0], "teacher_logits": [[2.0]]}
+    )
+    mixed = mix_pairs(labelled, unlabelled, 1.0, 0.5)
+    assert mixed.to_list() == [
+        {"sentence1": "a", "sentence2": "b", "label": 1.0, "weight": 1.0, "teacher_logits": None},
+        {"sentence1": "c", "sentence2": "d", "label": None, "weight": 0.5, "teacher_logits": [2.0]},
+    ]
+    with pytest.raises(ValueError, match="no column 'teacher_logits', only sentence1, sentence2, label"):
+        mix_pairs(labelled, labelled.remove_columns("other"))
+    with pytest.raises(ValueError, match="Weights must not be negative, got 1.0 and -1.0"):
+        mix_pairs(labelled, unlabelled, 1.0, -1.0)
+
+
+def test_the_collator_fills_gaps_with_nan(tokenizer):
+    rows = [{"sentence1": "a", "sentence2": "b", "label": 1, "teacher_logits": None, "weight": 1.0}]
+    rows += [{"sentence1": "a", "sentence2": "b", "label": None, "teacher_logits": [2.0, 3.0], "weight": 0.5}]
+    batch = PairCollator(tokenizer, 16)(rows)
+    assert batch["labels"][0] == 1.0 and batch["labels"][1].isnan()
+    assert batch["teacher_logits"][0].isnan().all() and batch["teacher_logits"][1].tolist() == [2.0, 3.0]
+    assert batch["weights"].tolist() == [1.0, 0.5]
 
 
 def test_cut_sentences_are_counted_and_warned_about_once(tokenizer, warnings):

@@ -335,6 +335,25 @@ def test_distill_needs_pairs_to_learn_from(assets, run, capsys):
     assert "There is no train split to learn from, only validation." in error_of(capsys)
 
 
+def test_distill_with_augmented_pairs(assets, tmp_path, run, capsys):
+    """Pairs without labels are scored where they have no scores, and their foreign labels are not looked at."""
+    augmented = tmp_path / "augmented.jsonl"
+    texts = ["A cat sat.", "The dog ran.", "A house is new.", "The cat sat on the mat."]
+    rows = [{"sentence1": first, "sentence2": second, "label": "foreign"} for first in texts for second in texts]
+    augmented.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"augmented_file": augmented, "augmented_weight": 0.5, "max_train_samples": 8}
+    assert run(**options, distillation_alpha=0.0) == 0
+    state = json.loads((tmp_path / "student" / "trainer_state.json").read_text())
+    # 8 labelled and 16 augmented pairs in batches of 16
+    assert state["max_steps"] == 2
+    results = json.loads((tmp_path / "student" / "results.json").read_text())
+    assert results["recipe"]["augmented_weight"] == 0.5
+    assert results["metrics"]["test"]["pearson"] <= 1.0
+
+    assert run("alone", teacher_name_or_path=None, distillation_alpha=0.0, **options) == 2
+    assert "The unlabelled pairs have no column 'teacher_logits'" in error_of(capsys)
+
+
 @pytest.mark.slow
 def test_a_killed_distillation_goes_on_where_it_stopped(assets, tmp_path, run):
     options = {

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hf_dse import DseForSequenceClassification
-from hf_dse.losses import PairDistillationLoss, collapse_logits, match_teacher_logits
+from hf_dse.losses import PairDistillationLoss, collapse_logits, match_teacher_logits, ranking_loss
 
 
 # Task: (fields of the student's config, labels, logits of the teacher)
@@ -67,29 +67,94 @@ def test_the_loss_is_the_formula_of_dse(name, alpha, tiny_config, bert_tokenizer
     ids = torch.randint(5, 40, (3, 2, 12))
     outputs = student(input_ids=ids, labels=labels)
 
-    loss = PairDistillationLoss(alpha)(outputs.logits, outputs.loss, teacher_logits)
+    loss = PairDistillationLoss(alpha, fields["problem_type"])(outputs.logits, labels, teacher_logits)
     rows = outputs.logits.tolist()
-    expected = (1 - alpha) * plain_task_loss(fields["problem_type"], rows, labels.tolist())
+    task_loss = plain_task_loss(fields["problem_type"], rows, labels.tolist())
+    # The model itself has the same task loss.
+    assert outputs.loss.item() == pytest.approx(task_loss, rel=1e-6)
+    expected = (1 - alpha) * task_loss
     expected += alpha * plain_distillation_loss(rows, teacher_logits.tolist())
     assert loss.item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_gradients_pull_towards_label_and_teacher():
     logits = torch.tensor([[1.0], [2.0]], requires_grad=True)
-    labels, teacher_logits = torch.tensor([[0.0], [4.0]]), torch.tensor([[2.0], [2.0]])
-    loss = PairDistillationLoss(alpha=0.25)(logits, (logits - labels).square().mean(), teacher_logits)
+    labels, teacher_logits = torch.tensor([0.0, 4.0]), torch.tensor([[2.0], [2.0]])
+    loss = PairDistillationLoss(alpha=0.25)(logits, labels, teacher_logits)
     loss.backward()
-    expected = (0.75 * 2 * (logits - labels) + 0.25 * 2 * (logits - teacher_logits)) / 2
+    expected = (0.75 * 2 * (logits - labels[:, None]) + 0.25 * 2 * (logits - teacher_logits)) / 2
     assert torch.allclose(logits.grad, expected)
 
 
 def test_alpha_0_and_1_need_only_their_own_term():
     logits, teacher_logits = torch.tensor([[1.0]]), torch.tensor([[3.0]])
     assert PairDistillationLoss(1.0)(logits, None, teacher_logits) == 4.0
-    assert PairDistillationLoss(0.0)(logits, torch.tensor(7.0), None) == 7.0
+    assert PairDistillationLoss(0.0)(logits, torch.tensor([5.0]), None) == 16.0
     # What has no weight does no harm either.
-    assert PairDistillationLoss(1.0)(logits, torch.tensor(torch.nan), teacher_logits) == 4.0
-    assert PairDistillationLoss(0.0)(logits, torch.tensor(7.0), torch.tensor([[torch.inf]])) == 7.0
+    assert PairDistillationLoss(1.0)(logits, torch.tensor([torch.nan]), teacher_logits) == 4.0
+    assert PairDistillationLoss(0.0)(logits, torch.tensor([5.0]), torch.tensor([[torch.inf]])) == 16.0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_pair_learns_from_what_it_has(name, alpha):
+    """A batch with gaps has the mean loss of its pairs, each with the terms that it has, times its weight."""
+    fields, labels, teacher_logits = TASKS[name]
+    logits = torch.randn(3, fields["num_labels"], generator=torch.Generator().manual_seed(0), requires_grad=True)
+    # A label missing, a score missing, and a weight for each pair.
+    with_gaps = torch.where(torch.tensor([True, False, True]), labels.float(), torch.nan)
+    with_class_gaps = torch.where(torch.tensor([True, False, True]), labels, -100).to(labels.dtype)
+    scores = teacher_logits.clone()
+    scores[2] = torch.nan
+    weights = torch.tensor([1.0, 0.25, 2.0])
+
+    rows, teacher_rows, kind = logits.tolist(), teacher_logits.tolist(), fields["problem_type"]
+    tasks = [plain_task_loss(kind, [row], [label]) for row, label in zip(rows, labels.tolist(), strict=True)]
+    distances = [plain_distillation_loss([row], [teacher]) for row, teacher in zip(rows, teacher_rows, strict=True)]
+    expected = ((1 - alpha) * tasks[0] + alpha * distances[0]) + 0.25 * distances[1] + 2.0 * tasks[2]
+    for gaps in [with_gaps] if name == "regression" else [with_gaps, with_class_gaps]:
+        loss = PairDistillationLoss(alpha, kind)(logits, gaps, scores, weights)
+        assert loss.item() == pytest.approx(expected / 3, rel=1e-5)
+        assert torch.autograd.grad(loss, logits)[0].isfinite().all()
+
+
+def test_a_pair_with_nothing_to_learn_from_is_refused():
+    labels, scores = torch.tensor([1.0, torch.nan]), torch.tensor([[1.0], [torch.nan]])
+    with pytest.raises(ValueError, match="neither a label nor finite teacher scores"):
+        PairDistillationLoss(0.5)(torch.zeros(2, 1), labels, scores)
+
+
+def test_targets_mix_labels_and_scores():
+    labels, scores = torch.tensor([1.0, torch.nan, 3.0]), torch.tensor([[2.0], [4.0], [torch.nan]])
+    targets = PairDistillationLoss(0.25).targets(1, labels, scores)
+    assert torch.equal(targets, torch.tensor([[1.25], [4.0], [3.0]], dtype=torch.float64))
+    binary = PairDistillationLoss(0.5, "multi_label_classification")
+    assert binary.targets(1, torch.tensor([1, 0]), torch.tensor([[0.0], [0.0]])).tolist() == [[1.0], [-1.0]]
+    classes = PairDistillationLoss(0.0, "single_label_classification")
+    assert classes.targets(3, torch.tensor([2])).tolist() == [[-2.0, -2.0, 2.0]]
+
+
+def test_the_ranking_loss_is_cosent():
+    generator = torch.Generator().manual_seed(0)
+    scores, targets = torch.randn(7, generator=generator), torch.randint(0, 4, (7,), generator=generator).float()
+    total = 1.0
+    for i in range(7):
+        for j in range(7):
+            if targets[i] > targets[j]:
+                total += math.exp(3.0 * (scores[j] - scores[i]).item())
+    assert ranking_loss(scores, targets, 3.0).item() == pytest.approx(math.log(total), rel=1e-5)
+    # The right order with wide margins costs nothing; so does a batch without an order.
+    assert ranking_loss(targets * 100, targets, 3.0).item() == pytest.approx(0.0, abs=1e-6)
+    assert ranking_loss(scores, torch.ones(7), 3.0) == 0.0
+
+
+def test_the_ranking_loss_is_added():
+    logits, labels, scores = torch.tensor([[1.0], [2.0]]), torch.tensor([3.0, 1.0]), torch.tensor([[2.0], [1.0]])
+    plain = PairDistillationLoss(0.5)(logits, labels, scores)
+    ranked = PairDistillationLoss(0.5, ranking_weight=0.1, ranking_scale=2.0)(logits, labels, scores)
+    assert (ranked - plain).item() == pytest.approx(0.1 * math.log(1 + math.exp(2.0)), rel=1e-5)
+    with pytest.raises(ValueError, match="only scores can be ranked"):
+        PairDistillationLoss(0.5, "single_label_classification", ranking_weight=0.1)
 
 
 def test_the_loss_has_the_precision_of_the_student():
@@ -130,7 +195,7 @@ def test_a_missing_term_is_refused():
     with pytest.raises(ValueError, match="`distillation_alpha` below 1 needs labels"):
         PairDistillationLoss(0.5)(torch.zeros(2, 1), None, torch.zeros(2, 1))
     with pytest.raises(ValueError, match="`distillation_alpha` above 0 needs teacher scores"):
-        PairDistillationLoss(0.5)(torch.zeros(2, 1), torch.tensor(1.0), None)
+        PairDistillationLoss(0.5)(torch.zeros(2, 1), torch.ones(2), None)
 
 
 def test_the_example_of_the_docstring_runs():

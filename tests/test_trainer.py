@@ -19,6 +19,7 @@ from hf_dse import (
     PairCollator,
     load_pairs,
 )
+from hf_dse.data import mix_pairs
 from hf_dse.evaluation import compute_metrics_for
 
 
@@ -247,6 +248,40 @@ def test_what_has_no_weight_changes_nothing(make_student, make_trainer, pairs):
         assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
+def test_pairs_without_labels_learn_from_the_teacher(make_student, make_trainer, pairs, bert_tokenizer):
+    """The loss of a mixed batch is the weighted mean of what each of its pairs gives alone."""
+    unlabelled = pairs["validation"].select(range(8))
+    mixed = mix_pairs(pairs["train"].select(range(8)), unlabelled, 0.5, 2.0)
+    assert mixed["label"][8:] == [None] * 8 and mixed["weight"][:] == [0.5] * 8 + [2.0] * 8
+
+    student = make_student(**NO_DROPOUT)
+    with torch.no_grad():
+        logits = logits_of(student, bert_tokenizer, mixed)[:, 0].tolist()
+    losses = []
+    for row, logit in zip(mixed, logits, strict=True):
+        score = (logit - row["teacher_logits"][0]) ** 2
+        is_labelled = row["label"] is not None
+        losses.append(row["weight"] * (0.7 * (logit - row["label"]) ** 2 + 0.3 * score if is_labelled else score))
+    fields = {**PLAIN_SGD, "max_steps": 1, "per_device_train_batch_size": 16, "calibrate_similarity": False}
+    trainer = make_trainer(student, mixed, distillation_alpha=0.3, **fields)
+    assert trainer.train().training_loss == pytest.approx(np.mean(losses), rel=1e-4)
+
+
+def test_mixed_pairs_calibrate_the_head(make_student, make_trainer, pairs):
+    mixed = mix_pairs(pairs["train"].remove_columns("teacher_logits"), pairs["validation"])
+    trainer = make_trainer(make_student(), mixed, distillation_alpha=0.0)
+    trainer.calibrate_similarity()
+    assert torch.isfinite(trainer.model.similarity.scale).all() and trainer.model.similarity.bias.item() != 0.0
+
+
+def test_a_ranking_loss_is_added(make_student, make_trainer, pairs):
+    losses = []
+    for weight in (0.0, 0.5):
+        fields = {**PLAIN_SGD, "max_steps": 1, "ranking_weight": weight}
+        losses.append(make_trainer(make_student(**NO_DROPOUT), pairs["train"], **fields).train().training_loss)
+    assert losses[1] > losses[0] + 0.1
+
+
 @pytest.mark.parametrize(
     ("missing", "alpha", "message"),
     [
@@ -267,7 +302,9 @@ def test_a_teacher_with_other_labels_is_refused(make_student, make_trainer, prob
     with pytest.raises(ValueError, match="teacher has 1 logits a pair and the student 3"):
         make_trainer(make_student(**PROBLEMS["three"][0]), problem_pairs("three", num_logits=1))
     # Not asked, the teacher may have any labels.
-    make_trainer(make_student(), problem_pairs("regression", num_logits=3), distillation_alpha=0.0)
+    trainer = make_trainer(make_student(), problem_pairs("regression", num_logits=3), distillation_alpha=0.0)
+    trainer.args.max_steps = 1
+    assert math.isfinite(trainer.train().training_loss)
 
 
 def test_a_tokenizer_or_a_collator_is_needed(tmp_path, make_student, bert_tokenizer, pairs):

@@ -3,14 +3,16 @@
 """The commands that make students: `convert`, `distill`, `export` and `demo`."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from datasets import Dataset, concatenate_datasets
 from transformers import AutoConfig, AutoModel, AutoTokenizer, set_seed
 from transformers.utils import logging
 
 from ..convert import ConvertArguments, make_pair_model
-from ..data import DataArguments, load_pairs, resolve_task
+from ..data import DataArguments, load_pairs, mix_pairs, resolve_task
 from ..encoding import max_tokens
 from ..evaluation import compute_metrics_for, evaluate_model
 from ..export import export_model
@@ -48,6 +50,14 @@ class StudentArguments:
     score_cache_dir: str | None = field(
         default=None, metadata={"help": "Folder where the teacher's scores are kept for other runs."}
     )
+    augmented_file: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Files of pairs without labels, as `hf-dse augment` makes them: they learn from the teacher."
+        },
+    )
+    augmented_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of an augmented pair."})
+    labelled_weight: float = field(default=1.0, metadata={"help": "Weight of the loss of a labelled pair."})
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Train into a folder that is not empty; its old checkpoints are deleted."}
     )
@@ -111,6 +121,15 @@ def load_student(
     return make_pair_model(AutoModel.from_pretrained(name_or_path), **labels)
 
 
+def load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
+    """Reads pairs that `hf-dse augment` made, in the way of `data_args` but for what names the labelled pairs."""
+    own: dict[str, Any] = {"dataset_name": None, "validation_file": None, "test_file": None, "max_train_samples": None}
+    # No column has the name "": labels of another task would be taken for this one's.
+    own |= {"sentence1_column": None, "sentence2_column": None, "label_column": ""}
+    parts = [load_pairs(replace(data_args, train_file=file, **own), require_labels=False)["train"] for file in files]
+    return concatenate_datasets(parts)
+
+
 def distill(argv: list[str]) -> None:
     """`hf-dse distill`."""
     args, convert_args, data_args, training_args = parse_args(
@@ -155,23 +174,30 @@ def run_distillation(
             f"{model.config.max_position_embeddings} tokens: lower it, or convert an encoder with a larger "
             "`max_position_embeddings`."
         )
-    train = pairs["train"]
-    needs_scores = training_args.distillation_alpha > 0 and "teacher_logits" not in train.column_names
-    if needs_scores and args.teacher_name_or_path is not None:
+    parts = {"train": pairs["train"]}
+    if args.augmented_file:
+        parts["augmented"] = load_augmented(args.augmented_file, data_args)
+    needed = [name for name in parts if name != "train" or training_args.distillation_alpha > 0]
+    unscored = [name for name in needed if "teacher_logits" not in parts[name].column_names]
+    if unscored and args.teacher_name_or_path is not None:
         teacher, teacher_tokenizer = load_teacher(args.teacher_name_or_path)
         check_num_labels(teacher.config.num_labels, task)
         # The teacher reads of both sentences what the student reads, as far as it can.
         limits = [2 * data_args.max_seq_length, max_tokens(teacher, teacher_tokenizer)]
-        train = score_pairs(
-            teacher,
-            train,
-            processing_class=teacher_tokenizer,
-            max_length=min(limit for limit in limits if limit is not None),
-            symmetric=task.symmetric,
-            cache_dir=args.score_cache_dir,
-            device=training_args.device,
-        )
+        for name in unscored:
+            parts[name] = score_pairs(
+                teacher,
+                parts[name],
+                processing_class=teacher_tokenizer,
+                max_length=min(limit for limit in limits if limit is not None),
+                symmetric=task.symmetric,
+                cache_dir=args.score_cache_dir,
+                device=training_args.device,
+            )
         del teacher
+    train = parts["train"]
+    if "augmented" in parts:
+        train = mix_pairs(train, parts["augmented"], args.labelled_weight, args.augmented_weight)
 
     labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
     if "validation" not in labelled:
