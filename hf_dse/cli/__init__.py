@@ -5,18 +5,22 @@
 import argparse
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hf_dse_cli import COMMANDS, main
 
 
-__all__ = ["COMMANDS", "main", "parse_args"]
+__all__ = ["COMMANDS", "main", "parse_args", "read_config", "split_config"]
 
 
 def parse_args(
-    argv: Sequence[str], *dataclass_types: type, prog: str | None = None, description: str | None = None
+    argv: Sequence[str],
+    *dataclass_types: type,
+    prog: str | None = None,
+    description: str | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> tuple[Any, ...]:
     """
     Parses a command line into dataclasses. `--config file.yaml` gives values under the dataclasses' field names; the
@@ -31,6 +35,8 @@ def parse_args(
             The command's name in the help text, as in `"hf-dse evaluate"`.
         description (`str`, *optional*):
             What the command does, for the help text.
+        config (`Mapping[str, Any]`, *optional*):
+            Values in place of those of a `--config` file.
 
     Returns:
         `tuple`: One instance of each dataclass, in the order given.
@@ -49,13 +55,11 @@ def parse_args(
     parser = Parser(dataclass_types, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
     parser.add_argument("--config", metavar="FILE", help="YAML file with values for these options, by their names")
 
-    config_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    config_parser.add_argument("--config")
-    config = config_parser.parse_known_args(argv)[0].config
-    tokens = [] if config is None else _config_tokens(parser, Path(config))
-
+    path, argv = split_config(argv)
+    if config is None:
+        config = {} if path is None else read_config(path)
     *parsed, unknown = parser.parse_args_into_dataclasses(
-        tokens + list(argv), return_remaining_strings=True, look_for_args_file=False
+        _config_tokens(parser, config) + argv, return_remaining_strings=True, look_for_args_file=False
     )
     if unknown:
         name = unknown[0].split("=")[0]
@@ -65,26 +69,39 @@ def parse_args(
     return tuple(parsed[: len(dataclass_types)])
 
 
-def _config_tokens(parser: argparse.ArgumentParser, path: Path) -> list[str]:
-    """Spells a YAML file as command-line tokens, so that both go through the same conversions and checks."""
+def split_config(argv: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The file that a command line names with `--config`, and the rest of the command line."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config")
+    known, rest = parser.parse_known_args(argv)
+    return known.config, rest
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Reads `name: value` lines from a YAML file."""
     import yaml
 
-    if not path.is_file():
-        raise FileNotFoundError(f"--config: there is no file {str(path)!r}")
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"--config: there is no file {path!r}")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"--config: {path} is not valid YAML: {error}") from error
     if not isinstance(values, dict | None):
         raise ValueError(f"--config: {path} must hold `name: value` lines, but it holds a {type(values).__name__}")
+    return values or {}
 
+
+def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[str]:
+    """Spells the values of a config as command-line tokens, so that both go through the same conversions and checks."""
     actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in ("help", "config")}
     tokens = []
-    for name, value in (values or {}).items():
+    for name, value in values.items():
         if name not in actions:
             close = difflib.get_close_matches(str(name), actions, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"--config: {path}: unknown key {name!r}{hint}; allowed are {', '.join(sorted(actions))}")
+            raise ValueError(f"--config: unknown key {name!r}{hint}; allowed are {', '.join(sorted(actions))}")
         action = actions[name]
         if value is None or value == []:
             # There is no way to say "nothing" on a command line.
@@ -92,7 +109,7 @@ def _config_tokens(parser: argparse.ArgumentParser, path: Path) -> list[str]:
         elif action.nargs == "+":
             tokens += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
         elif isinstance(value, list):
-            raise ValueError(f"--config: {path}: {name} takes one value, but it has a list: {value}")
+            raise ValueError(f"--config: {name} takes one value, but it has a list: {value}")
         else:
             tokens.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
     return tokens
