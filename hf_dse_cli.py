@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": ("the whole way on a small embedded data set, in a few minutes on a CPU", "hf_dse.cli.distill", "demo"),
     "teacher": ("fine-tune a cross-encoder on a sentence-pair task", "hf_dse.cli.teacher", "teacher"),
     "score": ("add a teacher's scores to a sentence-pair data set", "hf_dse.cli.teacher", "score"),
+    "augment": ("make unlabelled sentence pairs and let a teacher score them", "hf_dse.cli.augment", "augment"),
     "convert": ("turn a pretrained encoder into one with linear attention", "hf_dse.cli.distill", "convert"),
     "distill": ("train a student on labels and teacher scores", "hf_dse.cli.distill", "distill"),
     "evaluate": ("measure a model on a sentence-pair task", "hf_dse.cli.evaluate", "evaluate"),

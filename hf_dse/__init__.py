@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
+    from .augment import augment_pairs
     from .convert import convert_encoder
     from .data import PAIR_TASKS, DataArguments, PairCollator, PairTask, load_pairs
     from .evaluation import encode, evaluate_model
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "augment": ["augment_pairs"],
     "convert": ["convert_encoder"],
     "data": ["PAIR_TASKS", "DataArguments", "PairCollator", "PairTask", "load_pairs"],
     "evaluation": ["encode", "evaluate_model"],
@@ -45,6 +47,7 @@ __all__ = [
     "DseTrainingArguments",
     "PairCollator",
     "PairTask",
+    "augment_pairs",
     "convert_encoder",
     "encode",
     "evaluate_model",

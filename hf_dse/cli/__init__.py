@@ -94,7 +94,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[str]:
-    """Spells the values of a config as command-line tokens, so that both go through the same conversions and checks."""
+    """Spells a config as command-line tokens, so that both go through the same conversions and checks."""
     actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in ("help", "config")}
     tokens = []
     for name, value in values.items():
