@@ -171,10 +171,14 @@ def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float])
 
 
 def load_teacher(
-    model_name_or_path: str, *, revision: str = "main", trust_remote_code: bool = False
+    model_name_or_path: str,
+    *,
+    revision: str = "main",
+    trust_remote_code: bool = False,
+    dtype: str | torch.dtype = "float32",
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
-    Loads a cross-encoder in float32 together with its tokenizer.
+    Loads a cross-encoder together with its tokenizer.
 
     Args:
         model_name_or_path (`str`):
@@ -184,6 +188,9 @@ def load_teacher(
             Branch, tag or commit on the Hub.
         trust_remote_code (`bool`, *optional*, defaults to `False`):
             Whether to run the code that comes with the model.
+        dtype (`str` or `torch.dtype`, *optional*, defaults to `"float32"`):
+            Number format of the weights. `"bfloat16"` is several times faster where the hardware has it, and rounds
+            scores to about 0.4 %.
 
     Returns:
         `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model in evaluation mode, and the tokenizer.
@@ -193,7 +200,7 @@ def load_teacher(
     """
     source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     model, info = AutoModelForSequenceClassification.from_pretrained(
-        model_name_or_path, dtype=torch.float32, output_loading_info=True, **source
+        model_name_or_path, dtype=dtype, output_loading_info=True, **source
     )
     # A head that is not in the checkpoint is random, and its scores are noise.
     if info["missing_keys"]:

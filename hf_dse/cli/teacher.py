@@ -34,6 +34,13 @@ class ScoreArguments:
     split: str = field(default="train", metadata={"help": "The split to score; in a folder the name of any file."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
+    dtype: str = field(
+        default="float32",
+        metadata={
+            "help": "Number format of the teacher's weights; bfloat16 is faster where the hardware has it.",
+            "choices": ["float32", "bfloat16", "float16"],
+        },
+    )
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
     batch_size: int = field(default=64, metadata={"help": "Pairs in a batch; fewer above 512 tokens a pair."})
     cache_dir: str | None = field(
@@ -84,7 +91,10 @@ def score(argv: list[str]) -> None:
     if known:
         resolve_task(data_args)
     model, tokenizer = load_teacher(
-        args.model_name_or_path, revision=args.model_revision, trust_remote_code=args.trust_remote_code
+        args.model_name_or_path,
+        revision=args.model_revision,
+        trust_remote_code=args.trust_remote_code,
+        dtype=args.dtype,
     )
     if not known:
         data_args.num_labels = model.config.num_labels
