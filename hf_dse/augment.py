@@ -1,0 +1,381 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Augmentation: unlabelled sentence pairs for a teacher to label, so that a student learns from more than the gold pairs
+(Augmented SBERT, Thakur et al. 2021, https://arxiv.org/abs/2010.08240).
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from .data import SPLITS, read_columns
+from .encoding import encode
+
+
+# Stems that say nothing about a file: its folder has the name of the corpus.
+PLAIN_STEMS = (*SPLITS, "data")
+# Similarities computed at once, 128 MiB of them: texts are compared in blocks, however many there are.
+BLOCK_ELEMENTS = 2**25
+
+Pair = tuple[str, str]
+
+
+def augment_pairs(
+    files: Sequence[str | Path],
+    *,
+    encoder: PreTrainedModel | None = None,
+    processing_class: PreTrainedTokenizerBase | None = None,
+    row_pairs: int = 1,
+    num_neighbors: int = 2,
+    neighbor_pool: int = 10,
+    num_random: int = 1,
+    max_rows: int | None = None,
+    exclude_files: Sequence[str | Path] = (),
+    seed: int = 42,
+    batch_size: int = 64,
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """
+    Makes unlabelled sentence pairs of three kinds within each file: texts of one row (`row`), texts near each other
+    (`neighbor`, the semantic search of Augmented SBERT, section 3.1) and any two texts (`random`). Mostly unlike ones,
+    random pairs let the scores reach the lower end of the scale.
+
+    Two texts that differ in case, punctuation and spaces only count as one. Each unordered pair occurs once. What a
+    file gives is drawn independently of the other files, so the cached scores of its pairs outlast a new file.
+
+    Args:
+        files (`Sequence[str | Path]`):
+            Tables (csv, json, jsonl, parquet) or texts (.txt, one a line), as `FILE` or `FILE:column,column`. A row
+            holds texts that belong together: a sentence, the two of a pair, the captions of a picture. Without names
+            the columns are `sentence1` and `sentence2` where both exist, otherwise `text`. Empty cells are left out.
+        encoder (`PreTrainedModel`, *optional*):
+            What [`encode`] takes; neighbours are near in its embeddings. Required unless `num_neighbors` is 0.
+        processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer of the encoder.
+        row_pairs (`int`, *optional*, defaults to 1):
+            Largest number of pairs from the texts of a row, drawn at random where there are more.
+        num_neighbors (`int`, *optional*, defaults to 2):
+            Neighbours that each text is paired with.
+        neighbor_pool (`int`, *optional*, defaults to 10):
+            Nearest texts by cosine, none of them from a row of the text, among which its neighbours are drawn.
+        num_random (`int`, *optional*, defaults to 1):
+            Random texts that each text is paired with.
+        max_rows (`int`, *optional*):
+            Random rows to take from each file. Defaults to all.
+        exclude_files (`Sequence[str | Path]`, *optional*, defaults to `()`):
+            Files of pairs that must not occur, such as evaluation sets, as `FILE` or `FILE:column,column`.
+        seed (`int`, *optional*, defaults to 42):
+            Seed of all random draws.
+        batch_size (`int`, *optional*, defaults to 64):
+            Texts in a batch of the encoder.
+        device (`str` or `torch.device`, *optional*):
+            Where the encoder runs. Defaults to where it is.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars and to print, by file, how many pairs were made, dropped and kept.
+
+    Returns:
+        `Dataset`: the columns `sentence1`, `sentence2` and `source`, such as `"multi30k/neighbor"`: the file without
+        its ending (its folder where it is called train, validation, test or data) and the kind.
+
+    Raises:
+        `ValueError`: for a number out of range, neighbours without an encoder, a missing column, a text that is not a
+        string, a file without texts, or when no pair is left.
+        `FileNotFoundError`: if a file does not exist.
+
+    Example:
+
+    ```python
+    >>> pairs = augment_pairs(["captions.csv:first,second"], num_neighbors=0, exclude_files=["test.csv"])
+    >>> scored = score_pairs("cross-encoder/stsb-roberta-base", pairs, symmetric=True, cache_dir="scores")
+    >>> train = balance_scores(scored, max_pairs=50_000)
+    ```
+    """
+    _check_at_least(0, row_pairs=row_pairs, num_neighbors=num_neighbors, num_random=num_random)
+    _check_at_least(num_neighbors, neighbor_pool=neighbor_pool)
+    _check_at_least(1, max_rows=max_rows)
+    if num_neighbors > 0 and (encoder is None or processing_class is None):
+        raise ValueError(
+            f"num_neighbors={num_neighbors} needs an encoder that tells which texts are near: pass one with its "
+            "tokenizer (`encoder_name_or_path` on the command line), or num_neighbors=0."
+        )
+
+    # Every file is read before the encoder runs, so that an error does not come after an hour.
+    excluded = {_pair_key(*row) for file in exclude_files for row in _read_rows(file, num_columns=2) if len(row) == 2}
+    tables = []
+    for file in files:
+        rng = np.random.default_rng(seed)
+        tables.append((file, _sample(_read_rows(file), max_rows, rng), rng))
+
+    columns: dict[str, list[str]] = {"sentence1": [], "sentence2": [], "source": []}
+    counts: dict[str, Counter[str]] = {}
+    seen: set[Pair] = set()
+    for file, rows, rng in tables:
+        distinct = {normalize_text(text): text for row in rows for text in row}
+        texts = list(distinct.values())
+        candidates = {"row": _row_pairs(rows, row_pairs, rng)}
+        if encoder is not None and processing_class is not None and num_neighbors > 0:
+            vectors = encode(
+                encoder,
+                processing_class,
+                texts,
+                batch_size=batch_size,
+                normalize=True,
+                device=device,
+                show_progress=show_progress,
+            )
+            position = {key: number for number, key in enumerate(distinct)}
+            neighbors = _neighbors(
+                torch.from_numpy(vectors).to(encoder.device),
+                [[position[normalize_text(text)] for text in row] for row in rows],
+                num_neighbors=num_neighbors,
+                neighbor_pool=neighbor_pool,
+                rng=rng,
+                show_progress=show_progress,
+            )
+            candidates["neighbor"] = ((texts[first], texts[second]) for first, second in neighbors)
+        candidates["random"] = _random_pairs(texts, num_random, rng)
+
+        count = counts.setdefault(str(file), Counter())
+        for kind, pairs in candidates.items():
+            source = f"{_corpus_name(file)}/{kind}"
+            for first, second in pairs:
+                key = _pair_key(first, second)
+                if key[0] == key[1]:
+                    fate = "equal"
+                elif key in seen:
+                    fate = "repeated"
+                elif key in excluded:
+                    fate = "excluded"
+                else:
+                    fate = "kept"
+                    for name, value in zip(columns, (first, second, source), strict=True):
+                        columns[name].append(value)
+                seen.add(key)
+                count.update(("made", fate))
+    if show_progress:
+        print(_format_counts(counts))
+    if not columns["source"]:
+        raise ValueError(
+            "No pair is left: the files have too few texts, all pairs are excluded, or `row_pairs`, `num_neighbors` "
+            "and `num_random` are 0."
+        )
+    return Dataset.from_dict(columns)
+
+
+def balance_scores(dataset: Dataset, max_pairs: int, num_bins: int = 10, seed: int = 42) -> Dataset:
+    """
+    Draws pairs evenly over the teacher's scale. Most pairs of a corpus are unrelated: drawn without regard to their
+    scores, they would teach little else.
+
+    Every bin of [`bin_scores`] gives the same number of pairs (one more or less, for the remainder); what a poor bin
+    lacks, the others give. Pairs without scores are a single bin.
+
+    Args:
+        dataset (`Dataset`):
+            Pairs, usually with the column `teacher_logits`.
+        max_pairs (`int`):
+            How many pairs to keep; all, if there are no more.
+        num_bins (`int`, *optional*, defaults to 10):
+            Number of bins of a teacher with one logit.
+        seed (`int`, *optional*, defaults to 42):
+            Seed of the draw.
+
+    Returns:
+        `Dataset`: the pairs drawn, in their order.
+
+    Raises:
+        `ValueError`: if `max_pairs` or `num_bins` is below 1.
+
+    Example:
+
+    ```python
+    >>> balance_scores(scored, max_pairs=50_000)
+    ```
+    """
+    _check_at_least(1, max_pairs=max_pairs, num_bins=num_bins)
+    if len(dataset) <= max_pairs:
+        return dataset
+    bins = np.zeros(len(dataset), dtype=int)
+    if "teacher_logits" in dataset.column_names:
+        bins, _ = bin_scores(dataset, num_bins)
+    rng = np.random.default_rng(seed)
+    quotas = _fill_evenly(np.bincount(bins), max_pairs)
+    drawn = [rng.choice(np.flatnonzero(bins == number), quota, replace=False) for number, quota in enumerate(quotas)]
+    return dataset.select(np.sort(np.concatenate(drawn)))
+
+
+def bin_scores(dataset: Dataset, num_bins: int = 10) -> tuple[np.ndarray, list[str]]:
+    """
+    Sorts scored pairs into bins.
+
+    Args:
+        dataset (`Dataset`):
+            Pairs with the column `teacher_logits`.
+        num_bins (`int`, *optional*, defaults to 10):
+            Number of bins of equal width between the smallest and the largest score. Teachers with several logits
+            have a bin for each class instead, that of the largest logit.
+
+    Returns:
+        `tuple[np.ndarray, list[str]]`: the bin of each pair, from 0, of shape `(num_pairs,)`, and the name of each
+        bin.
+    """
+    logits = np.array(dataset["teacher_logits"][:])  # [N, C]
+    if logits.shape[1] > 1:
+        return logits.argmax(axis=1), [f"class {number}" for number in range(logits.shape[1])]
+    edges = np.linspace(logits.min(), logits.max(), num_bins + 1)
+    names = [f"{low:8.3f} to {high:8.3f}" for low, high in itertools.pairwise(edges)]
+    return np.digitize(logits[:, 0], edges[1:-1]), names
+
+
+def normalize_text(text: str) -> str:
+    """
+    Reduces a text to what tells it from others: lower case, and every run of other characters than letters and digits
+    as one space. A text without any letter or digit stays as it is, stripped and in lower case.
+
+    Example:
+
+    ```python
+    >>> normalize_text("  A cat's nap, at 3:30!")
+    'a cat s nap at 3 30'
+    ```
+    """
+    # `\w` is what `str.isalnum` accepts in any script, and the underscore.
+    return re.sub(r"[\W_]+", " ", text.lower()).strip() or text.lower().strip()
+
+
+def _pair_key(first: str, second: str) -> Pair:
+    first, second = sorted((normalize_text(first), normalize_text(second)))
+    return first, second
+
+
+def _check_at_least(least: int, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"{name}={value}: it has to be at least {least}.")
+
+
+def _split_columns(file: str | Path) -> tuple[Path, list[str]]:
+    """Takes `FILE:column,column` apart; a path that exists goes before a list of columns."""
+    name, _, columns = str(file).rpartition(":")
+    # What has no ending is no file of ours but a Windows drive, or there was no colon.
+    if Path(file).expanduser().exists() or not Path(name).suffix:
+        return Path(file).expanduser(), []
+    return Path(name).expanduser(), columns.split(",")
+
+
+def _corpus_name(file: str | Path) -> str:
+    path = _split_columns(file)[0].resolve()
+    return path.parent.name if path.stem in PLAIN_STEMS else path.stem
+
+
+def _read_rows(file: str | Path, num_columns: int | None = None) -> list[list[str]]:
+    """Reads the rows of a file that hold texts, without their empty cells."""
+    path, names = _split_columns(file)
+    if path.suffix.lower() == ".txt":
+        # Not `splitlines`, which also breaks at characters that stand inside of texts.
+        columns: dict[str, list] = {"text": path.read_text(encoding="utf-8-sig").split("\n")}
+    else:
+        columns = read_columns(path)
+    if not names:
+        names = ["sentence1", "sentence2"] if {"sentence1", "sentence2"} <= set(columns) else ["text"]
+    missing = [name for name in names if name not in columns]
+    if missing:
+        raise ValueError(
+            f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(columns)}. Name those of the "
+            "texts, as in `FILE:column,column`."
+        )
+    if num_columns is not None and len(names) != num_columns:
+        raise ValueError(
+            f"{path}: {num_columns} columns of texts are needed here, not {len(names)} ({', '.join(names)}). Name "
+            "them, as in `FILE:column,column`."
+        )
+    for name in names:
+        for row, text in enumerate(columns[name]):
+            if not isinstance(text, str | None):
+                raise ValueError(f"{path}, row {row}: {name} is {text!r}, not a string.")
+    cells = zip(*(columns[name] for name in names), strict=True)
+    rows = [texts for row in cells if (texts := [text for text in row if text is not None and text.strip()])]
+    if not rows:
+        raise ValueError(f"{path}: there are no texts in {', '.join(names)}.")
+    return rows
+
+
+def _sample(rows: list[list[str]], max_rows: int | None, rng: np.random.Generator) -> list[list[str]]:
+    if max_rows is None or len(rows) <= max_rows:
+        return rows
+    return [rows[number] for number in np.sort(rng.choice(len(rows), max_rows, replace=False))]
+
+
+def _row_pairs(rows: list[list[str]], row_pairs: int, rng: np.random.Generator) -> Iterator[Pair]:
+    for row in rows:
+        pairs = list(itertools.combinations(row, 2))
+        if len(pairs) > row_pairs:
+            pairs = [pairs[number] for number in rng.choice(len(pairs), row_pairs, replace=False)]
+        yield from pairs
+
+
+def _random_pairs(texts: list[str], num_random: int, rng: np.random.Generator) -> Iterator[Pair]:
+    if len(texts) < 2:
+        return
+    # A step of 1 to n - 1 around the circle of texts leads to any text but the first.
+    steps = rng.integers(1, len(texts), size=(len(texts), num_random))
+    for first, others in enumerate(steps):
+        for step in others:
+            yield texts[first], texts[(first + step) % len(texts)]
+
+
+def _neighbors(
+    vectors: torch.Tensor,
+    groups: list[list[int]],
+    *,
+    num_neighbors: int,
+    neighbor_pool: int,
+    rng: np.random.Generator,
+    show_progress: bool,
+) -> Iterator[tuple[int, int]]:
+    """Yields the positions of texts and their neighbours, by unit vectors of shape `(num_texts, embedding_size)`."""
+    # By text the positions in its rows, its own among them: none of these is a neighbour.
+    barred: list[list[int]] = [[] for _ in vectors]
+    for group in groups:
+        for position in group:
+            barred[position] += group
+    size = max(1, BLOCK_ELEMENTS // len(vectors))
+    starts = range(0, len(vectors), size)
+    for start in tqdm(starts, desc="Finding neighbours", unit="block", disable=not show_progress):
+        similarities = vectors[start : start + size] @ vectors.T  # [B, N]
+        own = [(row, position) for row, group in enumerate(barred[start : start + size]) for position in group]
+        first, second = torch.tensor(own, device=vectors.device).T
+        similarities[first, second] = -torch.inf
+        values, nearest = (part.cpu().numpy() for part in similarities.topk(min(neighbor_pool, len(vectors))))
+        # The smallest of random numbers are a random draw without repetition.
+        draws = np.where(np.isfinite(values), rng.random(values.shape), np.inf)
+        for row, columns in enumerate(draws.argsort(axis=1)[:, :num_neighbors]):
+            drawn = [column for column in columns if np.isfinite(draws[row, column])]
+            yield from ((start + row, int(nearest[row, column])) for column in drawn)
+
+
+def _fill_evenly(supplies: np.ndarray, total: int) -> np.ndarray:
+    """Shares a total that the supplies suffice for, the poorest first: each gives an equal part of what is left."""
+    quotas = np.zeros_like(supplies)
+    for rank, number in enumerate(np.argsort(supplies, kind="stable")):
+        quotas[number] = min(supplies[number], total // (len(supplies) - rank))
+        total -= quotas[number]
+    return quotas
+
+
+def _format_counts(counts: Mapping[str, Mapping[str, int]]) -> str:
+    names = ("made", "equal", "repeated", "excluded", "kept")
+    width = max(map(len, ["file", *counts]))
+    lines = [f"{'file':<{width}}" + "".join(f"{name:>11}" for name in names)]
+    lines += [f"{file:<{width}}" + "".join(f"{count[name]:>11,}" for name in names) for file, count in counts.items()]
+    return "\n".join(lines)

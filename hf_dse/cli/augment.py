@@ -1,0 +1,148 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse augment`."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hf_dse.augment import augment_pairs, balance_scores, bin_scores
+from hf_dse.cli import parse_args
+from hf_dse.cli.evaluate import ModelArguments, load_model
+from hf_dse.cli.teacher import OUTPUT_ENDINGS, write_pairs
+from hf_dse.encoding import check_max_length
+from hf_dse.teacher import default_device, load_teacher, score_pairs
+
+
+@dataclass
+class AugmentArguments:
+    """Which pairs to make of which texts, who scores them, and how many to keep."""
+
+    files: list[str] = field(
+        metadata={
+            "help": "Files of texts, each as FILE or FILE:column,column: .txt, one a line, or csv, jsonl, json, "
+            "parquet, whose rows hold texts that belong together. Columns default to sentence1,sentence2, then text."
+        }
+    )
+    output_file: str = field(metadata={"help": "File for the pairs: .jsonl or .parquet."})
+    encoder_name_or_path: str | None = field(
+        default=None, metadata={"help": "Encoder or student that finds neighbours: a folder or a Hub name."}
+    )
+    row_pairs: int = field(default=1, metadata={"help": "Largest number of pairs within a row."})
+    num_neighbors: int = field(default=2, metadata={"help": "Near texts to pair each text with; 0 needs no encoder."})
+    neighbor_pool: int = field(default=10, metadata={"help": "Nearest texts among which the near ones are drawn."})
+    num_random: int = field(default=1, metadata={"help": "Random texts of its file to pair each text with."})
+    max_rows: int | None = field(default=None, metadata={"help": "Random rows to take from each file."})
+    exclude_files: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Files of pairs that must not occur, such as evaluation sets and labelled training pairs, each as "
+            "FILE or FILE:column,column."
+        },
+    )
+    teacher_name_or_path: str | None = field(
+        default=None, metadata={"help": "Cross-encoder that scores the pairs. Without one they stay unscored."}
+    )
+    score_cache_dir: str | None = field(
+        default=None,
+        metadata={
+            "help": "Folder of known scores, from which a run that was stopped goes on. Defaults to `.hf-dse-scores` "
+            "beside the output file."
+        },
+    )
+    teacher_dtype: str = field(
+        default="float32",
+        metadata={
+            "help": "Number format of the teacher's weights; bfloat16 is faster where the hardware has it.",
+            "choices": ["float32", "bfloat16", "float16"],
+        },
+    )
+    symmetric: bool = field(default=True, metadata={"help": "Score both orders of a pair and average."})
+    max_seq_length: int = field(default=128, metadata={"help": "Maximum tokens of a pair that the teacher reads."})
+    max_pairs: int | None = field(
+        default=None, metadata={"help": "Pairs to keep at the end, drawn evenly over the teacher's scale."}
+    )
+    score_bins: int = field(
+        default=10, metadata={"help": "Bins of that scale; teachers with several logits have one for each class."}
+    )
+    batch_size: int = field(default=64, metadata={"help": "Texts or pairs in a batch; fewer above 512 tokens each."})
+    seed: int = field(default=42, metadata={"help": "Seed of all random draws."})
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
+
+    def __post_init__(self) -> None:
+        for name in ("max_pairs", "score_bins", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}: it has to be at least 1.")
+
+
+def augment(argv: list[str]) -> None:
+    """Makes pairs of texts, lets a teacher score them, and writes them to a file."""
+    (args,) = parse_args(
+        argv,
+        AugmentArguments,
+        prog="hf-dse augment",
+        description="Make unlabelled sentence pairs and let a teacher score them.",
+    )
+    output = Path(args.output_file).expanduser()
+    if output.suffix not in OUTPUT_ENDINGS:
+        raise ValueError(
+            f"{args.output_file}: unsupported ending {output.suffix!r}; the output is {' or '.join(OUTPUT_ENDINGS)}."
+        )
+    if output.is_dir():
+        raise ValueError(f"{args.output_file} is a folder: name a file in it.")
+    device = args.device or str(default_device())
+    teacher, teacher_tokenizer = None, None
+    if args.teacher_name_or_path is not None:
+        teacher, teacher_tokenizer = load_teacher(
+            args.teacher_name_or_path, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype
+        )
+        # What cannot work shall fail now, not after the search for neighbours.
+        check_max_length(args.max_seq_length, teacher, teacher_tokenizer, pair=True)
+    encoder, tokenizer = None, None
+    if args.encoder_name_or_path is not None:
+        model_args = ModelArguments(args.encoder_name_or_path, trust_remote_code=args.trust_remote_code, device=device)
+        encoder, tokenizer = load_model(model_args)
+
+    pairs = augment_pairs(
+        args.files,
+        encoder=encoder,
+        processing_class=tokenizer,
+        row_pairs=args.row_pairs,
+        num_neighbors=args.num_neighbors,
+        neighbor_pool=args.neighbor_pool,
+        num_random=args.num_random,
+        max_rows=args.max_rows,
+        exclude_files=args.exclude_files,
+        seed=args.seed,
+        batch_size=args.batch_size,
+    )
+    del encoder
+    if teacher is not None:
+        pairs = score_pairs(
+            teacher,
+            pairs,
+            processing_class=teacher_tokenizer,
+            batch_size=args.batch_size,
+            max_length=args.max_seq_length,
+            symmetric=args.symmetric,
+            cache_dir=args.score_cache_dir or output.parent / ".hf-dse-scores",
+            device=device,
+        )
+    if args.max_pairs is not None:
+        pairs = balance_scores(pairs, args.max_pairs, args.score_bins, args.seed)
+    write_pairs(pairs, output)
+
+    print(f"{len(pairs)} pairs written to {output}")
+    _print_counts(Counter(pairs["source"][:]).items())
+    if teacher is not None:
+        bins, names = bin_scores(pairs, args.score_bins)
+        print("Teacher's scores:")
+        _print_counts((name, int((bins == number).sum())) for number, name in enumerate(names))
+
+
+def _print_counts(counts: Iterable[tuple[str, int]]) -> None:
+    for name, count in counts:
+        print(f"  {name:<30}  {count:>9,}")
