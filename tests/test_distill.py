@@ -4,6 +4,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -333,6 +334,78 @@ def test_distill_says_what_is_wrong(options, message, assets, tmp_path, run, cap
 def test_distill_needs_pairs_to_learn_from(assets, run, capsys):
     assert run(dataset_name=None, validation_file=assets / "data-1" / "validation.csv") == 2
     assert "There is no train split to learn from, only validation." in error_of(capsys)
+
+
+def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
+    """The pair stage starts from the student of the general stage, and what is finished is not done again."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(["a cat sat on the mat", "the dog ran in a new house"] * 8))
+    recipe = {
+        "model_name_or_path": str(assets / "encoder"),
+        "linformer_length": 8,
+        "num_hidden_layers": 1,
+        "max_seq_length": 32,
+        "use_cpu": True,
+        "report_to": "none",
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-3,
+        "output_dir": str(tmp_path / "out"),
+        "stages": [
+            {"stage": "general", "train_file": str(texts), "num_train_epochs": 1},
+            {
+                "stage": "pairs",
+                "teacher_name_or_path": str(assets / "teacher-1"),
+                "dataset_name": str(assets / "data-1"),
+                "num_labels": 1,
+                "num_train_epochs": 2,
+            },
+        ],
+    }
+    file = tmp_path / "recipe.yaml"
+    file.write_text(json.dumps(recipe))
+    assert main(["distill", "--config", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "Stage 1 of 2 (general)" in out and "Student layers learn from teacher layers: 1 from 2" in out
+    general, pairs = tmp_path / "out" / "1-general", tmp_path / "out" / "2-pairs"
+    assert AutoModel.from_pretrained(general / "model").config.num_hidden_layers == 1
+    assert json.loads((general / "results.json").read_text())["training"]["train_loss"] > 0
+    recorded = json.loads((pairs / "results.json").read_text())
+    assert recorded["recipe"]["model_name_or_path"] == str(general / "model")
+    # The card names what it all began with.
+    assert "It was made from encoder." in (pairs / "model" / "README.md").read_text()
+
+    # As after a kill in the second stage: it goes on from its last checkpoint, the first is left alone.
+    straight = load_file(pairs / "model" / "model.safetensors")
+    (pairs / "results.json").unlink()
+    for name in ("model", "checkpoint-8"):
+        shutil.rmtree(pairs / name, ignore_errors=True)
+    before = (general / "model" / "model.safetensors").stat().st_mtime_ns
+    assert main(["distill", "--config", str(file), "--resume_from_checkpoint", "last"]) == 0
+    assert "Stage 1 of 2 (general) is finished" in capsys.readouterr().out
+    assert (general / "model" / "model.safetensors").stat().st_mtime_ns == before
+    resumed = load_file(pairs / "model" / "model.safetensors")
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+
+    # A mistake in a later stage is found before the first one begins.
+    recipe["stages"][1]["num_epochs"] = 3
+    file.write_text(json.dumps({**recipe, "output_dir": str(tmp_path / "never")}))
+    assert main(["distill", "--config", str(file)]) == 2
+    assert "unknown key 'num_epochs'" in error_of(capsys)
+    assert not (tmp_path / "never").exists()
+
+
+def test_the_general_stage_alone(assets, tmp_path, capsys):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a cat sat\nthe dog ran in a new house\n")
+    command = ["distill", "--stage", "general", "--train_file", str(texts), *SHORT_RUN, "--output_dir"]
+    assert main([*command, str(tmp_path / "out"), "--model_name_or_path", str(assets / "encoder")]) == 0
+    card = (tmp_path / "out" / "model" / "README.md").read_text()
+    assert "layers of encoder" in card
+    # What is a student already does not tell where it comes from.
+    again = [*command, str(tmp_path / "again"), "--model_name_or_path", str(tmp_path / "out" / "model")]
+    assert main(again) == 2
+    assert "name it with `--teacher_name_or_path`" in error_of(capsys)
+    assert main([*again, "--teacher_name_or_path", str(assets / "encoder")]) == 0
 
 
 def test_distill_with_augmented_pairs(assets, tmp_path, run, capsys):

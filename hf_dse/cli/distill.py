@@ -2,29 +2,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that make students: `convert`, `distill`, `export` and `demo`."""
 
+import argparse
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, concatenate_datasets
-from transformers import AutoConfig, AutoModel, AutoTokenizer, set_seed
+from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments, set_seed
 from transformers.utils import logging
 
-from ..convert import ConvertArguments, make_pair_model
+from ..convert import ConvertArguments, convert_encoder, make_pair_model
 from ..data import DataArguments, load_pairs, mix_pairs, resolve_task
 from ..encoding import max_tokens
 from ..evaluation import compute_metrics_for, evaluate_model
 from ..export import export_model
+from ..general import GeneralTrainingArguments, TextArguments, train_general
 from ..modeling import DseForSequenceClassification
 from ..teacher import check_num_labels, load_teacher, score_pairs
 from ..trainer import DseTrainer
 from ..training_args import DseTrainingArguments, check_output_dir
-from . import parse_args
+from . import parse_args, read_config, split_config
 from .evaluate import format_table, write_atomically
 
 
 logger = logging.get_logger(__name__)
+
+# The last file that a training writes.
+RESULTS_FILE = "results.json"
 
 
 @dataclass
@@ -42,6 +47,14 @@ class StudentArguments:
 
     model_name_or_path: str = field(
         metadata={"help": "A DSE model, or an encoder that is converted first: a Hub id or a folder."}
+    )
+    stage: str = field(
+        default="pairs",
+        metadata={
+            "help": "pairs: from labels and a cross-encoder's scores. general: from unlabelled text and the layers of "
+            "the source encoder; `hf-dse distill --stage general --help` lists its options.",
+            "choices": ["general", "pairs"],
+        },
     )
     teacher_name_or_path: str | None = field(
         default=None,
@@ -130,18 +143,137 @@ def load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
     return concatenate_datasets(parts)
 
 
-def distill(argv: list[str]) -> None:
-    """`hf-dse distill`."""
-    args, convert_args, data_args, training_args = parse_args(
-        argv,
-        StudentArguments,
-        ConvertArguments,
-        DataArguments,
-        DseTrainingArguments,
-        prog="hf-dse distill",
-        description="Train a student on labels and teacher scores.",
+@dataclass
+class GeneralArguments:
+    """Which student learns from the layers of which encoder."""
+
+    model_name_or_path: str = field(
+        metadata={"help": "A DSE model, or an encoder that is converted first: a Hub id or a folder."}
     )
-    run_distillation(args, convert_args, data_args, training_args)
+    stage: str = field(default="general", metadata={"help": "This stage.", "choices": ["general", "pairs"]})
+    teacher_name_or_path: str | None = field(
+        default=None, metadata={"help": "Encoder with softmax attention to learn from. Default: the student's source."}
+    )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Train into a folder that is not empty; its old checkpoints are deleted."}
+    )
+
+
+STAGES: dict[str, tuple[type, ...]] = {
+    "general": (GeneralArguments, ConvertArguments, TextArguments, GeneralTrainingArguments),
+    "pairs": (StudentArguments, ConvertArguments, DataArguments, DseTrainingArguments),
+}
+
+
+def distill(argv: list[str]) -> None:
+    """`hf-dse distill`: one stage, or the `stages` of a recipe one after the other."""
+    path, argv = split_config(argv)
+    config = {} if path is None else read_config(path)
+    stages = config.pop("stages", None)
+    if stages is None:
+        run_stage(*parse_stage(argv, config))
+        return
+    if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
+        raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")
+    # What cannot work shall fail now, not after the first stage.
+    run_stages([parse_stage(argv, {**config, **stage}) for stage in stages])
+
+
+def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
+    """Parses the options of the stage that the command line or the config names."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--stage", default=config.get("stage", "pairs"))
+    stage = parser.parse_known_args(argv)[0].stage
+    # The parser of the pairs says which stages there are.
+    return parse_args(
+        argv,
+        *STAGES.get(stage, STAGES["pairs"]),
+        prog="hf-dse distill",
+        description="Train a student on labels and teacher scores, or on text and the layers of its source.",
+        config=config,
+    )
+
+
+def run_stages(stages: list[tuple[Any, ...]]) -> None:
+    """
+    Runs stages one after the other, each in a folder of its own below the output folder. Each but the first starts
+    from the model of the one before. When resuming, finished stages are left out.
+    """
+    base_model, student = stages[0][0].model_name_or_path, None
+    for number, (args, convert_args, data_args, training_args) in enumerate(stages, start=1):
+        folder = Path(training_args.output_dir) / f"{number}-{args.stage}"
+        training_args.output_dir = str(folder)
+        if student is not None:
+            args.model_name_or_path, convert_args = str(student), ConvertArguments()
+        student = folder / "model"
+        title = f"Stage {number} of {len(stages)} ({args.stage})"
+        if training_args.resume_from_checkpoint:
+            if (folder / RESULTS_FILE).is_file():
+                print(f"{title} is finished: {student}")
+                continue
+            if not any(folder.glob("checkpoint-*/trainer_state.json")):
+                training_args.resume_from_checkpoint, args.overwrite_output_dir = None, True
+        print(f"{title}: {args.model_name_or_path} to {student}")
+        run_stage(args, convert_args, data_args, training_args, base_model)
+
+
+def run_stage(
+    args: Any, convert_args: ConvertArguments, data_args: Any, training_args: Any, base_model: str | None = None
+) -> None:
+    """Runs one stage with arguments of the classes that [`STAGES`] names for it."""
+    run = run_general if args.stage == "general" else run_distillation
+    run(args, convert_args, data_args, training_args, base_model)
+
+
+def run_general(
+    args: GeneralArguments,
+    convert_args: ConvertArguments,
+    text_args: TextArguments,
+    training_args: GeneralTrainingArguments,
+    base_model: str | None = None,
+) -> dict[str, float]:
+    """
+    Trains a student on unlabelled text towards the layers of its source encoder, and writes a complete model folder to
+    `training_args.output_dir`. The model card names `base_model` as what it was made from, by default
+    `args.model_name_or_path`.
+
+    Returns:
+        `dict[str, float]`: the metrics of [`train_general`].
+    """
+    output_dir = str(training_args.output_dir)
+    checkpoint = check_output_dir(output_dir, training_args.resume_from_checkpoint, args.overwrite_output_dir)
+    set_seed(training_args.seed)
+    is_converted = AutoConfig.from_pretrained(args.model_name_or_path).model_type == "dse"
+    if is_converted and args.teacher_name_or_path is None:
+        raise ValueError(
+            f"{args.model_name_or_path} is a DSE model already, so the encoder that it shall learn from is unknown: "
+            "name it with `--teacher_name_or_path`."
+        )
+    teacher_name = args.teacher_name_or_path or args.model_name_or_path
+    teacher = convert_encoder(teacher_name, layer_types="full_attention", verbose=False)
+    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    if is_converted:
+        student = AutoModel.from_pretrained(args.model_name_or_path)
+    else:
+        student = convert_args.convert(args.model_name_or_path)
+    metrics = train_general(teacher, student, tokenizer, text_args, training_args, checkpoint)
+    if training_args.process_index == 0:
+        names = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")
+        recipe = {"learned from": f"layers of {Path(teacher_name).name}", **describe_recipe(training_args, *names)}
+        export_model(
+            student,
+            tokenizer,
+            Path(output_dir) / "model",
+            base_model=base_model or args.model_name_or_path,
+            datasets=[text_args.train_file],
+            recipe=recipe,
+            max_seq_length=text_args.max_seq_length,
+            model_id=Path(output_dir).name,
+            overwrite=True,
+        )
+        write_results(output_dir, {"training": metrics}, args, convert_args, text_args, recipe)
+        print(f"Saved to {Path(output_dir) / 'model'}")
+    return metrics
 
 
 def run_distillation(
@@ -149,10 +281,12 @@ def run_distillation(
     convert_args: ConvertArguments,
     data_args: DataArguments,
     training_args: DseTrainingArguments,
+    base_model: str | None = None,
 ) -> dict[str, dict[str, float]]:
     """
     Loads pairs, scores them with the teacher where needed, trains the student, evaluates it on the labelled
-    validation and test splits, and writes a complete model folder to `training_args.output_dir`.
+    validation and test splits, and writes a complete model folder to `training_args.output_dir`. The model card names
+    `base_model` as what it was made from, by default `args.model_name_or_path`.
 
     Returns:
         `dict[str, dict[str, float]]`: metrics by split.
@@ -229,19 +363,13 @@ def run_distillation(
         for split, part in labelled.items()
     }
     if trainer.is_world_process_zero():
-        recipe = {
-            "distillation_alpha": training_args.distillation_alpha,
-            "learning_rate": training_args.learning_rate,
-            "num_train_epochs": training_args.num_train_epochs,
-            "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps,
-            "seed": training_args.seed,
-        }
+        recipe = describe_recipe(training_args, "distillation_alpha")
         export_model(
             trainer.model,
             tokenizer,
             Path(output_dir) / "model",
             metrics=metrics,
-            base_model=args.model_name_or_path,
+            base_model=base_model or args.model_name_or_path,
             teacher=args.teacher_name_or_path,
             datasets=[data_args.task_name or data_args.dataset_name],
             recipe=recipe,
@@ -249,18 +377,32 @@ def run_distillation(
             model_id=Path(output_dir).name,
             overwrite=True,
         )
-        results = {
-            "metrics": metrics,
-            "recipe": asdict(args) | asdict(convert_args) | asdict(data_args) | recipe,
-            "training": trained.metrics,
-        }
-        write_atomically(
-            Path(output_dir) / "results.json", lambda file: file.write(json.dumps(results, indent=2).encode())
-        )
+        results = {"metrics": metrics, "training": trained.metrics}
+        write_results(output_dir, results, args, convert_args, data_args, recipe)
         if metrics:
             print(format_table(metrics))
         print(f"Saved to {Path(output_dir) / 'model'}")
     return metrics
+
+
+def describe_recipe(training_args: TrainingArguments, *names: str) -> dict[str, Any]:
+    """What a reader of the model card wants to know of a training: what all have, and the fields named."""
+    return {
+        **{name: getattr(training_args, name) for name in names},
+        "learning_rate": training_args.learning_rate,
+        "num_train_epochs": training_args.num_train_epochs,
+        "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps,
+        "seed": training_args.seed,
+    }
+
+
+def write_results(output_dir: str, results: dict[str, Any], *arguments: Any) -> None:
+    """Writes results together with the arguments, dataclasses or mappings, that they come from. Written last."""
+    recipe: dict[str, Any] = {}
+    for part in arguments:
+        recipe |= part if isinstance(part, dict) else asdict(part)
+    text = json.dumps({**results, "recipe": recipe}, indent=2)
+    write_atomically(Path(output_dir) / RESULTS_FILE, lambda file: file.write(text.encode()))
 
 
 def export(argv: list[str]) -> None:
