@@ -17,7 +17,7 @@ from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from .data import SPLITS, read_columns
+from .data import SPLITS, read_columns, read_texts
 from .encoding import encode
 
 
@@ -282,8 +282,7 @@ def _read_rows(file: str | Path, num_columns: int | None = None) -> list[list[st
     """Reads the rows of a file that hold texts, without their empty cells."""
     path, names = _split_columns(file)
     if path.suffix.lower() == ".txt":
-        # Not `splitlines`, which also breaks at characters that stand inside of texts.
-        columns: dict[str, list] = {"text": path.read_text(encoding="utf-8-sig").split("\n")}
+        columns = read_texts(path)
     else:
         columns = read_columns(path)
     if not names:

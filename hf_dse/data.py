@@ -255,6 +255,44 @@ def read_columns(path: str | Path) -> dict[str, list]:
     return READERS[path.suffix.lower()](path)
 
 
+def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
+    """
+    Reads texts: sentences or documents, whatever they are for.
+
+    Args:
+        path (`str` or `Path`):
+            A .txt file with a text in each line, or a table with named columns.
+        text_column (`str`, *optional*, defaults to `"text"`):
+            The column of the texts; the name that the lines of a .txt file get.
+
+    Returns:
+        `dict[str, list]`: the columns of the file.
+
+    Raises:
+        ValueError: an unknown ending, a missing column, or a text that is not a string.
+        FileNotFoundError: there is no such file.
+    """
+    file = Path(path).expanduser()
+    if file.suffix.lower() == ".txt":
+        if not file.is_file():
+            raise FileNotFoundError(f"{path}: there is no such file.")
+        # Not `splitlines`, which also breaks at characters that stand inside of texts. The last line may be unended.
+        lines = file.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        return {text_column: [] if lines == [""] else lines}
+    if file.suffix.lower() not in READERS:
+        raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
+    columns = read_columns(file)
+    if text_column not in columns:
+        raise ValueError(
+            f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
+            "`text_column`."
+        )
+    for row, text in enumerate(columns[text_column]):
+        if not isinstance(text, str):
+            raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
+    return columns
+
+
 def _folder_files(folder: Path) -> dict[str, list[Path]]:
     """Groups the readable files of a folder by split; `train-00000-of-00002.parquet` belongs to `train`."""
     files: dict[str, list[Path]] = {}

@@ -15,17 +15,14 @@ from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.utils.checkpoint import checkpoint as recompute
-from torch.utils.data import Sampler
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerCallback, set_seed
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.utils import logging
 
-from .cli.evaluate import read_texts
-from .data import token_lengths
+from .data import read_texts, token_lengths
 from .encoding import check_max_length, pad, tokenize
 from .modeling import DseModel
-from .trainer import EpochLengthSampler
-from .training_args import FiniteLossCallback, PairTrainingArguments
+from .trainer import ReproducibleTrainer
+from .training_args import PairTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -126,9 +123,9 @@ def map_layers(mapping: Sequence[str], num_student_layers: int, num_teacher_laye
 
     Args:
         mapping (`Sequence[str]`):
-            `["uniform"]`: student layer m of M learns from layer m * N / M, rounded, of N, as g(m) in
-            [TinyBERT](https://huggingface.co/papers/1909.10351). `["last"]`: from the last M layers. Else one number
-            for each student layer.
+            `["uniform"]`: student layer m of M learns from layer m * N / M, rounded down, of N: g(m) of
+            [TinyBERT](https://huggingface.co/papers/1909.10351), and the layer that [`convert_encoder`] makes it of.
+            `["last"]`: from the last M layers. Else one number for each student layer.
         num_student_layers (`int`):
             Layers M of the student.
         num_teacher_layers (`int`):
@@ -152,8 +149,8 @@ def map_layers(mapping: Sequence[str], num_student_layers: int, num_teacher_laye
     choices = '"uniform", "last", or the teacher layer of each student layer, such as 2 4 6'
     words = [str(word) for word in mapping]
     if words == ["uniform"]:
-        share = num_teacher_layers / num_student_layers
-        return [max(1, round(layer * share)) for layer in range(1, num_student_layers + 1)]
+        numbers = range(1, num_student_layers + 1)
+        return [max(1, number * num_teacher_layers // num_student_layers) for number in numbers]
     if words == ["last"]:
         if num_student_layers > num_teacher_layers:
             raise ValueError(
@@ -407,12 +404,11 @@ class LayerwiseDistillation(nn.Module):
                 all layers share, the embeddings and a `"layerwise"` E. `None` trains everything again.
         """
         self.trained_layer = layer
-        prefixes = [f"student.encoder.layer.{(layer or 0) - 1}.", f"projections.hidden_{layer}."]
+        chosen = [""] if layer is None else [f"student.encoder.layer.{layer - 1}.", f"projections.hidden_{layer}."]
         if layer == 1:
-            prefixes += ["student.embeddings.", "student.encoder.linformer."]
+            chosen += ["student.embeddings.", "student.encoder.linformer."]
         for name, parameter in self.named_parameters():
-            is_chosen = layer is None or name.startswith(tuple(prefixes))
-            parameter.requires_grad_(is_chosen and name in self.trainable)
+            parameter.requires_grad_(name in self.trainable and name.startswith(tuple(chosen)))
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
         """
@@ -533,7 +529,7 @@ class TextCollator:
         return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
 
-class GeneralTrainer(Trainer):
+class GeneralTrainer(ReproducibleTrainer):
     """
     [`~transformers.Trainer`] for [`LayerwiseDistillation`]. It logs the parts of the loss beside `loss`, and evaluates
     to `eval_loss` and the same parts. A checkpoint is a model folder of the student; projections of the distillation
@@ -562,7 +558,7 @@ class GeneralTrainer(Trainer):
 
     ```python
     >>> from datasets import Dataset
-    >>> from hf_dse.general import GeneralTrainer, GeneralTrainingArguments
+    >>> from hf_dse.general import GeneralTrainer, GeneralTrainingArguments, LayerwiseDistillation
 
     >>> trainer = GeneralTrainer(  # doctest: +SKIP
     ...     model=LayerwiseDistillation(student, teacher),
@@ -614,16 +610,8 @@ class GeneralTrainer(Trainer):
         )
         # For each part of the loss its sum over the steps since the last line of the log, and their number.
         self._logged_parts: dict[str, torch.Tensor] = {}
-        self.add_callback(FiniteLossCallback)
         if args.progressive:
             self.add_callback(ProgressiveCallback)
-
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
-        sampler = super()._get_train_sampler(train_dataset)
-        if isinstance(sampler, LengthGroupedSampler):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            return EpochLengthSampler(sampler.batch_size, sampler.lengths, seed)
-        return sampler
 
     def compute_loss(
         self,

@@ -20,7 +20,6 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainingArguments,
     set_seed,
 )
@@ -29,7 +28,8 @@ from transformers.utils import logging
 from .data import CrossEncoderCollator, DataArguments, PairTask, lengths, load_pairs, resolve_task, token_lengths
 from .encoding import check_max_length, evaluating, length_batches
 from .evaluation import compute_metrics_for
-from .training_args import FiniteLossCallback, check_output_dir
+from .trainer import ReproducibleTrainer
+from .training_args import check_output_dir
 
 
 logger = logging.get_logger(__name__)
@@ -47,7 +47,7 @@ class TeacherArguments:
     )
 
 
-class CrossEncoderTrainer(Trainer):
+class CrossEncoderTrainer(ReproducibleTrainer):
     """A [`~transformers.Trainer`] that swaps sentences in training only."""
 
     def get_eval_dataloader(self, eval_dataset=None):
@@ -147,7 +147,6 @@ def train_teacher(
         processing_class=tokenizer,
         data_collator=CrossEncoderCollator(tokenizer, data_args.max_seq_length, swap=task.symmetric),
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
-        callbacks=[FiniteLossCallback()],
     )
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
     trainer.save_model()

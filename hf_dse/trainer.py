@@ -47,7 +47,25 @@ class EpochLengthSampler(LengthGroupedSampler):
         return super().__iter__()
 
 
-class DseTrainer(Trainer):
+class ReproducibleTrainer(Trainer):
+    """
+    A [`~transformers.Trainer`] that goes on from any step exactly where it stopped, also where batches are grouped by
+    length, and that stops at a loss that is no number.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.add_callback(FiniteLossCallback)
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, LengthGroupedSampler):
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            return EpochLengthSampler(sampler.batch_size, sampler.lengths, seed)
+        return sampler
+
+
+class DseTrainer(ReproducibleTrainer):
     """
     [`~transformers.Trainer`] with the pair objective of DSE (see [`~hf_dse.losses.PairDistillationLoss`]).
 
@@ -126,7 +144,6 @@ class DseTrainer(Trainer):
             processing_class=processing_class,
             **kwargs,
         )
-        self.add_callback(FiniteLossCallback)
 
     def compute_loss(
         self,
@@ -146,13 +163,6 @@ class DseTrainer(Trainer):
             outputs = model(**inputs)
             loss = self.pair_loss(outputs.logits, labels, **targets)
         return (loss, outputs) if return_outputs else loss
-
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
-        sampler = super()._get_train_sampler(train_dataset)
-        if isinstance(sampler, LengthGroupedSampler):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            return EpochLengthSampler(sampler.batch_size, sampler.lengths, seed)
-        return sampler
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # Grouped by length, predictions would come in another order than the rows.

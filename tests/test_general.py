@@ -11,6 +11,8 @@ from datasets import Dataset
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from hf_dse import DseModel, convert_encoder, general
+from hf_dse.cli import parse_args
+from hf_dse.convert import _evenly_spaced
 from hf_dse.general import (
     GeneralTrainer,
     GeneralTrainingArguments,
@@ -240,8 +242,8 @@ def test_relations_in_blocks_are_the_same(block, monkeypatch):
     ("mapping", "student", "teacher", "expected"),
     [
         (["uniform"], 3, 6, [2, 4, 6]),
-        (["uniform"], 4, 6, [2, 3, 4, 6]),
-        (["uniform"], 5, 12, [2, 5, 7, 10, 12]),
+        (["uniform"], 4, 6, [1, 3, 4, 6]),
+        (["uniform"], 5, 12, [2, 4, 7, 9, 12]),
         (["uniform"], 6, 6, [1, 2, 3, 4, 5, 6]),
         (["uniform"], 1, 12, [12]),
         (["uniform"], 3, 1, [1, 1, 1]),
@@ -262,7 +264,8 @@ def test_uniform_layers_ascend_to_the_last():
             assert layers[0] >= 1
             assert layers[-1] == teacher
             assert all(first < second for first, second in zip(layers, layers[1:], strict=False))
-            assert all(abs(layer - m * teacher / student) <= 0.5 for m, layer in enumerate(layers, start=1))
+            # The very layers that a student of this depth is made of
+            assert [layer - 1 for layer in layers] == _evenly_spaced(teacher, student)
 
 
 @pytest.mark.parametrize(
@@ -493,6 +496,27 @@ def test_other_vocabularies_are_refused(make_teacher, make_student, tiny_config,
 def test_bad_training_arguments(fields, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         GeneralTrainingArguments(str(tmp_path), **{**TINY_RUN, **fields})
+
+
+def test_arguments_are_flags(tmp_path):
+    argv = [
+        "--output_dir",
+        str(tmp_path),
+        "--train_file",
+        "a.txt",
+        "--layer_mapping",
+        "1",
+        "3",
+        "--progressive",
+        "true",
+    ]
+    text_args, training_args = parse_args(argv, TextArguments, GeneralTrainingArguments)
+    assert (text_args.train_file, text_args.max_seq_length) == ("a.txt", 128)
+    assert (training_args.layer_mapping, training_args.progressive) == (["1", "3"], True)
+    assert (training_args.learning_rate, training_args.per_device_train_batch_size) == (1e-4, 64)
+    assert (training_args.num_train_epochs, training_args.relation_heads) == (1, None)
+    weights_of = [getattr(training_args, name) for name in ALL_LOSSES]
+    assert weights_of == [1.0, 0.0, 1.0, 1.0]
 
 
 # The Trainer

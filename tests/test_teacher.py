@@ -40,7 +40,6 @@ from hf_dse import teacher as teacher_module
 from hf_dse.cli import main
 from hf_dse.data import PAIR_TASKS, DataArguments
 from hf_dse.teacher import (
-    FiniteLossCallback,
     TeacherArguments,
     check_num_labels,
     check_output_dir,
@@ -49,7 +48,7 @@ from hf_dse.teacher import (
     score_pairs,
     train_teacher,
 )
-from hf_dse.training_args import PairTrainingArguments
+from hf_dse.training_args import FiniteLossCallback, PairTrainingArguments
 
 
 WORDS = "the a cat dog sat ran on under mat rug big small old new red house and then slept all day".split()
@@ -647,24 +646,29 @@ def test_output_folders(tmp_path):
     assert [path.name for path in output.iterdir()] == ["notes.txt"]
 
 
-def test_a_resumed_training_ends_where_an_unbroken_one_does(folder, monkeypatch):
-    unbroken = run(folder, "unbroken")
+# Between two epochs; amid one only without swaps, whose random numbers the next batch has already drawn
+@pytest.mark.parametrize("every", ["epoch", "steps"])
+def test_a_resumed_training_ends_where_an_unbroken_one_does(folder, monkeypatch, every):
+    options = {"save_strategy": every, "eval_strategy": every, "save_steps": 2, "eval_steps": 2}
+    options["data"] = {"symmetric": every == "epoch"}
+    unbroken = run(folder, "unbroken", **options)
 
     class Stop(Exception):
         pass
 
     def stop(self, args, state, control, **kwargs):
-        if state.epoch == 1:
+        if state.epoch == 1 or every == "steps":
+            assert (state.epoch == 1) == (every == "epoch")
             raise Stop
 
-    # Raised after the checkpoint of the first epoch has been written.
+    # Raised after the first checkpoint has been written.
     with monkeypatch.context() as patch:
         patch.setattr(FiniteLossCallback, "on_save", stop)
         with pytest.raises(Stop):
-            run(folder, "broken")
+            run(folder, "broken", **options)
     with pytest.raises(FileExistsError, match="--resume_from_checkpoint last"):
         run(folder, "broken")
-    resumed = run(folder, "broken", resume_from_checkpoint="last")
+    resumed = run(folder, "broken", resume_from_checkpoint="last", **options)
     assert resumed["test_pearson"] == unbroken["test_pearson"]
     expected = load_teacher(str(folder / "unbroken"))[0].state_dict()
     actual = load_teacher(str(folder / "broken"))[0].state_dict()

@@ -5,11 +5,10 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from hf_dse.augment import augment_pairs, balance_scores, bin_scores
 from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import ModelArguments, load_model
+from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
 from hf_dse.cli.teacher import OUTPUT_ENDINGS, write_pairs
 from hf_dse.encoding import check_max_length
 from hf_dse.teacher import default_device, load_teacher, score_pairs
@@ -86,13 +85,7 @@ def augment(argv: list[str]) -> None:
         prog="hf-dse augment",
         description="Make unlabelled sentence pairs and let a teacher score them.",
     )
-    output = Path(args.output_file).expanduser()
-    if output.suffix not in OUTPUT_ENDINGS:
-        raise ValueError(
-            f"{args.output_file}: unsupported ending {output.suffix!r}; the output is {' or '.join(OUTPUT_ENDINGS)}."
-        )
-    if output.is_dir():
-        raise ValueError(f"{args.output_file} is a folder: name a file in it.")
+    output = output_path(args.output_file, OUTPUT_ENDINGS)
     device = args.device or str(default_device())
     teacher, teacher_tokenizer = None, None
     if args.teacher_name_or_path is not None:

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from hf_dse.cli import parse_args
-from hf_dse.data import READERS, DataArguments, load_pairs, read_columns, resolve_task
+from hf_dse.data import READERS, DataArguments, load_pairs, read_texts, resolve_task
 from hf_dse.encoding import encode as encode_texts
 from hf_dse.evaluation import evaluate_model
 
@@ -82,7 +82,7 @@ def evaluate(argv: list[str]) -> None:
         description="Measure a model on a sentence-pair task.",
     )
     task = resolve_task(data_args)
-    output = None if args.output_file is None else _output_path(args.output_file, (".json",))
+    output = None if args.output_file is None else output_path(args.output_file, (".json",))
     pairs = load_pairs(data_args, args.split)
     model, tokenizer = load_model(model_args)
     results = {}
@@ -118,7 +118,7 @@ def encode(argv: list[str]) -> None:
         prog="hf-dse encode",
         description="Turn texts into embeddings.",
     )
-    output = _output_path(args.output, (".npy", ".parquet"))
+    output = output_path(args.output, (".npy", ".parquet"))
     columns = read_texts(args.input, args.text_column)
     if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
         raise ValueError(f"{args.input} already has a column {EMBEDDING_COLUMN!r}: rename it, or write .npy.")
@@ -169,44 +169,6 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     return model.to(device), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
 
 
-def read_texts(path: str, text_column: str) -> dict[str, list]:
-    """
-    Reads the texts to embed.
-
-    Args:
-        path (`str`):
-            A .txt file with a text in each line, or a table with named columns.
-        text_column (`str`):
-            The column of the texts; the name that the lines of a .txt file get.
-
-    Returns:
-        `dict[str, list]`: the columns of the file.
-
-    Raises:
-        ValueError: an unknown ending, a missing column, or a text that is not a string.
-        FileNotFoundError: there is no such file.
-    """
-    file = Path(path).expanduser()
-    if file.suffix.lower() == ".txt":
-        if not file.is_file():
-            raise FileNotFoundError(f"{path}: there is no such file.")
-        # Not `splitlines`, which also breaks at characters that stand inside of texts. The last line may be unended.
-        lines = file.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        return {text_column: [] if lines == [""] else lines}
-    if file.suffix.lower() not in READERS:
-        raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
-    columns = read_columns(file)
-    if text_column not in columns:
-        raise ValueError(
-            f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
-            "`text_column`."
-        )
-    for row, text in enumerate(columns[text_column]):
-        if not isinstance(text, str):
-            raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
-    return columns
-
-
 def format_table(results: Mapping[str, Mapping[str, float]]) -> str:
     """Lays out the metrics of each split in columns, times 100 as the literature has them."""
     names = list(next(iter(results.values())))
@@ -235,7 +197,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _output_path(name: str, endings: tuple[str, ...]) -> Path:
+def output_path(name: str, endings: tuple[str, ...]) -> Path:
     """Checks an output file before the work begins, not after."""
     path = Path(name).expanduser()
     if path.suffix not in endings:

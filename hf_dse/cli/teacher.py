@@ -9,7 +9,7 @@ from pathlib import Path
 from datasets import Dataset
 
 from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import write_atomically
+from hf_dse.cli.evaluate import output_path, write_atomically
 from hf_dse.data import DataArguments, load_pairs, resolve_task
 from hf_dse.teacher import (
     TeacherArguments,
@@ -80,13 +80,7 @@ def score(argv: list[str]) -> None:
         description="Add a teacher's scores to sentence pairs. Both orders of a pair are scored where the task is "
         "symmetric; `--symmetric true` or `--symmetric false` overrides what the task says.",
     )
-    output = Path(args.output_file).expanduser()
-    if output.suffix not in OUTPUT_ENDINGS:
-        raise ValueError(
-            f"{args.output_file}: unsupported ending {output.suffix!r}; the output is {' or '.join(OUTPUT_ENDINGS)}."
-        )
-    if output.is_dir():
-        raise ValueError(f"{args.output_file} is a folder: name a file in it.")
+    output = output_path(args.output_file, OUTPUT_ENDINGS)
     known = data_args.task_name is not None or data_args.num_labels is not None
     if known:
         resolve_task(data_args)
