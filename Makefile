@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Two test processes share the cores best with one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: install demo test test-all conformance lint format wheel-test clean
+.PHONY: install demo test test-all study-smoke conformance lint format wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -16,6 +16,13 @@ test: install
 
 test-all: install
 	$(PYTEST)
+
+# A study of 2 x 2 short trainings, run and reported
+study-smoke: install
+	rm -rf outputs/smoke
+	ENCODER=$$($(BIN)/python -c "from hf_dse.demo import default_encoder; print(default_encoder())") \
+	$(BIN)/hf-dse study studies/smoke.yaml --results_file outputs/smoke/results.parquet --output_dir outputs/smoke --jobs 2
+	$(BIN)/hf-dse study report studies/smoke.yaml --results_file outputs/smoke/results.parquet --baseline attention=softmax
 
 # Transformers' own tests of configurations and models, on our classes
 conformance: install
@@ -42,7 +49,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: EXTRAS = train,demo,st
-$(VENV)/.installed-dev: EXTRAS = train,demo,st,dev
+$(VENV)/.installed-dev: EXTRAS = train,demo,st,study,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@

@@ -23,6 +23,8 @@ COMMANDS = {
     "distill": ("train a student on labels and teacher scores", "hf_dse.cli.distill", "distill"),
     "evaluate": ("measure a model on a sentence-pair task", "hf_dse.cli.evaluate", "evaluate"),
     "encode": ("turn texts into embeddings", "hf_dse.cli.evaluate", "encode"),
+    "search": ("rank the texts of a corpus for queries", "hf_dse.cli.search", "search"),
+    "study": ("run a grid of trainings and report on it", "hf_dse.cli.study", "study"),
     "export": ("write a complete, documented model folder", "hf_dse.cli.distill", "export"),
 }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .evaluation import encode, evaluate_model
     from .export import export_model
     from .modeling import DseConfig, DseForSequenceClassification, DseModel
+    from .search import rank
     from .teacher import score_pairs, train_teacher
     from .trainer import DseTrainer
     from .training_args import DseTrainingArguments
@@ -31,6 +32,7 @@ _MODULES = {
     "evaluation": ["encode", "evaluate_model"],
     "export": ["export_model"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
+    "search": ["rank"],
     "teacher": ["score_pairs", "train_teacher"],
     "trainer": ["DseTrainer"],
     "training_args": ["DseTrainingArguments"],
@@ -53,6 +55,7 @@ __all__ = [
     "evaluate_model",
     "export_model",
     "load_pairs",
+    "rank",
     "score_pairs",
     "train_teacher",
 ]

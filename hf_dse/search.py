@@ -1,0 +1,225 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Search: the texts of a corpus, embedded once, ranked for queries. A cosine or dot head ranks by one matrix product; the
+head of DSE, an MLP, ranks the nearest candidates, because it takes a pass for each pair.
+"""
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+
+
+# Similarities computed at once, 128 MiB of them: queries are compared in blocks, however many there are.
+BLOCK_ELEMENTS = 2**25
+
+
+@torch.inference_mode()
+def rank(
+    model: PreTrainedModel | None,
+    query_embeddings: np.ndarray,
+    corpus_embeddings: np.ndarray,
+    *,
+    top_k: int = 10,
+    pool: int | None = 100,
+    label: int | str | None = None,
+    batch_size: int = 4096,
+    show_progress: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Ranks the texts of a corpus for queries, by the head of the model.
+
+    A cosine or dot head is an increasing or decreasing function of one similarity, so the search is exact. The head of
+    DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)), `similarity="mlp"`, fits into no index: the
+    `pool` candidates nearest to a query by cosine are ranked by the logits of the pairs (query, candidate), in that
+    order, for this head is not symmetric. What lies outside the pool is not found.
+
+    Args:
+        model (`PreTrainedModel`, *optional*):
+            The model of the embeddings. The head of a [`DseForSequenceClassification`] ranks; an encoder without a
+            head, and `None`, stand for the cosine. Runs where the model is, otherwise on the CPU, and in float32.
+        query_embeddings (`np.ndarray` of shape `(num_queries, embedding_size)`):
+            What [`encode`] returns, not normalized unless the head is a cosine.
+        corpus_embeddings (`np.ndarray` of shape `(num_texts, embedding_size)`):
+            The same of the corpus.
+        top_k (`int`, *optional*, defaults to 10):
+            Texts to return for a query; all, if the corpus has fewer.
+        pool (`int`, *optional*, defaults to 100):
+            Candidates that an MLP head ranks; `None` for the whole corpus. Not used by the exact search.
+        label (`int` or `str`, *optional*):
+            The logit that ranks, by its name in `config.label2id` or its number. Required where there are several.
+        batch_size (`int`, *optional*, defaults to 4096):
+            Pairs in a batch of an MLP head.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: positions in the corpus (int64) and scores (float32), both of shape
+        `(num_queries, min(top_k, num_texts))`, the best first, of equal ones the lower position. Scores are logits of
+        the head, or cosines where there is none.
+
+    Raises:
+        ValueError: embeddings that are NaN, infinite or of another size, an empty corpus, what [`check_ranking`]
+            refuses, a batch size below 1, or scores that are NaN or infinite.
+
+    Example:
+
+    ```python
+    >>> corpus = encode(model, tokenizer, texts)
+    >>> positions, scores = rank(model, encode(model, tokenizer, ["A cat sleeps."]), corpus, top_k=3)
+    >>> [texts[position] for position in positions[0]]
+    ```
+    """
+    logit = check_ranking(model, top_k, pool, label)
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: it has to be at least 1.")
+    queries = _to_tensor("query_embeddings", query_embeddings, model)
+    corpus = _to_tensor("corpus_embeddings", corpus_embeddings, model)
+    if queries.shape[1] != corpus.shape[1]:
+        raise ValueError(
+            f"query_embeddings have size {queries.shape[1]} and corpus_embeddings {corpus.shape[1]}: embed both with "
+            "the same model."
+        )
+    if not len(corpus):
+        raise ValueError("The corpus is empty: there is nothing to rank.")
+
+    # In half precision near candidates would have equal scores.
+    head: Any = None if logit is None else copy.deepcopy(model.similarity).float()  # type: ignore[union-attr]
+    if head is not None and head.kind == "mlp":
+        if pool is None:
+            candidates = torch.arange(len(corpus), device=corpus.device).expand(len(queries), -1)
+        else:
+            _, candidates = nearest(_normalize(queries), _normalize(corpus), pool, show_progress=show_progress)
+        top_k = min(top_k, len(corpus))
+        scores, positions = queries.new_empty(len(queries), top_k), candidates.new_empty(len(queries), top_k)
+        progress = tqdm(candidates, desc="Ranking candidates", unit="query", disable=not show_progress)
+        for row, pooled in enumerate(progress):
+            query = queries[row : row + 1]
+            logits = [head(query.expand(len(part), -1), corpus[part])[:, logit] for part in pooled.split(batch_size)]
+            values, ranked = _best_first(torch.cat(logits), pooled)
+            scores[row], positions[row] = values[:top_k], ranked[:top_k]
+    else:
+        if head is None or head.kind == "cosine":
+            queries, corpus = _normalize(queries), _normalize(corpus)
+        scale, bias = (queries.new_ones(()), 0.0) if head is None else (head.scale[logit], head.bias[logit])
+        # With a negative scale the least similar are the best.
+        similarities, positions = nearest(queries * scale.sign(), corpus, top_k, show_progress=show_progress)
+        scores = similarities * scale.abs() + bias
+    if not scores.isfinite().all():
+        raise ValueError("Scores are NaN or infinite: the weights of the model's head are damaged.")
+    return positions.cpu().numpy(), scores.cpu().numpy()
+
+
+def check_ranking(model: PreTrainedModel | None, top_k: int, pool: int | None, label: int | str | None) -> int | None:
+    """
+    Checks how a model is to rank, so that what cannot work fails before a corpus is embedded.
+
+    Args:
+        model (`PreTrainedModel`, *optional*):
+            The model, see [`rank`].
+        top_k (`int`):
+            Texts to return for a query.
+        pool (`int`, *optional*):
+            Candidates that an MLP head ranks.
+        label (`int` or `str`, *optional*):
+            The logit that ranks, by name or number.
+
+    Returns:
+        `int`, *optional*: the number of the logit that ranks; `None` if the cosine does.
+
+    Raises:
+        ValueError: `top_k` below 1, a smaller `pool` of an MLP head, a label that is missing or unknown, or a
+            cross-encoder, which takes texts.
+    """
+    if top_k < 1:
+        raise ValueError(f"top_k={top_k}: it has to be at least 1.")
+    if not type(model).__name__.endswith("ForSequenceClassification"):
+        if label is not None:
+            raise ValueError(f"label={label!r}: without a head the cosine ranks, which has no labels; leave it out.")
+        return None
+    config: Any = model.config  # type: ignore[union-attr]
+    if config.model_type != "dse":
+        raise ValueError(
+            f"{type(model).__name__} scores pairs of texts, not of embeddings: rank with a student that it has taught "
+            "(`hf-dse distill`), or with an encoder."
+        )
+    if config.similarity == "mlp" and pool is not None and pool < top_k:
+        raise ValueError(f"pool={pool} is below top_k={top_k}: let the head rank at least as many as it returns.")
+    if label is None and config.num_labels == 1:
+        return 0
+    numbers = range(config.num_labels)
+    # A command line has strings only, and of these a name goes before a number.
+    known: dict[Any, int] = {
+        **{str(number): number for number in numbers},
+        **config.label2id,
+        **{number: number for number in numbers},
+    }
+    if label not in known:
+        what = "the head has several logits" if label is None else "there is no such logit"
+        listing = ", ".join(f"{number} ({name})" for name, number in config.label2id.items())
+        raise ValueError(f"label={label!r}: {what}; name the one that ranks: {listing}.")
+    return known[label]
+
+
+def nearest(
+    vectors: torch.Tensor, corpus: torch.Tensor, top_k: int, *, show_progress: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Finds the vectors of a corpus that have the largest dot products with each of some vectors, block by block.
+
+    Args:
+        vectors (`torch.Tensor` of shape `(num_vectors, embedding_size)`):
+            What to find neighbours of.
+        corpus (`torch.Tensor` of shape `(num_texts, embedding_size)`):
+            Among which to find them.
+        top_k (`int`):
+            How many to find; all, if the corpus has fewer.
+        show_progress (`bool`, *optional*, defaults to `False`):
+            Whether to show a progress bar.
+
+    Returns:
+        `tuple[torch.Tensor, torch.Tensor]`: the dot products and the positions in the corpus, both of shape
+        `(num_vectors, min(top_k, num_texts))`, the largest first, of equal ones the lower position.
+    """
+    top_k = min(top_k, len(corpus))
+    values = vectors.new_empty(len(vectors), top_k)
+    positions = torch.empty(values.shape, dtype=torch.long, device=values.device)
+    size = max(1, BLOCK_ELEMENTS // len(corpus))
+    with tqdm(total=len(vectors), desc="Searching", unit="query", disable=not show_progress) as progress:
+        for start in range(0, len(vectors), size):
+            rows = slice(start, start + size)
+            values[rows], positions[rows] = _best_first(*(vectors[rows] @ corpus.T).topk(top_k))
+            progress.update(len(values[rows]))
+    return values, positions
+
+
+def _normalize(vectors: torch.Tensor) -> torch.Tensor:
+    return nn.functional.normalize(vectors, dim=-1)
+
+
+def _best_first(values: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sorts along the last axis: the largest value first, of equal ones the lower position."""
+    positions, order = positions.sort(dim=-1)
+    values, best = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
+    return values, positions.gather(-1, best)
+
+
+def _to_tensor(name: str, embeddings: np.ndarray, model: PreTrainedModel | None) -> torch.Tensor:
+    """Checks embeddings and moves them to where the model is, as float32."""
+    array = np.asarray(embeddings, dtype=np.float32)
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have the shape (number, embedding_size), got {array.shape}.")
+    wrong = np.flatnonzero(~np.isfinite(array).all(axis=1))
+    if wrong.size:
+        raise ValueError(f"{wrong.size} of {len(array)} {name} are NaN or infinite, the first is row {wrong[0]}.")
+    if model is not None and model.config.model_type == "dse" and array.shape[1] != model.config.projection_dim:
+        raise ValueError(
+            f"{name} have size {array.shape[1]}, but those of the model have {model.config.projection_dim}: embed the "
+            "texts with this model."
+        )
+    return torch.from_numpy(array).to("cpu" if model is None else model.device)

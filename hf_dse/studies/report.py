@@ -1,0 +1,229 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a study says, and how sure it is: means with their spread, paired differences with intervals, plots."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+
+SEED = "seed"
+RESAMPLES = 10_000
+# With fewer pairs a bootstrap interval means nothing.
+FEWEST_PAIRS = 3
+# Metrics that the literature gives times 100.
+PERCENT = ("pearson", "spearman", "accuracy", "f1")
+
+
+def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
+    """
+    Mean and spread over seeds.
+
+    Args:
+        results (`pd.DataFrame`):
+            A row for each run, as [`~hf_dse.studies.runs.run_study`] returns them.
+        factors (`Sequence[str]`):
+            The factors of the study.
+        metrics (`Sequence[str]`):
+            Columns to summarize, such as `"test.pearson"`.
+
+    Returns:
+        `pd.DataFrame`: for each combination of all factors but `seed`, in the order of the study, `n` and for each
+        metric its mean and, as `metric std`, its sample standard deviation (NaN for one run).
+
+    Raises:
+        `ValueError`: if a metric is no column of the results.
+    """
+    _check_columns(results, metrics)
+    others = [factor for factor in factors if factor != SEED]
+    rows = []
+    groups = results.groupby(others, sort=False, dropna=False) if others else [((), results)]
+    for labels, group in groups:
+        row = dict(zip(others, labels, strict=True))
+        row["n"] = len(group)
+        for metric in metrics:
+            row[metric], row[f"{metric} std"] = group[metric].mean(), group[metric].std(ddof=1)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: object) -> pd.DataFrame:
+    """
+    Differences of a factor's labels to a baseline label, between runs that are equal in all other factors, the seed
+    among them. The interval is the 95 % percentile bootstrap over these pairs
+    ([Efron and Tibshirani, 1993](https://doi.org/10.1201/9780429246593), section 13.3).
+
+    Args:
+        results (`pd.DataFrame`):
+            A row for each run.
+        factors (`Sequence[str]`):
+            The factors of the study.
+        metric (`str`):
+            What is compared.
+        factor (`str`):
+            Whose labels.
+        baseline (`object`):
+            The label that the others are compared with, as text or as it is.
+
+    Returns:
+        `pd.DataFrame`: for each other label the number of `pairs`, the mean `difference`, the interval from `low` to
+        `high`, and the `verdict`: higher or lower only where the interval leaves out 0 and there are at least three
+        pairs.
+
+    Raises:
+        `ValueError`: for another metric, factor or label.
+    """
+    _check_columns(results, [metric])
+    if factor not in factors:
+        raise ValueError(f"There is no factor {factor!r}; the factors are {', '.join(factors)}.")
+    labels = list(dict.fromkeys(results[factor]))
+    matches = [label for label in labels if str(label) == str(baseline)]
+    if not matches:
+        raise ValueError(f"{factor} has no finished runs for {baseline!r}, only for {', '.join(map(str, labels))}.")
+    others = [name for name in factors if name != factor]
+    values = results.set_index([factor, *others])[metric]
+    base = values.loc[matches[0]] if others else values.loc[[matches[0]]]
+    rng = np.random.default_rng(0)
+    rows = []
+    for label in labels:
+        if label == matches[0]:
+            continue
+        other = values.loc[label] if others else values.loc[[label]]
+        if others:
+            differences = (other - base).dropna().to_numpy(dtype=float)
+        else:
+            differences = np.array([other.iloc[0] - base.iloc[0]])
+        if not len(differences):
+            continue
+        means = rng.choice(differences, (RESAMPLES, len(differences))).mean(axis=1)
+        low, high = np.quantile(means, [0.025, 0.975])
+        verdict = "not separated"
+        if len(differences) < FEWEST_PAIRS:
+            verdict = "too few pairs"
+        elif low > 0:
+            verdict = "higher"
+        elif high < 0:
+            verdict = "lower"
+        row = {"pairs": len(differences), "difference": differences.mean(), "low": low, "high": high}
+        rows.append({factor: label, **row, "verdict": verdict})
+    return pd.DataFrame(rows)
+
+
+def summary_table(summary: pd.DataFrame, metrics: Sequence[str]) -> str:
+    """A summary as a Markdown table, means with their standard deviations."""
+    others = [
+        column for column in summary.columns if column not in ("n", *metrics, *(f"{name} std" for name in metrics))
+    ]
+    rows = []
+    for row in summary.to_dict("records"):
+        cells = [str(row[name]) for name in others] + [str(row["n"])]
+        for metric in metrics:
+            scale, digits = _format_of(metric)
+            spread = row[f"{metric} std"]
+            cell = f"{scale * row[metric]:.{digits}f}"
+            cells.append(cell if np.isnan(spread) else f"{cell} ± {scale * spread:.{digits}f}")
+        rows.append(cells)
+    return markdown([*others, "n", *metrics], rows, num_left=len(others))
+
+
+def comparison_table(comparison: pd.DataFrame, metric: str) -> str:
+    """A comparison as a Markdown table, differences with their intervals."""
+    scale, digits = _format_of(metric)
+    rows = [
+        [
+            str(row.iloc[0]),
+            str(row["pairs"]),
+            f"{scale * row['difference']:+.{digits}f}",
+            f"{scale * row['low']:+.{digits}f} to {scale * row['high']:+.{digits}f}",
+            row["verdict"],
+        ]
+        for _, row in comparison.iterrows()
+    ]
+    return markdown([comparison.columns[0], "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int) -> str:
+    """Lays out a Markdown table; the first `num_left` columns are words, the others numbers."""
+    rule = ["---"] * num_left + ["--:"] * (len(header) - num_left)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
+
+
+def plot(
+    summary: pd.DataFrame, metric: str, x: str, path: str | Path, *, lines: str | None = None, title: str | None = None
+) -> Path:
+    """
+    Draws means with their standard deviations, readable in print and without colours: every line has its own marker.
+
+    Args:
+        summary (`pd.DataFrame`):
+            What [`summarize`] returns.
+        metric (`str`):
+            The y axis.
+        x (`str`):
+            The factor on the x axis; numbers are drawn to scale.
+        path (`str` or `Path`):
+            Image file; its ending is its format.
+        lines (`str`, *optional*):
+            The factor that has a line for each label.
+        title (`str`, *optional*):
+            Title of the plot.
+
+    Returns:
+        `Path`: the file.
+
+    Raises:
+        `ImportError`: if matplotlib is missing.
+        `ValueError`: if further factors would put several points in one place.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("Plots need matplotlib: `pip install hf-dse[study]`.") from error
+    drawn = [x] if lines is None else [x, lines]
+    _check_columns(summary, [metric, *drawn])
+    if summary.duplicated(drawn).any():
+        raise ValueError(
+            f"Several rows have the same {' and '.join(drawn)}: draw the other factors as `lines`, or select rows."
+        )
+    scale, _ = _format_of(metric)
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    # Okabe and Ito's colours, which colour-blind readers can tell apart.
+    colors = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+    groups = [(None, summary)] if lines is None else list(summary.groupby(lines, sort=False))
+    for number, (label, group) in enumerate(groups):
+        group = group.sort_values(x) if pd.api.types.is_numeric_dtype(group[x]) else group
+        axes.errorbar(
+            group[x],
+            scale * group[metric],
+            yerr=scale * group[f"{metric} std"].fillna(0.0),
+            label=None if label is None else str(label),
+            color=colors[number % len(colors)],
+            marker="osD^vPX"[number % 7],
+            linestyle=["-", "--", "-.", ":"][number % 4],
+            capsize=3,
+        )
+    axes.set_xlabel(x)
+    axes.set_ylabel(metric + (" x 100" if scale == 100 else ""))
+    axes.grid(alpha=0.3)
+    if lines is not None:
+        axes.legend(title=lines)
+    if title is not None:
+        axes.set_title(title)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _format_of(metric: str) -> tuple[int, int]:
+    """What a metric is multiplied with, and its digits after the point."""
+    return (100, 2) if metric.endswith(PERCENT) else (1, 3 if metric.endswith("loss") else 1)
+
+
+def _check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise ValueError(f"The results have no {missing[0]!r}; they have {', '.join(map(str, table.columns))}.")

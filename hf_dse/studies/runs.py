@@ -1,0 +1,344 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A study: which trainings it consists of, and running those that are missing."""
+
+import hashlib
+import itertools
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from filelock import FileLock
+from tqdm.auto import tqdm
+
+
+PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
+# What a run's row holds beside its labels and metrics.
+BOOKKEEPING = (
+    "run",
+    "options",
+    "wall_seconds",
+    "peak_memory_mb",
+    "machine",
+    "threads",
+    "versions",
+    "commit",
+    "finished",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of a study: the label of each factor, and the options of `hf-dse distill` that they stand for."""
+
+    labels: dict[str, Any]
+    options: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Identifies the options, in whatever order and under whatever labels they were given."""
+        return hashlib.sha256(json.dumps(self.options, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        return ", ".join(f"{name} {label}" for name, label in self.labels.items())
+
+    @property
+    def folder(self) -> str:
+        """A name for the run's folder that tells what it is."""
+        words = "-".join(str(label) for label in self.labels.values())
+        return f"{re.sub(r'[^A-Za-z0-9.]+', '-', words).strip('-')[:80]}-{self.key}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """
+    A grid of trainings.
+
+    Args:
+        options (`dict[str, Any]`):
+            Options of `hf-dse distill` that all runs share.
+        factors (`dict[str, dict[Any, dict[str, Any]]]`):
+            For each factor its labels, and the options that each label stands for. Later factors go before earlier
+            ones, and all before the shared options.
+    """
+
+    options: dict[str, Any]
+    factors: dict[str, dict[Any, dict[str, Any]]]
+
+    def runs(self) -> list[Run]:
+        """Every combination of labels; the last factor changes fastest."""
+        runs = []
+        for labels in itertools.product(*self.factors.values()):
+            options = dict(self.options)
+            for factor, label in zip(self.factors, labels, strict=True):
+                options |= self.factors[factor][label]
+            runs.append(Run(dict(zip(self.factors, labels, strict=True)), options))
+        return runs
+
+
+def load_study(path: str | Path) -> Study:
+    """
+    Reads a study from a YAML file.
+
+    ```yaml
+    options:                        # of `hf-dse distill`, for all runs; ${DATA} is taken from the environment
+      model_name_or_path: sentence-transformers/all-MiniLM-L6-v2
+      train_file: ${DATA}/train.parquet
+    factors:                        # every combination is a run
+      attention:                    # labels, and the options that they stand for
+        linear: {linformer_length: 32}
+        softmax: {layer_types: full_attention}
+      num_hidden_layers: [6, 3]     # values of the option of that name
+      seed: [42, 43, 44]
+    ```
+
+    Args:
+        path (`str` or `Path`):
+            The file.
+
+    Returns:
+        [`Study`].
+
+    Raises:
+        `FileNotFoundError`: if there is no such file.
+        `ValueError`: if it is not a study.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such study.")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict) or set(content) - {"options", "factors"} or not content.get("factors"):
+        raise ValueError(f"{path}: a study has the keys `options` and `factors`, and at least one factor.")
+    options, factors = content.get("options") or {}, content["factors"]
+    if not isinstance(options, dict) or not isinstance(factors, dict):
+        raise ValueError(f"{path}: `options` and `factors` have to hold `name: value` lines.")
+    study: dict[str, dict[Any, dict[str, Any]]] = {}
+    for factor, labels in factors.items():
+        if factor in BOOKKEEPING or "." in str(factor):
+            raise ValueError(f"{path}: no factor may have the name {factor!r}, a column of the results has it.")
+        if isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels) and labels:
+            study[factor] = {label: {factor: label} for label in labels}
+        elif isinstance(labels, dict) and all(isinstance(value, dict | None) for value in labels.values()) and labels:
+            study[factor] = {label: value or {} for label, value in labels.items()}
+        else:
+            raise ValueError(
+                f"{path}: the factor {factor!r} has to be a list of values, or labels with the options that each of "
+                f"them stands for; it is {labels!r}."
+            )
+    return Study(options, study)
+
+
+def run_study(
+    study: Study,
+    results_file: str | Path,
+    output_dir: str | Path,
+    *,
+    jobs: int = 1,
+    threads: int | None = None,
+    flags: str = "",
+) -> pd.DataFrame:
+    """
+    Runs what the results do not hold yet, each training in a process of its own.
+
+    Args:
+        study ([`Study`]):
+            The study.
+        results_file (`str` or `Path`):
+            Parquet file with a row for each finished run: labels, metrics as `split.metric`, and what is needed to run
+            it again. A run found there, by its options, is not repeated.
+        output_dir (`str` or `Path`):
+            Folder of the trainings; each has its log and, if its options say so, checkpoints that it resumes from.
+        jobs (`int`, *optional*, defaults to 1):
+            Runs at a time. With GPUs, run i of those has GPU i modulo their number to itself.
+        threads (`int`, *optional*):
+            CPU threads of a run. Defaults to an equal share of the cores.
+        flags (`str`, *optional*, defaults to `""`):
+            More flags of `hf-dse distill` for every run, for what a machine can do and not for what is studied, such
+            as `"--bf16 true"`. They stand in the results, but a run is known without them.
+
+    Returns:
+        `pd.DataFrame`: the rows of the study's runs, in the order of the study.
+
+    Raises:
+        `ValueError`: if runs failed; the others are finished first. If an environment variable is not set.
+    """
+    results_file, output_dir = Path(results_file), Path(output_dir)
+    if jobs < 1 or (threads is not None and threads < 1):
+        raise ValueError(f"`jobs` and `threads` have to be at least 1, got {jobs} and {threads}.")
+    threads = threads or max(1, (os.cpu_count() or 1) // jobs)
+    runs = study.runs()
+    for run in runs:
+        expand(run.options)
+    known = read_results(results_file)
+    missing = [run for run in runs if known.empty or run.key not in set(known["run"])]
+    slots: SimpleQueue[int] = SimpleQueue()
+    for slot in range(jobs):
+        slots.put(slot)
+    processes: set[subprocess.Popen] = set()
+    failed = []
+
+    def work(run: Run) -> None:
+        slot = slots.get()
+        try:
+            row = train(run, output_dir / run.folder, slot, threads, flags, processes)
+            append_row(results_file, row)
+        finally:
+            slots.put(slot)
+
+    progress = tqdm(total=len(runs), initial=len(runs) - len(missing), desc="Runs", unit="run")
+    with progress, ThreadPoolExecutor(jobs) as pool:
+        try:
+            futures = {pool.submit(work, run): run for run in missing}
+            for future in as_completed(futures):
+                error = future.exception()
+                if error is not None:
+                    failed.append(f"{futures[future].title}: {error}")
+                    tqdm.write(f"FAILED {failed[-1]}")
+                progress.update()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(processes):
+                process.terminate()
+            raise
+    if failed:
+        raise ValueError(
+            f"{len(failed)} of {len(runs)} runs failed; give the same command to try again.\n" + "\n".join(failed)
+        )
+    return select_results(study, read_results(results_file))
+
+
+def train(
+    run: Run, folder: Path, slot: int, threads: int, flags: str, processes: set[subprocess.Popen]
+) -> dict[str, Any]:
+    """Runs one training to its end and returns its row."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config, training, log = folder / "config.yaml", folder / "training", folder / "log.txt"
+    config.write_text(yaml.safe_dump(expand(run.options), sort_keys=False), encoding="utf-8")
+    command = [sys.executable, "-m", "hf_dse_cli", "distill", "--config", str(config), "--output_dir", str(training)]
+    command += shlex.split(flags)
+    if any(training.glob("**/checkpoint-*/trainer_state.json")):
+        command += ["--resume_from_checkpoint", "last"]
+    else:
+        command += ["--overwrite_output_dir", "true"]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    if torch.cuda.is_available():
+        environment["CUDA_VISIBLE_DEVICES"] = str(slot % torch.cuda.device_count())
+    start = time.monotonic()
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        processes.add(process)
+        # Unlike `wait`, this also tells the memory.
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        processes.discard(process)
+    if process.returncode != 0:
+        last = [
+            line for line in re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace")) if line.strip()
+        ]
+        raise RuntimeError(f"exit code {process.returncode}, {last[-1] if last else 'no output'} (see {log})")
+    # Of several stages the last one has the metrics.
+    results = json.loads(max(training.glob("**/results.json"), key=lambda path: path.parent.name).read_text())
+    metrics = {
+        f"{split}.{name}": value
+        for split, values in results.get("metrics", {}).items()
+        for name, value in values.items()
+    }
+    is_mac = sys.platform == "darwin"
+    return {
+        **run.labels,
+        **metrics,
+        "train_seconds": results["training"]["train_runtime"],
+        "train_loss": results["training"]["train_loss"],
+        "run": run.key,
+        "options": json.dumps(run.options, sort_keys=True),
+        "flags": flags,
+        "wall_seconds": time.monotonic() - start,
+        "peak_memory_mb": usage.ru_maxrss / (2**20 if is_mac else 2**10),
+        "machine": describe_machine(),
+        "threads": threads,
+        "versions": json.dumps({name: package_version(name) for name in PACKAGES}),
+        "commit": code_commit(),
+        "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def expand(value: Any) -> Any:
+    """Puts environment variables in the place of `${NAME}`, and says which one is not set."""
+    if isinstance(value, dict):
+        return {name: expand(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [expand(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    missing = [name for name in re.findall(r"\$\{(\w+)\}", value) if name not in os.environ]
+    if missing:
+        raise ValueError(f"The study needs the environment variable {missing[0]}, for {value!r}: set it.")
+    return re.sub(r"\$\{(\w+)\}", lambda match: os.environ[match[1]], value)
+
+
+def read_results(results_file: str | Path) -> pd.DataFrame:
+    """The rows of a results file; none where there is no file."""
+    path = Path(results_file)
+    return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
+
+
+def append_row(results_file: Path, row: dict[str, Any]) -> None:
+    """Adds a row to a results file, which stays whole whatever happens and may have several writers."""
+    results_file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{results_file}.lock"):
+        table = pd.concat([read_results(results_file), pd.DataFrame([row])], ignore_index=True)
+        partial = results_file.with_name(f".{results_file.name}.partial")
+        table.to_parquet(partial, index=False)
+        partial.replace(results_file)
+
+
+def select_results(study: Study, results: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a study's runs, in its order and under its labels, as far as they are finished."""
+    rows = []
+    for run in study.runs():
+        found = results[results["run"] == run.key] if not results.empty else results
+        if len(found):
+            rows.append({**found.iloc[-1].to_dict(), **run.labels})
+    return pd.DataFrame(rows)
+
+
+def describe_machine() -> str:
+    """The kind of machine, as far as it decides about speed and rounding."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{os.cpu_count()} {platform.machine()} CPU cores, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def package_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def code_commit() -> str | None:
+    """The commit of this code, where it runs from a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,62 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a student keeps of its source's generality: SICK relatedness and SciFact retrieval, next to STS-B.
+
+    python studies/generality.py DATA MODEL [MODEL ...]
+
+DATA holds the folders stsb, sick and scifact with parquet files, MODEL is whatever SentenceTransformer loads. Printed
+are Spearman correlations of the cosine (STS-B test, SICK validation) and nDCG@10 (SciFact test, 300 queries), x 100.
+"""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import (
+    EmbeddingSimilarityEvaluator,
+    InformationRetrievalEvaluator,
+)
+
+from hf_dse.studies.report import markdown
+
+
+def similarity(file: Path, label: str) -> EmbeddingSimilarityEvaluator:
+    pairs = pd.read_parquet(file)
+    return EmbeddingSimilarityEvaluator(
+        pairs["sentence1"].tolist(), pairs["sentence2"].tolist(), pairs[label].tolist(), main_similarity="cosine"
+    )
+
+
+def retrieval(folder: Path) -> InformationRetrievalEvaluator:
+    corpus = pd.read_parquet(folder / "corpus.parquet").astype({"doc_id": str})
+    queries = pd.read_parquet(folder / "queries_test.parquet").astype({"query_id": str})
+    relevant = pd.read_parquet(folder / "qrels_test.parquet").astype({"query_id": str, "doc_id": str})
+    return InformationRetrievalEvaluator(
+        queries=dict(zip(queries["query_id"], queries["query"], strict=True)),
+        corpus=dict(zip(corpus["doc_id"], corpus["title"] + " " + corpus["text"], strict=True)),
+        relevant_docs=relevant.groupby("query_id")["doc_id"].agg(set).to_dict(),
+        ndcg_at_k=[10],
+        score_functions={"cosine": lambda first, second: first @ second.T},
+        name="scifact",
+    )
+
+
+def main() -> None:
+    data = Path(sys.argv[1])
+    evaluators = {
+        "STS-B test": (similarity(data / "stsb" / "test.parquet", "label"), "spearman_cosine"),
+        "SICK validation": (similarity(data / "sick" / "validation.parquet", "relatedness"), "spearman_cosine"),
+        "SciFact nDCG@10": (retrieval(data / "scifact"), "scifact_cosine_ndcg@10"),
+    }
+    rows = []
+    for name in sys.argv[2:]:
+        model = SentenceTransformer(name, trust_remote_code=True)
+        scores = [evaluator(model)[metric] for evaluator, metric in evaluators.values()]
+        rows.append([Path(name).name, *(f"{100 * score:.2f}" for score in scores)])
+    print(markdown(["model", *evaluators], rows, num_left=1))
+
+
+if __name__ == "__main__":
+    main()

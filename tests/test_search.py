@@ -1,0 +1,364 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Ranking by every kind of head against brute force, the two-step ranker, and `hf-dse search`."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import BertConfig, BertForSequenceClassification, BertModel
+
+import hf_dse.search
+from hf_dse import DseConfig, DseForSequenceClassification, DseModel, encode, rank
+from hf_dse.cli import main
+
+
+SIZE = 8
+TEXTS = [
+    f"{article} {age} {animal} {verb} on {place}"
+    for article in ("the", "a")
+    for age in ("old", "new")
+    for animal in ("cat", "dog")
+    for verb in ("sat", "ran")
+    for place in ("mat", "house")
+]
+QUERIES = ["a cat sat", "the dog ran in the house", "old"]
+
+
+def make(similarity, num_labels=1, seed=0, model_class=DseForSequenceClassification, **fields):
+    """A model whose head has random weights; scales have either sign."""
+    torch.manual_seed(seed)
+    config = DseConfig(
+        vocab_size=8,
+        hidden_size=SIZE,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        similarity=similarity,
+        similarity_hidden_size=6,
+        num_labels=num_labels,
+        **fields,
+    )
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return model
+
+
+def vectors(number, seed=0):
+    return np.random.default_rng(seed).normal(size=(number, SIZE)).astype(np.float32)
+
+
+def cosine(first, second):
+    return first @ second / (np.linalg.norm(first) * np.linalg.norm(second))
+
+
+def logits_of(model, query, text):
+    """The logits of a pair, the slow way."""
+    weights = {name: weight.double().numpy() for name, weight in model.similarity.state_dict().items()}
+    query, text = query.astype(np.float64), text.astype(np.float64)
+    if model.config.similarity == "mlp":
+        features = np.concatenate([query, text, query * text, np.abs(query - text)])
+        hidden = np.maximum(weights["dense.weight"] @ features + weights["dense.bias"], 0.0)
+        return weights["out_proj.weight"] @ hidden + weights["out_proj.bias"]
+    similarity = cosine(query, text) if model.config.similarity == "cosine" else query @ text
+    return similarity * weights["scale"] + weights["bias"]
+
+
+def brute_force(model, queries, corpus, logit=0):
+    """The score of every text for every query, of shape `(num_queries, num_texts)`."""
+    scores = [[logits_of(model, query, text)[logit] for text in corpus] for query in queries]
+    return np.array(scores).reshape(len(queries), len(corpus))
+
+
+def assert_best(positions, scores, expected):
+    """The scores are the largest expected, in order, and each is that of its text."""
+    top_k = positions.shape[1]
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :top_k], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(scores, np.take_along_axis(expected, positions, axis=1), rtol=1e-4, atol=1e-4)
+    assert all(len(set(row)) == top_k for row in positions.tolist())
+
+
+@pytest.fixture(params=["cosine", "dot", "mlp"])
+def similarity(request):
+    return request.param
+
+
+class TestRank:
+    @settings(max_examples=60, deadline=None)
+    @given(
+        similarity=st.sampled_from(["cosine", "dot", "mlp"]),
+        logit_of=st.sampled_from([(1, 0), (2, 0), (2, 1), (3, 1)]),
+        sizes=st.tuples(st.integers(0, 4), st.integers(1, 25), st.integers(1, 30)),
+        seed=st.integers(0, 10_000),
+    )
+    def test_it_is_brute_force(self, similarity, logit_of, sizes, seed):
+        (num_labels, logit), (num_queries, num_texts, top_k) = logit_of, sizes
+        model = make(similarity, num_labels, seed)
+        queries, corpus = vectors(num_queries, seed), vectors(num_texts, seed + 1)
+        label = None if num_labels == 1 else logit
+        positions, scores = rank(
+            model, queries, corpus, top_k=top_k, pool=None, label=label, batch_size=7, show_progress=False
+        )
+        assert positions.shape == scores.shape == (num_queries, min(top_k, num_texts))
+        assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
+        assert_best(positions, scores, brute_force(model, queries, corpus, logit))
+
+    @pytest.mark.parametrize("kind", ["cosine", "dot"])
+    @pytest.mark.parametrize("scale", [2.0, -2.0, 0.0])
+    def test_scale_decides_the_order(self, kind, scale):
+        model = make(kind)
+        with torch.no_grad():
+            model.similarity.scale.fill_(scale)
+            model.similarity.bias.fill_(0.5)
+        queries, corpus = vectors(3), vectors(20, seed=1)
+        # The pool is of no account here.
+        positions, scores = rank(model, queries, corpus, top_k=20, pool=1, show_progress=False)
+        assert_best(positions, scores, brute_force(model, queries, corpus))
+        if scale == 0:
+            assert (scores == 0.5).all()
+            return
+        likeness = np.array([[cosine(q, t) if kind == "cosine" else q @ t for t in corpus] for q in queries])
+        assert (positions == np.argsort(-scale * likeness, axis=1)).all()
+
+    def test_without_a_head_the_cosine_ranks(self):
+        queries, corpus = vectors(3), vectors(20, seed=1)
+        expected = np.array([[cosine(query, text) for text in corpus] for query in queries])
+        for model in (None, make("mlp", model_class=DseModel)):
+            positions, scores = rank(model, queries, 7 * corpus, top_k=5, show_progress=False)
+            assert_best(positions, scores, expected)
+
+    def test_labels_have_names_and_numbers(self):
+        names = {0: "other", 1: "alike", 2: "1"}
+        model = make("mlp", num_labels=3, id2label=names, label2id={name: number for number, name in names.items()})
+        queries, corpus = vectors(2), vectors(10, seed=1)
+        for label, logit in ((0, 0), (1, 1), ("0", 0), ("alike", 1), ("1", 2)):
+            positions, scores = rank(model, queries, corpus, label=label, show_progress=False)
+            assert_best(positions, scores, brute_force(model, queries, corpus, logit))
+
+    def test_equal_texts_stay_in_order(self, similarity):
+        # Sums of integers are exact, so equal texts have equal scores to the last bit.
+        model = make(similarity)
+        with torch.no_grad():
+            for parameter in model.similarity.parameters():
+                parameter.copy_((4 * parameter).round())
+        corpus = np.tile(np.eye(SIZE, dtype=np.float32)[:2], (6, 1))
+        positions, scores = rank(model, 1 + corpus[:1], corpus, top_k=12, show_progress=False)
+        evens, odds = list(range(0, 12, 2)), list(range(1, 12, 2))
+        assert positions.tolist() in ([evens + odds], [odds + evens])
+        assert len(set(scores[0].tolist())) == 2
+
+    def test_blocks_and_batches_make_no_difference(self, similarity, monkeypatch):
+        model, queries, corpus = make(similarity), vectors(11), vectors(30, seed=1)
+        whole = rank(model, queries, corpus, pool=12, show_progress=False)
+        for elements, batch_size in ((1, 1), (100, 5)):
+            monkeypatch.setattr(hf_dse.search, "BLOCK_ELEMENTS", elements)
+            positions, scores = rank(model, queries, corpus, pool=12, batch_size=batch_size, show_progress=False)
+            assert (positions == whole[0]).all()
+            np.testing.assert_allclose(scores, whole[1], rtol=1e-5, atol=1e-5)
+
+    def test_half_precision_has_no_equal_scores(self, similarity):
+        model = make(similarity).bfloat16()
+        queries, corpus = vectors(2), vectors(500, seed=1)
+        positions, scores = rank(model, queries, corpus, top_k=500, pool=None, show_progress=False)
+        assert_best(positions, scores, brute_force(model, queries, corpus))
+        assert min(len(set(row)) for row in scores.tolist()) > 490
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"top_k": 0}, "top_k=0: it has to be at least 1"),
+            ({"batch_size": 0}, "batch_size=0: it has to be at least 1"),
+            ({"pool": 9}, "pool=9 is below top_k=10"),
+            ({"label": "no"}, r"label='no': there is no such logit; .*: 0 \(LABEL_0\)\."),
+            ({"model": make("mlp", 2)}, r"label=None: the head has several .*: 0 \(LABEL_0\), 1 \(LABEL_1\)\."),
+            ({"model": make("dot", 2), "label": 2}, r"label=2: there is no such logit.*1 \(LABEL_1\)"),
+            ({"model": None, "label": 0}, "label=0: without a head the cosine ranks"),
+            ({"model": make("dot", model_class=DseModel), "label": "x"}, "label='x': without a head"),
+            ({"corpus_embeddings": vectors(0)}, "The corpus is empty"),
+            ({"corpus_embeddings": vectors(5)[0]}, r"corpus_embeddings must have the shape .*, got \(8,\)"),
+            ({"corpus_embeddings": vectors(5)[:, :6]}, "corpus_embeddings have size 6, but those of the model have 8"),
+            ({"model": None, "corpus_embeddings": vectors(5)[:, :6]}, "size 8 and corpus_embeddings 6: embed both"),
+            ({"query_embeddings": np.full((3, SIZE), np.nan)}, "3 of 3 query_embeddings are NaN or inf.* row 0"),
+            ({"corpus_embeddings": np.diag([1, 1, np.inf, 1, 1, 1, 1, 1])}, "1 of 8 corpus_embeddings .* is row 2"),
+        ],
+    )
+    def test_says_what_is_wrong(self, changes, message):
+        options = {"model": make("mlp"), "query_embeddings": vectors(2), "corpus_embeddings": vectors(5), **changes}
+        with pytest.raises(ValueError, match=message):
+            rank(**options, show_progress=False)
+
+    def test_a_cross_encoder_cannot_rank_embeddings(self):
+        config = BertConfig(vocab_size=8, hidden_size=SIZE, num_hidden_layers=1, num_attention_heads=2)
+        with pytest.raises(ValueError, match="BertForSequenceClassification scores pairs of texts, not of embeddings"):
+            rank(BertForSequenceClassification(config), vectors(2), vectors(5))
+        assert rank(BertModel(config), vectors(2), vectors(5), show_progress=False)[0].shape == (2, 5)
+
+    def test_damaged_heads(self, similarity):
+        model = make(similarity)
+        with torch.no_grad():
+            list(model.similarity.parameters())[-1].fill_(torch.nan)
+        with pytest.raises(ValueError, match="weights of the model's head are damaged"):
+            rank(model, vectors(2), vectors(5), show_progress=False)
+
+
+class TestTwoSteps:
+    @pytest.mark.parametrize("pool", [4, 15, 40, 100])
+    def test_the_head_ranks_the_pool(self, pool):
+        model, queries, corpus = make("mlp", num_labels=2), vectors(12), vectors(40, seed=1)
+        every = brute_force(model, queries, corpus, logit=1)
+        positions, scores = rank(model, queries, corpus, top_k=pool, pool=pool, label=1, show_progress=False)
+        some, _ = rank(model, queries, corpus, top_k=3, pool=pool, label=1, show_progress=False)
+        assert (some == positions[:, :3]).all()
+        found = 0
+        for row, query in enumerate(queries):
+            nearest = np.argsort([-cosine(query, text) for text in corpus])[:pool]
+            assert positions[row].tolist() == sorted(nearest, key=lambda position: -every[row, position])
+            np.testing.assert_allclose(scores[row], every[row, positions[row]], rtol=1e-4, atol=1e-4)
+            best = every[row].argmax()
+            assert (best in nearest) == (best == positions[row, 0])
+            found += best in nearest
+        assert found == 12 if pool >= 40 else 0 < found < 12
+
+    def test_the_query_comes_first(self):
+        model, queries, corpus = make("mlp"), vectors(4), vectors(20, seed=1)
+        swapped = np.array([[logits_of(model, text, query)[0] for text in corpus] for query in queries])
+        assert not np.allclose(swapped, brute_force(model, queries, corpus), atol=0.1)
+        _, scores = rank(model, queries, corpus, top_k=1, pool=None, show_progress=False)
+        assert not np.allclose(scores[:, 0], swapped.max(axis=1), atol=0.1)
+
+
+@pytest.fixture
+def run(tmp_path, make_model, bert_tokenizer):
+    """Runs `hf-dse search` with an mlp model on the texts; options may be overridden or left out with `None`."""
+    make_model(similarity="mlp").save_pretrained(tmp_path / "model")
+    bert_tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "corpus.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    Dataset.from_dict({"text": QUERIES}).to_json(tmp_path / "queries.jsonl")
+
+    def search(**options):
+        defaults = {
+            "model_name_or_path": tmp_path / "model",
+            "corpus": tmp_path / "corpus.txt",
+            "queries": tmp_path / "queries.jsonl",
+            "output_file": tmp_path / "results.jsonl",
+            "top_k": 3,
+            "pool": 8,
+            "device": "cpu",
+        }
+        flags = ["search"]
+        for name, value in {**defaults, **options}.items():
+            if value is not None:
+                flags += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        return main(flags)
+
+    return search
+
+
+def read_results(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+class TestCommand:
+    @pytest.mark.parametrize("fields", [{"similarity": "mlp"}, {"similarity": "dot", "num_labels": 3}, None])
+    def test_from_texts_or_from_vectors(self, fields, tmp_path, run, make_model, bert_tokenizer, capsys):
+        model = make_model(DseModel) if fields is None else make_model(**fields)
+        model.save_pretrained(tmp_path / "model")
+        label = "LABEL_2" if model.config.num_labels == 3 else None
+        assert run(label=label) == 0
+        assert capsys.readouterr().out == f"3 queries written to {tmp_path / 'results.jsonl'}\n"
+        results = read_results(tmp_path / "results.jsonl")
+        queries, corpus = (encode(model, bert_tokenizer, texts, show_progress=False) for texts in (QUERIES, TEXTS))
+        positions, scores = rank(model, queries, corpus, top_k=3, pool=8, label=label, show_progress=False)
+        assert [result["query"] for result in results] == QUERIES
+        for result, row, values in zip(results, positions, scores, strict=True):
+            assert [found["position"] for found in result["results"]] == row.tolist()
+            assert [found["score"] for found in result["results"]] == pytest.approx(values.tolist(), abs=1e-5)
+            assert [found["text"] for found in result["results"]] == [TEXTS[position] for position in row]
+
+        stored = tmp_path / "vectors.npy"
+        source = ["--model_name_or_path", str(tmp_path / "model"), "--input", str(tmp_path / "corpus.txt")]
+        assert main(["encode", *source, "--output", str(stored), "--device", "cpu"]) == 0
+        assert run(label=label, corpus_embeddings=stored, output_file=tmp_path / "again.jsonl") == 0
+        assert read_results(tmp_path / "again.jsonl") == results
+
+    def test_stored_vectors_are_used(self, tmp_path, run):
+        assert run() == 0
+        before = read_results(tmp_path / "results.jsonl")
+        np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(len(TEXTS), 16)))
+        assert run(corpus_embeddings=tmp_path / "vectors.npy") == 0
+        assert read_results(tmp_path / "results.jsonl") != before
+
+    def test_queries_of_the_command_line_are_printed(self, tmp_path, run, capsys, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "40")
+        table = Dataset.from_dict({"id": ["x", "y"], "body": ["the cat\nsat", "a dog ran and ran and ran and ran"]})
+        table.to_parquet(tmp_path / "corpus.parquet")
+        options = {"corpus": tmp_path / "corpus.parquet", "text_column": "body", "queries": None}
+        assert run(**options, query=["a dog", "a cat"], top_k=10, pool=10) == 0
+        out = capsys.readouterr().out.splitlines()
+        results = read_results(tmp_path / "results.jsonl")
+        assert [len(result["results"]) for result in results] == [2, 2]
+        assert (out[0], out[1].split(), out[4], out[5]) == (
+            "query: a dog",
+            ["rank", "score", "text"],
+            "",
+            "query: a cat",
+        )
+        assert out[-1] == f"2 queries written to {tmp_path / 'results.jsonl'}"
+        lines = {0: "the cat sat", 1: "a dog ran and ran an..."}
+        for number, (line, found) in enumerate(zip(out[2:4], results[0]["results"], strict=True), start=1):
+            assert line == f"{number:>4}  {found['score']:>9.4f}  {lines[found['position']]}"
+        assert max(map(len, out[:-1])) <= 40
+
+        (tmp_path / "results.jsonl").unlink()
+        assert run(**options, query="a dog", output_file=None) == 0
+        assert capsys.readouterr().out.splitlines() == out[:4]
+        assert not (tmp_path / "results.jsonl").exists()
+
+    def test_without_a_file_all_is_printed(self, run, capsys):
+        assert run(output_file=None) == 0
+        assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("query")] == [
+            f"query: {query}" for query in QUERIES
+        ]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"queries": None}, "Give either `--queries FILE` or `--query`"),
+            ({"query": "cat"}, "Give either `--queries FILE` or `--query`"),
+            ({"corpus": "missing.txt"}, "missing.txt: there is no such file"),
+            ({"corpus": "corpus.md"}, "corpus.md: unsupported ending '.md'; supported are .txt"),
+            ({"corpus": "empty.txt"}, "empty.txt holds no texts"),
+            ({"queries": "missing.jsonl"}, "missing.jsonl: there is no such file"),
+            ({"queries": "empty.txt"}, "empty.txt holds no texts"),
+            ({"text_column": "body"}, "there is no column 'body'; the columns are text"),
+            ({"output_file": "out.csv"}, "unsupported ending '.csv'; the output is .jsonl"),
+            ({"corpus_embeddings": "vectors.parquet"}, "unsupported ending '.parquet'; vectors are read from .npy"),
+            ({"corpus_embeddings": "missing.npy"}, "missing.npy: there is no such file"),
+            ({"corpus_embeddings": "damaged.npy"}, "damaged.npy: not a readable .npy file"),
+            ({"corpus_embeddings": "flat.npy"}, "flat.npy holds an array of shape (32,), but the corpus has 32 texts"),
+            ({"corpus_embeddings": "few.npy"}, "few.npy holds an array of shape (3, 16), but the corpus has 32 texts"),
+            ({"corpus_embeddings": "small.npy"}, "have size 8, but those of the model have 16"),
+            ({"corpus_embeddings": "units.npy"}, "units.npy holds vectors of length 1, but the mlp head"),
+            ({"label": "alike"}, "label='alike': there is no such logit"),
+            ({"top_k": 0}, "top_k=0: it has to be at least 1"),
+            ({"pool": 2}, "pool=2 is below top_k=3"),
+        ],
+    )
+    def test_says_what_is_wrong(self, options, message, tmp_path, run, capsys, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "empty.txt").write_text("")
+        (tmp_path / "damaged.npy").write_text("no vectors")
+        units = np.eye(16)[np.arange(len(TEXTS)) % 16]
+        stored = {"flat": units[:, 0], "few": 2 * units[:3], "small": 2 * units[:, :8], "units": units}
+        for name, array in stored.items():
+            np.save(tmp_path / f"{name}.npy", array)
+        assert run(**options) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "results.jsonl").exists()

@@ -1,0 +1,289 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Studies: the grid, running and resuming it with real trainings, and what is reported."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from transformers import BertConfig, BertModel
+
+from hf_dse.cli import main
+from hf_dse.studies.report import compare, plot, summarize, summary_table
+from hf_dse.studies.runs import append_row, load_study, read_results, run_study
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(content, name="grid.yaml"):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def tiny_study(tmp_path, write, bert_tokenizer, monkeypatch):
+    """Two attentions and two seeds of a tiny encoder."""
+    torch.manual_seed(0)
+    BertModel(
+        BertConfig(
+            vocab_size=len(bert_tokenizer),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=64,
+        )
+    ).save_pretrained(tmp_path / "encoder")
+    bert_tokenizer.save_pretrained(tmp_path / "encoder")
+    monkeypatch.setenv("TINY", str(tmp_path))
+
+    def make(seeds=(1, 2), **options):
+        defaults = {
+            "model_name_or_path": "${TINY}/encoder",
+            "dataset_name": "embedded",
+            "max_train_samples": 16,
+            "max_eval_samples": 16,
+            "max_seq_length": 64,
+            "max_steps": 2,
+            "distillation_alpha": 1.0,
+            "eval_strategy": "no",
+            "save_strategy": "no",
+            "report_to": "none",
+            "use_cpu": True,
+        }
+        attention = {"linear": {"linformer_length": 4}, "softmax": {"layer_types": "full_attention"}}
+        return write({"options": {**defaults, **options}, "factors": {"attention": attention, "seed": list(seeds)}})
+
+    return make
+
+
+# The grid
+
+
+def test_every_combination_is_a_run(write):
+    study = load_study(
+        write(
+            {
+                "options": {"learning_rate": 1e-4, "seed": 0},
+                "factors": {
+                    "attention": {"linear": {"linformer_length": 8, "learning_rate": 1e-3}, "softmax": None},
+                    "num_hidden_layers": [6, 3],
+                    "seed": [1],
+                },
+            }
+        )
+    )
+    runs = study.runs()
+    assert [tuple(run.labels.values()) for run in runs] == [
+        ("linear", 6, 1),
+        ("linear", 3, 1),
+        ("softmax", 6, 1),
+        ("softmax", 3, 1),
+    ]
+    assert runs[0].options == {"learning_rate": 1e-3, "seed": 1, "linformer_length": 8, "num_hidden_layers": 6}
+    assert runs[3].options == {"learning_rate": 1e-4, "seed": 1, "num_hidden_layers": 3}
+    assert len({run.key for run in runs}) == len({run.folder for run in runs}) == 4
+
+
+def test_a_run_is_known_by_its_options_alone(write):
+    first = load_study(write({"options": {"a": 1, "b": 2}, "factors": {"seed": [1]}}, "a.yaml")).runs()[0]
+    second = load_study(
+        write({"options": {"b": 2}, "factors": {"what": {"x": {"a": 1, "seed": 1}}}}, "b.yaml")
+    ).runs()[0]
+    third = load_study(write({"options": {"b": 2, "a": 1}, "factors": {"seed": [2]}}, "c.yaml")).runs()[0]
+    assert first.key == second.key != third.key
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: [", "is not valid YAML"),
+        ("options: {}", "has the keys `options` and `factors`, and at least one factor"),
+        ("factors: {seed: [1]}\nfactor: {}", "has the keys `options` and `factors`"),
+        ("factors: {seed: []}", "the factor 'seed' has to be a list of values"),
+        ("factors: {seed: 1}", "the factor 'seed' has to be a list of values, or labels"),
+        ("factors: {x: {a: 1}}", "the factor 'x' has to be"),
+        ("factors: {run: [1]}", "no factor may have the name 'run'"),
+        ("factors: {test.pearson: [1]}", "no factor may have the name 'test.pearson'"),
+    ],
+)
+def test_what_is_no_study(write, content, message):
+    with pytest.raises(ValueError, match=message):
+        load_study(write(content))
+
+
+# Running
+
+
+def test_a_study_runs_once_and_reports(tiny_study, tmp_path, capsys):
+    file = str(tiny_study())
+    where = ["--output_dir", str(tmp_path / "runs")]
+    assert main(["study", file, "--dry_run"]) == 0
+    assert capsys.readouterr().out.count("missing") == 4
+    assert main(["study", file, *where, "--jobs", "2", "--threads", "1", "--flags=--bf16 true"]) == 0
+    results = read_results(tmp_path / "grid.parquet")
+    assert sorted(zip(results["attention"], results["seed"], strict=True)) == [
+        ("linear", 1),
+        ("linear", 2),
+        ("softmax", 1),
+        ("softmax", 2),
+    ]
+    assert results["test.pearson"].between(-1, 1).all() and results["test.pearson"].nunique() > 1
+    assert (results["wall_seconds"] > 0).all() and (results["peak_memory_mb"] > 50).all()
+    options = json.loads(results["options"][0])
+    assert set(results["flags"]) == {"--bf16 true"}
+    assert "bf16" not in options
+    # A variable stays one: the row is the same on every machine.
+    assert options["model_name_or_path"] == "${TINY}/encoder"
+    assert json.loads(results["versions"][0])["torch"] == torch.__version__
+
+    # Nothing is run again, not even under other labels; a new seed alone is.
+    capsys.readouterr()
+    assert main(["study", file, *where]) == 0
+    assert "4 runs stand in" in capsys.readouterr().out
+    assert list(read_results(tmp_path / "grid.parquet")["finished"]) == list(results["finished"])
+
+    report = ["study", "report", file, "--metrics", "test.pearson", "--baseline", "attention=softmax"]
+    assert main([*report, "--plot", str(tmp_path / "plot.png"), "--x", "attention"]) == 0
+    out = capsys.readouterr().out
+    assert "| attention | n | test.pearson |" in out and "too few pairs" in out
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_failed_run_does_not_stop_the_others(tiny_study, tmp_path, capsys):
+    file = tiny_study(seeds=[1])
+    content = yaml.safe_load(file.read_text())
+    content["factors"]["attention"]["wrong"] = {"linformer_length": 0}
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert main(["study", str(file), "--output_dir", str(tmp_path / "runs"), "--jobs", "3", "--threads", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "1 of 3 runs failed" in error and "attention wrong, seed 1: exit code 2" in error
+    assert "`linformer_length` must be at least 3" in error
+    assert sorted(read_results(tmp_path / "grid.parquet")["attention"]) == ["linear", "softmax"]
+
+
+def test_a_study_says_what_it_lacks(write, tiny_study, monkeypatch, capsys):
+    file = tiny_study()
+    with pytest.raises(ValueError, match="`jobs` and `threads` have to be at least 1, got 0"):
+        run_study(load_study(file), "x.parquet", "x", jobs=0)
+    assert main(["study", "report", str(file)]) == 2
+    assert "There is no finished run to report on" in capsys.readouterr().err
+    monkeypatch.delenv("TINY")
+    assert main(["study", str(file)]) == 2
+    assert "needs the environment variable TINY" in capsys.readouterr().err
+    assert main(["study", "nowhere.yaml"]) == 2
+    assert "nowhere.yaml: there is no such study" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_killed_study_goes_on_without_repeating_a_run(tiny_study, tmp_path):
+    file, results = tiny_study(seeds=(1, 2, 3)), tmp_path / "grid.parquet"
+    command = [sys.executable, "-m", "hf_dse_cli", "study", str(file), "--output_dir", str(tmp_path / "runs")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 240
+        while len(read_results(results)) < 2:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    before = read_results(results)
+    assert 2 <= len(before) < 6
+    subprocess.run([*command, "--jobs", "2"], check=True, capture_output=True)
+    after = read_results(results)
+    assert len(after) == 6 and after["run"].nunique() == 6
+    assert list(after["finished"][: len(before)]) == list(before["finished"])
+
+
+# Results
+
+
+def test_writers_of_one_file_do_not_lose_rows(tmp_path):
+    program = (
+        "import sys; from pathlib import Path; from hf_dse.studies.runs import append_row\n"
+        "for i in range(5): append_row(Path(sys.argv[1]), {'run': f'{sys.argv[2]}-{i}'})"
+    )
+    file = tmp_path / "rows.parquet"
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(file), name]) for name in "ab"]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert sorted(read_results(file)["run"]) == sorted(f"{name}-{i}" for name in "ab" for i in range(5))
+    # Later rows may have other columns.
+    append_row(file, {"run": "c", "test.f1": 0.5})
+    assert read_results(file)["test.f1"].notna().sum() == 1
+
+
+@pytest.fixture
+def results():
+    rng = np.random.default_rng(0)
+    rows = []
+    for attention, shift in (("softmax", 0.0), ("linear", -0.002), ("none", -0.2)):
+        for depth in (2, 4):
+            for seed in range(6):
+                noise = rng.normal(0, 0.02) if attention == "linear" else 0.001 * seed
+                score = 0.8 + 0.01 * depth + shift + noise
+                rows.append({"attention": attention, "depth": depth, "seed": seed, "test.pearson": score})
+    return pd.DataFrame(rows)
+
+
+FACTORS = ["attention", "depth", "seed"]
+
+
+def test_means_and_spreads(results):
+    summary = summarize(results, FACTORS, ["test.pearson"])
+    assert list(summary["attention"]) == ["softmax", "softmax", "linear", "linear", "none", "none"]
+    chosen = results[(results["attention"] == "linear") & (results["depth"] == 4)]["test.pearson"]
+    row = summary[(summary["attention"] == "linear") & (summary["depth"] == 4)].iloc[0]
+    assert row["n"] == 6
+    assert row["test.pearson"] == pytest.approx(sum(chosen) / 6)
+    assert row["test.pearson std"] == pytest.approx(np.sqrt(sum((chosen - chosen.mean()) ** 2) / 5))
+    table = summary_table(summary, ["test.pearson"])
+    assert f"| linear | 4 | 6 | {100 * chosen.mean():.2f} ± {100 * chosen.std():.2f} |" in table
+    single = summary_table(summarize(results[:1], FACTORS, ["test.pearson"]), ["test.pearson"])
+    assert single.endswith("| softmax | 2 | 1 | 82.00 |")
+    with pytest.raises(ValueError, match="have no 'test.f1'; they have attention, depth, seed, test.pearson"):
+        summarize(results, FACTORS, ["test.f1"])
+
+
+def test_what_the_noise_does_not_separate_is_not_ranked(results):
+    # A run without its partner has no difference.
+    comparison = compare(results.drop(index=0), FACTORS, "test.pearson", "attention", "softmax")
+    linear, none = comparison.to_dict("records")
+    assert (linear["attention"], linear["pairs"], linear["verdict"]) == ("linear", 11, "not separated")
+    assert linear["low"] < 0 < linear["high"]
+    assert none["verdict"] == "lower" and none["difference"] == pytest.approx(-0.2)
+    (depth,) = compare(results, FACTORS, "test.pearson", "depth", "2").to_dict("records")
+    assert depth["depth"] == 4 and depth["verdict"] == "higher"
+    few = compare(results[results["seed"] == 0], FACTORS, "test.pearson", "attention", "softmax")
+    assert set(few["verdict"]) == {"too few pairs"}
+
+
+def test_the_interval_is_the_bootstrap(results):
+    comparison = compare(results, FACTORS, "test.pearson", "attention", "softmax")
+    wide = results.pivot(index=["depth", "seed"], columns="attention", values="test.pearson")
+    differences = (wide["linear"] - wide["softmax"]).to_numpy()
+    rng = np.random.default_rng(7)
+    means = [rng.choice(differences, len(differences)).mean() for _ in range(5000)]
+    assert comparison["low"][0] == pytest.approx(np.quantile(means, 0.025), abs=1e-3)
+    assert comparison["high"][0] == pytest.approx(np.quantile(means, 0.975), abs=1e-3)
+
+
+def test_comparisons_and_plots_say_what_is_wrong(results, tmp_path):
+    with pytest.raises(ValueError, match="no factor 'k'; the factors are attention, depth, seed"):
+        compare(results, FACTORS, "test.pearson", "k", 1)
+    with pytest.raises(ValueError, match="no finished runs for 'x', only for softmax, linear, none"):
+        compare(results, FACTORS, "test.pearson", "attention", "x")
+    summary = summarize(results, FACTORS, ["test.pearson"])
+    with pytest.raises(ValueError, match="Several rows have the same depth"):
+        plot(summary, "test.pearson", "depth", tmp_path / "x.png")
+    assert plot(summary, "test.pearson", "depth", tmp_path / "a" / "x.svg", lines="attention").is_file()
