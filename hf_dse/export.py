@@ -8,6 +8,8 @@ import math
 import os
 import platform
 import re
+import shlex
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -249,6 +251,26 @@ def make_model_card(
     # Sections that are left out leave their blank lines behind.
     card.content = re.sub(r"\n{3,}", "\n\n", card.content).rstrip() + "\n"
     return card
+
+
+def describe_machine() -> str:
+    """The kind of machine this is, as far as it decides about speed and rounding."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{os.cpu_count()} {platform.machine()} CPU cores, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def describe_command() -> str | None:
+    """
+    The `hf-dse` command that this process runs, without the folders above local files; `None` in other programs.
+    """
+    if Path(sys.argv[0]).stem not in ("hf-dse", "hf_dse_cli"):
+        return None
+    words = []
+    for word in sys.argv[1:]:
+        option, separator, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        words.append(option + separator + (Path(value).name if value and Path(value).exists() else value))
+    return shlex.join(["hf-dse", *words])
 
 
 def _check_target(target: Path, overwrite: bool) -> None:

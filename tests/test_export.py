@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
-from hf_dse.export import TRANSFORMERS_NEEDED, make_model_card
+from hf_dse.export import TRANSFORMERS_NEEDED, describe_command, make_model_card
 
 
 FILES = {
@@ -314,3 +314,15 @@ def test_examples_of_the_card_run(tmp_path, make_model, bert_tokenizer):
     assert process.stdout.count("tensor(") == 3
     for word in ("UNEXPECTED", "MISSING", "Warning"):
         assert word not in process.stderr
+
+
+def test_a_command_is_published_without_its_folders(tmp_path, monkeypatch):
+    file = tmp_path / "my pairs.csv"
+    file.touch()
+    command = ["distill", "--train_file", str(file), f"--test_file={file}", "--model_name_or_path", "org/model"]
+    expected = "hf-dse distill --train_file 'my pairs.csv' '--test_file=my pairs.csv' --model_name_or_path org/model"
+    for program in ("/usr/bin/hf-dse", "/lib/hf_dse_cli.py"):
+        monkeypatch.setattr(sys, "argv", [program, *command])
+        assert describe_command() == expected
+    monkeypatch.setattr(sys, "argv", ["train.py", *command])
+    assert describe_command() is None

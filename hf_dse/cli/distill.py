@@ -16,7 +16,7 @@ from ..convert import ConvertArguments, convert_encoder, make_pair_model
 from ..data import DataArguments, load_pairs, mix_pairs, resolve_task
 from ..encoding import max_tokens
 from ..evaluation import compute_metrics_for, evaluate_model
-from ..export import export_model
+from ..export import describe_command, describe_machine, export_model
 from ..general import GeneralTrainingArguments, TextArguments, train_general
 from ..modeling import DseForSequenceClassification
 from ..teacher import check_num_labels, load_teacher, score_pairs
@@ -387,13 +387,17 @@ def run_distillation(
 
 def describe_recipe(training_args: TrainingArguments, *names: str) -> dict[str, Any]:
     """What a reader of the model card wants to know of a training: what all have, and the fields named."""
-    return {
+    recipe = {
         **{name: getattr(training_args, name) for name in names},
         "learning_rate": training_args.learning_rate,
         "num_train_epochs": training_args.num_train_epochs,
         "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps,
+        "precision": "bf16" if training_args.bf16 else "fp16" if training_args.fp16 else "float32",
         "seed": training_args.seed,
+        "machine": describe_machine(),
     }
+    command = describe_command()
+    return recipe if command is None else {**recipe, "command": command}
 
 
 def write_results(output_dir: str, results: dict[str, Any], *arguments: Any) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import os
-import platform
 import re
 import shlex
 import subprocess
@@ -25,6 +24,8 @@ import torch
 import yaml
 from filelock import FileLock
 from tqdm.auto import tqdm
+
+from ..export import describe_machine
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
@@ -319,13 +320,6 @@ def select_results(study: Study, results: pd.DataFrame) -> pd.DataFrame:
         if len(found):
             rows.append({**found.iloc[-1].to_dict(), **run.labels})
     return pd.DataFrame(rows)
-
-
-def describe_machine() -> str:
-    """The kind of machine, as far as it decides about speed and rounding."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    return f"{os.cpu_count()} {platform.machine()} CPU cores, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def package_version(name: str) -> str | None:
