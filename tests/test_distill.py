@@ -386,6 +386,20 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     resumed = load_file(pairs / "model" / "model.safetensors")
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
+    # What all but the last stage give can be shared by recipes that differ in the last.
+    shared = {**recipe, "stage_cache_dir": str(tmp_path / "stages")}
+    for name, rate in (("first", 1e-3), ("second", 1e-4)):
+        shared["stages"][1]["learning_rate"] = rate
+        file.write_text(json.dumps({**shared, "output_dir": str(tmp_path / name)}))
+        assert main(["distill", "--config", str(file)]) == 0
+        assert ("(general) is finished" in capsys.readouterr().out) == (name == "second")
+        assert (tmp_path / name / "2-pairs" / "model").is_dir() and not (tmp_path / name / "1-general").exists()
+    assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 1
+    shared["stages"][0]["relation_weight"] = 0.0
+    file.write_text(json.dumps({**shared, "output_dir": str(tmp_path / "third")}))
+    assert main(["distill", "--config", str(file)]) == 0
+    assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 2
+
     # A mistake in a later stage is found before the first one begins.
     recipe["stages"][1]["num_epochs"] = 3
     file.write_text(json.dumps({**recipe, "output_dir": str(tmp_path / "never")}))

@@ -3,12 +3,15 @@
 """The commands that make students: `convert`, `distill`, `export` and `demo`."""
 
 import argparse
+import hashlib
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset, concatenate_datasets
+from filelock import FileLock
 from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments, set_seed
 from transformers.utils import logging
 
@@ -169,14 +172,16 @@ def distill(argv: list[str]) -> None:
     """`hf-dse distill`: one stage, or the `stages` of a recipe one after the other."""
     path, argv = split_config(argv)
     config = {} if path is None else read_config(path)
-    stages = config.pop("stages", None)
+    stages, cache_dir = config.pop("stages", None), config.pop("stage_cache_dir", None)
+    if stages is None and cache_dir is not None:
+        raise ValueError("--config: `stage_cache_dir` keeps finished `stages`, and there are none: leave it out.")
     if stages is None:
         run_stage(*parse_stage(argv, config))
         return
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")
     # What cannot work shall fail now, not after the first stage.
-    run_stages([parse_stage(argv, {**config, **stage}) for stage in stages])
+    run_stages([parse_stage(argv, {**config, **stage}) for stage in stages], cache_dir)
 
 
 def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
@@ -194,27 +199,52 @@ def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def run_stages(stages: list[tuple[Any, ...]]) -> None:
+def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> None:
     """
     Runs stages one after the other, each in a folder of its own below the output folder. Each but the first starts
     from the model of the one before. When resuming, finished stages are left out.
+
+    Args:
+        stages (`list[tuple]`):
+            What [`parse_stage`] returns for each stage.
+        cache_dir (`str`, *optional*):
+            Folder of all stages but the last, by their options: a stage that another recipe with the same options has
+            finished there is taken from there. Runs at the same time wait for each other.
     """
-    base_model, student = stages[0][0].model_name_or_path, None
+    base_model, student, key = stages[0][0].model_name_or_path, None, ""
     for number, (args, convert_args, data_args, training_args) in enumerate(stages, start=1):
-        folder = Path(training_args.output_dir) / f"{number}-{args.stage}"
-        training_args.output_dir = str(folder)
         if student is not None:
             args.model_name_or_path, convert_args = str(student), ConvertArguments()
-        student = folder / "model"
+        name = f"{number}-{args.stage}"
+        is_shared = cache_dir is not None and number < len(stages)
+        folder = Path(training_args.output_dir) / name
+        if cache_dir is not None and is_shared:
+            key = stage_key(key, args, convert_args, data_args, training_args)
+            folder = Path(cache_dir) / f"{name}-{key}"
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        training_args.output_dir, student = str(folder), folder / "model"
         title = f"Stage {number} of {len(stages)} ({args.stage})"
-        if training_args.resume_from_checkpoint:
-            if (folder / RESULTS_FILE).is_file():
-                print(f"{title} is finished: {student}")
-                continue
-            if not any(folder.glob("checkpoint-*/trainer_state.json")):
-                training_args.resume_from_checkpoint, args.overwrite_output_dir = None, True
-        print(f"{title}: {args.model_name_or_path} to {student}")
-        run_stage(args, convert_args, data_args, training_args, base_model)
+        with FileLock(f"{folder}.lock") if is_shared else nullcontext():
+            if is_shared or training_args.resume_from_checkpoint:
+                if (folder / RESULTS_FILE).is_file():
+                    print(f"{title} is finished: {student}")
+                    continue
+                is_begun = any(folder.glob("checkpoint-*/trainer_state.json"))
+                training_args.resume_from_checkpoint = "last" if is_begun else None
+                args.overwrite_output_dir = not is_begun
+            print(f"{title}: {args.model_name_or_path} to {student}")
+            run_stage(args, convert_args, data_args, training_args, base_model)
+
+
+def stage_key(previous: str, *arguments: Any) -> str:
+    """Identifies a stage by all options that decide about its result, and by the stages before it."""
+    options: dict[str, Any] = {}
+    for part in arguments:
+        options |= part.to_dict() if isinstance(part, TrainingArguments) else asdict(part)
+    for name in ("output_dir", "resume_from_checkpoint", "overwrite_output_dir", "logging_dir", "run_name"):
+        options.pop(name, None)
+    text = previous + json.dumps(options, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def run_stage(
