@@ -25,6 +25,7 @@ COMMANDS = {
     "encode": ("turn texts into embeddings", "hf_dse.cli.evaluate", "encode"),
     "search": ("rank the texts of a corpus for queries", "hf_dse.cli.search", "search"),
     "study": ("run a grid of trainings and report on it", "hf_dse.cli.study", "study"),
+    "bench": ("measure speed, ranking cost and the error of projected attention", "hf_dse.cli.bench", "bench"),
     "export": ("write a complete, documented model folder", "hf_dse.cli.distill", "export"),
 }
 

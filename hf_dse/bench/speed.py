@@ -1,0 +1,602 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Speed by length: DSE beside softmax attention and other efficient encoders of the same shape, in one run."""
+
+import multiprocessing
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    BigBirdConfig,
+    FNetConfig,
+    LongformerConfig,
+    ModernBertConfig,
+    NystromformerConfig,
+)
+
+from ..convert import BERT_FIELDS, SOURCES
+from ..modeling import DseConfig
+from ..studies.report import markdown
+from ..teacher import default_device
+from . import check_positive, interleave, plot_lines, set_threads, write_results
+
+
+MATMUL = "matmul"
+# Shorter inputs are ruled by what does not depend on the length, so they say nothing about the growth.
+SHORTEST_FITTED = 1024
+LANDMARKS = 64
+LONGFORMER_WINDOW = 512
+BIG_BIRD_BLOCK = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the compared models have in common. The defaults are the shape of all-MiniLM-L6-v2."""
+
+    hidden_size: int = 384
+    num_hidden_layers: int = 6
+    num_attention_heads: int = 12
+    intermediate_size: int = 1536
+    vocab_size: int = 30522
+    linformer_length: int = 128
+
+
+@dataclass
+class SpeedArguments:
+    """Which models to time, at which lengths, and how."""
+
+    lengths: list[int] = field(
+        default_factory=lambda: [128, 512, 1024, 2048, 4096], metadata={"help": "Tokens of a text."}
+    )
+    batch_tokens: int = field(
+        default=8192, metadata={"help": "Tokens of a batch: it has batch_tokens / length texts, and at least one."}
+    )
+    batch_size: int | None = field(default=None, metadata={"help": "Texts of a batch at every length instead."})
+    models: list[str] = field(
+        default_factory=lambda: list(BUILDERS),
+        metadata={"help": "Models to time; the first one is the baseline if bert-sdpa is not among them."},
+    )
+    linformer_length: int = field(default=128, metadata={"help": "Projected length k of the Linformer models."})
+    shape_from: str | None = field(
+        default=None,
+        metadata={
+            "help": "Folder or Hub name of an encoder whose sizes the models get, with random weights. Default: those "
+            "of all-MiniLM-L6-v2, 6 layers of 384."
+        },
+    )
+    dtype: str = field(
+        default="float32",
+        metadata={"help": "Number format of weights and activations.", "choices": ["float32", "bfloat16"]},
+    )
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    rounds: int = field(default=5, metadata={"help": "Timings of each model at each length; the median counts."})
+    min_seconds: float = field(default=1.0, metadata={"help": "A timing repeats the batch for at least this long."})
+    max_seconds: float = field(
+        default=60.0, metadata={"help": "A model that needs longer for a batch is left out at longer lengths."}
+    )
+    train: bool = field(default=False, metadata={"help": "Time forward and backward pass instead of the forward."})
+    memory: bool = field(
+        default=False,
+        metadata={"help": "Measure the memory on a CPU too, in a new process for each model and length."},
+    )
+    matmul_size: int | None = field(
+        default=None,
+        metadata={"help": "Rows of the square matrices by which the machine is rated. Default: 2048, on a GPU 8192."},
+    )
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: what torch takes."})
+    output_dir: str = field(default="outputs/bench-speed", metadata={"help": "Folder of results.json and plot.png."})
+
+    def __post_init__(self) -> None:
+        counts = ("lengths", "batch_tokens", "batch_size", "linformer_length", "rounds", "matmul_size", "threads")
+        check_positive(self, *counts)
+        unknown = [name for name in self.models if name not in BUILDERS]
+        if unknown or not self.models:
+            raise ValueError(f"models={self.models}: the known models are {', '.join(BUILDERS)}.")
+
+
+def build_dse(shape: Shape, length: int, projection: str) -> nn.Module:
+    """DSE with one of its projections to k rows."""
+    fields = {**_bert_fields(shape, length), "linformer_projection": projection}
+    return AutoModel.from_config(DseConfig(**fields, linformer_length=shape.linformer_length))
+
+
+def build_bert(shape: Shape, length: int, attention: str) -> nn.Module:
+    """BERT with softmax attention: the fused kernel (`"sdpa"`) or plain matrix products (`"eager"`)."""
+    return AutoModel.from_config(BertConfig(**_bert_fields(shape, length)), attn_implementation=attention)
+
+
+def build_modernbert(shape: Shape, length: int) -> nn.Module:
+    """ModernBERT: a window of 128 tokens, every third layer full attention."""
+    # Its feed-forward layer is gated and has three matrices instead of two.
+    fields = {**_bert_fields(shape, length), "intermediate_size": 2 * shape.intermediate_size // 3}
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act"):
+        del fields[name]
+    # Its own special tokens lie beyond a smaller vocabulary.
+    fields.update(bos_token_id=0, eos_token_id=0, cls_token_id=0, sep_token_id=0)
+    return AutoModel.from_config(ModernBertConfig(**fields), attn_implementation="sdpa")
+
+
+def build_nystromformer(shape: Shape, length: int) -> nn.Module:
+    """Nystromformer with 64 landmarks, each the mean of an equal part of the input."""
+    landmarks = min(LANDMARKS, length)
+    if length % landmarks:
+        raise ValueError(f"Nystromformer takes multiples of its {LANDMARKS} landmarks only, not {length} tokens.")
+    # Any other segment length than that of the input fails, or is full attention where it equals the landmarks.
+    return AutoModel.from_config(
+        NystromformerConfig(**_bert_fields(shape, length), segment_means_seq_len=length, num_landmarks=landmarks)
+    )
+
+
+def build_longformer(shape: Shape, length: int) -> nn.Module:
+    """Longformer with its published window of 512 tokens, to which it pads, and without global tokens."""
+    fields = _bert_fields(shape, length)
+    # Its positions begin after the padding index.
+    fields["max_position_embeddings"] = _round_up(length, LONGFORMER_WINDOW) + 2
+    return AutoModel.from_config(LongformerConfig(**fields, attention_window=LONGFORMER_WINDOW))
+
+
+def build_big_bird(shape: Shape, length: int) -> nn.Module:
+    """BigBird with blocks of 64 tokens, three of them random; up to 704 tokens it takes full attention."""
+    fields = _bert_fields(shape, length)
+    fields["max_position_embeddings"] = _round_up(length, BIG_BIRD_BLOCK)
+    return AutoModel.from_config(BigBirdConfig(**fields, block_size=BIG_BIRD_BLOCK))
+
+
+def build_fnet(shape: Shape, length: int) -> nn.Module:
+    """FNet: a Fourier transform in place of attention."""
+    fields = _bert_fields(shape, length)
+    for name in ("num_attention_heads", "attention_probs_dropout_prob"):
+        del fields[name]
+    return AutoModel.from_config(FNetConfig(**fields))
+
+
+def build_linformer(shape: Shape, length: int) -> nn.Module:
+    """The package `linformer` (lucidrains); its feed-forward layer always has four times the hidden size."""
+    from linformer import Linformer
+
+    encoder = Linformer(
+        dim=shape.hidden_size,
+        seq_len=length,
+        depth=shape.num_hidden_layers,
+        k=shape.linformer_length,
+        heads=shape.num_attention_heads,
+    )
+    return nn.Sequential(nn.Embedding(shape.vocab_size, shape.hidden_size), encoder)
+
+
+def build_linformer_pytorch(shape: Shape, length: int) -> nn.Module:
+    """The package `linformer-pytorch` (tatp22), which loops over heads."""
+    from linformer_pytorch import Linformer
+
+    encoder = Linformer(
+        input_size=length,
+        channels=shape.hidden_size,
+        dim_k=shape.linformer_length,
+        dim_ff=shape.intermediate_size,
+        nhead=shape.num_attention_heads,
+        depth=shape.num_hidden_layers,
+        dropout=0.0,
+        dropout_ff=0.0,
+        parameter_sharing="kv",
+    )
+    return nn.Sequential(nn.Embedding(shape.vocab_size, shape.hidden_size), encoder)
+
+
+BUILDERS: dict[str, Callable[[Shape, int], nn.Module]] = {
+    "bert-sdpa": partial(build_bert, attention="sdpa"),
+    "dse-learned": partial(build_dse, projection="learned"),
+    "dse-mean": partial(build_dse, projection="mean"),
+    "dse-strided": partial(build_dse, projection="strided"),
+    "dse-max": partial(build_dse, projection="max"),
+    "dse-conv": partial(build_dse, projection="conv"),
+    "bert-eager": partial(build_bert, attention="eager"),
+    "modernbert": build_modernbert,
+    "nystromformer": build_nystromformer,
+    "longformer": build_longformer,
+    "bigbird": build_big_bird,
+    "fnet": build_fnet,
+    "linformer": build_linformer,
+    "linformer-pytorch": build_linformer_pytorch,
+}
+# Models that need a package of their own, and the module that it brings.
+MODULES = {"linformer": "linformer", "linformer-pytorch": "linformer_pytorch"}
+
+
+def run_speed(args: SpeedArguments) -> dict[str, Any]:
+    """
+    Times all models at all lengths, and writes `results.json` and `plot.png` after each length.
+
+    All models have random weights, no dropout and the same shape, as far as their architectures allow, and get the
+    same batch of random tokens without padding. At each length they are timed in turn, round by round, together with
+    a square matrix product. A ratio is the median over rounds, each of which compares timings of the same round.
+
+    Args:
+        args (`SpeedArguments`):
+            What to time, and how.
+
+    Returns:
+        `dict[str, Any]`: `rows`, one for each model and length as [`summarize_speed`] makes them or with the reason
+        why it was `skipped`; `exponents` by model; `shape`, `baseline`, `left_out` (packages that are missing) and
+        the rate of matrix products at each length, `matmul_gflops`.
+
+    Raises:
+        `ImportError`: if no model is installed.
+        `ValueError`: if `shape_from` is no encoder of known sizes.
+
+    Example:
+
+    ```python
+    >>> results = run_speed(SpeedArguments(lengths=[1024, 4096], models=["bert-sdpa", "dse-learned"]))
+    >>> print(speed_table(results["rows"], results["baseline"]))
+    ```
+    """
+    set_threads(args.threads)
+    device = torch.device(args.device) if args.device else default_device()
+    left_out = [name for name in args.models if name in MODULES and find_spec(MODULES[name]) is None]
+    models = [name for name in args.models if name not in left_out]
+    if not models:
+        raise ImportError(f"{', '.join(left_out)}: not installed. `pip install hf-dse[bench]` brings them.")
+    shape = replace(read_shape(args.shape_from), linformer_length=args.linformer_length)
+    baseline = "bert-sdpa" if "bert-sdpa" in models else models[0]
+    rows: list[dict[str, Any]] = []
+    results: dict[str, Any] = {"shape": asdict(shape), "device": str(device), "baseline": baseline}
+    results.update(left_out=left_out, matmul_gflops={}, rows=rows)
+    for length in tqdm(sorted(set(args.lengths)), desc="Timing", unit="length"):
+        batch_size = args.batch_size or max(1, args.batch_tokens // length)
+        job = Job(shape, length, batch_size, args.dtype, str(device), args.train, torch.get_num_threads())
+        size = args.matmul_size or (2048 if device.type == "cpu" else 8192)
+        matrix = torch.randn(size, size, dtype=job.torch_dtype, device=device)
+        tasks: dict[str, Callable[[], object]] = {MATMUL: partial(torch.mm, matrix, matrix)}
+        skipped = _too_slow(rows, args.max_seconds)
+        peaks: dict[str, float | None] = {}
+        for name in models:
+            if name in skipped:
+                continue
+            # What one architecture cannot do, in this number format or at this length, must not end the comparison.
+            try:
+                task = job.make_task(name)
+                peaks[name] = _first_run(task, device)
+            except (ValueError, RuntimeError) as error:
+                skipped[name] = f"fails: {str(error).strip().splitlines()[0]}"
+            else:
+                tasks[name] = task
+        tasks[MATMUL]()
+        seconds = interleave(tasks, args.rounds, args.min_seconds, device)
+        tasks.clear()
+        rate = 2 * size**3 / median(seconds[MATMUL])
+        results["matmul_gflops"][str(length)] = rate / 1e9
+        for row in summarize_speed(seconds, length, batch_size, baseline):
+            name = row["model"]
+            row["flop_share"] = None
+            if name.startswith("dse-"):
+                projection = name.removeprefix("dse-")
+                config = DseConfig(
+                    **_bert_fields(shape, length),
+                    linformer_projection=projection,
+                    linformer_length=shape.linformer_length,
+                )
+                # In training every product has two more, for the gradients of its factors.
+                flops = count_flops(config, batch_size, length) * (3 if args.train else 1)
+                row["flop_share"] = flops / median(row["seconds"]) / rate
+            row["peak_memory_mb"] = job.measure_memory(name) if args.memory and device.type == "cpu" else peaks[name]
+            rows.append(row)
+        rows += [{"model": name, "length": length, "skipped": reason} for name, reason in skipped.items()]
+        results["exponents"] = fit_exponents(rows)
+        write_results(args.output_dir, args, results)
+        lines = {name: _line(rows, name) for name in models if _line(rows, name)[0]}
+        plot_lines({_title(args): lines}, args.output_dir, "tokens of a text", "milliseconds for a text", "model")
+    return results
+
+
+@dataclass(frozen=True)
+class Job:
+    """One length: a batch of it, and how it is run."""
+
+    shape: Shape
+    length: int
+    batch_size: int
+    dtype: str = "float32"
+    device: str = "cpu"
+    train: bool = False
+    threads: int = 1
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return getattr(torch, self.dtype)
+
+    def build(self, name: str) -> nn.Module:
+        """The model of that name with random weights."""
+        torch.manual_seed(0)
+        default = torch.get_default_dtype()
+        # Made in float32 and converted, a model would need more memory to load than to run.
+        torch.set_default_dtype(self.torch_dtype)
+        try:
+            model = BUILDERS[name](self.shape, self.length)
+        finally:
+            torch.set_default_dtype(default)
+        return model.to(self.device, self.torch_dtype).train(self.train)
+
+    def make_task(self, name: str) -> Callable[[], object]:
+        """A function that runs the model once; what it returns are the token states."""
+        model = self.build(name)
+        size = (self.batch_size, self.length)
+        generator = torch.Generator().manual_seed(0)
+        # 0 is the padding token of all models.
+        input_ids = torch.randint(1, self.shape.vocab_size, size, generator=generator).to(self.device)
+        if not self.train:
+            return torch.inference_mode()(partial(token_states, model, input_ids))
+        # The gradient of a sum would vanish in the last layer norm, and with it the work of the backward pass.
+        gradient = torch.randn(*size, self.shape.hidden_size, generator=generator).to(self.device, self.torch_dtype)
+
+        def step() -> torch.Tensor:
+            model.zero_grad(set_to_none=True)
+            states = token_states(model, input_ids)
+            states.backward(gradient)
+            return states
+
+        return step
+
+    def measure_memory(self, name: str) -> float:
+        """MB that a pass needs beyond the loaded model, measured on the CPU in a process of its own."""
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+            return executor.submit(_memory_of_pass, self, name).result()
+
+
+def token_states(model: nn.Module, input_ids: torch.Tensor) -> torch.Tensor:
+    """What a model makes of tokens `(batch_size, seq_len)`: states `(batch_size, seq_len, hidden_size)`."""
+    outputs = model(input_ids)
+    return outputs if isinstance(outputs, torch.Tensor) else outputs.last_hidden_state
+
+
+def read_shape(name_or_path: str | None) -> Shape:
+    """
+    Reads the sizes of an encoder.
+
+    Args:
+        name_or_path (`str`, *optional*):
+            Folder or Hub name. `None` stands for all-MiniLM-L6-v2.
+
+    Returns:
+        `Shape`: its sizes.
+
+    Raises:
+        `ValueError`: if the config lacks a size.
+    """
+    if name_or_path is None:
+        return Shape()
+    config = AutoConfig.from_pretrained(name_or_path)
+    names = SOURCES[config.model_type].fields if config.model_type in SOURCES else BERT_FIELDS
+    sizes = {}
+    for ours in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"):
+        if not isinstance(getattr(config, names[ours], None), int):
+            raise ValueError(
+                f"{name_or_path} is of the type {config.model_type!r}, whose config has no number `{names[ours]}`: "
+                "name an encoder such as BERT."
+            )
+        sizes[ours] = getattr(config, names[ours])
+    return Shape(**sizes)
+
+
+def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
+    """
+    Counts the floating-point operations of the matrix products in a forward pass of [`DseModel`]; a product of
+    `(a, b)` and `(b, c)` has 2abc. Softmax, norms, activations and gathered tokens, which are far fewer, are left out.
+
+    A layer of hidden size d and intermediate size f, that attends from n tokens to s slots, has for each text
+
+        4nd² (query, output) + 4sd² (key, value) + 4nsd (logits, context) + 4ndf (feed-forward)
+
+    with s = n in full attention and in projections without parameters for n <= k, otherwise s = min(k, n). Learned
+    projections add 2snd, and convolutions 2swd with a kernel of w > 1 tokens, for E, and the same for F if it is not
+    E. With `linformer_sharing="none"` key and value are computed for n rows.
+
+    Args:
+        config (`DseConfig`):
+            The model, with `linformer_init` other than `"random"` and without a linear layer after the pooling.
+        batch_size (`int`):
+            Texts in a batch.
+        length (`int`):
+            Tokens of each text.
+
+    Returns:
+        `int`: the number of operations.
+    """
+    n, d, f = length, config.hidden_size, config.intermediate_size
+    has_parameters = config.linformer_projection in ("learned", "conv")
+    ends = 2 if config.linformer_keep_ends else 0
+    lengths = config.linformer_length
+    lengths = lengths if isinstance(lengths, list) else [lengths] * config.num_hidden_layers
+    total = 0
+    for kind, k in zip(config.layer_types or [], lengths, strict=True):
+        is_projected = kind == "linear_attention" and (has_parameters or n > k)
+        s = min(k, n) if is_projected else n
+        rows = n if is_projected and has_parameters and config.linformer_sharing == "none" else s
+        total += 4 * n * d * d + 4 * rows * d * d + 4 * n * s * d + 4 * n * d * f
+        if is_projected and has_parameters:
+            width = n if config.linformer_projection == "learned" else max(1, -(-(n - ends) // (k - ends)))
+            matrices = 1 if config.linformer_sharing in ("key_value", "layerwise") else 2
+            # A kernel of one token scales it, which is no matrix product.
+            total += matrices * 2 * s * width * d if width > 1 else 0
+    return batch_size * total
+
+
+def summarize_speed(
+    seconds: Mapping[str, Sequence[float]], length: int, batch_size: int, baseline: str
+) -> list[dict[str, Any]]:
+    """
+    Turns timings into rows.
+
+    Args:
+        seconds (`Mapping[str, Sequence[float]]`):
+            Seconds of a batch in each round, by model, as [`interleave`] returns them.
+        length (`int`):
+            Tokens of each text.
+        batch_size (`int`):
+            Texts in a batch.
+        baseline (`str`):
+            The model that the others are compared with.
+
+    Returns:
+        `list[dict]`: for each model its `seconds`, their median, minimum and maximum in `ms`, `ms_min` and `ms_max`,
+        `tokens_per_second`, and `speedup`, the median ratio of the baseline's time to its own in the same round
+        (`None` without a baseline).
+    """
+    rows = []
+    for name, timings in seconds.items():
+        if name == MATMUL:
+            continue
+        speedup = None
+        if baseline in seconds:
+            speedup = median(base / own for base, own in zip(seconds[baseline], timings, strict=True))
+        rows.append(
+            {
+                "model": name,
+                "length": length,
+                "batch_size": batch_size,
+                "seconds": list(timings),
+                "ms": 1e3 * median(timings),
+                "ms_min": 1e3 * min(timings),
+                "ms_max": 1e3 * max(timings),
+                "tokens_per_second": batch_size * length / median(timings),
+                "speedup": speedup,
+            }
+        )
+    return rows
+
+
+def fit_exponents(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """
+    Fits the growth of the time for a text: the exponent e of time = c * length^e, by least squares on logarithms, over
+    lengths of at least 1,024. Linear attention tends to 1, softmax attention to 2.
+
+    Args:
+        rows (`Sequence[Mapping]`):
+            What [`summarize_speed`] returns, for all lengths.
+
+    Returns:
+        `dict[str, float]`: the exponents of models that were timed at two or more such lengths.
+    """
+    exponents = {}
+    for name in dict.fromkeys(row["model"] for row in rows):
+        xs, ys = _line([row for row in rows if row["length"] >= SHORTEST_FITTED], name)
+        if len(xs) >= 2:
+            exponents[name] = float(np.polyfit(np.log(xs), np.log(ys), deg=1)[0])
+    return exponents
+
+
+def speed_table(rows: Sequence[Mapping[str, Any]], baseline: str) -> str:
+    """The rows as a Markdown table, and a line for each model that was left out at some length."""
+    header = ["tokens", "model", "ms", "min to max", "tokens/s", f"x {baseline}", "of matmul", "MB"]
+    cells, notes = [], []
+    for row in rows:
+        if "skipped" in row:
+            cells.append([str(row["length"]), row["model"], *["-"] * 6])
+            notes.append(f"{row['model']} at {row['length']} tokens: {row['skipped']}")
+            continue
+        share, memory = row["flop_share"], row["peak_memory_mb"]
+        cells.append(
+            [
+                str(row["length"]),
+                row["model"],
+                f"{row['ms']:.1f}",
+                f"{row['ms_min']:.1f} to {row['ms_max']:.1f}",
+                f"{row['tokens_per_second']:,.0f}",
+                "-" if row["speedup"] is None else f"{row['speedup']:.2f}",
+                "-" if share is None else f"{100 * share:.0f} %",
+                "-" if memory is None else f"{memory:,.0f}",
+            ]
+        )
+    return "\n".join([markdown(header, cells, num_left=2), *([""] if notes else []), *notes])
+
+
+def exponent_table(exponents: Mapping[str, float]) -> str:
+    """The exponents as a Markdown table."""
+    rows = [[name, f"{exponent:.2f}"] for name, exponent in exponents.items()]
+    return markdown(["model", "time grows with length to the power of"], rows, num_left=1)
+
+
+def _bert_fields(shape: Shape, length: int) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocab_size,
+        "hidden_size": shape.hidden_size,
+        "num_hidden_layers": shape.num_hidden_layers,
+        "num_attention_heads": shape.num_attention_heads,
+        "intermediate_size": shape.intermediate_size,
+        "max_position_embeddings": length,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        # Fused attention kernels differ in what they do about dropout; without it all do the same work.
+        "attention_probs_dropout_prob": 0.0,
+        "pad_token_id": 0,
+    }
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _title(args: SpeedArguments) -> str:
+    return f"{'forward and backward' if args.train else 'forward'}, {args.dtype}, k = {args.linformer_length}"
+
+
+def _line(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """Lengths at which a model was timed, and its milliseconds for a text at each."""
+    timed = [row for row in rows if row["model"] == name and "skipped" not in row]
+    return [row["length"] for row in timed], [row["ms"] / row["batch_size"] for row in timed]
+
+
+def _too_slow(rows: Sequence[Mapping[str, Any]], max_seconds: float) -> dict[str, str]:
+    """Models that took too long for a batch, with the reason for leaving them out from now on."""
+    reasons: dict[str, str] = {}
+    for row in rows:
+        if "skipped" not in row and row["ms"] > 1e3 * max_seconds:
+            reasons[row["model"]] = f"left out, a batch took {row['ms'] / 1e3:.1f} s at {row['length']} tokens"
+    return reasons
+
+
+def _first_run(task: Callable[[], object], device: torch.device) -> float | None:
+    """Runs a task for the first time; on a GPU, returns the MB that it needs beyond what was there before."""
+    if device.type != "cuda":
+        task()
+        return None
+    task()
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    task()
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+
+
+def _memory_of_pass(job: Job, name: str) -> float:
+    set_threads(job.threads)
+    task = job.make_task(name)
+    before = _peak_bytes()
+    task()
+    return (_peak_bytes() - before) / 2**20
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has held so far."""
+    # On Linux `ru_maxrss` also counts what the parent process held when it started this one.
+    status = Path("/proc/self/status")
+    if status.is_file():
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        if peak is not None:
+            return 1024 * int(peak[1])
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,93 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse bench speed`, `hf-dse bench rank` and `hf-dse bench attention`."""
+
+from importlib.util import find_spec
+
+from hf_dse.bench import plot_lines, set_threads, write_results
+from hf_dse.bench.attention import (
+    AttentionArguments,
+    error_lines,
+    error_table,
+    measure_attention,
+    spectrum_table,
+)
+from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, read_candidates
+from hf_dse.bench.speed import SpeedArguments, exponent_table, run_speed, speed_table
+from hf_dse.cli import parse_args
+from hf_dse.cli.evaluate import ModelArguments, load_model
+from hf_dse.teacher import load_teacher
+
+
+def bench(argv: list[str]) -> None:
+    """Runs one of the benchmarks; `hf-dse bench` alone measures speed."""
+    benches = {"speed": speed, "rank": ranking, "attention": attention}
+    if not argv or argv[0].startswith("-"):
+        speed(argv)
+    elif argv[0] in benches:
+        benches[argv[0]](argv[1:])
+    else:
+        raise ValueError(f"There is no benchmark {argv[0]!r}; the benchmarks are {', '.join(benches)}.")
+
+
+def speed(argv: list[str]) -> None:
+    """Times encoders of one shape by length; prints tables in Markdown."""
+    (args,) = parse_args(
+        argv,
+        SpeedArguments,
+        prog="hf-dse bench speed",
+        description="Time encoders of one shape by length. `hf-dse bench rank` compares the cost of ranking with that "
+        "of a cross-encoder, `hf-dse bench attention` projected with softmax attention.",
+    )
+    results = run_speed(args)
+    print(speed_table(results["rows"], results["baseline"]))
+    if results["exponents"]:
+        print(f"\n{exponent_table(results['exponents'])}")
+    rates = ", ".join(f"{rate:,.0f} at {length}" for length, rate in results["matmul_gflops"].items())
+    print(f"\nMatrix products in the same rounds, GFLOP/s by tokens of a text: {rates}")
+    if results["left_out"]:
+        print(f"Not installed (`pip install hf-dse[bench]`): {', '.join(results['left_out'])}")
+    print(f"Written to {args.output_dir}")
+
+
+def ranking(argv: list[str]) -> None:
+    """Times one query against N candidates; prints a table in Markdown."""
+    model_args, args = parse_args(
+        argv,
+        ModelArguments,
+        RankArguments,
+        prog="hf-dse bench rank",
+        description="Time one query against N candidates: a cross-encoder, and a student with each way of searching.",
+    )
+    set_threads(args.threads)
+    texts = read_candidates(args)
+    student, tokenizer = load_model(model_args)
+    cross_encoder, cross_tokenizer = load_teacher(
+        args.cross_encoder, trust_remote_code=model_args.trust_remote_code, dtype=model_args.dtype
+    )
+    cross_encoder.to(student.device)  # type: ignore[arg-type]
+    rows = measure_ranking(
+        student, tokenizer, cross_encoder, cross_tokenizer, texts, args, batch_size=model_args.batch_size
+    )
+    print(rank_table(rows))
+    print("\n~ is extrapolated: all texts and pairs beyond those measured take the same time.")
+    if find_spec("faiss") is None:
+        print("Not installed (`pip install hf-dse[bench]`): faiss-cpu")
+    print(f"Written to {write_results(args.output_dir, (model_args, args), {'rows': rows})}")
+
+
+def attention(argv: list[str]) -> None:
+    """Compares projected with softmax attention; prints tables in Markdown."""
+    (args,) = parse_args(
+        argv,
+        AttentionArguments,
+        prog="hf-dse bench attention",
+        description="Compare projected with softmax attention, layer by layer, on real text.",
+    )
+    results = measure_attention(args)
+    print(error_table(results["errors"]))
+    if results["spectrum"]:
+        print(f"\n{spectrum_table(results['spectrum'])}")
+    file = write_results(args.output_dir, args, results)
+    plot_lines(error_lines(results["errors"]), args.output_dir, "tokens of a text", "relative error", "k")
+    print(f"\nWritten to {file.parent}")
