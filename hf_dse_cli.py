@@ -27,6 +27,7 @@ COMMANDS = {
     "study": ("run a grid of trainings and report on it", "hf_dse.cli.study", "study"),
     "bench": ("measure speed, ranking cost and the error of projected attention", "hf_dse.cli.bench", "bench"),
     "export": ("write a complete, documented model folder", "hf_dse.cli.distill", "export"),
+    "push": ("publish a model folder on the Hub", "hf_dse.cli.push", "push"),
 }
 
 TRACEBACK_VARIABLE = "HF_DSE_TRACEBACK"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .evaluation import encode, evaluate_model
     from .export import export_model
     from .modeling import DseConfig, DseForSequenceClassification, DseModel
+    from .push import push_model
     from .search import rank
     from .teacher import score_pairs, train_teacher
     from .trainer import DseTrainer
@@ -32,6 +33,7 @@ _MODULES = {
     "evaluation": ["encode", "evaluate_model"],
     "export": ["export_model"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
+    "push": ["push_model"],
     "search": ["rank"],
     "teacher": ["score_pairs", "train_teacher"],
     "trainer": ["DseTrainer"],
@@ -55,6 +57,7 @@ __all__ = [
     "evaluate_model",
     "export_model",
     "load_pairs",
+    "push_model",
     "rank",
     "score_pairs",
     "train_teacher",

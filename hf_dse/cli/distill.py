@@ -85,6 +85,9 @@ class ExportArguments:
 
     model_name_or_path: str = field(metadata={"help": "A DSE model: a Hub id, a folder or a Trainer checkpoint."})
     output_dir: str = field(metadata={"help": "Folder to write."})
+    model_id: str | None = field(
+        default=None, metadata={"help": "Name by which the card's examples load it, such as user/name on the Hub."}
+    )
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
 
@@ -453,7 +456,9 @@ def export(argv: list[str]) -> None:
     has_head = "DseForSequenceClassification" in (config.architectures or [])
     model = (DseForSequenceClassification if has_head else AutoModel).from_pretrained(args.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
-    folder = export_model(model, tokenizer, args.output_dir, overwrite=args.overwrite_output_dir)
+    folder = export_model(
+        model, tokenizer, args.output_dir, model_id=args.model_id, overwrite=args.overwrite_output_dir
+    )
     print(f"Saved to {folder}")
 
 

@@ -1,0 +1,53 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse push`."""
+
+from dataclasses import dataclass, field
+
+from huggingface_hub import CommitInfo
+
+from hf_dse.cli import parse_args
+from hf_dse.push import push_model
+
+
+@dataclass
+class PushArguments:
+    """What to publish, and where."""
+
+    model_name_or_path: str = field(metadata={"help": "Folder that `hf-dse export` or `hf-dse distill` wrote."})
+    repo_id: str = field(metadata={"help": "Repository on the Hub, user/name; it is made if there is none."})
+    private: bool = field(default=False, metadata={"help": "Make a new repository private."})
+    revision: str | None = field(
+        default=None, metadata={"help": "Branch to commit to, main by default; it is made if there is none."}
+    )
+    token: str | None = field(
+        default=None, metadata={"help": "Token with write access. Default: that of HF_TOKEN or `hf auth login`."}
+    )
+    commit_message: str | None = field(default=None, metadata={"help": "First line of the commit."})
+    create_pr: bool = field(default=False, metadata={"help": "Open a pull request with the commit."})
+    dry_run: bool = field(
+        default=False, metadata={"help": "Check the folder and list its files; send nothing, take no token."}
+    )
+
+
+def push(argv: list[str]) -> None:
+    """Publishes a model folder; prints the URL of the commit or pull request, or what a dry run finds."""
+    (args,) = parse_args(
+        argv, PushArguments, prog="hf-dse push", description="Publish a model folder on the Hub, in one commit."
+    )
+    pushed = push_model(
+        args.model_name_or_path,
+        args.repo_id,
+        private=args.private or None,
+        revision=args.revision,
+        token=args.token,
+        commit_message=args.commit_message,
+        create_pr=args.create_pr,
+        dry_run=args.dry_run,
+    )
+    if isinstance(pushed, CommitInfo):
+        print(f"Pushed to {pushed.pr_url or pushed.commit_url}")
+        return
+    for name, size in pushed.items():
+        print(f"{size:>15,}  {name}")
+    print(f"{sum(pushed.values()):>15,}  bytes in {len(pushed)} files would be pushed to {args.repo_id}")

@@ -1,0 +1,257 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A model folder on the Hub: checked before anything is sent, then published in one commit."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+
+from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi, get_token
+
+# The base of all errors of httpx or httpx2, whichever huggingface_hub uses.
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
+from huggingface_hub.utils import validate_repo_id
+from safetensors import SafetensorError, safe_open
+from transformers.utils import logging
+
+from . import __version__
+from .export import CODE_FILES
+from .modeling import DseConfig
+
+
+__all__ = ["push_model"]
+
+logger = logging.get_logger(__name__)
+
+WEIGHTS = "model.safetensors"
+# What every folder of `export_model` holds, and the other names that a tokenizer's vocabulary can have.
+MODEL_FILES = (
+    "config.json",
+    WEIGHTS,
+    *CODE_FILES,
+    "tokenizer_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "README.md",
+)
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+# What Trainer keeps beside a model in order to resume.
+TRAINING_STATE = (
+    "optimizer.*",
+    "scheduler.*",
+    "scaler.pt",
+    "rng_state*.pth",
+    "trainer_state.json",
+    "training_args.bin",
+)
+
+# HTTP status -> what is wrong, what to do
+ANSWERS = {
+    401: (
+        "the Hub does not accept the token",
+        "Log in with `hf auth login` or pass a valid `token`; one in HF_TOKEN goes before the login.",
+    ),
+    403: (
+        "the token may not write there",
+        "Use a token with write access (https://huggingface.co/settings/tokens), or a repository of your own.",
+    ),
+    404: (
+        "the Hub has no such repository or revision, or hides it from this token",
+        "Check the name, the revision and the token.",
+    ),
+    409: ("something else was pushed meanwhile", "Push again."),
+    412: ("something else was pushed meanwhile", "Push again."),
+    429: ("the Hub has got too many requests", "Wait, then push again."),
+}
+
+
+def push_model(
+    path: str | os.PathLike,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    commit_message: str | None = None,
+    create_pr: bool = False,
+    dry_run: bool = False,
+) -> CommitInfo | dict[str, int]:
+    """
+    Publishes a model folder on the Hub, or on the server that `HF_ENDPOINT` names. It takes a folder, not a model:
+    write one with [`export_model`] first.
+
+    All files go up in one commit, so that the Hub has all of them or none. Hidden files and compiled Python stay where
+    they are. Files on the Hub that are not in the folder are left alone; if nothing has changed, there is no commit.
+
+    Args:
+        path (`str` or `os.PathLike`):
+            A folder that [`export_model`] wrote; other files may have been added to it.
+        repo_id (`str`):
+            Repository to publish in, as in `"user/my-model"`. It is made if there is none.
+        private (`bool`, *optional*):
+            Whether a new repository is private. Defaults to what the Hub does, which is public for users.
+        revision (`str`, *optional*, defaults to `"main"`):
+            Branch to commit to. It is made from `"main"` if there is none.
+        token (`str`, *optional*):
+            Token that may write to the repository. Defaults to that of `HF_TOKEN` or `hf auth login`.
+        commit_message (`str`, *optional*):
+            First line of the commit.
+        create_pr (`bool`, *optional*, defaults to `False`):
+            Whether to open a pull request with the commit. It takes no right to write to the repository.
+        dry_run (`bool`, *optional*, defaults to `False`):
+            Whether only to check the folder and tell what would be pushed. Takes no token and sends no request.
+
+    Returns:
+        `huggingface_hub.CommitInfo`: the commit; as a string, its URL. After a dry run `dict[str, int]`: the files
+        and their sizes in bytes (which of them go by LFS, the Hub decides).
+
+    Raises:
+        `FileNotFoundError`: if there is no such folder, or files are missing in it.
+        `ValueError`: if the folder holds a Trainer checkpoint, another kind of model or damaged weights, if `repo_id`
+        is not a name, or if `private` is asked for and the repository is public already.
+        `PermissionError`: if there is no token, or the Hub does not accept it.
+        `OSError`: if the Hub cannot be reached or refuses. What huggingface_hub raised is the cause of the error.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import export_model, push_model
+
+    >>> export_model(model, tokenizer, "my-model", model_id="user/my-model")
+    >>> push_model("my-model", "user/my-model").commit_url
+    'https://huggingface.co/user/my-model/commit/...'
+    ```
+    """
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise ValueError(
+            f"{repo_id!r} cannot be the name of a repository: it has to be as in `user/my-model`, of letters, digits, "
+            "'-', '_' and '.', with none of these twice or at an end."
+        ) from error
+    folder = Path(path).expanduser()
+    files = _list_files(folder)
+    _check_model(folder, files)
+    if repo_id not in files["README.md"].read_text(encoding="utf-8"):
+        logger.warning(
+            f"README.md does not mention {repo_id}, so its examples load the model by another name: correct them, or "
+            f'write the folder with `export_model(..., model_id="{repo_id}")`.'
+        )
+    if dry_run:
+        return {name: file.stat().st_size for name, file in files.items()}
+    if not (token or get_token()):
+        raise PermissionError(
+            f"{repo_id} was not pushed: there is no token. Log in with `hf auth login`, or pass `token`."
+        )
+
+    api = HfApi(token=token, library_name="hf-dse", library_version=__version__)
+    with _explained(repo_id, api.endpoint):
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+        is_exposed = private and not api.model_info(repo_id).private
+    if is_exposed:
+        raise ValueError(
+            f"{repo_id} was not pushed: it is there already and public, which `private` does not change. Push to "
+            "another name, or make it private in its settings first."
+        )
+    with _explained(repo_id, api.endpoint):
+        if revision is not None and not revision.startswith("refs/") and not create_pr:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        # `upload_folder` would make several commits where hf_xet is installed.
+        return api.create_commit(
+            repo_id,
+            [CommitOperationAdd(name, file) for name, file in files.items()],
+            commit_message=commit_message or "Upload model",
+            revision=revision,
+            create_pr=create_pr,
+        )
+
+
+def _list_files(folder: Path) -> dict[str, Path]:
+    """The files that go to the Hub, by their names there."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder: write one with `hf-dse export` (`export_model`).")
+    files = {file.relative_to(folder): file for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {
+        name.as_posix(): file
+        for name, file in files.items()
+        if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+    }
+
+
+def _check_model(folder: Path, files: dict[str, Path]) -> None:
+    states = [name for name, file in files.items() if any(fnmatch(file.name, pattern) for pattern in TRAINING_STATE)]
+    if states:
+        raise ValueError(
+            f"{folder} holds the state of a training ({', '.join(states)}), which is not published: write a model "
+            "folder from the checkpoint with `hf-dse export` first."
+        )
+    if "config.json" in files:
+        config, _ = DseConfig.get_config_dict(folder)
+        if config.get("model_type") != "dse":
+            raise ValueError(
+                f"{folder} holds a model of the type {config.get('model_type')!r}, and only DSE models are pushed: "
+                "make one of it with `hf-dse convert`."
+            )
+        if not {"AutoConfig", "AutoModel"} <= set(config.get("auto_map") or {}):
+            raise ValueError(
+                f"The config.json of {folder} does not name the code of the model (`auto_map`), so it would load only "
+                "where hf_dse is installed: write the folder with `hf-dse export`."
+            )
+    missing = [name for name in MODEL_FILES if name not in files]
+    if not any(name in files for name in VOCABULARIES):
+        missing.append(VOCABULARIES[0])
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} is not complete, it lacks {', '.join(missing)}: write it with `hf-dse export` (`export_model`)."
+        )
+    try:
+        with safe_open(files[WEIGHTS], framework="pt"):
+            pass
+    except SafetensorError as error:
+        raise ValueError(
+            f"{files[WEIGHTS]} is damaged ({error}): write the folder again with `hf-dse export`."
+        ) from error
+
+
+@contextmanager
+def _explained(repo_id: str, endpoint: str) -> Iterator[None]:
+    """Makes one line of what can go wrong with the Hub: what it is, what to do, and what has become of the push."""
+    try:
+        yield
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        raise _explain(error, repo_id, endpoint) from error
+
+
+def _explain(error: Exception, repo_id: str, endpoint: str) -> OSError:
+    # The upload of a file raises a RuntimeError from what went wrong.
+    answer = error.__cause__ if isinstance(error, RuntimeError) else error
+    status, request = None, None
+    if isinstance(answer, HfHubHTTPError):
+        status, request = answer.response.status_code, answer.response.request
+        fault = ("the Hub has a fault", "Push again later.")
+        refusal = ("the Hub refuses it", "Change what it names, then push again.")
+        problem, advice = ANSWERS.get(status) or (fault if status >= 500 else refusal)
+        said = answer.server_message or str(answer).partition("\n")[0]
+        problem += f" (HTTP {status}: {said})"
+    elif isinstance(answer, HTTPError):
+        request = answer.request
+        problem = f"the connection to {endpoint} failed ({answer})"
+        advice = "Check the network and its proxies, and HF_ENDPOINT if it is set."
+    elif isinstance(answer, json.JSONDecodeError):
+        problem = f"what {endpoint} answers is not what a Hub answers"
+        advice = "Push again later; if that does not help, check proxies, and HF_ENDPOINT if it is set."
+    else:
+        problem, advice = str(error), ""
+
+    is_committing = request is not None and "/commit/" in request.url.path
+    if isinstance(answer, json.JSONDecodeError) or (is_committing and (status is None or status >= 500)):
+        outcome = f"It is not known whether the commit was made; see {endpoint}/{repo_id}. It has all files or none."
+    else:
+        outcome = "No file was published."
+    kind = PermissionError if status in (401, 403) else OSError
+    # What libraries say may have several lines.
+    return kind(" ".join(f"Pushing {repo_id} failed: {problem.rstrip('.')}. {outcome} {advice}".split()))

@@ -1,0 +1,328 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+A small Hub on the loopback interface: what huggingface_hub asks for when it makes repositories, commits to them and
+reads from them, over real HTTP, with faults on request. It keeps everything in memory; the protocol is the client's.
+
+```python
+with Hub() as hub:
+    hub.fail("POST /api/repos/create", 500, times=1)
+    HfApi(endpoint=hub.url, token=WRITER).create_repo("user/name")
+    print(hub.repos, hub.requests)
+```
+"""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import socket
+import threading
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, unquote
+
+import yaml
+
+
+USER = "user"
+WRITER, READER = "hf_writer", "hf_reader"
+LFS = "*.safetensors"
+
+# Kinds of `Hub.fail` beside other HTTP statuses: a gateway answers with a page; the connection ends within the
+# request; it ends instead of the answer.
+GATEWAY, CUT, LOST = 502, "cut", "lost"
+
+
+def oid_of(path, content):
+    """The SHA-256 of LFS files, git's hash of the others."""
+    if fnmatch(path, LFS):
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+@dataclass(frozen=True)
+class Commit:
+    message: str
+    files: dict[str, bytes]
+    number: int
+
+    @property
+    def oid(self):
+        return hashlib.sha1(f"{self.number} {self.message}".encode()).hexdigest()
+
+
+@dataclass
+class Repo:
+    private: bool
+    # Commits of each branch, the oldest first; as on the Hub, a new repository has one already.
+    branches: dict[str, list[Commit]] = field(
+        default_factory=lambda: {"main": [Commit("initial commit", {".gitattributes": LFS.encode()}, 0)]}
+    )
+
+
+@dataclass
+class Fault:
+    request: str
+    kind: int | str
+    times: float
+
+
+class Refusal(Exception):
+    def __init__(self, status, message, code="", **content):
+        super().__init__(message)
+        self.status, self.code, self.content = status, code, {"error": message, **content}
+
+
+class Hub(ThreadingHTTPServer):
+    """Serves while its `with` block runs. `repos` holds what was published, `requests` all that was asked for."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.repos, self.blobs, self.requests, self.faults = {}, {}, [], []
+
+    def __enter__(self):
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        return self
+
+    def __exit__(self, *error):
+        self.shutdown()
+        self.server_close()
+
+    def fail(self, request, kind, times=math.inf):
+        """Lets requests whose "METHOD /path" begins with `request`, a pattern, fail with a status, `CUT` or `LOST`."""
+        self.faults.append(Fault(request, kind, times))
+
+    def take_fault(self, request):
+        for fault in self.faults:
+            if fault.times and re.match(fault.request, request):
+                fault.times -= 1
+                return fault.kind
+        return None
+
+
+ROUTES = []
+
+
+def route(method, pattern):
+    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern.replace("{repo}", "(?P<repo>[^/]+/[^/]+)"))
+
+    def register(function):
+        ROUTES.append((re.compile(f"{method} {pattern}"), function))
+        return function
+
+    return register
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        request = f"{self.command} {path}"
+        self.query = dict(parse_qsl(query))
+        self.server.requests.append(request)
+        fault, length = self.server.take_fault(request), int(self.headers.get("Content-Length", 0))
+        self.body = self.rfile.read(length // 2 if fault == CUT else length)
+        if fault == GATEWAY:
+            self.send(fault, b"<h1>Bad Gateway</h1>", {"Content-Type": "text/html"})
+            return
+        try:
+            if isinstance(fault, int):
+                raise Refusal(fault, "injected fault")
+            if fault != CUT:
+                answer = self.find_route(request)
+        except Refusal as refusal:
+            headers = {"X-Error-Message": refusal.content["error"], "X-Error-Code": refusal.code}
+            self.send(refusal.status, refusal.content, headers)
+            return
+        if fault is None:
+            self.send(200, *answer)
+        else:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    do_HEAD = do_POST = do_PUT = do_GET
+
+    def log_message(self, *args):
+        pass
+
+    def find_route(self, request):
+        for pattern, function in ROUTES:
+            if match := pattern.fullmatch(request):
+                answer = function(self, **{name: unquote(value) for name, value in match.groupdict("").items()})
+                return answer if isinstance(answer, tuple) else (answer,)
+        raise Refusal(404, f"the local Hub does not know {request}")
+
+    def send(self, status, content, headers=None):
+        if not isinstance(content, bytes):
+            content = json.dumps(content).encode()
+            headers = {"Content-Type": "application/json", **(headers or {})}
+        self.send_response(status)
+        for name, value in {"Content-Length": len(content), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def token(self):
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in ("", READER, WRITER):
+            raise Refusal(401, "Invalid credentials in Authorization header")
+        return token
+
+    def check_writer(self):
+        token = self.token()
+        if not token:
+            raise Refusal(401, "Invalid username or password.")
+        if token != WRITER and "create_pr" not in self.query:
+            raise Refusal(403, "You do not have the rights to write here")
+
+    def repo(self, name):
+        token, repo = self.token(), self.server.repos.get(name)
+        if repo is None or (repo.private and not token):
+            raise Refusal(404 if token else 401, "Repository not found", "RepoNotFound")
+        return repo
+
+    def commit_at(self, repo, revision):
+        for commits in repo.branches.values():
+            for commit in commits:
+                if commit.oid == revision:
+                    return commit
+        if revision not in repo.branches:
+            raise Refusal(404, f"Invalid rev id: {revision}", "RevisionNotFound")
+        return repo.branches[revision][-1]
+
+    @route("GET", "/api/whoami-v2")
+    def whoami(self):
+        if not self.token():
+            raise Refusal(401, "Invalid username or password.")
+        return {"type": "user", "name": USER}
+
+    @route("POST", "/api/repos/create")
+    def create_repo(self):
+        self.check_writer()
+        wanted = json.loads(self.body)
+        owner = wanted["organization"] or USER
+        if owner != USER:
+            raise Refusal(403, f"You do not have the rights to create a model under {owner}")
+        name = f"{owner}/{wanted['name']}"
+        url = f"{self.server.url}/{name}"
+        if name in self.server.repos:
+            raise Refusal(409, "You already created this model repo", url=url)
+        self.server.repos[name] = Repo(private=wanted.get("visibility") == "private")
+        return {"url": url}
+
+    @route("POST", "/api/models/{repo}/branch/{branch}")
+    def create_branch(self, repo, branch):
+        self.check_writer()
+        branches = self.repo(repo).branches
+        if branch in branches:
+            raise Refusal(409, f"Reference already exists: {branch}")
+        branches[branch] = list(branches["main"])
+        return {}
+
+    @route("POST", "/api/validate-yaml")
+    def validate_yaml(self):
+        content = json.loads(self.body)["content"]
+        try:
+            yaml.safe_load(content.split("---\n")[1])
+        except yaml.YAMLError as error:
+            raise Refusal(400, "Invalid YAML", errors=[{"message": str(error)}]) from error
+        return {"errors": [], "warnings": []}
+
+    @route("POST", "/api/models/{repo}/preupload/{revision}")
+    def preupload(self, repo, revision):
+        self.check_writer()
+        files = self.commit_at(self.repo(repo), revision).files
+
+        def describe(path):
+            oid = oid_of(path, files[path]) if path in files else None
+            mode = "lfs" if fnmatch(path, LFS) else "regular"
+            return {"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid}
+
+        return {"files": [describe(file["path"]) for file in json.loads(self.body)["files"]]}
+
+    @route("POST", "/{repo}\\.git/info/lfs/objects/batch")
+    def lfs_batch(self, repo):
+        self.repo(repo)
+
+        def describe(wanted):
+            if wanted["oid"] in self.server.blobs:
+                return wanted
+            links = {"upload": f"/lfs/{wanted['oid']}", "verify": "/lfs/verify"}
+            return {**wanted, "actions": {name: {"href": self.server.url + path} for name, path in links.items()}}
+
+        return {"transfer": "basic", "objects": [describe(wanted) for wanted in json.loads(self.body)["objects"]]}
+
+    @route("PUT", "/lfs/{oid}")
+    def lfs_upload(self, oid):
+        if hashlib.sha256(self.body).hexdigest() != oid:
+            raise Refusal(400, "The content does not match its hash")
+        self.server.blobs[oid] = self.body
+        return b""
+
+    @route("POST", "/lfs/verify")
+    def lfs_verify(self):
+        wanted = json.loads(self.body)
+        if len(self.server.blobs.get(wanted["oid"], b"")) != wanted["size"]:
+            raise Refusal(400, "The object is not there")
+        return {}
+
+    @route("POST", "/api/models/{repo}/commit/{revision}")
+    def commit(self, repo, revision):
+        self.check_writer()
+        name, repo = repo, self.repo(repo)
+        files, message = dict(self.commit_at(repo, revision).files), ""
+        for line in self.body.splitlines():
+            key, value = json.loads(line).values()
+            if key == "header":
+                message = value["summary"]
+            elif key == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif key == "lfsFile" and value["oid"] in self.server.blobs:
+                files[value["path"]] = self.server.blobs[value["oid"]]
+            else:
+                raise Refusal(400, f"{key} is not possible: {value}")
+        commit = Commit(message, files, sum(map(len, repo.branches.values())))
+        number, url = len(repo.branches), f"{self.server.url}/{name}"
+        target = f"refs/pr/{number}" if "create_pr" in self.query else revision
+        repo.branches[target] = [*repo.branches[revision], commit]
+        return {
+            "commitUrl": f"{url}/commit/{commit.oid}",
+            "commitOid": commit.oid,
+            "pullRequestUrl": f"{url}/discussions/{number}",
+        }
+
+    @route("GET", "/api/models/{repo}(/revision/{revision})?")
+    def model_info(self, repo, revision):
+        name, repo = repo, self.repo(repo)
+        commit = self.commit_at(repo, revision or "main")
+        siblings = [{"rfilename": path} for path in commit.files]
+        return {"id": name, "sha": commit.oid, "private": repo.private, "tags": [], "siblings": siblings}
+
+    @route("GET", "/api/models/{repo}/tree/{revision}(/(?P<folder>.+))?")
+    def tree(self, repo, revision, folder):
+        files, start = self.commit_at(self.repo(repo), revision).files, f"{folder}/" if folder else ""
+        paths = [path for path in files if path.startswith(start)]
+        if not paths:
+            raise Refusal(404, f"{folder} does not exist", "EntryNotFound")
+
+        def describe(path):
+            entry = {"type": "file", "path": path, "size": len(files[path]), "oid": oid_of(path, files[path])}
+            lfs = {"oid": entry["oid"], "size": entry["size"], "pointerSize": 134}
+            return {**entry, "lfs": lfs} if fnmatch(path, LFS) else entry
+
+        return [describe(path) for path in paths]
+
+    @route("(GET|HEAD)", "/{repo}/resolve/{revision}/(?P<path>.+)")
+    def resolve(self, repo, revision, path):
+        commit = self.commit_at(self.repo(repo), revision)
+        if path not in commit.files:
+            raise Refusal(404, f"{path} does not exist", "EntryNotFound")
+        content = commit.files[path]
+        return content, {"X-Repo-Commit": commit.oid, "ETag": f'"{oid_of(path, content)}"'}
