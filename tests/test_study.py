@@ -3,6 +3,7 @@
 """Studies: the grid, running and resuming it with real trainings, and what is reported."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -196,7 +197,8 @@ def test_a_killed_study_goes_on_without_repeating_a_run(tiny_study, tmp_path):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
     finally:
-        process.send_signal(signal.SIGKILL)
+        # As when the machine goes down: the study and the training that it runs.
+        os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     before = read_results(results)
     assert 2 <= len(before) < 6
