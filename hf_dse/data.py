@@ -5,12 +5,13 @@
 import csv
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
@@ -291,6 +292,38 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
         if not isinstance(text, str):
             raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
     return columns
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes a file so that it is either whole or as before, whatever happens on the way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            write(file)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def check_positive(args: Any, *names: str) -> None:
+    """
+    Checks options that count something.
+
+    Args:
+        args (dataclass):
+            The options.
+        names (`str`):
+            Fields that are `None`, a number, or a list of numbers.
+
+    Raises:
+        `ValueError`: for a number below 1, or an empty list.
+    """
+    for name in names:
+        value = getattr(args, name)
+        numbers = value if isinstance(value, list) else [value]
+        if not numbers or any(number is not None and number < 1 for number in numbers):
+            raise ValueError(f"{name}={value}: it has to be at least 1.")
 
 
 def _folder_files(folder: Path) -> dict[str, list[Path]]:

@@ -12,7 +12,9 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -258,6 +260,15 @@ def describe_machine() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return f"{os.cpu_count()} {platform.machine()} CPU cores, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def package_versions(names: Sequence[str]) -> dict[str, str | None]:
+    """The installed versions of packages; `None` where one is missing."""
+    versions: dict[str, str | None] = dict.fromkeys(names)
+    for name in names:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def describe_command() -> str | None:

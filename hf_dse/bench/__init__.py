@@ -6,19 +6,17 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..export import describe_command, describe_machine
+from ..data import write_atomically
+from ..export import describe_command, describe_machine, package_versions
+from ..studies.report import COLORS, MARKERS
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "numpy", "linformer", "linformer-pytorch", "faiss-cpu")
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-MARKERS = "osD^vPX<>ph*d8H"
 
 # label of a line -> its x and y values
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
@@ -67,26 +65,6 @@ def set_threads(threads: int | None) -> None:
         torch.set_num_threads(threads)
 
 
-def check_positive(args: Any, *names: str) -> None:
-    """
-    Checks options that count something.
-
-    Args:
-        args (dataclass):
-            The options.
-        names (`str`):
-            Fields that are `None`, a number, or a list of numbers.
-
-    Raises:
-        `ValueError`: for a number below 1, or an empty list.
-    """
-    for name in names:
-        value = getattr(args, name)
-        numbers = value if isinstance(value, list) else [value]
-        if not numbers or any(number is not None and number < 1 for number in numbers):
-            raise ValueError(f"{name}={value}: it has to be at least 1.")
-
-
 def write_results(output_dir: str, args: Any, results: Mapping[str, Any]) -> Path:
     """
     Writes `results.json`: what was measured, with which options, on what.
@@ -114,15 +92,12 @@ def write_results(output_dir: str, args: Any, results: Mapping[str, Any]) -> Pat
         "options": options,
         "machine": describe_machine(),
         "threads": torch.get_num_threads(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": package_versions(PACKAGES),
         **results,
     }
     path = Path(output_dir).expanduser() / "results.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Results of hours are replaced whole or not at all.
-    partial = path.with_name(".results.json.partial")
-    partial.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    partial.replace(path)
+    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
     return path
 
 
@@ -174,10 +149,3 @@ def plot_lines(panels: Mapping[str, Lines], output_dir: str, x: str, y: str, leg
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     return path
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -12,12 +12,12 @@ from tqdm.auto import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
 
 from ..convert import convert_encoder
-from ..data import read_texts, token_lengths
+from ..data import check_positive, read_texts, token_lengths
 from ..modeling import DseConfig, DseModel
 from ..modeling.modeling_dse import DseSelfAttention
 from ..studies.report import markdown
 from ..teacher import default_device
-from . import Lines, check_positive, set_threads
+from . import Lines, set_threads
 
 
 # name -> the fields of `DseConfig` that it stands for

@@ -16,12 +16,12 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..convert import make_pair_model
-from ..data import EMBEDDED, DataArguments, load_pairs, read_texts
+from ..data import EMBEDDED, DataArguments, check_positive, load_pairs, read_texts
 from ..encoding import encode, evaluating, length_batches, max_tokens, pad
 from ..modeling import DseForSequenceClassification
 from ..search import rank
 from ..studies.report import markdown
-from . import check_positive, interleave
+from . import interleave
 
 
 CROSS_ENCODER = "cross-encoder"

@@ -30,10 +30,11 @@ from transformers import (
 )
 
 from ..convert import BERT_FIELDS, SOURCES
+from ..data import check_positive
 from ..modeling import DseConfig
 from ..studies.report import markdown
 from ..teacher import default_device
-from . import check_positive, interleave, plot_lines, set_threads, write_results
+from . import interleave, plot_lines, set_threads, write_results
 
 
 MATMUL = "matmul"

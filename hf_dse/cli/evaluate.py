@@ -3,8 +3,7 @@
 """`hf-dse evaluate` and `hf-dse encode`."""
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +20,7 @@ from transformers import (
 )
 
 from hf_dse.cli import parse_args
-from hf_dse.data import READERS, DataArguments, load_pairs, read_texts, resolve_task
+from hf_dse.data import READERS, DataArguments, load_pairs, read_texts, resolve_task, write_atomically
 from hf_dse.encoding import encode as encode_texts
 from hf_dse.evaluation import evaluate_model
 
@@ -183,18 +182,6 @@ def format_table(results: Mapping[str, Mapping[str, float]]) -> str:
         )
         for row in rows
     )
-
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file so that it is either whole or as before, whatever happens on the way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            write(file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def output_path(name: str, endings: tuple[str, ...]) -> Path:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import ModelArguments, load_model, output_path, write_atomically
-from hf_dse.data import READERS, read_texts
+from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
+from hf_dse.data import READERS, read_texts, write_atomically
 from hf_dse.encoding import encode
 from hf_dse.search import check_ranking, rank
 

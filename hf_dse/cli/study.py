@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hf_dse.cli import parse_args
 from hf_dse.studies.report import compare, comparison_table, plot, summarize, summary_table
-from hf_dse.studies.runs import Study, load_study, read_results, run_study, select_results
+from hf_dse.studies.runs import Study, finished_runs, load_study, read_results, run_study, select_results
 
 
 @dataclass
@@ -63,10 +63,9 @@ def study(argv: list[str]) -> None:
     content = load_study(args.study_file)
     results_file = _results_file(args.study_file, args.results_file)
     if args.dry_run:
-        known = read_results(results_file)
+        finished = finished_runs(results_file)
         for run in content.runs():
-            is_finished = not known.empty and run.key in set(known["run"])
-            print(f"{'finished' if is_finished else 'missing ':8}  {run.title}")
+            print(f"{'finished' if run.key in finished else 'missing':8}  {run.title}")
         return
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
     results = run_study(content, results_file, output_dir, jobs=args.jobs, threads=args.threads, flags=args.flags)

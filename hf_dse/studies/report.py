@@ -13,6 +13,9 @@ SEED = "seed"
 RESAMPLES = 10_000
 # With fewer pairs a bootstrap interval means nothing.
 FEWEST_PAIRS = 3
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+MARKERS = "osD^vPX<>ph*d8H"
 # Metrics that the literature gives times 100.
 PERCENT = ("pearson", "spearman", "accuracy", "f1")
 
@@ -83,18 +86,14 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
     if not matches:
         raise ValueError(f"{factor} has no finished runs for {baseline!r}, only for {', '.join(map(str, labels))}.")
     others = [name for name in factors if name != factor]
-    values = results.set_index([factor, *others])[metric]
-    base = values.loc[matches[0]] if others else values.loc[[matches[0]]]
+    # A column that all runs share lets them be paired where there is no other factor.
+    values = results.assign(study=0).pivot(index=["study", *others], columns=factor, values=metric)
     rng = np.random.default_rng(0)
     rows = []
     for label in labels:
         if label == matches[0]:
             continue
-        other = values.loc[label] if others else values.loc[[label]]
-        if others:
-            differences = (other - base).dropna().to_numpy(dtype=float)
-        else:
-            differences = np.array([other.iloc[0] - base.iloc[0]])
+        differences = (values[label] - values[matches[0]]).dropna().to_numpy(dtype=float)
         if not len(differences):
             continue
         means = rng.choice(differences, (RESAMPLES, len(differences))).mean(axis=1)
@@ -190,8 +189,6 @@ def plot(
     scale, _ = _format_of(metric)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
-    # Okabe and Ito's colours, which colour-blind readers can tell apart.
-    colors = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
     groups = [(None, summary)] if lines is None else list(summary.groupby(lines, sort=False))
     for number, (label, group) in enumerate(groups):
         group = group.sort_values(x) if pd.api.types.is_numeric_dtype(group[x]) else group
@@ -200,8 +197,8 @@ def plot(
             scale * group[metric],
             yerr=scale * group[f"{metric} std"].fillna(0.0),
             label=None if label is None else str(label),
-            color=colors[number % len(colors)],
-            marker="osD^vPX"[number % 7],
+            color=COLORS[number % len(COLORS)],
+            marker=MARKERS[number % len(MARKERS)],
             linestyle=["-", "--", "-.", ":"][number % 4],
             capsize=3,
         )

@@ -14,7 +14,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -25,7 +24,8 @@ import yaml
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from ..export import describe_machine
+from ..data import write_atomically
+from ..export import describe_machine, package_versions
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
@@ -189,8 +189,8 @@ def run_study(
     runs = study.runs()
     for run in runs:
         expand(run.options)
-    known = read_results(results_file)
-    missing = [run for run in runs if known.empty or run.key not in set(known["run"])]
+    finished = finished_runs(results_file)
+    missing = [run for run in runs if run.key not in finished]
     slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(jobs):
         slots.put(slot)
@@ -276,7 +276,7 @@ def train(
         "peak_memory_mb": usage.ru_maxrss / (2**20 if is_mac else 2**10),
         "machine": describe_machine(),
         "threads": threads,
-        "versions": json.dumps({name: package_version(name) for name in PACKAGES}),
+        "versions": json.dumps(package_versions(PACKAGES)),
         "commit": code_commit(),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
@@ -302,14 +302,18 @@ def read_results(results_file: str | Path) -> pd.DataFrame:
     return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
 
 
+def finished_runs(results_file: str | Path) -> set[str]:
+    """The keys of the runs that a results file holds."""
+    results = read_results(results_file)
+    return set() if results.empty else set(results["run"])
+
+
 def append_row(results_file: Path, row: dict[str, Any]) -> None:
     """Adds a row to a results file, which stays whole whatever happens and may have several writers."""
     results_file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{results_file}.lock"):
         table = pd.concat([read_results(results_file), pd.DataFrame([row])], ignore_index=True)
-        partial = results_file.with_name(f".{results_file.name}.partial")
-        table.to_parquet(partial, index=False)
-        partial.replace(results_file)
+        write_atomically(results_file, lambda file: table.to_parquet(file, index=False))
 
 
 def select_results(study: Study, results: pd.DataFrame) -> pd.DataFrame:
@@ -320,13 +324,6 @@ def select_results(study: Study, results: pd.DataFrame) -> pd.DataFrame:
         if len(found):
             rows.append({**found.iloc[-1].to_dict(), **run.labels})
     return pd.DataFrame(rows)
-
-
-def package_version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def code_commit() -> str | None:
