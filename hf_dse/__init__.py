@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .data import PAIR_TASKS, DataArguments, PairCollator, PairTask, load_pairs
     from .evaluation import encode, evaluate_model
     from .export import export_model
+    from .merge import merge_models
     from .modeling import DseConfig, DseForSequenceClassification, DseModel
     from .push import push_model
     from .search import rank
@@ -32,6 +33,7 @@ _MODULES = {
     "data": ["PAIR_TASKS", "DataArguments", "PairCollator", "PairTask", "load_pairs"],
     "evaluation": ["encode", "evaluate_model"],
     "export": ["export_model"],
+    "merge": ["merge_models"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
     "push": ["push_model"],
     "search": ["rank"],
@@ -57,6 +59,7 @@ __all__ = [
     "evaluate_model",
     "export_model",
     "load_pairs",
+    "merge_models",
     "push_model",
     "rank",
     "score_pairs",

@@ -19,12 +19,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .data import SPLITS, read_columns, read_texts
 from .encoding import encode
+from .search import BLOCK_ELEMENTS
 
 
 # Stems that say nothing about a file: its folder has the name of the corpus.
 PLAIN_STEMS = (*SPLITS, "data")
-# Similarities computed at once, 128 MiB of them: texts are compared in blocks, however many there are.
-BLOCK_ELEMENTS = 2**25
 
 Pair = tuple[str, str]
 
@@ -40,6 +39,7 @@ def augment_pairs(
     num_random: int = 1,
     max_rows: int | None = None,
     exclude_files: Sequence[str | Path] = (),
+    exclude_text_files: Sequence[str | Path] = (),
     seed: int = 42,
     batch_size: int = 64,
     device: str | torch.device | None = None,
@@ -74,6 +74,9 @@ def augment_pairs(
             Random rows to take from each file. Defaults to all.
         exclude_files (`Sequence[str | Path]`, *optional*, defaults to `()`):
             Files of pairs that must not occur, such as evaluation sets, as `FILE` or `FILE:column,column`.
+        exclude_text_files (`Sequence[str | Path]`, *optional*, defaults to `()`):
+            Files of texts that must not occur in any pair, in the same form. Stricter than `exclude_files`: a sentence
+            of an evaluation set is then not seen beside another one either.
         seed (`int`, *optional*, defaults to 42):
             Seed of all random draws.
         batch_size (`int`, *optional*, defaults to 64):
@@ -111,10 +114,12 @@ def augment_pairs(
 
     # Every file is read before the encoder runs, so that an error does not come after an hour.
     excluded = {_pair_key(*row) for file in exclude_files for row in _read_rows(file, num_columns=2) if len(row) == 2}
+    barred = {normalize_text(text) for file in exclude_text_files for row in _read_rows(file) for text in row}
     tables = []
     for file in files:
         rng = np.random.default_rng(seed)
-        tables.append((file, _sample(_read_rows(file), max_rows, rng), rng))
+        rows = [[text for text in row if normalize_text(text) not in barred] for row in _read_rows(file)]
+        tables.append((file, _sample([row for row in rows if row], max_rows, rng), rng))
 
     columns: dict[str, list[str]] = {"sentence1": [], "sentence2": [], "source": []}
     counts: dict[str, Counter[str]] = {}
@@ -123,7 +128,7 @@ def augment_pairs(
         distinct = {normalize_text(text): text for row in rows for text in row}
         texts = list(distinct.values())
         candidates = {"row": _row_pairs(rows, row_pairs, rng)}
-        if encoder is not None and processing_class is not None and num_neighbors > 0:
+        if texts and encoder is not None and processing_class is not None and num_neighbors > 0:
             vectors = encode(
                 encoder,
                 processing_class,

@@ -196,6 +196,16 @@ class TestDeduplication:
             [str(second), "4", "0", "1", "1", "2"],
         ]
 
+    def test_excluded_texts_are_in_no_pair(self, tmp_path):
+        rows = [("a cat", "a dog"), ("a dog", "a cow"), ("a hen", "a pig")]
+        data = write_csv(tmp_path / "data.csv", rows)
+        tests = write_csv(tmp_path / "test.csv", [("A dog!", "a fox")])
+        result = augment_pairs([data], exclude_text_files=[tests], **{**ONLY_ROWS, "num_random": 3})
+        assert ("a hen", "a pig") in pairs_of(result)
+        assert {text for pair in pairs_of(result) for text in pair} == {"a cat", "a cow", "a hen", "a pig"}
+        with pytest.raises(ValueError, match="No pair is left"):
+            augment_pairs([tests], exclude_text_files=[tests], **ONLY_ROWS)
+
     def test_the_first_kind_wins(self, tmp_path):
         path = write_csv(tmp_path / "data.csv", [("a", "b")])
         result = augment_pairs([path], **{**ONLY_ROWS, "num_random": 5})

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pyarrow.parquet
 import pytest
 import torch
@@ -727,6 +728,26 @@ def test_scoring_pairs_without_labels_and_without_a_task(folder):
     assert [{key: line[key] for key in ("sentence1", "sentence2")} for line in lines] == rows
     assert all(len(line["teacher_logits"]) == 3 for line in lines)
     assert len(list((folder / "cache").iterdir())) == 1
+
+
+def test_the_scores_of_several_teachers_are_averaged(folder, capsys):
+    logits = []
+    for seed in (0, 1):
+        save_teacher(folder / f"teacher-{seed}", seed=seed)
+        pairs = Dataset.from_list(make_rows(12, seed=12))
+        scored = score_pairs(str(folder / f"teacher-{seed}"), pairs, symmetric=True, device="cpu", show_progress=False)
+        logits.append(scored["teacher_logits"][:])
+    save_teacher(folder / "classes", num_labels=3)
+    names = [str(folder / name) for name in ("teacher-0", "teacher-1", "classes")]
+    options = ["--dataset_name", str(folder / "data"), "--task_name", "stsb", "--split", "test", "--device", "cpu",
+               "--max_seq_length", "32"]  # fmt: skip
+    file = folder / "scored.jsonl"
+    assert main(["score", *options, "--output_file", str(file), "--model_name_or_path", *names]) == 2
+    assert f"equally many logits: 1 in {names[0]}, 1 in {names[1]}, 3 in {names[2]}" in capsys.readouterr().err
+    assert main(["score", *options, "--output_file", str(file), "--model_name_or_path", *names[:2]]) == 0
+    found = [json.loads(line)["teacher_logits"] for line in file.read_text().splitlines()]
+    assert not np.allclose(*logits)
+    assert np.allclose(found, np.mean(logits, axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize(

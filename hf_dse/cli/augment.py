@@ -10,6 +10,7 @@ from hf_dse.augment import augment_pairs, balance_scores, bin_scores
 from hf_dse.cli import parse_args
 from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
 from hf_dse.cli.teacher import OUTPUT_ENDINGS, write_pairs
+from hf_dse.data import check_positive
 from hf_dse.encoding import check_max_length
 from hf_dse.teacher import default_device, load_teacher, score_pairs
 
@@ -39,6 +40,10 @@ class AugmentArguments:
             "help": "Files of pairs that must not occur, such as evaluation sets and labelled training pairs, each as "
             "FILE or FILE:column,column."
         },
+    )
+    exclude_text_files: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Files of texts that must not occur in any pair, such as evaluation sets, likewise."},
     )
     teacher_name_or_path: str | None = field(
         default=None, metadata={"help": "Cross-encoder that scores the pairs. Without one they stay unscored."}
@@ -71,10 +76,7 @@ class AugmentArguments:
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
 
     def __post_init__(self) -> None:
-        for name in ("max_pairs", "score_bins", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: it has to be at least 1.")
+        check_positive(self, "max_pairs", "score_bins", "batch_size")
 
 
 def augment(argv: list[str]) -> None:
@@ -109,6 +111,7 @@ def augment(argv: list[str]) -> None:
         num_random=args.num_random,
         max_rows=args.max_rows,
         exclude_files=args.exclude_files,
+        exclude_text_files=args.exclude_text_files,
         seed=args.seed,
         batch_size=args.batch_size,
     )

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that make students: `convert`, `distill`, `export` and `demo`."""
+"""The commands that make students: `convert`, `distill`, `merge`, `export` and `demo`."""
 
 import argparse
 import hashlib
@@ -16,17 +16,18 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments
 from transformers.utils import logging
 
 from ..convert import ConvertArguments, convert_encoder, make_pair_model
-from ..data import DataArguments, load_pairs, mix_pairs, resolve_task
+from ..data import DataArguments, load_pairs, mix_pairs, resolve_task, write_atomically
 from ..encoding import max_tokens
 from ..evaluation import compute_metrics_for, evaluate_model
 from ..export import describe_command, describe_machine, export_model
 from ..general import GeneralTrainingArguments, TextArguments, train_general
-from ..modeling import DseForSequenceClassification
+from ..merge import merge_models
+from ..modeling import DseForSequenceClassification, DseModel
 from ..teacher import check_num_labels, load_teacher, score_pairs
 from ..trainer import DseTrainer
 from ..training_args import DseTrainingArguments, check_output_dir
 from . import parse_args, read_config, split_config
-from .evaluate import format_table, write_atomically
+from .evaluate import format_table
 
 
 logger = logging.get_logger(__name__)
@@ -87,6 +88,24 @@ class ExportArguments:
     output_dir: str = field(metadata={"help": "Folder to write."})
     model_id: str | None = field(
         default=None, metadata={"help": "Name by which the card's examples load it, such as user/name on the Hub."}
+    )
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
+
+
+@dataclass
+class MergeArguments:
+    """Which models to merge, and where to."""
+
+    model_names_or_paths: list[str] = field(
+        metadata={"help": "DSE models of one start: Hub ids or folders. The first gives tokenizer and head."}
+    )
+    output_dir: str = field(metadata={"help": "Folder to write."})
+    weights: list[float] | None = field(
+        default=None, metadata={"help": "A weight for each model; they are divided by their sum. Default: equal."}
+    )
+    max_seq_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens after which sentence-transformers cuts. Default: the model's limit."},
     )
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
@@ -447,19 +466,55 @@ def export(argv: list[str]) -> None:
     (args,) = parse_args(
         argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
     )
-    config = AutoConfig.from_pretrained(args.model_name_or_path)
-    if config.model_type != "dse":
-        raise ValueError(
-            f"{args.model_name_or_path} is of the type {config.model_type!r}, and only DSE models are exported: make "
-            "one of it with `hf-dse convert`."
-        )
-    has_head = "DseForSequenceClassification" in (config.architectures or [])
-    model = (DseForSequenceClassification if has_head else AutoModel).from_pretrained(args.model_name_or_path)
+    model = load_dse_model(args.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
     folder = export_model(
         model, tokenizer, args.output_dir, model_id=args.model_id, overwrite=args.overwrite_output_dir
     )
     print(f"Saved to {folder}")
+
+
+def merge(argv: list[str]) -> None:
+    """`hf-dse merge`."""
+    (args,) = parse_args(
+        argv,
+        MergeArguments,
+        prog="hf-dse merge",
+        description="Average the weights of students that started from the same encoder.",
+    )
+    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    models = [load_dse_model(name) for name in args.model_names_or_paths]
+    model = merge_models(models, args.weights)
+    tokenizer = AutoTokenizer.from_pretrained(args.model_names_or_paths[0])
+    weights = args.weights or [1.0] * len(models)
+    names = [Path(name).name if Path(name).is_dir() else name for name in args.model_names_or_paths]
+    recipe = {
+        "Mean of the weights of": ", ".join(
+            f"{name} ({weight / sum(weights):.3g})" for name, weight in zip(names, weights, strict=True)
+        ),
+        "command": describe_command(),
+    }
+    folder = export_model(
+        model,
+        tokenizer,
+        args.output_dir,
+        recipe=recipe,
+        max_seq_length=args.max_seq_length,
+        overwrite=args.overwrite_output_dir,
+    )
+    print(f"Saved to {folder}")
+
+
+def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification:
+    """Loads a DSE model with its head for sentence pairs, if it has one."""
+    config = AutoConfig.from_pretrained(name_or_path)
+    if config.model_type != "dse":
+        raise ValueError(
+            f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
+            "`hf-dse convert`."
+        )
+    has_head = "DseForSequenceClassification" in (config.architectures or [])
+    return (DseForSequenceClassification if has_head else DseModel).from_pretrained(name_or_path)
 
 
 def demo(argv: list[str]) -> None:

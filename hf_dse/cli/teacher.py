@@ -6,11 +6,13 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from datasets import Dataset
+from transformers import AutoConfig
 
 from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import output_path, write_atomically
-from hf_dse.data import DataArguments, load_pairs, resolve_task
+from hf_dse.cli.evaluate import output_path
+from hf_dse.data import DataArguments, load_pairs, resolve_task, write_atomically
 from hf_dse.teacher import (
     TeacherArguments,
     check_num_labels,
@@ -29,7 +31,12 @@ OUTPUT_ENDINGS = (".jsonl", ".parquet")
 class ScoreArguments:
     """Which teacher scores which split, and where the result goes."""
 
-    model_name_or_path: str = field(metadata={"help": "The cross-encoder: a folder or a Hub name."})
+    model_name_or_path: list[str] = field(
+        metadata={
+            "help": "The cross-encoder: a folder or a Hub name. The logits of several, such as one recipe with "
+            "several seeds, are averaged."
+        }
+    )
     output_file: str = field(metadata={"help": "File for the pairs with their scores: .jsonl or .parquet."})
     split: str = field(default="train", metadata={"help": "The split to score; in a folder the name of any file."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
@@ -81,30 +88,34 @@ def score(argv: list[str]) -> None:
         "symmetric; `--symmetric true` or `--symmetric false` overrides what the task says.",
     )
     output = output_path(args.output_file, OUTPUT_ENDINGS)
-    known = data_args.task_name is not None or data_args.num_labels is not None
-    if known:
-        resolve_task(data_args)
-    model, tokenizer = load_teacher(
-        args.model_name_or_path,
-        revision=args.model_revision,
-        trust_remote_code=args.trust_remote_code,
-        dtype=args.dtype,
-    )
-    if not known:
-        data_args.num_labels = model.config.num_labels
+    source = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
+    # What cannot be averaged shall fail before hours of scoring.
+    num_logits = {
+        name: AutoConfig.from_pretrained(name, **source).num_labels for name in dict.fromkeys(args.model_name_or_path)
+    }
+    if len(set(num_logits.values())) > 1:
+        found = ", ".join(f"{number} in {name}" for name, number in num_logits.items())
+        raise ValueError(f"Teachers that are averaged need equally many logits: {found}. Score with each alone.")
+    if data_args.task_name is None and data_args.num_labels is None:
+        data_args.num_labels = next(iter(num_logits.values()))
     task = resolve_task(data_args)
-    check_num_labels(model.config.num_labels, task)
+    check_num_labels(next(iter(num_logits.values())), task)
     pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
-    scored = score_pairs(
-        model,
-        pairs,
-        processing_class=tokenizer,
-        batch_size=args.batch_size,
-        max_length=data_args.max_seq_length,
-        symmetric=task.symmetric,
-        cache_dir=args.cache_dir or output.parent / ".hf-dse-scores",
-        device=args.device or default_device(),
-    )
+    logits = []
+    for name in num_logits:
+        model, tokenizer = load_teacher(name, dtype=args.dtype, **source)
+        scored = score_pairs(
+            model,
+            pairs,
+            processing_class=tokenizer,
+            batch_size=args.batch_size,
+            max_length=data_args.max_seq_length,
+            symmetric=task.symmetric,
+            cache_dir=args.cache_dir or output.parent / ".hf-dse-scores",
+            device=args.device or default_device(),
+        )
+        logits.append(scored["teacher_logits"][:])
+    scored = scored.remove_columns("teacher_logits").add_column("teacher_logits", np.mean(logits, axis=0).tolist())
     write_pairs(scored, output)
     print(f"{len(scored)} scored pairs written to {output}")
 

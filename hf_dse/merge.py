@@ -1,0 +1,110 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Merging: one student from the weights of several, at the cost of one.
+
+Students of one start lie in one basin, so the mean of their weights is a model too: of several seeds usually a better
+one (model soups, Wortsman et al. 2022, https://arxiv.org/abs/2203.05482), of a student and its start one that keeps
+more of what the start could do (WiSE-FT, Wortsman et al. 2022, https://arxiv.org/abs/2109.01903).
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from .modeling import DseForSequenceClassification, DseModel
+
+
+# Fields that do not change what weights mean, and those that matter to the head alone.
+NEUTRAL_FIELDS = {
+    "_name_or_path",
+    "architectures",
+    "auto_map",
+    "dtype",
+    "transformers_version",
+    "id2label",
+    "label2id",
+}
+HEAD_FIELDS = {"problem_type", "similarity", "similarity_hidden_size"}
+HEAD = "similarity."
+ENCODER = "dse."
+
+
+def merge_models(
+    models: Sequence[DseModel | DseForSequenceClassification], weights: Sequence[float] | None = None
+) -> DseModel | DseForSequenceClassification:
+    """
+    Averages the weights of models that started from the same encoder.
+
+    Args:
+        models (`Sequence[DseModel | DseForSequenceClassification]`):
+            Models of equal configuration. The first one is changed and returned, so its head decides about the kind of
+            model; where other models have no head, its head is merged from those that have one.
+        weights (`Sequence[float]`, *optional*):
+            A weight each; they are divided by their sum. Defaults to equal weights.
+
+    Returns:
+        [`DseModel`] or [`DseForSequenceClassification`]: the first model, with merged weights.
+
+    Raises:
+        `ValueError`: for fewer than two models, weights that do not fit, or models that are not alike.
+
+    Example:
+
+    ```python
+    >>> students = [AutoModelForSequenceClassification.from_pretrained(f"seed-{seed}") for seed in (42, 43, 44)]
+    >>> merge_models(students).save_pretrained("soup")
+    ```
+    """
+    if len(models) < 2:
+        raise ValueError(f"Merging takes at least two models, got {len(models)}.")
+    weights = [1.0] * len(models) if weights is None else list(weights)
+    if len(weights) != len(models):
+        raise ValueError(f"{len(models)} models need {len(models)} weights, got {len(weights)}.")
+    if not all(math.isfinite(weight) and weight >= 0 for weight in weights) or sum(weights) == 0:
+        raise ValueError(f"The weights have to be numbers from 0, not all of them 0, got {weights}.")
+    first, *others = models
+    for number, other in enumerate(others, start=2):
+        _check_alike(first, other, number)
+
+    states = [{name.removeprefix(ENCODER): tensor for name, tensor in model.state_dict().items()} for model in models]
+    with torch.no_grad():
+        for name, tensor in first.state_dict().items():
+            name = name.removeprefix(ENCODER)
+            if not tensor.is_floating_point():
+                continue
+            parts = [(weight, state[name]) for weight, state in zip(weights, states, strict=True) if name in state]
+            total = sum(weight for weight, _ in parts)
+            if total > 0:
+                mean = sum(weight / total * part.to(tensor.device, torch.float64) for weight, part in parts)
+                tensor.copy_(torch.as_tensor(mean))
+    return first
+
+
+def _check_alike(first: PreTrainedModel, other: PreTrainedModel, number: int) -> None:
+    """Refuses models whose weights mean different things."""
+    # A head's own fields and weights count where both models have one.
+    both = all(isinstance(model, DseForSequenceClassification) for model in (first, other))
+    ignored = NEUTRAL_FIELDS if both else NEUTRAL_FIELDS | HEAD_FIELDS
+    fields = [
+        {name: value for name, value in model.config.to_dict().items() if name not in ignored}
+        for model in (first, other)
+    ]
+    shapes = [
+        {
+            name.removeprefix(ENCODER): tuple(tensor.shape)
+            for name, tensor in model.state_dict().items()
+            if both or not name.startswith(HEAD)
+        }
+        for model in (first, other)
+    ]
+    for kind, (mine, theirs) in (("configuration", fields), ("weights", shapes)):
+        different = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+        if different:
+            values = "; ".join(f"{name}: {mine.get(name)} and {theirs.get(name)}" for name in different)
+            raise ValueError(
+                f"Model {number} has another {kind} than the first one ({values}). Merge models that were made of one "
+                "start in one way."
+            )
