@@ -39,7 +39,8 @@ from hf_dse.demo import default_encoder
 RESULTS = Path(__file__).with_name("stsb_results.jsonl")
 SCORES = Path(__file__).with_name("stsb_teacher_scores.parquet")
 RECIPE = (
-    "--task_name stsb --num_train_epochs 2 --learning_rate 5e-5 --per_device_train_batch_size 32 "
+    "--task_name stsb --num_train_epochs 2 --learning_rate 5e-5 --scale_learning_rate 5e-5 "
+    "--per_device_train_batch_size 32 "
     "--eval_strategy no --save_strategy no --load_best_model_at_end false --report_to none"
 )
 # row of the table -> flags of `hf-dse distill`; rows that come first answer the most

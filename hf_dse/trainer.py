@@ -25,6 +25,7 @@ logger = logging.get_logger(__name__)
 
 # Pairs that the first scale and bias of a similarity head are fitted to.
 CALIBRATION_PAIRS = 1024
+SCALE_PARAMETERS = ("similarity.scale", "similarity.bias")
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 
 
@@ -206,18 +207,21 @@ class DseTrainer(ReproducibleTrainer):
         logger.info(f"Similarity head starts from scale {solution[0].tolist()} and bias {solution[1].tolist()}.")
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        is_made = self.optimizer is not None
         optimizer = super().create_optimizer(model)
-        rate = self.args.head_learning_rate
-        if rate is None or len(optimizer.param_groups) > 2:
+        if is_made:
             return optimizer
         module = self.model if model is None else model
-        new = {
-            id(weight) for name, weight in module.named_parameters() if any(part in name for part in NEW_PARAMETERS)
-        }
+        rates: dict[int, float] = {}
+        for name, weight in module.named_parameters():
+            if self.model.config.similarity == "cosine" and name.endswith(SCALE_PARAMETERS):
+                rates[id(weight)] = self.args.scale_learning_rate
+            elif self.args.head_learning_rate is not None and any(part in name for part in NEW_PARAMETERS):
+                rates[id(weight)] = self.args.head_learning_rate
         for group in list(optimizer.param_groups):
-            moved = [weight for weight in group["params"] if id(weight) in new]
-            if moved:
-                group["params"] = [weight for weight in group["params"] if id(weight) not in new]
+            for rate in dict.fromkeys(rates[id(weight)] for weight in group["params"] if id(weight) in rates):
+                moved = [weight for weight in group["params"] if rates.get(id(weight)) == rate]
+                group["params"] = [weight for weight in group["params"] if rates.get(id(weight)) != rate]
                 optimizer.add_param_group({**group, "params": moved, "lr": rate})
         return optimizer
 

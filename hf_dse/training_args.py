@@ -62,9 +62,12 @@ class DseTrainingArguments(PairTrainingArguments):
         head_learning_rate (`float`, *optional*):
             Learning rate of what conversion made new: the similarity head, the embedding's linear layer and
             Linformer's E and F. Defaults to `learning_rate`.
+        scale_learning_rate (`float`, *optional*, defaults to 0.01):
+            Learning rate of scale and bias of a cosine head. They have to follow the embeddings: at the rate of
+            fine-tuning they stay where they start, scores above `scale + bias` cannot be reached, and the best pairs
+            are pressed together below.
         calibrate_similarity (`bool`, *optional*, defaults to `True`):
             Whether scale and bias of a new cosine or dot head start from a least-squares fit to the training targets.
-            A small learning rate alone moves them too slowly.
     """
 
     learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
@@ -79,6 +82,9 @@ class DseTrainingArguments(PairTrainingArguments):
     )
     head_learning_rate: float | None = field(
         default=None, metadata={"help": "Learning rate of the parameters that conversion made new."}
+    )
+    scale_learning_rate: float = field(
+        default=1e-2, metadata={"help": "Learning rate of scale and bias of a cosine head."}
     )
     calibrate_similarity: bool = field(
         default=True, metadata={"help": "Fit scale and bias of a new cosine or dot head to the targets first."}
@@ -96,8 +102,10 @@ class DseTrainingArguments(PairTrainingArguments):
                 f"`ranking_weight` must be at least 0 and `ranking_scale` above 0, got {self.ranking_weight} and "
                 f"{self.ranking_scale}."
             )
-        if self.head_learning_rate is not None and self.head_learning_rate < 0:
-            raise ValueError(f"`head_learning_rate` must not be negative, got {self.head_learning_rate}.")
+        for name in ("head_learning_rate", "scale_learning_rate"):
+            rate = getattr(self, name)
+            if rate is not None and rate < 0:
+                raise ValueError(f"`{name}` must not be negative, got {rate}.")
 
 
 class FiniteLossCallback(TrainerCallback):

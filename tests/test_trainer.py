@@ -177,7 +177,7 @@ def test_accumulated_gradients_of_the_stock_trainer(tmp_path, make_student, bert
     check_same_steps(start, *results)
 
 
-@pytest.mark.parametrize(("head_learning_rate", "steps"), [(None, (2, 4, 6)), (1e-2, (6,))])
+@pytest.mark.parametrize(("head_learning_rate", "steps"), [(None, (2, 4, 6)), (2e-3, (6,))])
 def test_a_resumed_run_ends_where_a_straight_run_does(
     head_learning_rate, steps, tmp_path, make_student, make_trainer, pairs
 ):
@@ -193,7 +193,7 @@ def test_a_resumed_run_ends_where_a_straight_run_does(
     straight = make_trainer(make_student(), pairs["train"], **fields)
     assert straight.train().global_step == 8
     expected, first = weights(straight.model), straight.optimizer.state_dict()
-    assert len(first["param_groups"]) == (2 if head_learning_rate is None else 4)
+    assert len({group["initial_lr"] for group in first["param_groups"]}) == (2 if head_learning_rate is None else 3)
     for step in steps:
         # A new process would not start from the same random numbers or weights.
         resumed = make_trainer(make_student(seed=1), pairs["train"], **fields)
@@ -320,6 +320,7 @@ def test_a_tokenizer_or_a_collator_is_needed(tmp_path, make_student, bert_tokeni
     [
         ({"distillation_alpha": 1.5}, "`distillation_alpha` must be between 0 .* got 1.5"),
         ({"head_learning_rate": -1e-3}, "`head_learning_rate` must not be negative, got -0.001"),
+        ({"scale_learning_rate": -1.0}, "`scale_learning_rate` must not be negative, got -1.0"),
         ({"remove_unused_columns": True}, "`remove_unused_columns` must be false"),
     ],
 )
@@ -334,32 +335,38 @@ def test_only_comparable_epochs_are_compared():
     assert not DseTrainingArguments("unused", use_cpu=True, eval_strategy="no").load_best_model_at_end
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "mlp"])
-def test_new_parameters_have_a_learning_rate_of_their_own(similarity, make_student, make_trainer, pairs):
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
+@pytest.mark.parametrize("head_rate", [None, 2e-3])
+def test_new_parameters_have_learning_rates_of_their_own(similarity, head_rate, make_student, make_trainer, pairs):
     student = make_student(similarity=similarity, projection_dim=8, linformer_sharing="headwise")
-    trainer = make_trainer(student, pairs["train"], learning_rate=1e-4, head_learning_rate=1e-2, max_steps=2)
+    fields = {"learning_rate": 1e-4, "head_learning_rate": head_rate, "scale_learning_rate": 1e-2, "max_steps": 2}
+    trainer = make_trainer(student, pairs["train"], **fields)
     optimizer = trainer.create_optimizer()
     groups = {id(weight): group for group in optimizer.param_groups for weight in group["params"]}
     decaying = trainer.get_decay_parameter_names(student)
     assert len(groups) == len(list(student.parameters()))
     for name, weight in student.named_parameters():
         is_new = re.search(NEW_PARAMETERS, name) is not None
-        assert groups[id(weight)]["lr"] == (1e-2 if is_new else 1e-4), name
+        expected = head_rate if is_new and head_rate is not None else 1e-4
+        # Only a cosine is bounded, so that its scale has to move.
+        if similarity == "cosine" and name in ("similarity.scale", "similarity.bias"):
+            expected = 1e-2
+        assert groups[id(weight)]["lr"] == expected, name
         assert groups[id(weight)]["weight_decay"] == (0.01 if name in decaying else 0.0), name
-    rates = {groups[id(weight)]["lr"] for weight in (student.dse.projection.weight, *student.similarity.parameters())}
-    assert rates == {1e-2}
     # Asked again it is the same optimizer with the same groups.
     num_groups = len(optimizer.param_groups)
     assert trainer.create_optimizer() is optimizer
     assert len(optimizer.param_groups) == num_groups
     trainer.train()
-    assert {group["initial_lr"] for group in trainer.optimizer.param_groups} == {1e-4, 1e-2}
+    rates = {1e-4, head_rate or 1e-4} | ({1e-2} if similarity == "cosine" else set())
+    assert {group["initial_lr"] for group in trainer.optimizer.param_groups} == rates
 
 
 def test_a_head_learning_rate_of_zero_freezes_what_is_new(make_student, make_trainer, pairs):
     student = make_student()
     start = weights(student)
     fields = {"learning_rate": 1e-3, "head_learning_rate": 0.0, "calibrate_similarity": False, "max_steps": 2}
+    fields["scale_learning_rate"] = 0.0
     make_trainer(student, pairs["train"], **fields).train()
     for name, value in student.state_dict().items():
         if re.search(NEW_PARAMETERS, name):
@@ -413,7 +420,7 @@ def test_the_head_starts_from_least_squares(
 def test_training_calibrates_first_unless_told_not_to(make_student, make_trainer, pairs):
     for calibrate in (True, False):
         student = make_student()
-        fields = {"calibrate_similarity": calibrate, "learning_rate": 0.0, "max_steps": 1}
+        fields = {"calibrate_similarity": calibrate, "learning_rate": 0.0, "scale_learning_rate": 0.0, "max_steps": 1}
         make_trainer(student, pairs["train"], **fields).train()
         untouched = bool(student.similarity.scale == 1.0) and bool(student.similarity.bias == 0.0)
         assert untouched is not calibrate
