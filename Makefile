@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Two test processes share the cores best with one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: install demo test test-all study-smoke conformance lint format wheel-test clean
+.PHONY: install demo test test-all study-smoke conformance flagship lint format wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -28,6 +28,10 @@ study-smoke: install
 conformance: install
 	$(BIN)/python tests/conformance/fetch_suite.py
 	$(PYTEST) tests/conformance
+
+# checkpoints/dse-minilm-l6 from packages and the data in DATA (see recipes/flagship/run.sh)
+flagship: install
+	PATH="$(abspath $(BIN)):$$PATH" recipes/flagship/run.sh "$(DATA)"
 
 lint: install
 	$(BIN)/ruff check .

@@ -3,13 +3,14 @@
 """
 What a student keeps of its source's generality: SICK relatedness and SciFact retrieval, next to STS-B.
 
-    python studies/generality.py DATA MODEL [MODEL ...]
+    python studies/generality.py DATA MODEL [MODEL ...] [--output FILE.json]
 
 DATA holds the folders stsb, sick and scifact with parquet files, MODEL is whatever SentenceTransformer loads. Printed
 are Spearman correlations of the cosine (STS-B test, SICK validation) and nDCG@10 (SciFact test, 300 queries), x 100.
 """
 
-import sys
+import argparse
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -44,18 +45,24 @@ def retrieval(folder: Path) -> InformationRetrievalEvaluator:
 
 
 def main() -> None:
-    data = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--output", type=Path, help="file for the numbers: model -> set -> metric")
+    args = parser.parse_args()
     evaluators = {
-        "STS-B test": (similarity(data / "stsb" / "test.parquet", "label"), "spearman_cosine"),
-        "SICK validation": (similarity(data / "sick" / "validation.parquet", "relatedness"), "spearman_cosine"),
-        "SciFact nDCG@10": (retrieval(data / "scifact"), "scifact_cosine_ndcg@10"),
+        "STS-B test": (similarity(args.data / "stsb" / "test.parquet", "label"), "spearman_cosine"),
+        "SICK validation": (similarity(args.data / "sick" / "validation.parquet", "relatedness"), "spearman_cosine"),
+        "SciFact nDCG@10": (retrieval(args.data / "scifact"), "scifact_cosine_ndcg@10"),
     }
-    rows = []
-    for name in sys.argv[2:]:
+    scores = {}
+    for name in args.models:
         model = SentenceTransformer(name, trust_remote_code=True)
-        scores = [evaluator(model)[metric] for evaluator, metric in evaluators.values()]
-        rows.append([Path(name).name, *(f"{100 * score:.2f}" for score in scores)])
+        scores[name] = {title: evaluator(model)[metric] for title, (evaluator, metric) in evaluators.items()}
+    rows = [[Path(name).name, *(f"{100 * score:.2f}" for score in row.values())] for name, row in scores.items()]
     print(markdown(["model", *evaluators], rows, num_left=1))
+    if args.output:
+        args.output.write_text(json.dumps(scores, indent=2) + "\n")
 
 
 if __name__ == "__main__":

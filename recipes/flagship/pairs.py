@@ -1,0 +1,116 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The pairs of the flagship. None of them holds a sentence of the validation or test split of STS-B, but for STS-B's own
+training pairs, 678 of which share one with them.
+
+    python recipes/flagship/pairs.py labelled DATA OUT    # before the teacher is trained
+    python recipes/flagship/pairs.py unlabelled OUT       # from what `hf-dse augment` made there
+    python recipes/flagship/pairs.py known OUT            # scores of the teacher from the file beside this one
+    python recipes/flagship/pairs.py training OUT         # from what the teacher scored there
+    python recipes/flagship/pairs.py keep OUT             # its scores, to the file beside this one
+
+teacher_scores.parquet holds the teacher's scores by a hash of the sentences, so that students can be trained without
+the hour and a half that the teacher takes.
+
+DATA holds the folders stsb and sts12_16 (SemEval STS 2012 to 2016, of which STS-B was made) with parquet files.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from datasets import Dataset
+
+from hf_dse.augment import balance_scores, normalize_text
+
+
+TEXTS = ["sentence1", "sentence2"]
+SEED = 0
+SCORED = ("gold", "pool")
+SCORES = Path(__file__).with_name("teacher_scores.parquet")
+
+
+def hashes(pairs: pd.DataFrame) -> np.ndarray:
+    texts = ("\0".join(pair).encode() for pair in zip(pairs["sentence1"], pairs["sentence2"], strict=True))
+    return np.array([int.from_bytes(hashlib.sha256(text).digest()[:8], "little") for text in texts], dtype=np.uint64)
+
+
+def keys(pairs: pd.DataFrame) -> list[frozenset[str]]:
+    return [frozenset(map(normalize_text, pair)) for pair in zip(pairs["sentence1"], pairs["sentence2"], strict=True)]
+
+
+def labelled(data: Path, out: Path) -> None:
+    """
+    extra.parquet: pairs of STS 2012 to 2016 that are not in STS-B train and hold no sentence of its other splits.
+    gold.parquet: STS-B train and these. continue.parquet: these and half of STS-B train, for a teacher that knows it.
+    """
+    splits = [pd.read_parquet(data / "stsb" / f"{split}.parquet") for split in ("train", "validation", "test")]
+    train = splits[0][[*TEXTS, "label"]]
+    evaluated = {normalize_text(text) for part in splits[1:] for name in TEXTS for text in part[name]}
+    found = pd.concat([pd.read_parquet(path) for path in sorted((data / "sts12_16").glob("*.parquet"))])
+    known = set(keys(train))
+    is_clean = [key not in known and evaluated.isdisjoint(key) for key in keys(found)]
+    extra = found[is_clean][[*TEXTS, "label"]].drop_duplicates(TEXTS)
+    print(f"{len(extra)} of {len(found)} pairs of STS 2012 to 2016 are new, without repetitions.")
+    out.mkdir(parents=True, exist_ok=True)
+    extra.to_parquet(out / "extra.parquet", index=False)
+    pd.concat([train, extra]).to_parquet(out / "gold.parquet", index=False)
+    pd.concat([train.sample(2800, random_state=SEED), extra]).to_parquet(out / "continue.parquet", index=False)
+
+
+def unlabelled(out: Path) -> None:
+    """pool.parquet: a draw from the files of `hf-dse augment`, by kind of pair."""
+    made = {path.stem.removeprefix("made_"): pd.read_parquet(path) for path in sorted(out.glob("made_*.parquet"))}
+    kinds = {name: pairs["source"].str.split("/").str[-1] for name, pairs in made.items()}
+    parts = [
+        made["stsb"][kinds["stsb"] == "neighbor"].sample(18_000, random_state=SEED),
+        made["stsb"][kinds["stsb"] == "random"].sample(2_500, random_state=SEED),
+        made["sts"][kinds["sts"] == "row"],
+        made["sts"][kinds["sts"] == "neighbor"].sample(9_000, random_state=SEED),
+        made["multi30k"],
+        made["snli"],
+    ]
+    pool = pd.concat(parts, ignore_index=True)
+    texts = pd.Series([frozenset(pair) for pair in zip(pool["sentence1"], pool["sentence2"], strict=True)])
+    pool = pool[~texts.duplicated()].sample(frac=1, random_state=SEED)
+    pool = pd.concat([pool, made["mrpc"]], ignore_index=True)
+    print(f"{len(pool)} unlabelled pairs")
+    pool.to_parquet(out / "pool.parquet", index=False)
+
+
+def keep(out: Path) -> None:
+    pairs = pd.concat([pd.read_parquet(out / f"scored_{name}.parquet") for name in SCORED], ignore_index=True)
+    scores = pd.DataFrame({"hash": hashes(pairs), "score": pairs["teacher_logits"].str[0].astype("float32")})
+    scores.drop_duplicates("hash").to_parquet(SCORES, index=False, compression="zstd")
+
+
+def known(out: Path) -> None:
+    """scored_gold.parquet and scored_pool.parquet, where all their pairs have a known score."""
+    scores = pd.read_parquet(SCORES).set_index("hash")["score"].astype(float)
+    for name in SCORED:
+        pairs = pd.read_parquet(out / f"{name}.parquet")
+        pairs["teacher_logits"] = scores.reindex(hashes(pairs)).to_numpy()[:, None].tolist()
+        missing = pairs["teacher_logits"].str[0].isna().sum()
+        if missing:
+            print(f"{missing} of {len(pairs)} {name} pairs have no known score: the teacher has to score them.")
+            return
+        pairs.to_parquet(out / f"scored_{name}.parquet", index=False)
+        print(f"{len(pairs)} {name} pairs with known scores")
+
+
+def training(out: Path) -> None:
+    """silver.parquet: 20,000 scored pairs that have no label, drawn evenly over the teacher's scale."""
+    gold, pool = (pd.read_parquet(out / f"scored_{name}.parquet") for name in ("gold", "pool"))
+    known = {frozenset(pair) for pair in zip(gold["sentence1"], gold["sentence2"], strict=True)}
+    is_new = [frozenset(pair) not in known for pair in zip(pool["sentence1"], pool["sentence2"], strict=True)]
+    silver = Dataset.from_pandas(pool[is_new][[*TEXTS, "teacher_logits"]], preserve_index=False)
+    balance_scores(silver, 20_000).to_parquet(out / "silver.parquet")
+    print(f"20,000 of {len(silver)} scored pairs")
+
+
+if __name__ == "__main__":
+    steps = {"labelled": labelled, "unlabelled": unlabelled, "known": known, "training": training, "keep": keep}
+    steps[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Remakes checkpoints/dse-minilm-l6 from packages and local data. What is finished is not done again.
+#
+#   recipes/flagship/run.sh DATA [OUT [CHECKPOINT]]
+#
+# DATA holds the folders stsb, sts12_16, multi30k, nli, mrpc and sick with parquet files. FLAGS are given to every
+# training: FLAGS="--bf16 true --use_cpu true" halves the hours on a CPU with AVX-512 bf16 or AMX, and on other CPUs
+# bf16 is far slower than float32. DTYPE=bfloat16 does the same for the teacher's scores.
+set -euo pipefail
+here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
+flags=${FLAGS:-} dtype=${DTYPE:-float32}
+encoder=$(python -c "from hf_dse.demo import default_encoder; print(default_encoder())")
+mkdir -p "$out"
+
+# Unlabelled pairs that hold no sentence of an evaluation set.
+[ -f "$out/extra.parquet" ] || python "$here/pairs.py" labelled "$data" "$out"
+augment() {
+    local name=$1
+    shift
+    [ -f "$out/made_$name.parquet" ] || hf-dse augment --encoder_name_or_path "$encoder" \
+        --exclude_text_files "$data"/stsb/{validation,test}.parquet "$data/sick/validation.parquet" \
+        --exclude_files "$data/stsb/train.parquet" --output_file "$out/made_$name.parquet" "$@"
+}
+augment stsb --files "$data/stsb/train.parquet" --row_pairs 0 --num_neighbors 3 --neighbor_pool 8 --num_random 1
+augment sts --files "$data"/sts12_16/sts1{2,3,4,5,6}_test.parquet --num_neighbors 1 --neighbor_pool 5 --num_random 0
+augment multi30k --files "$data/multi30k/train.parquet:caption1,caption2,caption3,caption4,caption5" \
+    --max_rows 1500 --row_pairs 2 --num_neighbors 1 --neighbor_pool 5 --num_random 0 --max_pairs 6000
+augment snli --files "$data/nli/snli.parquet" --max_rows 4000 --num_neighbors 0 --num_random 0
+augment mrpc --files "$data/mrpc/train.parquet" --num_neighbors 1 --neighbor_pool 4 --num_random 0
+[ -f "$out/pool.parquet" ] || python "$here/pairs.py" unlabelled "$out"
+
+# The teacher's scores are known by the hash of the sentences; TEACHER=1 trains it and scores again.
+sts=(--num_labels 1 --symmetric true --validation_file "$data/stsb/validation.parquet"
+    --test_file "$data/stsb/test.parquet")
+[ -f "$out/scored_pool.parquet" ] || [ -n "${TEACHER:-}" ] || python "$here/pairs.py" known "$out"
+if [ ! -f "$out/scored_pool.parquet" ]; then
+    source "$here/teacher.sh"
+fi
+[ -f "$out/silver.parquet" ] || python "$here/pairs.py" training "$out"
+
+# Six students: three seeds, with and without the unlabelled pairs. Their mean is the checkpoint.
+student() {
+    local name=$1
+    shift
+    [ -f "$out/$name/results.json" ] || hf-dse distill --config "$here/student.yaml" --model_name_or_path "$encoder" \
+        --train_file "$out/scored_gold.parquet" "${sts[@]:4}" --output_dir "$out/$name" --overwrite_output_dir true \
+        $flags "$@"
+}
+for seed in 42 43 44; do
+    student "labelled-$seed" --num_train_epochs 3 --seed "$seed"
+    student "mixed-$seed" --num_train_epochs 2 --seed "$seed" --augmented_file "$out/silver.parquet"
+done
+
+python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"
+[ -f "$out/generality.json" ] || python studies/generality.py "$data" "$encoder" "$out/dse-minilm-l6" \
+    --output "$out/generality.json"
+python "$here/export.py" "$data" "$out" "$checkpoint"

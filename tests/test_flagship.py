@@ -1,0 +1,58 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoint that `make flagship` makes loads, is small enough, and does what its card says."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from hf_dse import DataArguments, evaluate_model, load_pairs
+from hf_dse.data import EMBEDDED
+from hf_dse.export import CODE_FILES
+
+
+ROOT = Path(__file__).parents[1]
+CHECKPOINT = ROOT / "checkpoints" / "dse-minilm-l6"
+pytestmark = pytest.mark.skipif(not CHECKPOINT.exists(), reason="`make flagship DATA=...` has not been run")
+
+
+def test_it_is_whole_and_small():
+    files = {path.name: path for path in CHECKPOINT.iterdir()}
+    assert {"README.md", "config.json", "model.safetensors", "modules.json", "tokenizer.json"} <= files.keys()
+    assert sum(path.stat().st_size for path in files.values()) <= 46e6
+    # Stale code would load and compute something else: copy it when modeling/ changes.
+    for name in CODE_FILES:
+        assert files[name].read_text() == (ROOT / "modeling" / name).read_text(), name
+
+
+def test_similar_sentences_are_near():
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    model = AutoModel.from_pretrained(CHECKPOINT)
+    assert model.dtype == torch.float32 and set(model.config.layer_types) == {"linear_attention"}
+    texts = [
+        "A man is playing a guitar.",
+        "Someone plays the guitar.",
+        "A man is playing a piano.",
+        "The stock market fell sharply on Monday.",
+    ]
+    with torch.inference_mode():
+        vectors = model(**tokenizer(texts, padding=True, return_tensors="pt")).pooler_output
+    same, related, unrelated = torch.cosine_similarity(vectors[:1], vectors[1:]).tolist()
+    assert same > 0.8 and same > related + 0.1 and related > unrelated + 0.1 and unrelated < 0.2
+    sentences = SentenceTransformer(str(CHECKPOINT), trust_remote_code=True)
+    torch.testing.assert_close(torch.from_numpy(sentences.encode(texts)), vectors, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Pearson", "Spearman"])
+def test_the_numbers_of_the_card(name):
+    card = (CHECKPOINT / "README.md").read_text()
+    (number,) = re.findall(rf"\| Embedded pairs of hf-dse, test, {name} \| ([\d.]+) \|", card)
+    model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT)
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
+    scores = evaluate_model(model, tokenizer, pairs, task="stsb", max_seq_length=256, show_progress=False)
+    assert 100 * scores[name.lower()] == pytest.approx(float(number), abs=0.05)
