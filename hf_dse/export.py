@@ -280,7 +280,8 @@ def describe_command() -> str | None:
     words = []
     for word in sys.argv[1:]:
         option, separator, value = word.partition("=") if word.startswith("-") else ("", "", word)
-        words.append(option + separator + (Path(value).name if value and Path(value).exists() else value))
+        is_path = value and (Path(value).exists() or Path(value).is_absolute())
+        words.append(option + separator + (Path(value).name if is_path else value))
     return shlex.join(["hf-dse", *words])
 
 

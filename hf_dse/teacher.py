@@ -26,7 +26,7 @@ from transformers import (
 from transformers.utils import logging
 
 from .data import CrossEncoderCollator, DataArguments, PairTask, lengths, load_pairs, resolve_task, token_lengths
-from .encoding import check_max_length, evaluating, length_batches
+from .encoding import check_max_length, encode, evaluating, length_batches
 from .evaluation import compute_metrics_for
 from .trainer import ReproducibleTrainer
 from .training_args import check_output_dir
@@ -331,6 +331,76 @@ def score_pairs(
     if column in dataset.column_names:
         dataset = dataset.remove_columns(column)
     return dataset.add_column(column, logits.tolist())
+
+
+def score_similarities(
+    encoder: PreTrainedModel,
+    dataset: Dataset,
+    *,
+    processing_class: PreTrainedTokenizerBase,
+    scale: float = 5.0,
+    bias: float = 0.0,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    column: str = "teacher_logits",
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """
+    Adds the similarities of a bi-encoder to sentence pairs: a second teacher. On texts like those of its own task,
+    such as queries and passages, the source of a student teaches it to stay what it was there.
+
+    Args:
+        encoder (`PreTrainedModel`):
+            What [`~hf_dse.encode`] takes.
+        dataset (`Dataset`):
+            Pairs with the columns `sentence1` and `sentence2`.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the encoder.
+        scale (`float`, *optional*, defaults to 5.0):
+            A pair's score is `scale * cosine + bias`, on the scale of the labels.
+        bias (`float`, *optional*, defaults to 0.0):
+            See `scale`.
+        batch_size (`int`, *optional*, defaults to 64):
+            Largest number of texts in a batch.
+        max_length (`int`, *optional*):
+            Tokens after which a text is cut. Defaults to what the encoder takes.
+        column (`str`, *optional*, defaults to `"teacher_logits"`):
+            Name of the new column; one of that name is replaced.
+        device (`str` or `torch.device`, *optional*):
+            Where to run. Defaults to where the encoder is.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `Dataset`: the dataset with a list of one float a row.
+
+    Raises:
+        `ValueError`: if an embedding is not finite.
+
+    Example:
+
+    ```python
+    >>> score_similarities(encoder, pairs, processing_class=tokenizer)[0]["teacher_logits"]
+    ```
+    """
+    texts = list(dict.fromkeys([*dataset["sentence1"][:], *dataset["sentence2"][:]]))
+    vectors = encode(
+        encoder,
+        processing_class,
+        texts,
+        batch_size=batch_size,
+        max_length=max_length,
+        normalize=True,
+        device=device,
+        show_progress=show_progress,
+    )
+    row_of = {text: row for row, text in enumerate(texts)}
+    first, second = ([row_of[text] for text in dataset[name]] for name in ("sentence1", "sentence2"))
+    cosines = np.einsum("nd,nd->n", vectors[first], vectors[second], dtype=np.float64)
+    if column in dataset.column_names:
+        dataset = dataset.remove_columns(column)
+    return dataset.add_column(column, (scale * cosines + bias)[:, None].tolist())
 
 
 Pair = tuple[str, str]

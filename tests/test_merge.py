@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merged students are the weighted mean of their weights, and only what belongs together is merged."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -86,12 +88,14 @@ def test_what_is_refused(make_model, fields, weights, message):
     assert all(np.array_equal(tensor, before[name]) for name, tensor in weights_of(models[0]).items())
 
 
-def test_the_command(make_models, bert_tokenizer, tmp_path, capsys):
+def test_the_command(make_models, bert_tokenizer, tmp_path, capsys, monkeypatch):
     models = make_models(2)
     folders = [str(export_model(model, bert_tokenizer, tmp_path / f"seed-{n}")) for n, model in enumerate(models)]
     output = tmp_path / "soup"
     command = ["merge", "--model_names_or_paths", *folders, "--output_dir", str(output)]
-    assert main([*command, "--weights", "1", "3", "--max_seq_length", "32"]) == 0
+    command_line = [*command, "--weights", "1", "3", "--max_seq_length", "32"]
+    monkeypatch.setattr(sys, "argv", ["hf-dse", *command_line])
+    assert main(command_line) == 0
     assert f"Saved to {output}" in capsys.readouterr().out
     expected = weights_of(merge_models(models, [0.25, 0.75]))
     loaded = AutoModelForSequenceClassification.from_pretrained(output)

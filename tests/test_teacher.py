@@ -17,6 +17,7 @@ import torch
 from datasets import Dataset
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
+    AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
@@ -748,6 +749,27 @@ def test_the_scores_of_several_teachers_are_averaged(folder, capsys):
     found = [json.loads(line)["teacher_logits"] for line in file.read_text().splitlines()]
     assert not np.allclose(*logits)
     assert np.allclose(found, np.mean(logits, axis=0), atol=1e-6)
+
+
+def test_a_bi_encoder_scores_with_its_cosine(folder, capsys):
+    options = ["--model_name_or_path", str(folder / "encoder"), "--bi_encoder", "--dataset_name", str(folder / "data"),
+               "--split", "test", "--device", "cpu", "--max_seq_length", "32"]  # fmt: skip
+    file = folder / "scored.jsonl"
+    scale = ["--similarity_scale", "4", "--similarity_bias", "-1"]
+    assert main(["score", *options, "--task_name", "stsb", *scale, "--output_file", str(file)]) == 0
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [row["sentence1"] for row in rows] == [row["sentence1"] for row in make_rows(12, seed=12)]
+    model, tokenizer = AutoModel.from_pretrained(folder / "encoder"), AutoTokenizer.from_pretrained(folder / "encoder")
+    for row in rows:
+        vectors = []
+        for text in (row["sentence1"], row["sentence2"]):
+            hidden = model.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+            vectors.append(hidden.mean(dim=0))
+        expected = 4 * torch.cosine_similarity(*vectors, dim=0).item() - 1
+        assert row["teacher_logits"] == [pytest.approx(expected, abs=1e-4)]
+
+    assert main(["score", *options, "--task_name", "mrpc", "--output_file", str(folder / "out.jsonl")]) == 2
+    assert "A bi-encoder's cosine is one number, and task 'mrpc' has 2 labels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
 from transformers import AutoConfig
 
 from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import output_path
+from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
 from hf_dse.data import DataArguments, load_pairs, resolve_task, write_atomically
 from hf_dse.teacher import (
     TeacherArguments,
@@ -19,6 +20,7 @@ from hf_dse.teacher import (
     default_device,
     load_teacher,
     score_pairs,
+    score_similarities,
     train_teacher,
 )
 from hf_dse.training_args import PairTrainingArguments
@@ -38,6 +40,15 @@ class ScoreArguments:
         }
     )
     output_file: str = field(metadata={"help": "File for the pairs with their scores: .jsonl or .parquet."})
+    bi_encoder: bool = field(
+        default=False,
+        metadata={
+            "help": "The model embeds each sentence alone, as a student's source does: its score is the cosine, times "
+            "`similarity_scale`, plus `similarity_bias`."
+        },
+    )
+    similarity_scale: float = field(default=5.0, metadata={"help": "What a bi-encoder's cosine is multiplied with."})
+    similarity_bias: float = field(default=0.0, metadata={"help": "What is added to it, the score of a cosine of 0."})
     split: str = field(default="train", metadata={"help": "The split to score; in a folder the name of any file."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
@@ -88,32 +99,48 @@ def score(argv: list[str]) -> None:
         "symmetric; `--symmetric true` or `--symmetric false` overrides what the task says.",
     )
     output = output_path(args.output_file, OUTPUT_ENDINGS)
+    names = list(dict.fromkeys(args.model_name_or_path))
     source = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
-    # What cannot be averaged shall fail before hours of scoring.
-    num_logits = {
-        name: AutoConfig.from_pretrained(name, **source).num_labels for name in dict.fromkeys(args.model_name_or_path)
-    }
+    num_logits = dict.fromkeys(names, 1)
+    if not args.bi_encoder:
+        # What cannot be averaged shall fail before hours of scoring.
+        num_logits = {name: AutoConfig.from_pretrained(name, **source).num_labels for name in names}
     if len(set(num_logits.values())) > 1:
         found = ", ".join(f"{number} in {name}" for name, number in num_logits.items())
         raise ValueError(f"Teachers that are averaged need equally many logits: {found}. Score with each alone.")
     if data_args.task_name is None and data_args.num_labels is None:
-        data_args.num_labels = next(iter(num_logits.values()))
+        data_args.num_labels = num_logits[names[0]]
     task = resolve_task(data_args)
-    check_num_labels(next(iter(num_logits.values())), task)
+    if args.bi_encoder and task.num_labels != 1:
+        raise ValueError(
+            f"A bi-encoder's cosine is one number, and task {task.name!r} has {task.num_labels} labels: score it with "
+            "a cross-encoder, or as a task with `num_labels=1`."
+        )
+    check_num_labels(num_logits[names[0]], task)
     pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
     logits = []
-    for name in num_logits:
-        model, tokenizer = load_teacher(name, dtype=args.dtype, **source)
-        scored = score_pairs(
-            model,
-            pairs,
-            processing_class=tokenizer,
-            batch_size=args.batch_size,
-            max_length=data_args.max_seq_length,
-            symmetric=task.symmetric,
-            cache_dir=args.cache_dir or output.parent / ".hf-dse-scores",
-            device=args.device or default_device(),
-        )
+    for name in names:
+        options: dict[str, Any] = {
+            "batch_size": args.batch_size,
+            "max_length": data_args.max_seq_length,
+            "device": args.device or default_device(),
+        }
+        if args.bi_encoder:
+            load_args = ModelArguments(name, args.model_revision, args.trust_remote_code, args.dtype, args.device)
+            encoder, tokenizer = load_model(load_args)
+            scored = score_similarities(
+                encoder,
+                pairs,
+                processing_class=tokenizer,
+                scale=args.similarity_scale,
+                bias=args.similarity_bias,
+                **options,
+            )
+        else:
+            model, tokenizer = load_teacher(name, dtype=args.dtype, **source)
+            cache_dir = args.cache_dir or output.parent / ".hf-dse-scores"
+            options |= {"symmetric": task.symmetric, "cache_dir": cache_dir}
+            scored = score_pairs(model, pairs, processing_class=tokenizer, **options)
         logits.append(scored["teacher_logits"][:])
     scored = scored.remove_columns("teacher_logits").add_column("teacher_logits", np.mean(logits, axis=0).tolist())
     write_pairs(scored, output)
