@@ -113,13 +113,16 @@ def augment_pairs(
         )
 
     # Every file is read before the encoder runs, so that an error does not come after an hour.
-    excluded = {_pair_key(*row) for file in exclude_files for row in _read_rows(file, num_columns=2) if len(row) == 2}
+    excluded = {pair_key(*row) for file in exclude_files for row in _read_rows(file, num_columns=2) if len(row) == 2}
     barred = {normalize_text(text) for file in exclude_text_files for row in _read_rows(file) for text in row}
     tables = []
     for file in files:
         rng = np.random.default_rng(seed)
-        rows = [[text for text in row if normalize_text(text) not in barred] for row in _read_rows(file)]
-        tables.append((file, _sample([row for row in rows if row], max_rows, rng), rng))
+        rows = _read_rows(file)
+        if barred:
+            kept = ([text for text in row if normalize_text(text) not in barred] for row in rows)
+            rows = [row for row in kept if row]
+        tables.append((file, _sample(rows, max_rows, rng), rng))
 
     columns: dict[str, list[str]] = {"sentence1": [], "sentence2": [], "source": []}
     counts: dict[str, Counter[str]] = {}
@@ -154,7 +157,7 @@ def augment_pairs(
         for kind, pairs in candidates.items():
             source = f"{_corpus_name(file)}/{kind}"
             for first, second in pairs:
-                key = _pair_key(first, second)
+                key = pair_key(first, second)
                 if key[0] == key[1]:
                     fate = "equal"
                 elif key in seen:
@@ -258,7 +261,8 @@ def normalize_text(text: str) -> str:
     return re.sub(r"[\W_]+", " ", text.lower()).strip() or text.lower().strip()
 
 
-def _pair_key(first: str, second: str) -> Pair:
+def pair_key(first: str, second: str) -> Pair:
+    """What two texts share with every pair of the same ones, whatever their order, case and punctuation."""
     first, second = sorted((normalize_text(first), normalize_text(second)))
     return first, second
 

@@ -118,6 +118,37 @@ def encode(
     return embeddings
 
 
+def encode_pairs(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    first: Sequence[str],
+    second: Sequence[str],
+    **options: Any,
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Embeds the sentences of pairs, each distinct one once.
+
+    Args:
+        model (`PreTrainedModel`):
+            What [`encode`] takes.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        first (`Sequence[str]`):
+            First sentences.
+        second (`Sequence[str]`):
+            Second sentences, as many.
+        options:
+            The other arguments of [`encode`].
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: the embeddings of both, of shape `(num_pairs, embedding_size)`.
+    """
+    texts = list(dict.fromkeys([*first, *second]))
+    embeddings = encode(model, processing_class, texts, **options)
+    row_of = {text: row for row, text in enumerate(texts)}
+    return embeddings[[row_of[text] for text in first]], embeddings[[row_of[text] for text in second]]
+
+
 def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """
     Embeds a tokenized batch.

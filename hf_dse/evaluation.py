@@ -12,7 +12,7 @@ import torch
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
 from .data import PAIR_TASKS, PairTask
-from .encoding import encode, evaluating
+from .encoding import encode, encode_pairs, evaluating
 from .modeling import DseForSequenceClassification
 
 
@@ -251,11 +251,14 @@ def evaluate_model(
             "model with a classification head (`DseForSequenceClassification`), or `symmetric=True` if class 1 means "
             "alike."
         )
-    sentences = list(dict.fromkeys([*dataset["sentence1"], *dataset["sentence2"]]))
-    embeddings = encode(model, processing_class, sentences, max_length=max_seq_length, **options)
-    rows = {sentence: row for row, sentence in enumerate(sentences)}
-    first = embeddings[[rows[sentence] for sentence in dataset["sentence1"]]]
-    second = embeddings[[rows[sentence] for sentence in dataset["sentence2"]]]
+    first, second = encode_pairs(
+        model,
+        processing_class,
+        dataset["sentence1"][:],
+        dataset["sentence2"][:],
+        max_length=max_seq_length,
+        **options,
+    )
 
     metrics: dict[str, float] = {}
     if has_head:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from . import __version__
 from .data import EMBEDDED, GLUE, PAIR_TASKS
@@ -230,7 +230,7 @@ def make_model_card(
         num_parameters=f"{model.num_parameters():,}",
         num_linear=num_linear,
         linear_lengths=_linear_lengths(config),
-        has_head=_has_head(model),
+        has_head=has_head(model),
         base=base,
         teacher=None if teacher is None else _describe(teacher),
         sources=sources,
@@ -305,7 +305,8 @@ def _check_target(target: Path, overwrite: bool) -> None:
         )
 
 
-def _has_head(model: DseModel | DseForSequenceClassification) -> bool:
+def has_head(model: PreTrainedModel) -> bool:
+    """Whether a DSE model has a head for sentence pairs."""
     # By name: a model loaded with its own code is of a class of its own.
     return type(model).__name__ == "DseForSequenceClassification"
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
+from .export import has_head
 from .modeling import DseForSequenceClassification, DseModel
 
 
@@ -86,7 +87,7 @@ def merge_models(
 def _check_alike(first: PreTrainedModel, other: PreTrainedModel, number: int) -> None:
     """Refuses models whose weights mean different things."""
     # A head's own fields and weights count where both models have one.
-    both = all(isinstance(model, DseForSequenceClassification) for model in (first, other))
+    both = has_head(first) and has_head(other)
     ignored = NEUTRAL_FIELDS if both else NEUTRAL_FIELDS | HEAD_FIELDS
     fields = [
         {name: value for name, value in model.config.to_dict().items() if name not in ignored}

@@ -26,7 +26,7 @@ from transformers import (
 from transformers.utils import logging
 
 from .data import CrossEncoderCollator, DataArguments, PairTask, lengths, load_pairs, resolve_task, token_lengths
-from .encoding import check_max_length, encode, evaluating, length_batches
+from .encoding import check_max_length, encode_pairs, evaluating, length_batches
 from .evaluation import compute_metrics_for
 from .trainer import ReproducibleTrainer
 from .training_args import check_output_dir
@@ -384,20 +384,18 @@ def score_similarities(
     >>> score_similarities(encoder, pairs, processing_class=tokenizer)[0]["teacher_logits"]
     ```
     """
-    texts = list(dict.fromkeys([*dataset["sentence1"][:], *dataset["sentence2"][:]]))
-    vectors = encode(
+    first, second = encode_pairs(
         encoder,
         processing_class,
-        texts,
+        dataset["sentence1"][:],
+        dataset["sentence2"][:],
         batch_size=batch_size,
         max_length=max_length,
         normalize=True,
         device=device,
         show_progress=show_progress,
     )
-    row_of = {text: row for row, text in enumerate(texts)}
-    first, second = ([row_of[text] for text in dataset[name]] for name in ("sentence1", "sentence2"))
-    cosines = np.einsum("nd,nd->n", vectors[first], vectors[second], dtype=np.float64)
+    cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
     if column in dataset.column_names:
         dataset = dataset.remove_columns(column)
     return dataset.add_column(column, (scale * cosines + bias)[:, None].tolist())

@@ -14,21 +14,19 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from datasets import Dataset
 from transformers import AutoModel, AutoTokenizer
 
-import hf_dse
 from hf_dse.studies.report import markdown
+from hf_dse.teacher import score_similarities
 
 
 def scores_of(name: str, pairs: pd.DataFrame) -> np.ndarray:
     if name.endswith(".parquet"):
         return pd.read_parquet(name)["teacher_logits"].str[0].to_numpy()
     model, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
-    first, second = (
-        hf_dse.encode(model, tokenizer, pairs[column].tolist(), normalize=True, show_progress=False)
-        for column in ("sentence1", "sentence2")
-    )
-    return (first * second).sum(axis=1)
+    texts = Dataset.from_pandas(pairs[["sentence1", "sentence2"]], preserve_index=False)
+    return np.ravel(score_similarities(model, texts, processing_class=tokenizer)["teacher_logits"][:])
 
 
 def main() -> None:

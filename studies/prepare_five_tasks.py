@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from hf_dse.augment import normalize_text
+from hf_dse.augment import normalize_text, pair_key
 
 
 def keys(pairs: pd.DataFrame, first: str, second: str) -> pd.Series:
     rows = zip(pairs[first], pairs[second], strict=True)
-    return pd.Series([tuple(sorted(map(normalize_text, row))) for row in rows], index=pairs.index)
+    return pd.Series([pair_key(*row) for row in rows], index=pairs.index)
 
 
 def part_of(text: str) -> str:

@@ -194,6 +194,7 @@ def test_a_resumed_run_ends_where_a_straight_run_does(
     assert straight.train().global_step == 8
     expected, first = weights(straight.model), straight.optimizer.state_dict()
     assert len({group["initial_lr"] for group in first["param_groups"]}) == (2 if head_learning_rate is None else 3)
+    assert len(first["param_groups"]) == (4 if head_learning_rate is None else 5)
     for step in steps:
         # A new process would not start from the same random numbers or weights.
         resumed = make_trainer(make_student(seed=1), pairs["train"], **fields)

@@ -484,9 +484,9 @@ def merge(argv: list[str]) -> None:
     )
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     models = [load_dse_model(name) for name in args.model_names_or_paths]
-    model = merge_models(models, args.weights)
-    tokenizer = AutoTokenizer.from_pretrained(args.model_names_or_paths[0])
     weights = args.weights or [1.0] * len(models)
+    model = merge_models(models, weights)
+    tokenizer = AutoTokenizer.from_pretrained(args.model_names_or_paths[0])
     names = [Path(name).name if Path(name).is_dir() else name for name in args.model_names_or_paths]
     recipe = {
         "Mean of the weights of": ", ".join(

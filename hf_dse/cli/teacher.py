@@ -118,29 +118,28 @@ def score(argv: list[str]) -> None:
         )
     check_num_labels(num_logits[names[0]], task)
     pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
+    options: dict[str, Any] = {
+        "batch_size": args.batch_size,
+        "max_length": data_args.max_seq_length,
+        "device": args.device or default_device(),
+    }
     logits = []
     for name in names:
-        options: dict[str, Any] = {
-            "batch_size": args.batch_size,
-            "max_length": data_args.max_seq_length,
-            "device": args.device or default_device(),
-        }
         if args.bi_encoder:
             load_args = ModelArguments(name, args.model_revision, args.trust_remote_code, args.dtype, args.device)
-            encoder, tokenizer = load_model(load_args)
-            scored = score_similarities(
-                encoder,
-                pairs,
-                processing_class=tokenizer,
-                scale=args.similarity_scale,
-                bias=args.similarity_bias,
-                **options,
-            )
+            model, tokenizer = load_model(load_args)
+            scale = {"scale": args.similarity_scale, "bias": args.similarity_bias}
+            scored = score_similarities(model, pairs, processing_class=tokenizer, **scale, **options)
         else:
             model, tokenizer = load_teacher(name, dtype=args.dtype, **source)
-            cache_dir = args.cache_dir or output.parent / ".hf-dse-scores"
-            options |= {"symmetric": task.symmetric, "cache_dir": cache_dir}
-            scored = score_pairs(model, pairs, processing_class=tokenizer, **options)
+            scored = score_pairs(
+                model,
+                pairs,
+                processing_class=tokenizer,
+                symmetric=task.symmetric,
+                cache_dir=args.cache_dir or output.parent / ".hf-dse-scores",
+                **options,
+            )
         logits.append(scored["teacher_logits"][:])
     scored = scored.remove_columns("teacher_logits").add_column("teacher_logits", np.mean(logits, axis=0).tolist())
     write_pairs(scored, output)

@@ -18,13 +18,14 @@ DATA holds the folders stsb and sts12_16 (SemEval STS 2012 to 2016, of which STS
 
 import hashlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from datasets import Dataset
 
-from hf_dse.augment import balance_scores, normalize_text
+from hf_dse.augment import balance_scores, normalize_text, pair_key
 
 
 TEXTS = ["sentence1", "sentence2"]
@@ -33,13 +34,13 @@ SCORED = ("gold", "pool")
 SCORES = Path(__file__).with_name("teacher_scores.parquet")
 
 
+def rows(pairs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    return zip(pairs["sentence1"], pairs["sentence2"], strict=True)
+
+
 def hashes(pairs: pd.DataFrame) -> np.ndarray:
-    texts = ("\0".join(pair).encode() for pair in zip(pairs["sentence1"], pairs["sentence2"], strict=True))
+    texts = ("\0".join(row).encode() for row in rows(pairs))
     return np.array([int.from_bytes(hashlib.sha256(text).digest()[:8], "little") for text in texts], dtype=np.uint64)
-
-
-def keys(pairs: pd.DataFrame) -> list[frozenset[str]]:
-    return [frozenset(map(normalize_text, pair)) for pair in zip(pairs["sentence1"], pairs["sentence2"], strict=True)]
 
 
 def labelled(data: Path, out: Path) -> None:
@@ -51,8 +52,9 @@ def labelled(data: Path, out: Path) -> None:
     train = splits[0][[*TEXTS, "label"]]
     evaluated = {normalize_text(text) for part in splits[1:] for name in TEXTS for text in part[name]}
     found = pd.concat([pd.read_parquet(path) for path in sorted((data / "sts12_16").glob("*.parquet"))])
-    known = set(keys(train))
-    is_clean = [key not in known and evaluated.isdisjoint(key) for key in keys(found)]
+    known = {pair_key(*row) for row in rows(train)}
+    keys = (pair_key(*row) for row in rows(found))
+    is_clean = [key not in known and evaluated.isdisjoint(key) for key in keys]
     extra = found[is_clean][[*TEXTS, "label"]].drop_duplicates(TEXTS)
     print(f"{len(extra)} of {len(found)} pairs of STS 2012 to 2016 are new, without repetitions.")
     out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def unlabelled(out: Path) -> None:
         made["snli"],
     ]
     pool = pd.concat(parts, ignore_index=True)
-    texts = pd.Series([frozenset(pair) for pair in zip(pool["sentence1"], pool["sentence2"], strict=True)])
+    texts = pd.Series(map(frozenset, rows(pool)))
     pool = pool[~texts.duplicated()].sample(frac=1, random_state=SEED)
     pool = pd.concat([pool, made["mrpc"]], ignore_index=True)
     print(f"{len(pool)} unlabelled pairs")
@@ -104,8 +106,8 @@ def known(out: Path) -> None:
 def training(out: Path) -> None:
     """silver.parquet: 20,000 scored pairs that have no label, drawn evenly over the teacher's scale."""
     gold, pool = (pd.read_parquet(out / f"scored_{name}.parquet") for name in ("gold", "pool"))
-    known = {frozenset(pair) for pair in zip(gold["sentence1"], gold["sentence2"], strict=True)}
-    is_new = [frozenset(pair) not in known for pair in zip(pool["sentence1"], pool["sentence2"], strict=True)]
+    gold_pairs = set(map(frozenset, rows(gold)))
+    is_new = [frozenset(row) not in gold_pairs for row in rows(pool)]
     silver = Dataset.from_pandas(pool[is_new][[*TEXTS, "teacher_logits"]], preserve_index=False)
     balance_scores(silver, 20_000).to_parquet(out / "silver.parquet")
     print(f"20,000 of {len(silver)} scored pairs")
