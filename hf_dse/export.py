@@ -146,7 +146,7 @@ def export_model(
                 f"{type(model).__name__} of {type(model).__module__} does not bring {' and '.join(missing)} with it: "
                 "export a `DseModel` or `DseForSequenceClassification`, not a class made from one."
             )
-        _limit_tokens(processing_class, model).save_pretrained(new)
+        limit_tokens(processing_class, model).save_pretrained(new)
         for name, content in _sentence_transformers_files(model, max_seq_length).items():
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         card.save(new / "README.md")
@@ -311,7 +311,7 @@ def has_head(model: PreTrainedModel) -> bool:
     return type(model).__name__ == "DseForSequenceClassification"
 
 
-def _limit_tokens(
+def limit_tokens(
     processing_class: PreTrainedTokenizerBase, model: DseModel | DseForSequenceClassification
 ) -> PreTrainedTokenizerBase:
     """A copy of the tokenizer whose truncation fits the model."""

@@ -73,6 +73,10 @@ class GeneralTrainingArguments(PairTrainingArguments):
             Which teacher layer each student layer learns from, see [`map_layers`].
         progressive (`bool`, *optional*, defaults to `False`):
             Whether the layers are trained one after the other before all are, see [`ProgressiveCallback`].
+        teacher_chunk_length (`int`, *optional*):
+            Tokens of the chunks in which the teacher reads a text, for students that read more than their teacher
+            can: the sentence embedding to learn is then the [`chunk_mean`]. Layers of chunks are not those of a
+            text, so the other weights have to be 0.
     """
 
     learning_rate: float = field(default=1e-4, metadata={"help": "The initial learning rate."})
@@ -97,6 +101,13 @@ class GeneralTrainingArguments(PairTrainingArguments):
         default=False,
         metadata={"help": "Train layer after layer on its hidden states, in the end all on everything."},
     )
+    teacher_chunk_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "The teacher reads texts in chunks of so many tokens, and the student learns the mean of their "
+            "embeddings. Needs hidden, embedding and relation weights of 0."
+        },
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,6 +116,15 @@ class GeneralTrainingArguments(PairTrainingArguments):
             raise ValueError(f"`relation_heads` must be at least 1, got {self.relation_heads}.")
         if self.progressive and self.hidden_weight == 0:
             raise ValueError("`progressive` trains layers on their hidden states: `hidden_weight` must be above 0.")
+        if self.teacher_chunk_length is not None:
+            layers = {name: getattr(self, f"{name}_weight") for name in PARTS if name != "sentence"}
+            if any(layers.values()):
+                raise ValueError(
+                    "`teacher_chunk_length`: a teacher that reads chunks has a sentence embedding to learn from, but "
+                    "no layers: set "
+                    + " and ".join(f"`{name}_weight`" for name, weight in layers.items() if weight)
+                    + " to 0."
+                )
 
 
 def _check_weights(weights: Mapping[str, float]) -> None:
@@ -268,6 +288,40 @@ def _row_divergence(
     return divergence.sum(dim=-1).mean(dim=1)
 
 
+def chunk_mean(embeddings: torch.Tensor, weights: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
+    """
+    Sentence embeddings of texts that were read in chunks: the mean of the chunks' embeddings, scaled to length 1 and
+    weighted by their tokens.
+
+    Args:
+        embeddings (`torch.Tensor` of shape `(num_chunks, embedding_size)`):
+            Embeddings of the chunks.
+        weights (`torch.Tensor` of shape `(num_chunks,)`):
+            Number of tokens of each chunk.
+        texts (`torch.Tensor` of shape `(num_chunks,)`):
+            The text of each chunk, counted from 0; every text has one.
+
+    Returns:
+        `torch.Tensor` of shape `(batch_size, embedding_size)`.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_dse.general import chunk_mean
+
+    >>> chunks = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
+    >>> chunk_mean(chunks, torch.tensor([3, 1, 5]), torch.tensor([0, 0, 1]))
+    tensor([[0.7500, 0.2500],
+            [0.0000, 1.0000]])
+    ```
+    """
+    units, weights = nn.functional.normalize(_full(embeddings), dim=-1), weights.to(torch.float32)
+    size = int(texts.max()) + 1
+    sums = units.new_zeros(size, units.shape[-1]).index_add_(0, texts, units * weights[:, None])
+    return sums / weights.new_zeros(size).index_add_(0, texts, weights)[:, None]
+
+
 def _full(states: torch.Tensor) -> torch.Tensor:
     """At least float32: half precision would drown the small differences that the losses are about."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
@@ -410,13 +464,27 @@ class LayerwiseDistillation(nn.Module):
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(name in self.trainable and name.startswith(tuple(chosen)))
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        chunk_input_ids: torch.Tensor | None = None,
+        chunk_attention_mask: torch.Tensor | None = None,
+        chunk_texts: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
         """
         Args:
             input_ids (`torch.Tensor` of shape `(batch_size, seq_len)`):
                 Token ids.
             attention_mask (`torch.Tensor` of shape `(batch_size, seq_len)`):
                 1 for tokens, 0 for padding.
+            chunk_input_ids (`torch.Tensor` of shape `(num_chunks, chunk_len)`, *optional*):
+                The same texts in chunks, for a teacher that reads no longer ones. Then only the sentence loss can
+                have a weight.
+            chunk_attention_mask (`torch.Tensor` of shape `(num_chunks, chunk_len)`, *optional*):
+                Their mask.
+            chunk_texts (`torch.Tensor` of shape `(num_chunks,)`, *optional*):
+                The text, from 0 to `batch_size - 1`, of each chunk.
 
         Returns:
             `dict[str, torch.Tensor]`: the scalars `loss` and, unweighted, those of `hidden_loss`, `embedding_loss`,
@@ -425,12 +493,18 @@ class LayerwiseDistillation(nn.Module):
         """
         if self.teacher.device != input_ids.device:
             self.teacher.to(input_ids.device)
-        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "output_hidden_states": True}
-        with torch.no_grad():
-            target = self.teacher(**inputs)
-        output = self.student(**inputs)
-        # The output of the embeddings comes first, then that of each layer.
-        ours, theirs = output.hidden_states, target.hidden_states
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if chunk_input_ids is not None and chunk_attention_mask is not None and chunk_texts is not None:
+            with torch.no_grad():
+                chunks = self.teacher(chunk_input_ids, attention_mask=chunk_attention_mask).pooler_output
+                target_embeddings = chunk_mean(chunks, chunk_attention_mask.sum(dim=-1), chunk_texts)
+            output, ours, theirs = self.student(**inputs), (), ()
+        else:
+            with torch.no_grad():
+                target = self.teacher(**inputs, output_hidden_states=True)
+            output, target_embeddings = self.student(**inputs, output_hidden_states=True), target.pooler_output
+            # The output of the embeddings comes first, then that of each layer.
+            ours, theirs = output.hidden_states, target.hidden_states
 
         only = self.trained_layer if self.training else None
         losses = {}
@@ -447,7 +521,7 @@ class LayerwiseDistillation(nn.Module):
             losses["relation_loss"] = self._relations(ours, theirs, attention_mask)
         if "sentence_loss" in self.weights and only is None:
             embeddings = _full(self._project("sentence", output.pooler_output))
-            cosine = nn.functional.cosine_similarity(embeddings, _full(target.pooler_output))
+            cosine = nn.functional.cosine_similarity(embeddings, _full(target_embeddings))
             losses["sentence_loss"] = 1 - cosine.mean()
         loss = torch.stack([self.weights[name] * value for name, value in losses.items()]).sum()
         return {"loss": loss, **losses}
@@ -508,13 +582,19 @@ class TextCollator:
             The tokenizer.
         max_length (`int`):
             Maximum tokens of a text; `n_truncated` counts the texts that were cut.
+        chunk_length (`int`, *optional*):
+            Tokens of a chunk, special tokens included. A text has the whole number of chunks next to what
+            `max_length` leaves of it.
 
-    A call takes rows with a `text` and returns `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`.
+    A call takes rows with a `text` and returns `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`; with
+    a chunk length also `chunk_input_ids` and `chunk_attention_mask` of shape `(num_chunks, chunk_len)` and
+    `chunk_texts` of shape `(num_chunks,)`, the row of each chunk.
     """
 
-    def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int):
+    def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int, chunk_length: int | None = None):
         self.processing_class = processing_class
         self.max_length = max_length
+        self.chunk_length = chunk_length
         self.n_truncated = 0
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
@@ -526,7 +606,25 @@ class TextCollator:
             )
         self.n_truncated += cut
         batch = pad(self.processing_class, features, torch.device("cpu"))
-        return {name: batch[name] for name in ("input_ids", "attention_mask")}
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        return inputs | (self._chunks([row["text"] for row in rows]) if self.chunk_length is not None else {})
+
+    def _chunks(self, texts: list[str]) -> dict[str, torch.Tensor]:
+        encoded = self.processing_class(
+            texts, truncation=True, max_length=self.chunk_length, return_overflowing_tokens=True, verbose=False
+        )
+        of_text = encoded.pop("overflow_to_sample_mapping")
+        num_special = self.processing_class.num_special_tokens_to_add()
+        num_chunks = max(1, round((self.max_length - num_special) / ((self.chunk_length or 0) - num_special)))
+        first = {text: chunk for chunk, text in reversed(list(enumerate(of_text)))}
+        kept = [chunk for chunk, text in enumerate(of_text) if chunk - first[text] < num_chunks]
+        features = [{name: values[chunk] for name, values in encoded.items()} for chunk in kept]
+        batch = pad(self.processing_class, features, torch.device("cpu"))
+        return {
+            "chunk_input_ids": batch["input_ids"],
+            "chunk_attention_mask": batch["attention_mask"],
+            "chunk_texts": torch.tensor([of_text[chunk] for chunk in kept]),
+        }
 
 
 class GeneralTrainer(ReproducibleTrainer):
@@ -603,7 +701,7 @@ class GeneralTrainer(ReproducibleTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
-            data_collator=TextCollator(processing_class, max_seq_length),
+            data_collator=TextCollator(processing_class, max_seq_length, args.teacher_chunk_length),
             # Without metrics the Trainer would keep nothing but the loss.
             compute_metrics=lambda result: dict(zip(model.weights, np.mean(result.predictions, axis=0), strict=True)),
             **kwargs,
@@ -767,8 +865,8 @@ def train_general(
     ... )
     ```
     """
-    for model in (teacher, student):
-        check_max_length(text_args.max_seq_length, model, tokenizer)
+    check_max_length(training_args.teacher_chunk_length or text_args.max_seq_length, teacher, tokenizer)
+    check_max_length(text_args.max_seq_length, student, tokenizer)
     train = load_texts(text_args.train_file, text_args.text_column, text_args.max_train_samples)
     validation = None
     if text_args.validation_file is not None:

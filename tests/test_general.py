@@ -811,6 +811,22 @@ def test_the_collator_counts_what_it_cuts(bert_tokenizer, caplog):
     assert collator.n_truncated == 1 + sum(len(text.split()) > 4 for text in TEXTS)
 
 
+@pytest.mark.parametrize("max_length, num_chunks", [(22, [2, 1, 3, 5]), (13, [2, 1, 3, 3]), (6, [1, 1, 1, 1])])
+def test_the_collator_cuts_texts_into_chunks(max_length, num_chunks, bert_tokenizer):
+    words = TEXTS[0].split() * 9
+    texts = [" ".join(words[start : start + size]) for start, size in ((0, 7), (1, 3), (2, 12), (3, 40))]
+    batch = TextCollator(bert_tokenizer, max_length, chunk_length=6)([{"text": text} for text in texts])
+    assert batch["attention_mask"].sum(dim=1).tolist() == [min(size + 2, max_length) for size in (7, 3, 12, 40)]
+    assert batch["chunk_input_ids"].shape == batch["chunk_attention_mask"].shape == (sum(num_chunks), 6)
+    assert torch.bincount(batch["chunk_texts"]).tolist() == num_chunks
+    for row, (text, number) in enumerate(zip(texts, num_chunks, strict=True)):
+        chunks = batch["chunk_input_ids"][batch["chunk_texts"] == row]
+        assert (chunks[:, 0] == bert_tokenizer.cls_token_id).all()
+        # Four words a chunk, in their order.
+        decoded = bert_tokenizer.batch_decode(chunks, skip_special_tokens=True)
+        assert " ".join(decoded) == " ".join(text.split()[: 4 * number])
+
+
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
 def test_texts_are_read(ending, tmp_path, monkeypatch):
     rows = ["the cat", "", "a dog, an old one", "  ", "new"]
@@ -843,6 +859,40 @@ def test_texts_that_are_not_there(tmp_path):
 
 
 # From an encoder to a trained student
+
+
+def test_a_teacher_of_chunks(make_teacher, make_student, bert_tokenizer):
+    teacher = make_teacher(max_position_embeddings=8)
+    student = make_student(make_teacher(), linformer_projection="mean").eval()
+    model = LayerwiseDistillation(student, teacher, **only("sentence"))
+    texts = [TEXTS[0], " ".join(" ".join(TEXTS[:4]).split()[:20])]
+    batch = TextCollator(bert_tokenizer, MAX_LENGTH, chunk_length=8)([{"text": text} for text in texts])
+    losses = model(**batch)
+
+    # Every chunk alone, without padding.
+    cosines = []
+    for row, text in enumerate(texts):
+        total = torch.zeros(teacher.config.hidden_size)
+        words = text.split()
+        for start in range(0, len(words), 6):
+            chunk = bert_tokenizer(" ".join(words[start : start + 6]), return_tensors="pt")
+            size = chunk["input_ids"].shape[1]
+            total += size * torch.nn.functional.normalize(teacher(chunk["input_ids"]).pooler_output[0], dim=0)
+        own = student(batch["input_ids"][row : row + 1], attention_mask=batch["attention_mask"][row : row + 1])
+        cosines.append(torch.cosine_similarity(own.pooler_output[0], total, dim=0))
+    assert len(words) > 12, "several chunks"
+    assert torch.allclose(losses["loss"], 1 - torch.stack(cosines).mean(), atol=1e-5)
+    assert losses.keys() == {"loss", "sentence_loss"}
+
+    # One chunk is the text itself.
+    short = [{"text": "the cat sat"}, {"text": "a dog"}]
+    whole, chunked = TextCollator(bert_tokenizer, 8)(short), TextCollator(bert_tokenizer, 8, chunk_length=8)(short)
+    assert torch.allclose(model(**whole)["loss"], model(**chunked)["loss"], atol=1e-6)
+
+
+def test_chunks_have_no_layers_to_learn_from(tmp_path):
+    with pytest.raises(ValueError, match="set `hidden_weight` and `relation_weight` to 0"):
+        GeneralTrainingArguments(str(tmp_path), **TINY_RUN, teacher_chunk_length=8)
 
 
 @pytest.fixture
@@ -914,6 +964,28 @@ def test_what_train_general_refuses(source, tmp_path):
         train(layer_mapping=["1", "2", "3"])
     with pytest.raises(ValueError, match="`relation_heads` must divide"):
         train(relation_heads=5)
+
+
+def test_a_student_reads_more_than_its_teacher(source, tmp_path):
+    teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
+    student = convert_encoder(
+        source, linformer_projection="strided", linformer_length=8, max_position_embeddings=128, verbose=False
+    )
+    (tmp_path / "long.txt").write_text("\n".join(" ".join(TEXTS * repeats) for repeats in (1, 2, 3)))
+    tokenizer = AutoTokenizer.from_pretrained(source, model_max_length=128)
+    fields = {**TINY_RUN, **only("sentence"), "num_train_epochs": 8, "learning_rate": 2e-3, "logging_steps": 1}
+    training_args = GeneralTrainingArguments(str(tmp_path / "run"), **fields, teacher_chunk_length=16)
+    text_args = TextArguments(
+        str(tmp_path / "long.txt"), validation_file=str(tmp_path / "long.txt"), max_seq_length=128
+    )
+    training_args.eval_strategy = "epoch"
+    metrics = train_general(teacher, student, tokenizer, text_args, training_args)
+    state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
+    losses = [entry["eval_sentence_loss"] for entry in state["log_history"] if "eval_sentence_loss" in entry]
+    assert metrics["eval_sentence_loss"] < 0.8 * losses[0]
+    training_args.teacher_chunk_length = 100
+    with pytest.raises(ValueError, match="max_length=100 is above the 64 tokens this model takes"):
+        train_general(teacher, student, tokenizer, text_args, training_args)
 
 
 def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, monkeypatch):

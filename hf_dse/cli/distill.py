@@ -19,7 +19,7 @@ from ..convert import ConvertArguments, convert_encoder, make_pair_model
 from ..data import DataArguments, load_pairs, mix_pairs, resolve_task, write_atomically
 from ..encoding import max_tokens
 from ..evaluation import compute_metrics_for, evaluate_model
-from ..export import describe_command, describe_machine, export_model
+from ..export import describe_command, describe_machine, export_model, limit_tokens
 from ..general import GeneralTrainingArguments, TextArguments, train_general
 from ..merge import merge_models
 from ..modeling import DseForSequenceClassification, DseModel
@@ -308,6 +308,7 @@ def run_general(
         student = AutoModel.from_pretrained(args.model_name_or_path)
     else:
         student = convert_args.convert(args.model_name_or_path)
+    tokenizer = limit_tokens(tokenizer, student)
     metrics = train_general(teacher, student, tokenizer, text_args, training_args, checkpoint)
     if training_args.process_index == 0:
         names = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")
@@ -352,7 +353,7 @@ def run_distillation(
 
     set_seed(training_args.seed)
     model = load_student(args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
-    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    tokenizer = limit_tokens(AutoTokenizer.from_pretrained(args.model_name_or_path), model)
     # What cannot work shall fail now, not after hours of scoring or training.
     if data_args.max_seq_length > model.config.max_position_embeddings:
         raise ValueError(
