@@ -124,8 +124,11 @@ class ConvertArguments:
         metadata={"help": "Longest input in tokens; beyond the source's limit its positions are extended."},
     )
     position_extension: str = field(
-        default="tile",
-        metadata={"help": "tile (short inputs stay exact) or interpolate: positions beyond the source's limit."},
+        default="dynamic",
+        metadata={
+            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or a "
+            "longer table: tile, a repeated one, or interpolate, a stretched one (short inputs are not exact then)."
+        },
     )
     pooling_mode: str | None = field(
         default=None,
@@ -154,7 +157,7 @@ def convert_encoder(
     *,
     keep_layers: list[int] | None = None,
     max_position_embeddings: int | None = None,
-    position_extension: str = "tile",
+    position_extension: str = "dynamic",
     random_init: bool = False,
     verbose: bool = True,
     **config_overrides: Any,
@@ -172,9 +175,11 @@ def convert_encoder(
             smaller than the source's.
         max_position_embeddings (`int`, *optional*):
             Longest input in tokens. Defaults to the source's limit.
-        position_extension (`str`, *optional*, defaults to `"tile"`):
-            How the position table grows beyond the source's limit: `"tile"` repeats it, so that short inputs stay
-            exact; `"interpolate"` stretches it.
+        position_extension (`str`, *optional*, defaults to `"dynamic"`):
+            How positions go beyond the source's limit. `"dynamic"`: those of a text that is longer than the source's
+            table are fractions that span it, so the table stays as it is. `"tile"` repeats the table and
+            `"interpolate"` stretches it to `max_position_embeddings`. Inputs that the source takes stay exact but
+            with `"interpolate"`.
         random_init (`bool`, *optional*, defaults to `False`):
             Keep the shape of the source but not its weights.
         verbose (`bool`, *optional*, defaults to `True`):
@@ -242,6 +247,8 @@ def convert_encoder(
     fields["max_position_embeddings"] = max_position_embeddings or limit
     if fields["max_position_embeddings"] > limit:
         fields["position_extension"] = position_extension
+        if position_extension == "dynamic":
+            fields["original_max_position_embeddings"] = limit
     config = DseConfig(**fields)
 
     model = DseModel(config)
@@ -251,7 +258,8 @@ def convert_encoder(
             "a floor for comparisons only."
         )
         return model.eval()
-    state[positions] = _resize_positions(state[positions], config.max_position_embeddings, position_extension)
+    if config.original_max_position_embeddings is None:
+        state[positions] = _resize_positions(state[positions], config.max_position_embeddings, position_extension)
     state, dropped = _select_layers(state, keep_layers)
     missing, unexpected = model.load_state_dict(state, strict=False)
     not_new = [name for name in missing if not re.search(r"linformer\.(key|value)$|^projection\.", name)]
@@ -423,7 +431,7 @@ def _resize_positions(table: torch.Tensor, length: int, extension: str) -> torch
     if extension == "interpolate":
         stretched = torch.nn.functional.interpolate(table.T[None], size=length, mode="linear", align_corners=True)
         return stretched[0].T.contiguous()
-    raise ValueError(f'`position_extension` must be "tile" or "interpolate", got {extension!r}.')
+    raise ValueError(f'`position_extension` must be "dynamic", "tile" or "interpolate", got {extension!r}.')
 
 
 def _select_layers(

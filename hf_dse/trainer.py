@@ -184,6 +184,8 @@ class DseTrainer(ReproducibleTrainer):
             return
         rows = torch.randperm(len(self.train_dataset), generator=torch.Generator().manual_seed(self.args.seed))
         sample = self.train_dataset.select(rows[:CALIBRATION_PAIRS].tolist())
+        if "length" in sample.column_names:
+            sample = sample.sort("length")  # less padding
         similarities, targets = [], []
         loader = torch.utils.data.DataLoader(sample, self.args.eval_batch_size, collate_fn=self.data_collator)
         with evaluating(self.model), torch.no_grad():

@@ -67,8 +67,11 @@ class DseConfig(PreTrainedConfig):
     num_pair_separators (`int`, *optional*, defaults to 1):
         How many `sep_token_id` stand between the two sentences of a pair: 1 for BERT, 2 for RoBERTa.
     position_extension (`str`, *optional*):
-        For the record: how conversion filled the position table beyond the limit of the source encoder, `"tile"` or
-        `"interpolate"`.
+        How positions go beyond the limit of the source encoder: `"dynamic"`, where those of a text that is longer than
+        the table span the table, and all others are as they were; or, for the record, how conversion filled a longer
+        table, `"tile"` or `"interpolate"`.
+    original_max_position_embeddings (`int`, *optional*):
+        Rows of the position table, if `position_extension` is `"dynamic"`.
 
     Examples:
 
@@ -109,7 +112,8 @@ class DseConfig(PreTrainedConfig):
     similarity_hidden_size: int = 512
     sep_token_id: int | None = None
     num_pair_separators: int = 1
-    position_extension: Literal["tile", "interpolate"] | None = None
+    position_extension: Literal["dynamic", "tile", "interpolate"] | None = None
+    original_max_position_embeddings: int | None = None
 
     def __post_init__(self, **kwargs):
         if self.layer_types is None:
@@ -146,6 +150,12 @@ class DseConfig(PreTrainedConfig):
         for name in ("projection_dim", "max_position_embeddings"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        size = self.original_max_position_embeddings
+        if (size is None) == (self.position_extension == "dynamic") or (size is not None and size < 2):
+            raise ValueError(
+                '`original_max_position_embeddings`, at least 2, and `position_extension="dynamic"` go together, got '
+                f"{size} and {self.position_extension!r}."
+            )
         self._validate_linformer()
 
     def _validate_linformer(self):

@@ -55,8 +55,16 @@ def describe_padding(attention_mask: torch.Tensor, dtype: torch.dtype) -> DsePad
     is_token = attention_mask.bool()
     bias = torch.zeros(is_token.shape, dtype=dtype, device=is_token.device)
     bias = bias.masked_fill(~is_token, torch.finfo(dtype).min)
-    order = torch.argsort(is_token.to(torch.uint8), dim=1, descending=True, stable=True)
-    return DsePadding(is_token.sum(dim=1, keepdim=True), order, bias[:, None, None, :])
+    return DsePadding(is_token.sum(dim=1, keepdim=True), order_tokens(is_token), bias[:, None, None, :])
+
+
+def order_tokens(is_token: torch.BoolTensor) -> torch.LongTensor:
+    """Positions of the tokens [B, N], the real ones first, otherwise in order."""
+    # Not a sort: the sorts of ONNX keep no order among equals.
+    num_before = is_token.cumsum(dim=1) - is_token.long()
+    positions = torch.arange(is_token.shape[1], device=is_token.device).expand(is_token.shape)
+    ranks = torch.where(is_token, num_before, is_token.sum(dim=1, keepdim=True) + positions - num_before)
+    return torch.zeros_like(ranks).scatter(1, ranks, positions)
 
 
 def assign_slots(
@@ -93,7 +101,8 @@ def assign_slots(
         lengths = padding.lengths
     ends = 1 if keep_ends else 0
     inner_slots, inner_lengths = num_slots - 2 * ends, (lengths - 2 * ends).clamp(min=0)
-    slots = torch.arange(min(num_slots, num_tokens), device=device)[None]  # [1, K]
+    # An exported graph is for all lengths: it must not be told which of the two is less.
+    slots = torch.arange(torch.sym_min(num_slots, num_tokens), device=device)[None]  # [1, K]
     inner = (slots - ends).clamp(0, inner_slots - 1)
 
     if stride_offset is not None:
@@ -106,7 +115,8 @@ def assign_slots(
         start = (inner * inner_lengths + inner_slots - 1) // inner_slots
         count = ((inner + 1) * inner_lengths + inner_slots - 1) // inner_slots - start
         stands_for = count.to(dtype)
-        width = max(1, -(-(num_tokens - 2 * ends) // inner_slots))
+        # One token a slot is a length of its own to an exported graph.
+        width = torch.sym_max(2 if torch.compiler.is_exporting() else 1, -(-(num_tokens - 2 * ends) // inner_slots))
     if keep_ends:
         is_end = (slots == 0) | (slots == num_slots - 1)
         start = torch.where(is_end, slots.clamp(max=1) * (lengths - 1), start + 1)
@@ -193,7 +203,13 @@ class DseLinformer(nn.Module):
             is_token = torch.arange(num_tokens, device=hidden_states.device) < padding.lengths
             hidden_states = gather_tokens(hidden_states, padding.order[:, None])[:, 0] * is_token[..., None]
         grouped = hidden_states.view(batch_size, num_tokens, groups, -1).transpose(1, 2)  # [B, G, N, D / G]
-        projected = torch.matmul(weight[:, :num_slots, :num_tokens], grouped)
+        if torch.compiler.is_exporting():
+            # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
+            weight = weight.index_select(1, torch.arange(num_slots, device=weight.device))
+            weight = weight.index_select(2, torch.arange(num_tokens, device=weight.device))
+        else:
+            weight = weight[:, :num_slots, :num_tokens]
+        projected = torch.matmul(weight, grouped)
         return projected.transpose(1, 2).reshape(batch_size, num_slots, hidden_size)
 
 
@@ -274,7 +290,8 @@ class DseSelfAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Keys and values of the slots, `(batch_size, num_slots, hidden_size)`, and what is added to their logits."""
         num_tokens, dtype = hidden_states.shape[1], hidden_states.dtype
-        if not self.is_linear or (linformer is None and num_tokens <= self.num_slots):
+        is_short = not torch.compiler.is_exporting() and num_tokens <= self.num_slots
+        if not self.is_linear or (linformer is None and is_short):
             return self.key(hidden_states), self.value(hidden_states), None if padding is None else padding.bias
 
         segments, slots, bias = None, None, None
@@ -397,7 +414,8 @@ class DseEmbeddings(nn.Module):
     def __init__(self, config: DseConfig):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        num_positions = config.original_max_position_embeddings or config.max_position_embeddings
+        self.position_embeddings = nn.Embedding(num_positions, config.hidden_size)
         self.token_type_embeddings = (
             # CODEPATH: checkpoints converted from DistilBERT have no token types, those from BERT and RoBERTa do
             nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
@@ -408,10 +426,16 @@ class DseEmbeddings(nn.Module):
     def forward(
         self,
         inputs_embeds: torch.Tensor,
-        position_ids: torch.LongTensor,
+        position_ids: torch.Tensor,
         token_type_ids: torch.LongTensor | None = None,
     ) -> torch.Tensor:
-        embeddings = inputs_embeds + self.position_embeddings(position_ids)
+        if position_ids.is_floating_point():
+            before = position_ids.long().clamp(max=self.position_embeddings.num_embeddings - 2)
+            share = (position_ids - before)[..., None].to(inputs_embeds.dtype)
+            positions = torch.lerp(self.position_embeddings(before), self.position_embeddings(before + 1), share)
+        else:
+            positions = self.position_embeddings(position_ids)
+        embeddings = inputs_embeds + positions
         if self.token_type_embeddings is not None:
             if token_type_ids is None:
                 token_type_ids = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long, device=inputs_embeds.device)
@@ -535,13 +559,15 @@ class DseModel(DsePreTrainedModel):
         if attention_mask is not None and not is_tracing(attention_mask) and attention_mask.all():
             attention_mask = None
         if attention_mask is None:
-            padding = None
+            padding, lengths = None, torch.full((1, 1), shape[1], device=inputs_embeds.device)
             ranks = torch.arange(shape[1], device=inputs_embeds.device)[None]
         else:
             padding = describe_padding(attention_mask, inputs_embeds.dtype)
+            lengths = padding.lengths
             # Positions count real tokens, so left padding changes nothing either.
             ranks = (attention_mask.bool().cumsum(dim=1) - 1).clamp(min=0)
-        position_ids = ranks if position_ids is None else position_ids
+        if position_ids is None:
+            position_ids = self.fit_positions(ranks, lengths)
 
         hidden_states = self.embeddings(inputs_embeds, position_ids, token_type_ids)
         last_states = self.encoder(hidden_states, padding, **kwargs)
@@ -549,6 +575,15 @@ class DseModel(DsePreTrainedModel):
         if self.projection is not None:
             embeddings = self.projection(embeddings)
         return BaseModelOutputWithPooling(last_hidden_state=last_states[-1], pooler_output=embeddings)
+
+    def fit_positions(self, ranks: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
+        """Positions `(batch_size, seq_len)`; those of a text longer than the table are fractions that span the table."""
+        num_positions = self.config.original_max_position_embeddings
+        is_short = num_positions is None or not is_tracing(ranks) and ranks.shape[1] <= num_positions
+        if num_positions is None or is_short:
+            return ranks
+        scale = ((num_positions - 1) / (lengths - 1).clamp(min=1)).clamp(max=1.0)
+        return (ranks * scale).clamp(max=num_positions - 1)
 
     def pool(self, hidden_states: torch.Tensor, padding: DsePadding | None) -> torch.Tensor:
         """Token states `(batch_size, seq_len, size)` to one vector each, `(batch_size, size)`."""
@@ -721,7 +756,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
 
         opens = is_token & (is_token.cumsum(dim=1) == 1)
         members = torch.stack([is_first, is_second | opens], dim=1).flatten(0, 1)  # [2B, N]
-        order = torch.argsort(members.to(torch.uint8), dim=1, descending=True, stable=True)
+        order = order_tokens(members)
         mask = members.gather(1, order)
         if checks:
             order = order[:, : int(mask.sum(dim=1).max())]

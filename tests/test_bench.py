@@ -429,13 +429,15 @@ def test_the_plot_has_only_what_is_projected():
 
 def test_positions_are_extended_as_asked(save_model, text_file):
     results = {}
-    for extension in ("tile", "interpolate"):
+    for extension in ("dynamic", "tile", "interpolate"):
         args = AttentionArguments(
             save_model(), text_file, lengths=[40], projected_lengths=[4], projections=["mean"], device="cpu"
         )
         args.position_extension, args.num_texts, args.max_spectrum_length = extension, 1, 1
         (results[extension],) = measure_attention(args)["errors"]
     assert results["tile"]["layer_errors"] != results["interpolate"]["layer_errors"]
+    # One text as long as the limit spans the table in both.
+    assert results["dynamic"]["layer_errors"] == pytest.approx(results["interpolate"]["layer_errors"], rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -410,7 +410,7 @@ def test_fewer_positions(sources, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_tiled_positions_keep_short_inputs_exact(sources, kind):
     source, length = sources[kind], 2 * LIMIT + 7
-    model = convert(source, max_position_embeddings=length, linformer_length=LIMIT)
+    model = convert(source, max_position_embeddings=length, position_extension="tile", linformer_length=LIMIT)
     assert model.config.max_position_embeddings == length
     assert model.config.position_extension == "tile"
     batch = source.batch()
@@ -432,8 +432,46 @@ def test_interpolated_positions(sources, kind):
     assert states(model, {"input_ids": full_length_ids(source, length)}).isfinite().all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_dynamic_positions(sources, kind):
+    source, length = sources[kind], 2 * LIMIT + 7
+    options = {"linformer_projection": "strided", "linformer_length": 8}
+    model = convert(source, max_position_embeddings=1000, position_extension="dynamic", **options)
+    assert model.config.original_max_position_embeddings == LIMIT
+    assert positions_of(model).equal(positions_of(convert(source)))
+    # Up to the table's length nothing changes, whatever stands beside it in the batch.
+    short, long = full_length_ids(source, LIMIT)[:1], full_length_ids(source, length)[:1]
+    assert states(model, {"input_ids": short}).equal(states(convert(source, **options), {"input_ids": short}))
+    pad = source.model.config.pad_token_id
+    for left in (False, True):
+        blank = torch.full((1, length - LIMIT), pad)
+        ids = torch.cat([torch.cat([blank, short] if left else [short, blank], dim=1), long])
+        mask = torch.ones_like(ids)
+        mask[0, slice(0, length - LIMIT) if left else slice(LIMIT, None)] = 0
+        both = states(model, {"input_ids": ids, "attention_mask": mask})
+        own = both[:1][mask[:1] == 1][None]
+        assert difference(own, states(model, {"input_ids": short}), torch.ones_like(short)) <= TOLERANCE
+        # A longer text spans the table, as in a table that was stretched to its length.
+        stretched = convert(source, max_position_embeddings=length, position_extension="interpolate", **options)
+        alone = {"input_ids": long, "attention_mask": mask[1:]}
+        assert difference(both[1:], states(stretched, alone), mask[1:]) <= TOLERANCE
+
+
+def test_dynamic_positions_need_no_longer_table(bert, tmp_path):
+    convert(
+        bert, max_position_embeddings=50, position_extension="dynamic", linformer_projection="mean"
+    ).save_pretrained(tmp_path)
+    model = DseModel.from_pretrained(tmp_path, max_position_embeddings=200)
+    ids = {"input_ids": full_length_ids(bert, 190)}
+    assert states(model, ids).isfinite().all()
+    assert states(model.bfloat16(), ids).isfinite().all()
+    assert convert(bert, max_position_embeddings=LIMIT, position_extension="dynamic").config.position_extension is None
+    with pytest.raises(StrictDataclassError, match="go together, got 8 and None"):
+        DseConfig(original_max_position_embeddings=8)
+
+
 def test_unknown_position_extension(bert):
-    with pytest.raises(StrictDataclassError, match=r"'tile', 'interpolate'.*got stretch"):
+    with pytest.raises(StrictDataclassError, match=r"'dynamic', 'tile', 'interpolate'.*got stretch"):
         convert(bert, max_position_embeddings=100, position_extension="stretch")
 
 
@@ -639,7 +677,7 @@ def test_report(bert, capsys):
     convert(bert, verbose=True, num_hidden_layers=2, layer_types=layer_types, **chosen)
     assert capsys.readouterr().out.splitlines() == [
         f"Converted {bert.path}: learned projection to k = 8, 1 of 2 layers linear, cls pooling",
-        "  kept:    embeddings, 24 positions, extended to 50 (tile), layers [1, 3] of 4",
+        "  kept:    embeddings, 24 positions, extended to 50 (dynamic), layers [1, 3] of 4",
         "  dropped: pooler, layers [0, 2]",
         "  new:     encoder.layer.*.attention.self.linformer.key, projection.bias, projection.weight",
     ]

@@ -55,8 +55,8 @@ class AttentionArguments:
         },
     )
     position_extension: str = field(
-        default="tile",
-        metadata={"help": "Positions beyond the encoder's limit.", "choices": ["tile", "interpolate"]},
+        default="dynamic",
+        metadata={"help": "Positions beyond the encoder's limit.", "choices": ["dynamic", "tile", "interpolate"]},
     )
     max_spectrum_length: int = field(
         default=1024, metadata={"help": "Longest text whose n x n attention is decomposed, which costs n^3."}

@@ -127,8 +127,12 @@ def known(out: Path) -> None:
 
 
 def training(out: Path) -> None:
-    """silver.parquet: 20,000 scored pairs that have no label, drawn evenly over the teacher's scale."""
+    """
+    silver.parquet: 20,000 scored pairs that have no label, drawn evenly over the teacher's scale.
+    scored_stsb.parquet: STS-B train alone, for studies.
+    """
     gold, pool = (pd.read_parquet(out / f"scored_{name}.parquet") for name in ("gold", "pool"))
+    gold[: -len(pd.read_parquet(out / "extra.parquet"))].to_parquet(out / "scored_stsb.parquet", index=False)
     gold_pairs = set(map(frozenset, rows(gold)))
     is_new = [frozenset(row) not in gold_pairs for row in rows(pool)]
     silver = Dataset.from_pandas(pool[is_new][[*TEXTS, "teacher_logits"]], preserve_index=False)
