@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .convert import convert_encoder
     from .data import PAIR_TASKS, DataArguments, PairCollator, PairTask, load_pairs
     from .evaluation import encode, evaluate_model
-    from .export import export_model
+    from .export import export_graph, export_model
     from .merge import merge_models
     from .modeling import DseConfig, DseForSequenceClassification, DseModel
     from .push import push_model
@@ -32,7 +32,7 @@ _MODULES = {
     "convert": ["convert_encoder"],
     "data": ["PAIR_TASKS", "DataArguments", "PairCollator", "PairTask", "load_pairs"],
     "evaluation": ["encode", "evaluate_model"],
-    "export": ["export_model"],
+    "export": ["export_graph", "export_model"],
     "merge": ["merge_models"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
     "push": ["push_model"],
@@ -57,6 +57,7 @@ __all__ = [
     "convert_encoder",
     "encode",
     "evaluate_model",
+    "export_graph",
     "export_model",
     "load_pairs",
     "merge_models",

@@ -633,6 +633,8 @@ def _targets(features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         scores = [feature["teacher_logits"] for feature in features]
         size = max(len(score or []) for score in scores)
         targets["teacher_logits"] = torch.tensor([score or [math.nan] * size for score in scores])
+    if "embeddings" in features[0]:
+        targets["embeddings"] = torch.tensor([feature["embeddings"] for feature in features])
     if "weight" in features[0]:
         targets["weights"] = torch.tensor([feature["weight"] for feature in features])
     return targets
@@ -649,7 +651,8 @@ class PairCollator:
             Maximum tokens of a sentence; `n_truncated` counts the sentences that were cut.
 
     A call returns `input_ids` and `attention_mask` of shape `(batch_size, 2, seq_len)`, and where the features have
-    them `labels` and `weights` of shape `(batch_size,)` and `teacher_logits` of shape `(batch_size, num_labels)`.
+    them `labels` and `weights` of shape `(batch_size,)`, `teacher_logits` of shape `(batch_size, num_labels)` and
+    `embeddings` of shape `(batch_size, 2, embedding_size)`.
     Labels and scores that are `None` become NaN.
     """
 

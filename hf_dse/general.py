@@ -494,11 +494,17 @@ class LayerwiseDistillation(nn.Module):
         if self.teacher.device != input_ids.device:
             self.teacher.to(input_ids.device)
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        ours: Sequence[torch.Tensor] = ()
+        theirs: Sequence[torch.Tensor] = ()
         if chunk_input_ids is not None and chunk_attention_mask is not None and chunk_texts is not None:
+            if set(self.weights) != {"sentence_loss"}:
+                raise ValueError(
+                    f"Chunks have no layers to learn from: of {', '.join(self.weights)} keep sentence_loss."
+                )
             with torch.no_grad():
                 chunks = self.teacher(chunk_input_ids, attention_mask=chunk_attention_mask).pooler_output
                 target_embeddings = chunk_mean(chunks, chunk_attention_mask.sum(dim=-1), chunk_texts)
-            output, ours, theirs = self.student(**inputs), (), ()
+            output = self.student(**inputs)
         else:
             with torch.no_grad():
                 target = self.teacher(**inputs, output_hidden_states=True)

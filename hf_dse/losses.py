@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The pair objective: gold labels and the scores of a teacher, as in DSE, and the ranking of pairs."""
+"""The pair objective: gold labels and the scores of a teacher, as in DSE; the ranking of pairs, and similarities."""
 
 import torch
 from torch import nn
@@ -100,6 +100,31 @@ def ranking_loss(scores: torch.Tensor, targets: torch.Tensor, scale: float) -> t
     differences = scale * (scores[None, :] - scores[:, None])  # [i, j]
     differences = differences[targets[:, None] > targets[None, :]]
     return torch.cat([differences.new_zeros(1), differences]).logsumexp(dim=0)
+
+
+def similarity_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """
+    What a bi-encoder knows of all other pairs: the squared difference between the cosines of student and teacher, the
+    mean over all sentences of a batch that are not of one pair (the angles of
+    [similarity-preserving distillation](https://huggingface.co/papers/1907.09682), without those that a label or a
+    cross-encoder has scored).
+
+    Args:
+        student (`torch.Tensor` of shape `(batch_size, 2, embedding_size)`):
+            Embeddings of the student.
+        teacher (`torch.Tensor` of shape `(batch_size, 2, teacher_size)`):
+            Embeddings of the bi-encoder; only their angles count, so they may have another size.
+
+    Returns:
+        `torch.Tensor`: a scalar; 0 for a single pair.
+    """
+    cosines = []
+    for embeddings in (student, teacher):
+        units = nn.functional.normalize(embeddings.flatten(0, 1).float(), dim=-1)
+        cosines.append(units @ units.mT)
+    pairs = torch.arange(2 * len(student), device=student.device) // 2
+    is_other = pairs[:, None] != pairs[None, :]
+    return (cosines[0] - cosines[1]).square().masked_fill(~is_other, 0.0).sum() / is_other.sum().clamp(min=1)
 
 
 class PairDistillationLoss(nn.Module):

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import torch
-from datasets import Dataset
+from datasets import Dataset, concatenate_datasets
 from tqdm.auto import tqdm
 from transformers import (
     AutoModelForSequenceClassification,
@@ -399,6 +400,62 @@ def score_similarities(
     if column in dataset.column_names:
         dataset = dataset.remove_columns(column)
     return dataset.add_column(column, (scale * cosines + bias)[:, None].tolist())
+
+
+def embed_pairs(
+    encoder: PreTrainedModel,
+    dataset: Dataset,
+    *,
+    processing_class: PreTrainedTokenizerBase,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    column: str = "embeddings",
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """
+    Adds the embeddings of a bi-encoder to sentence pairs, for a [`~hf_dse.losses.similarity_loss`].
+
+    Args:
+        encoder (`PreTrainedModel`):
+            What [`~hf_dse.encode`] takes. It may have another tokenizer than the student.
+        dataset (`Dataset`):
+            Pairs with the columns `sentence1` and `sentence2`.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the encoder.
+        batch_size (`int`, *optional*, defaults to 64):
+            Largest number of texts in a batch.
+        max_length (`int`, *optional*):
+            Tokens after which a text is cut. Defaults to what the encoder takes.
+        column (`str`, *optional*, defaults to `"embeddings"`):
+            Name of the new column; one of that name is replaced.
+        device (`str` or `torch.device`, *optional*):
+            Where to run. Defaults to where the encoder is.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `Dataset`: the dataset with two embeddings a row, of type float32.
+
+    Raises:
+        `ValueError`: if an embedding is not finite.
+
+    Example:
+
+    ```python
+    >>> len(embed_pairs(encoder, pairs, processing_class=tokenizer)[0]["embeddings"])
+    2
+    ```
+    """
+    options = {"batch_size": batch_size, "max_length": max_length, "device": device, "show_progress": show_progress}
+    both = np.stack(
+        encode_pairs(encoder, processing_class, dataset["sentence1"][:], dataset["sentence2"][:], **options), axis=1
+    )
+    if column in dataset.column_names:
+        dataset = dataset.remove_columns(column)
+    rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(both.reshape(-1)), both.shape[2])
+    table = pyarrow.table({column: pyarrow.FixedSizeListArray.from_arrays(rows, 2)})
+    return concatenate_datasets([dataset, Dataset(table)], axis=1)
 
 
 Pair = tuple[str, str]

@@ -3,6 +3,7 @@
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from transformers.utils import logging
 
 from .data import PairCollator, lengths
 from .encoding import evaluating
-from .losses import PairDistillationLoss, match_teacher_logits
+from .losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 from .modeling import DseForSequenceClassification
 from .training_args import DseTrainingArguments, FiniteLossCallback
 
@@ -79,6 +80,7 @@ class DseTrainer(ReproducibleTrainer):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
             `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] make them. A pair whose
             label is `None` learns from the teacher alone; a column `weight` weighs pairs. [`mix_pairs`] makes both.
+            With a `similarity_weight` also `embeddings`, those of a bi-encoder, as [`embed_pairs`] makes them.
         eval_dataset (`datasets.Dataset`, *optional*):
             The same for evaluation; its teacher scores are not used.
         processing_class (`PreTrainedTokenizerBase`):
@@ -134,6 +136,11 @@ class DseTrainer(ReproducibleTrainer):
         )
         if train_dataset is not None:
             _check_targets(train_dataset, args.distillation_alpha, model.config.num_labels)
+            if args.similarity_weight and "embeddings" not in train_dataset.column_names:
+                raise ValueError(
+                    "`similarity_weight` needs the embeddings of a bi-encoder, and the training pairs have no column "
+                    "'embeddings': add it with `embed_pairs`, or name the bi-encoder with `--bi_encoder_name_or_path`."
+                )
             by_length = args.train_sampling_strategy in ("group_by_length", "batch_rebalance")
             if by_length and processing_class is not None and "length" not in train_dataset.column_names:
                 train_dataset = lengths(train_dataset, processing_class, max_length=max_seq_length)
@@ -155,15 +162,30 @@ class DseTrainer(ReproducibleTrainer):
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         inputs = dict(inputs)
         targets = {name: inputs.pop(name, None) for name in ("teacher_logits", "weights")}
+        embeddings = inputs.pop("embeddings", None)
         # Evaluation asks how well the labels are met, whatever the student learns from.
         if not model.training and "labels" in inputs:
             outputs = model(**inputs)
             loss = outputs.loss
         else:
             labels = inputs.pop("labels", None)
-            outputs = model(**inputs)
+            with self._keep_embeddings() as kept:
+                outputs = model(**inputs)
             loss = self.pair_loss(outputs.logits, labels, **targets)
+            if self.args.similarity_weight and embeddings is not None:
+                own = kept[0].unflatten(0, (-1, 2))
+                loss = loss + self.args.similarity_weight * similarity_loss(own, embeddings)
         return (loss, outputs) if return_outputs else loss
+
+    @contextmanager
+    def _keep_embeddings(self) -> Iterator[list[torch.Tensor]]:
+        """Lists the sentence embeddings of the student, which the outputs of a pair model do not have."""
+        kept: list[torch.Tensor] = []
+        hook = self.model.dse.register_forward_hook(lambda module, args, output: kept.append(output.pooler_output))
+        try:
+            yield kept
+        finally:
+            hook.remove()
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # Grouped by length, predictions would come in another order than the rows.

@@ -59,6 +59,9 @@ class DseTrainingArguments(PairTrainingArguments):
             Weight of a CoSENT ranking loss that is added in regressions, see [`~hf_dse.losses.ranking_loss`].
         ranking_scale (`float`, *optional*, defaults to 4.0):
             Scale of the ranking loss: 20 for cosines from 0 to 1 is 4 for labels from 0 to 5.
+        similarity_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the [`~hf_dse.losses.similarity_loss`] that is added: the student keeps the similarities that a
+            bi-encoder, usually its source, finds between the sentences of different pairs.
         head_learning_rate (`float`, *optional*):
             Learning rate of what conversion made new: the similarity head, the embedding's linear layer and
             Linformer's E and F. Defaults to `learning_rate`.
@@ -79,6 +82,10 @@ class DseTrainingArguments(PairTrainingArguments):
     )
     ranking_scale: float = field(
         default=4.0, metadata={"help": "Scale of the ranking loss: 20 divided by the range of the labels."}
+    )
+    similarity_weight: float = field(
+        default=0.0,
+        metadata={"help": "Weight of keeping a bi-encoder's similarities between the sentences of different pairs."},
     )
     head_learning_rate: float | None = field(
         default=None, metadata={"help": "Learning rate of the parameters that conversion made new."}
@@ -102,10 +109,10 @@ class DseTrainingArguments(PairTrainingArguments):
                 f"`ranking_weight` must be at least 0 and `ranking_scale` above 0, got {self.ranking_weight} and "
                 f"{self.ranking_scale}."
             )
-        for name in ("head_learning_rate", "scale_learning_rate"):
-            rate = getattr(self, name)
-            if rate is not None and rate < 0:
-                raise ValueError(f"`{name}` must not be negative, got {rate}.")
+        for name in ("head_learning_rate", "scale_learning_rate", "similarity_weight"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"`{name}` must not be negative, got {value}.")
 
 
 class FiniteLossCallback(TrainerCallback):

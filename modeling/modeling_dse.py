@@ -577,7 +577,7 @@ class DseModel(DsePreTrainedModel):
         return BaseModelOutputWithPooling(last_hidden_state=last_states[-1], pooler_output=embeddings)
 
     def fit_positions(self, ranks: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
-        """Positions `(batch_size, seq_len)`; those of a text longer than the table are fractions that span the table."""
+        """Positions `(batch_size, seq_len)`; those of a text longer than the table are fractions that span it."""
         num_positions = self.config.original_max_position_embeddings
         is_short = num_positions is None or not is_tracing(ranks) and ranks.shape[1] <= num_positions
         if num_positions is None or is_short:

@@ -6,9 +6,9 @@ Finding long documents: one pass over a whole document against cutting it, avera
     python studies/long_retrieval.py DATA MODEL [MODEL ...] [--set longwiki|qmsum] [--max_length 4096]
     python studies/long_retrieval.py DATA SOURCE --chunks mean max    # what users of a short encoder do
 
-DATA holds the folders longwiki (queries: paragraphs that stand after word 600 of an article) and qmsum (queries: answers
-to questions about a meeting) with parquet files. MODEL is a folder or a Hub id, of DSE or any other encoder. Printed are
-R@1, R@10 and MRR, x 100; each query has one relevant document.
+DATA holds the folders longwiki (queries: paragraphs that stand after word 600 of an article) and qmsum (queries:
+answers to questions about a meeting) with parquet files. MODEL is a folder or a Hub id, of DSE or any other encoder.
+Printed are R@1, R@10 and MRR, x 100; each query has one relevant document.
 """
 
 import argparse

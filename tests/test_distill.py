@@ -314,6 +314,8 @@ def test_distill_reads_a_recipe(assets, tmp_path, capsys):
         ({"teacher_name_or_path": None}, "no column 'teacher_logits'"),
         ({"teacher_name_or_path": "teacher-3"}, "teacher has 3 logits, but task 'pairs' has 1 labels"),
         ({"teacher_name_or_path": "encoder"}, "is no trained cross-encoder"),
+        ({"similarity_weight": 1}, "`--bi_encoder_name_or_path` and `--similarity_weight` go together"),
+        ({"bi_encoder_name_or_path": "encoder"}, "`--bi_encoder_name_or_path` and `--similarity_weight` go together"),
         ({"max_seq_length": 65}, "`max_seq_length` is 65, but the student takes at most 64 tokens"),
         ({"distillation_alpha": 2}, "`distillation_alpha` must be between 0"),
         ({"num_labels": None, "task_name": "stsd"}, "Unknown task 'stsd'"),
@@ -439,6 +441,14 @@ def test_distill_with_augmented_pairs(assets, tmp_path, run, capsys):
 
     assert run("alone", teacher_name_or_path=None, distillation_alpha=0.0, **options) == 2
     assert "The unlabelled pairs have no column 'teacher_logits'" in error_of(capsys)
+
+
+def test_distill_keeps_similarities(assets, tmp_path, run):
+    assert run(bi_encoder_name_or_path=assets / "encoder", similarity_weight=3) == 0
+    assert run("free") == 0
+    losses = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("student", "free")]
+    assert losses[0]["training"]["train_loss"] != losses[1]["training"]["train_loss"]
+    assert losses[0]["recipe"]["similarity_weight"] == 3
 
 
 @pytest.mark.slow

@@ -10,7 +10,13 @@ import pytest
 import torch
 
 from hf_dse import DseForSequenceClassification
-from hf_dse.losses import PairDistillationLoss, collapse_logits, match_teacher_logits, ranking_loss
+from hf_dse.losses import (
+    PairDistillationLoss,
+    collapse_logits,
+    match_teacher_logits,
+    ranking_loss,
+    similarity_loss,
+)
 
 
 # Task: (fields of the student's config, labels, logits of the teacher)
@@ -155,6 +161,32 @@ def test_the_ranking_loss_is_added():
     assert (ranked - plain).item() == pytest.approx(0.1 * math.log(1 + math.exp(2.0)), rel=1e-5)
     with pytest.raises(ValueError, match="only scores can be ranked"):
         PairDistillationLoss(0.5, "single_label_classification", ranking_weight=0.1)
+
+
+def test_the_similarity_loss_compares_sentences_of_different_pairs():
+    generator = torch.Generator().manual_seed(0)
+    student = torch.randn(3, 2, 8, generator=generator, requires_grad=True)
+    teacher = torch.randn(3, 2, 5, generator=generator)
+    terms = [
+        (
+            torch.cosine_similarity(student[i, a], student[j, b], dim=0)
+            - torch.cosine_similarity(teacher[i, a], teacher[j, b], dim=0)
+        )
+        ** 2
+        for i in range(3)
+        for j in range(3)
+        for a in range(2)
+        for b in range(2)
+        if i != j
+    ]
+    loss = similarity_loss(student, teacher)
+    assert len(terms) == 24
+    torch.testing.assert_close(loss, torch.stack(terms).mean())
+    loss.backward()
+    assert student.grad.abs().sum() > 0
+    # Angles alone count, and a pair's own similarity is free.
+    torch.testing.assert_close(similarity_loss(student, 3 * student.detach()), torch.tensor(0.0), atol=1e-6, rtol=0)
+    assert similarity_loss(student[:1], teacher[:1]) == 0.0
 
 
 def test_the_loss_has_the_precision_of_the_student():

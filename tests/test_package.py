@@ -69,7 +69,7 @@ def refuse(*args):
     raise RuntimeError("import hf_dse opens a connection")
 socket.socket.connect = socket.getaddrinfo = refuse
 import hf_dse, hf_dse.modeling
-heavy = {{"accelerate", "datasets", "evaluate", "pandas", "sklearn"}}
+heavy = {{"accelerate", "datasets", "evaluate", "pandas", "ray", "sklearn"}}
 print(heavy & (set(sys.modules) - before))
 """
     assert run_python(code) == "set()\n"

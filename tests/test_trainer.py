@@ -20,7 +20,10 @@ from hf_dse import (
     load_pairs,
 )
 from hf_dse.data import mix_pairs
+from hf_dse.encoding import encode
 from hf_dse.evaluation import compute_metrics_for
+from hf_dse.losses import similarity_loss
+from hf_dse.teacher import embed_pairs
 
 
 MAX_LENGTH = 32
@@ -281,6 +284,26 @@ def test_a_ranking_loss_is_added(make_student, make_trainer, pairs):
         fields = {**PLAIN_SGD, "max_steps": 1, "ranking_weight": weight}
         losses.append(make_trainer(make_student(**NO_DROPOUT), pairs["train"], **fields).train().training_loss)
     assert losses[1] > losses[0] + 0.1
+
+
+def test_similarities_of_a_bi_encoder_are_kept(make_student, make_trainer, bert_tokenizer, pairs):
+    """From the same start, towards the same scores: with the loss, other sentences stay where the encoder has them."""
+    encoder = make_student(seed=1).dse
+    train = embed_pairs(encoder, pairs["train"], processing_class=bert_tokenizer, show_progress=False)
+    target = torch.tensor(train["embeddings"][:])
+    assert target.shape == (len(train), 2, encoder.config.projection_dim)
+    vectors = encode(encoder, bert_tokenizer, train["sentence2"][:], show_progress=False)
+    torch.testing.assert_close(target[:, 1], torch.from_numpy(vectors), rtol=0, atol=1e-5)
+    drift = {}
+    for weight in (0.0, 50.0):
+        student = make_student(**NO_DROPOUT)
+        trainer = make_trainer(student, train, similarity_weight=weight, learning_rate=5e-3, num_train_epochs=5)
+        trainer.train()
+        embedded = embed_pairs(student.dse, train, processing_class=bert_tokenizer, show_progress=False)
+        drift[weight] = similarity_loss(torch.tensor(embedded["embeddings"][:]), target).item()
+    assert drift[50.0] < 0.5 * drift[0.0]
+    with pytest.raises(ValueError, match="no column 'embeddings'.*`--bi_encoder_name_or_path`"):
+        make_trainer(make_student(), pairs["train"], similarity_weight=1.0)
 
 
 @pytest.mark.parametrize(

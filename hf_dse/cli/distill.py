@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset, concatenate_datasets
 from filelock import FileLock
 from transformers import AutoConfig, AutoModel, AutoTokenizer, TrainingArguments, set_seed
@@ -19,15 +20,22 @@ from ..convert import ConvertArguments, convert_encoder, make_pair_model
 from ..data import DataArguments, load_pairs, mix_pairs, resolve_task, write_atomically
 from ..encoding import max_tokens
 from ..evaluation import compute_metrics_for, evaluate_model
-from ..export import describe_command, describe_machine, export_model, limit_tokens
+from ..export import (
+    GRAPH_FORMATS,
+    describe_command,
+    describe_machine,
+    export_graph,
+    export_model,
+    limit_tokens,
+)
 from ..general import GeneralTrainingArguments, TextArguments, train_general
 from ..merge import merge_models
 from ..modeling import DseForSequenceClassification, DseModel
-from ..teacher import check_num_labels, load_teacher, score_pairs
+from ..teacher import check_num_labels, embed_pairs, load_teacher, score_pairs
 from ..trainer import DseTrainer
 from ..training_args import DseTrainingArguments, check_output_dir
 from . import parse_args, read_config, split_config
-from .evaluate import format_table
+from .evaluate import ModelArguments, format_table, load_model
 
 
 logger = logging.get_logger(__name__)
@@ -64,6 +72,13 @@ class StudentArguments:
         default=None,
         metadata={"help": "Cross-encoder that scores the training pairs, unless they have `teacher_logits` already."},
     )
+    bi_encoder_name_or_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "Bi-encoder, such as the source, whose similarities between sentences of different pairs the "
+            "student keeps; `--similarity_weight` says how much."
+        },
+    )
     score_cache_dir: str | None = field(
         default=None, metadata={"help": "Folder where the teacher's scores are kept for other runs."}
     )
@@ -89,6 +104,14 @@ class ExportArguments:
     model_id: str | None = field(
         default=None, metadata={"help": "Name by which the card's examples load it, such as user/name on the Hub."}
     )
+    format: str = field(
+        default="transformers",
+        metadata={
+            "help": "transformers: a complete model folder. onnx, openvino: a graph that gives sentence embeddings.",
+            "choices": ["transformers", *GRAPH_FORMATS],
+        },
+    )
+    int8: bool = field(default=False, metadata={"help": "Quantize an ONNX graph to 8 bits."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
 
@@ -303,12 +326,11 @@ def run_general(
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
     teacher = convert_encoder(teacher_name, layer_types="full_attention", verbose=False)
-    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
     if is_converted:
         student = AutoModel.from_pretrained(args.model_name_or_path)
     else:
         student = convert_args.convert(args.model_name_or_path)
-    tokenizer = limit_tokens(tokenizer, student)
+    tokenizer = limit_tokens(AutoTokenizer.from_pretrained(args.model_name_or_path), student)
     metrics = train_general(teacher, student, tokenizer, text_args, training_args, checkpoint)
     if training_args.process_index == 0:
         names = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")
@@ -347,6 +369,11 @@ def run_distillation(
     output_dir = str(training_args.output_dir)
     checkpoint = check_output_dir(output_dir, training_args.resume_from_checkpoint, args.overwrite_output_dir)
     task = resolve_task(data_args)
+    if (training_args.similarity_weight > 0) != (args.bi_encoder_name_or_path is not None):
+        raise ValueError(
+            "`--bi_encoder_name_or_path` and `--similarity_weight` go together: name the bi-encoder whose "
+            "similarities shall be kept, and give the weight of keeping them."
+        )
     pairs = load_pairs(data_args, require_labels=False)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
@@ -385,6 +412,19 @@ def run_distillation(
     train = parts["train"]
     if "augmented" in parts:
         train = mix_pairs(train, parts["augmented"], args.labelled_weight, args.augmented_weight)
+    if args.bi_encoder_name_or_path is not None:
+        encoder, encoder_tokenizer = load_model(ModelArguments(args.bi_encoder_name_or_path))
+        # Of long texts both read the same, as far as the bi-encoder can.
+        most = max_tokens(encoder, encoder_tokenizer) or data_args.max_seq_length
+        with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
+            train = embed_pairs(
+                encoder,
+                train,
+                processing_class=encoder_tokenizer,
+                max_length=min(most, data_args.max_seq_length),
+                device=training_args.device,
+            )
+        del encoder
 
     labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
     if "validation" not in labelled:
@@ -416,7 +456,8 @@ def run_distillation(
         for split, part in labelled.items()
     }
     if trainer.is_world_process_zero():
-        recipe = describe_recipe(training_args, "distillation_alpha")
+        names = ("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate")
+        recipe = describe_recipe(training_args, *names)
         export_model(
             trainer.model,
             tokenizer,
@@ -444,7 +485,9 @@ def describe_recipe(training_args: TrainingArguments, *names: str) -> dict[str, 
         **{name: getattr(training_args, name) for name in names},
         "learning_rate": training_args.learning_rate,
         "num_train_epochs": training_args.num_train_epochs,
-        "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps,
+        "train_batch_size": training_args.train_batch_size
+        * training_args.gradient_accumulation_steps
+        * training_args.world_size,
         "precision": "bf16" if training_args.bf16 else "fp16" if training_args.fp16 else "float32",
         "seed": training_args.seed,
         "machine": describe_machine(),
@@ -467,11 +510,25 @@ def export(argv: list[str]) -> None:
     (args,) = parse_args(
         argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
     )
+    if args.format == "transformers" and args.int8:
+        raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
+    if args.format != "transformers" and args.model_id is not None:
+        raise ValueError(f"`--model_id` is for the model card, which `--format {args.format}` has not: leave it out.")
     model = load_dse_model(args.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
-    folder = export_model(
-        model, tokenizer, args.output_dir, model_id=args.model_id, overwrite=args.overwrite_output_dir
-    )
+    if args.format == "transformers":
+        folder = export_model(
+            model, tokenizer, args.output_dir, model_id=args.model_id, overwrite=args.overwrite_output_dir
+        )
+    else:
+        folder = export_graph(
+            model,
+            tokenizer,
+            args.output_dir,
+            format=args.format,
+            int8=args.int8,
+            overwrite=args.overwrite_output_dir,
+        )
     print(f"Saved to {folder}")
 
 

@@ -4,11 +4,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import torch
 from transformers import (
     AutoConfig,
@@ -21,8 +24,10 @@ from transformers import (
 
 from hf_dse.cli import parse_args
 from hf_dse.data import READERS, DataArguments, load_pairs, read_texts, resolve_task, write_atomically
+from hf_dse.encoding import BATCHES_PER_WINDOW
 from hf_dse.encoding import encode as encode_texts
 from hf_dse.evaluation import evaluate_model
+from hf_dse.ray_engine import EngineArguments, local_or_hub, refuse_options, run_on_shards
 
 
 EMBEDDING_COLUMN = "embedding"
@@ -58,11 +63,16 @@ class EvaluateArguments:
 class EncodeArguments:
     """What to embed and where to write it."""
 
-    input: str = field(metadata={"help": f"Texts: .txt, one a line, or a table: {', '.join(READERS)}."})
+    input: str = field(
+        metadata={
+            "help": f"Texts: .txt, one a line, or a table: {', '.join(READERS)}. With `--engine ray` .parquet files: "
+            "one, a folder or a glob."
+        }
+    )
     output: str = field(
         metadata={
             "help": "Vectors: .npy, a float32 array with a row for each text, or .parquet, the columns of the input "
-            f"and `{EMBEDDING_COLUMN}`."
+            f"and `{EMBEDDING_COLUMN}`. With `--engine ray` a folder of such .parquet files."
         }
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
@@ -110,13 +120,21 @@ def evaluate(argv: list[str]) -> None:
 
 def encode(argv: list[str]) -> None:
     """Embeds the texts of a file and writes the vectors."""
-    model_args, args = parse_args(
+    model_args, args, engine_args = parse_args(
         argv,
         ModelArguments,
         EncodeArguments,
+        EngineArguments,
         prog="hf-dse encode",
         description="Turn texts into embeddings.",
     )
+    if engine_args.engine == "ray":
+        refuse_options(model_args, "device")
+        model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)
+        load = partial(TextEncoder, model_args, args)
+        num_rows = run_on_shards(load, args.input, args.output, [args.text_column], engine_args)
+        print(f"{num_rows} vectors written to {args.output}")
+        return
     output = output_path(args.output, (".npy", ".parquet"))
     columns = read_texts(args.input, args.text_column)
     if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
@@ -135,6 +153,31 @@ def encode(argv: list[str]) -> None:
     else:
         write_atomically(output, lambda file: _write_parquet(file, columns, vectors))
     print(f"{vectors.shape[0]} vectors of size {vectors.shape[1]} written to {output}")
+
+
+class TextEncoder:
+    """What embeds the shards of `hf-dse encode --engine ray`, see [`~hf_dse.ray_engine.ShardModel`]."""
+
+    column = EMBEDDING_COLUMN
+
+    def __init__(self, model_args: ModelArguments, args: EncodeArguments, device: str):
+        from hf_dse.teacher import fingerprint
+
+        self.model, self.tokenizer = load_model(replace(model_args, device=device))
+        self.batch_size = model_args.batch_size
+        # Whole windows: the batches, and so the vectors to the last bit, are those of a file that is encoded at once.
+        self.num_rows = 4 * BATCHES_PER_WINDOW * self.batch_size
+        self.options: dict[str, Any] = {"max_length": args.max_length, "normalize": args.normalize}
+        self.settings = {"model": fingerprint(self.model, self.tokenizer), **self.options}
+        self.type = pyarrow.list_(pyarrow.float32(), self._encode([]).shape[1])
+
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        options = {"batch_size": self.batch_size, "show_progress": False, **self.options}
+        return encode_texts(self.model, self.tokenizer, texts, **options)
+
+    def __call__(self, columns: list[list[str]]) -> pyarrow.Array:
+        (texts,) = columns
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self._encode(texts).reshape(-1)), type=self.type)
 
 
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -195,9 +238,6 @@ def output_path(name: str, endings: tuple[str, ...]) -> Path:
 
 
 def _write_parquet(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
     # Lists of fixed size are what vector databases read without a conversion.
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
     pyarrow.parquet.write_table(pyarrow.table({**columns, EMBEDDING_COLUMN: values}), file)

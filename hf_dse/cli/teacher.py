@@ -3,21 +3,25 @@
 """`hf-dse teacher` and `hf-dse score`."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 from datasets import Dataset
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.cli import parse_args
 from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
 from hf_dse.data import DataArguments, load_pairs, resolve_task, write_atomically
+from hf_dse.ray_engine import EngineArguments, local_or_hub, refuse_options, run_on_shards
 from hf_dse.teacher import (
     TeacherArguments,
     check_num_labels,
     default_device,
+    fingerprint,
     load_teacher,
     score_pairs,
     score_similarities,
@@ -39,7 +43,12 @@ class ScoreArguments:
             "several seeds, are averaged."
         }
     )
-    output_file: str = field(metadata={"help": "File for the pairs with their scores: .jsonl or .parquet."})
+    output_file: str = field(
+        metadata={
+            "help": "File for the pairs with their scores: .jsonl or .parquet. With `--engine ray` a folder: "
+            "`--dataset_name` names .parquet files, and each of them gets one there."
+        }
+    )
     bi_encoder: bool = field(
         default=False,
         metadata={
@@ -90,15 +99,17 @@ def teacher(argv: list[str]) -> None:
 
 def score(argv: list[str]) -> None:
     """Adds a teacher's logits to the pairs of a split and writes them to a file."""
-    args, data_args = parse_args(
+    args, data_args, engine_args = parse_args(
         argv,
         ScoreArguments,
         DataArguments,
+        EngineArguments,
         prog="hf-dse score",
         description="Add a teacher's scores to sentence pairs. Both orders of a pair are scored where the task is "
         "symmetric; `--symmetric true` or `--symmetric false` overrides what the task says.",
     )
-    output = output_path(args.output_file, OUTPUT_ENDINGS)
+    is_local = engine_args.engine == "local"
+    output = output_path(args.output_file, OUTPUT_ENDINGS) if is_local else Path(args.output_file)
     names = list(dict.fromkeys(args.model_name_or_path))
     source = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
     num_logits = dict.fromkeys(names, 1)
@@ -117,33 +128,91 @@ def score(argv: list[str]) -> None:
             "a cross-encoder, or as a task with `num_labels=1`."
         )
     check_num_labels(num_logits[names[0]], task)
+    if not is_local:
+        unused = ("dataset_config_name", "train_file", "validation_file", "test_file")
+        refuse_options(data_args, *unused, "max_train_samples", "max_eval_samples", "drop_empty_sentences")
+        refuse_options(args, "device", "cache_dir", "split")
+        if data_args.dataset_name is None:
+            raise ValueError("`--engine ray` reads parquet files: name one, a folder or a glob with `--dataset_name`.")
+        args.model_name_or_path = [local_or_hub(name) for name in names]
+        load = partial(PairScorer, args, data_args.max_seq_length, task.symmetric)
+        columns = [task.sentence1, task.sentence2]
+        num_rows = run_on_shards(load, data_args.dataset_name, args.output_file, columns, engine_args)
+        print(f"{num_rows} scored pairs written to {output}")
+        return
     pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
-    options: dict[str, Any] = {
-        "batch_size": args.batch_size,
+    options = {
         "max_length": data_args.max_seq_length,
-        "device": args.device or default_device(),
+        "symmetric": task.symmetric,
+        "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores",
     }
     logits = []
     for name in names:
-        if args.bi_encoder:
-            load_args = ModelArguments(name, args.model_revision, args.trust_remote_code, args.dtype, args.device)
-            model, tokenizer = load_model(load_args)
-            scale = {"scale": args.similarity_scale, "bias": args.similarity_bias}
-            scored = score_similarities(model, pairs, processing_class=tokenizer, **scale, **options)
-        else:
-            model, tokenizer = load_teacher(name, dtype=args.dtype, **source)
-            scored = score_pairs(
-                model,
-                pairs,
-                processing_class=tokenizer,
-                symmetric=task.symmetric,
-                cache_dir=args.cache_dir or output.parent / ".hf-dse-scores",
-                **options,
-            )
+        # One teacher at a time is in memory.
+        scored = score_with(*load_scorer(name, args), pairs, args, **options)
         logits.append(scored["teacher_logits"][:])
     scored = scored.remove_columns("teacher_logits").add_column("teacher_logits", np.mean(logits, axis=0).tolist())
     write_pairs(scored, output)
     print(f"{len(scored)} scored pairs written to {output}")
+
+
+def load_scorer(name: str, args: ScoreArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Loads a cross-encoder, or a bi-encoder where `args` says so, and its tokenizer."""
+    if args.bi_encoder:
+        return load_model(ModelArguments(name, args.model_revision, args.trust_remote_code, args.dtype, args.device))
+    return load_teacher(name, dtype=args.dtype, revision=args.model_revision, trust_remote_code=args.trust_remote_code)
+
+
+def score_with(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    pairs: Dataset,
+    args: ScoreArguments,
+    *,
+    max_length: int,
+    symmetric: bool,
+    cache_dir: str | Path | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """Adds the scores of one model to pairs in the way that `args` says."""
+    options: dict[str, Any] = {
+        "processing_class": processing_class,
+        "batch_size": args.batch_size,
+        "max_length": max_length,
+        "device": args.device or default_device(),
+        "show_progress": show_progress,
+    }
+    if args.bi_encoder:
+        return score_similarities(model, pairs, scale=args.similarity_scale, bias=args.similarity_bias, **options)
+    return score_pairs(model, pairs, symmetric=symmetric, cache_dir=cache_dir, **options)
+
+
+class PairScorer:
+    """What scores the shards of `hf-dse score --engine ray`, see [`~hf_dse.ray_engine.ShardModel`]."""
+
+    column = "teacher_logits"
+    type = pyarrow.list_(pyarrow.float64())
+
+    def __init__(self, args: ScoreArguments, max_length: int, symmetric: bool, device: str):
+        self.args = replace(args, device=device)
+        self.num_rows = 128 * args.batch_size
+        self.options: dict[str, Any] = {"max_length": max_length, "symmetric": symmetric}
+        self.models = [load_scorer(name, self.args) for name in args.model_name_or_path]
+        self.settings = {"models": [fingerprint(*model) for model in self.models], **self.options}
+        if args.bi_encoder:
+            self.settings |= {"scale": args.similarity_scale, "bias": args.similarity_bias}
+        # A limit that does not fit the teacher shall fail now.
+        self([[], []])
+
+    def __call__(self, columns: list[list[str]]) -> pyarrow.Array:
+        first, second = columns
+        for row, pair in enumerate(zip(first, second, strict=True)):
+            if not all(isinstance(text, str) and text.strip() for text in pair):
+                raise ValueError(f"pair {row} is {pair!r}, and both have to be texts: repair it or leave it out.")
+        pairs = Dataset.from_dict({"sentence1": first, "sentence2": second})
+        options = {"show_progress": False, **self.options}
+        logits = [score_with(*model, pairs, self.args, **options)[self.column][:] for model in self.models]
+        return pyarrow.array(np.mean(logits, axis=0).tolist(), self.type)
 
 
 def write_pairs(pairs: Dataset, path: Path) -> None:

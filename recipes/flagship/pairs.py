@@ -5,7 +5,6 @@ The pairs of the flagship. None of them holds a sentence of the validation or te
 training pairs, 678 of which share one with them.
 
     python recipes/flagship/pairs.py labelled DATA OUT    # before the teacher is trained
-    python recipes/flagship/pairs.py passages DATA OUT    # sentences of articles and passages near them
     python recipes/flagship/pairs.py unlabelled OUT       # from what `hf-dse augment` made there
     python recipes/flagship/pairs.py known OUT            # scores of the teacher from the file beside this one
     python recipes/flagship/pairs.py training OUT         # from what the teacher scored there
@@ -14,12 +13,10 @@ training pairs, 678 of which share one with them.
 teacher_scores.parquet holds the teacher's scores by a hash of the sentences, so that students can be trained without
 the hour and a half that the teacher takes.
 
-DATA holds the folders stsb, sts12_16 (SemEval STS 2012 to 2016, of which STS-B was made) and longwiki (Wikipedia
-articles) with parquet files.
+DATA holds the folders stsb and sts12_16 (SemEval STS 2012 to 2016, of which STS-B was made) with parquet files.
 """
 
 import hashlib
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +30,6 @@ from hf_dse.augment import balance_scores, normalize_text, pair_key
 
 TEXTS = ["sentence1", "sentence2"]
 SEED = 0
-NUM_ARTICLES = 800
 SCORED = ("gold", "pool")
 SCORES = Path(__file__).with_name("teacher_scores.parquet")
 
@@ -65,25 +61,6 @@ def labelled(data: Path, out: Path) -> None:
     extra.to_parquet(out / "extra.parquet", index=False)
     pd.concat([train, extra]).to_parquet(out / "gold.parquet", index=False)
     pd.concat([train.sample(2800, random_state=SEED), extra]).to_parquet(out / "continue.parquet", index=False)
-
-
-def passages(data: Path, out: Path) -> None:
-    """passages.parquet: passages of 40 to 180 words of 800 articles, each with a sentence that stands after it."""
-    articles = pd.read_parquet(data / "longwiki" / "docs.parquet")
-    articles = articles[articles["split"] == "train"].sample(NUM_ARTICLES, random_state=SEED)
-    random = np.random.default_rng(SEED)
-    found = []
-    for body in articles["body"]:
-        sentences = [sentence for sentence in re.split(r"(?<=[.!?])\s+", body) if sentence]
-        ends = np.cumsum([len(sentence.split()) for sentence in sentences])
-        first = int(random.integers(len(sentences) // 2))
-        size = int(random.integers(40, 181))
-        last = int(np.searchsorted(ends, ends[first] + size))
-        queries = [sentence for sentence in sentences[last : last + 5] if 8 <= len(sentence.split()) <= 40]
-        if queries:
-            found.append({"query": queries[0], "passage": " ".join(sentences[first:last])})
-    pd.DataFrame(found).to_parquet(out / "passages.parquet", index=False)
-    print(f"{len(found)} passages with a sentence that stands after them")
 
 
 def unlabelled(out: Path) -> None:
@@ -141,5 +118,5 @@ def training(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    steps = (labelled, passages, unlabelled, known, training, keep)
+    steps = (labelled, unlabelled, known, training, keep)
     {step.__name__: step for step in steps}[sys.argv[1]](*map(Path, sys.argv[2:]))

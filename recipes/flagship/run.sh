@@ -3,9 +3,9 @@
 #
 #   recipes/flagship/run.sh DATA [OUT [CHECKPOINT]]
 #
-# DATA holds the folders stsb, sts12_16, multi30k, nli, mrpc and sick with parquet files. FLAGS are given to every
-# training: FLAGS="--bf16 true --use_cpu true" halves the hours on a CPU with AVX-512 bf16 or AMX, and on other CPUs
-# bf16 is far slower than float32. DTYPE=bfloat16 does the same for the teacher's scores.
+# DATA holds the folders stsb, sts12_16, multi30k, nli, mrpc, sick and scifact with parquet files. FLAGS are
+# given to every training: FLAGS="--bf16 true --use_cpu true" halves the hours on a CPU with AVX-512 bf16 or AMX,
+# and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same for the teacher's scores.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
 flags=${FLAGS:-} dtype=${DTYPE:-float32}
@@ -38,17 +38,13 @@ if [ ! -f "$out/scored_pool.parquet" ]; then
 fi
 [ -f "$out/silver.parquet" ] || python "$here/pairs.py" training "$out"
 
-# Six students: three seeds, with and without the unlabelled pairs. Their mean is the checkpoint.
-student() {
-    local name=$1
-    shift
-    [ -f "$out/$name/results.json" ] || hf-dse distill --config "$here/student.yaml" --model_name_or_path "$encoder" \
-        --train_file "$out/scored_gold.parquet" "${sts[@]:4}" --output_dir "$out/$name" --overwrite_output_dir true \
-        $flags "$@"
-}
+# Three students, which keep the similarities that the source finds between the sentences of different pairs. The mean
+# of their weights is the checkpoint.
 for seed in 42 43 44; do
-    student "labelled-$seed" --num_train_epochs 3 --seed "$seed"
-    student "mixed-$seed" --num_train_epochs 2 --seed "$seed" --augmented_file "$out/silver.parquet"
+    [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
+        --model_name_or_path "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
+        --augmented_file "$out/silver.parquet" --bi_encoder_name_or_path "$encoder" \
+        --output_dir "$out/student-$seed" --overwrite_output_dir true $flags
 done
 
 python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"

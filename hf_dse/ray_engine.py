@@ -1,0 +1,274 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Adding a column to the shards of a parquet data set with the workers of a Ray cluster."""
+
+import glob
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import pyarrow
+import pyarrow.parquet
+
+from .data import check_positive, write_atomically
+
+
+# Key of the settings in the metadata of the written files.
+SETTINGS_KEY = b"hf_dse"
+
+
+@dataclass
+class EngineArguments:
+    """Where the model runs: in this process, or in the workers of a Ray cluster."""
+
+    engine: str = field(
+        default="local",
+        metadata={
+            "help": "local: this process. ray: workers of the cluster that RAY_ADDRESS names, or of this machine. "
+            "Then input are parquet shards (a file, a folder or a glob), output is a folder with a file for each.",
+            "choices": ["local", "ray"],
+        },
+    )
+    num_workers: int | None = field(
+        default=None, metadata={"help": "Ray workers, each with a model. Default: as many as GPUs or CPU cores allow."}
+    )
+    num_gpus: float | None = field(
+        default=None,
+        metadata={
+            "help": "GPUs of a Ray worker; a fraction shares one. Default: 1 where the cluster has any, otherwise 0."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "num_workers")
+        if self.num_gpus is not None and self.num_gpus < 0:
+            raise ValueError(f"num_gpus={self.num_gpus}: it must not be negative.")
+        if self.engine == "local" and (self.num_workers, self.num_gpus) != (None, None):
+            raise ValueError("num_workers and num_gpus are options of Ray: pass `--engine ray`, or leave them out.")
+
+
+class ShardModel(Protocol):
+    """What makes the new column: a model that was loaded once, with its settings."""
+
+    column: str
+    type: pyarrow.DataType
+    # How many rows a worker holds at a time, and a row group of the output has.
+    num_rows: int
+    settings: dict[str, Any]
+
+    def __call__(self, columns: list[list[str]]) -> pyarrow.Array: ...
+
+
+def run_on_shards(
+    load: Callable[[str], ShardModel],
+    source: str,
+    output_dir: str,
+    text_columns: list[str],
+    args: EngineArguments,
+) -> int:
+    """
+    Adds a column to every shard of a data set. A shard is read and written in parts, so neither it nor the data set
+    has to fit into memory; its rows keep their order, and its output is there whole or not at all. Shards that are
+    done already are left alone.
+
+    Args:
+        load (`Callable[[str], ShardModel]`):
+            Loads the model on a device, once in this process, on the CPU, and once in each worker. It has to be
+            picklable.
+        source (`str`):
+            A parquet file, a folder of them, or a glob.
+        output_dir (`str`):
+            Folder for the new files. They have the names of the shards.
+        text_columns (`list[str]`):
+            The columns that the model reads.
+        args ([`EngineArguments`]):
+            How many workers, on what.
+
+    Returns:
+        `int`: the rows of all shards.
+
+    Raises:
+        `ImportError`: if Ray is not installed.
+        `FileNotFoundError`: if there are no shards.
+        `ValueError`: if a shard lacks a column or cannot be read, a standing output file was written from other data,
+        by another model or with other settings, or the model fails on a row. The other shards are done nevertheless.
+    """
+    if find_spec("ray") is None:
+        raise ImportError("`--engine ray` needs Ray, which is not installed: `pip install hf-dse[ray]`.")
+    outputs = _outputs(_find_shards(source), Path(output_dir).expanduser().absolute())
+    model = load("cpu")
+    for shard in outputs:
+        _check_columns(shard, text_columns, model.column)
+    settings = {**model.settings, "columns": text_columns}
+    todo = [shard for shard, output in outputs.items() if not _is_done(output, _settings_of(shard, settings))]
+    del model
+    if len(todo) < len(outputs):
+        print(f"{len(outputs) - len(todo)} of {len(outputs)} shards are done already")
+    for output in map(outputs.__getitem__, todo):
+        # What a killed worker left.
+        for partial in output.parent.glob(f".{glob.escape(output.name)}.*.partial"):
+            partial.unlink()
+    pairs = [(shard, outputs[shard]) for shard in todo]
+    failures = [row["error"] for row in _run(load, pairs, settings, args) if row["error"]] if todo else []
+    if failures:
+        raise ValueError(
+            f"{len(failures)} of {len(todo)} shards failed, the others are done. The first failures: "
+            f"{'; '.join(failures[:3])}"
+        )
+    return sum(pyarrow.parquet.read_metadata(output).num_rows for output in outputs.values())
+
+
+def local_or_hub(name: str) -> str:
+    """The name of a model by which any process of this machine finds it."""
+    return str(Path(name).absolute()) if Path(name).exists() else name
+
+
+def refuse_options(args: Any, *names: str) -> None:
+    """Raises a `ValueError` if one of the options, which mean nothing to Ray, is not at its default."""
+    defaults = {option.name: option.default for option in fields(args)}
+    given = [name for name in names if getattr(args, name) != defaults[name]]
+    if given:
+        raise ValueError(
+            f"`--{given[0]}` has no meaning with `--engine ray`: leave it out. Files are named one by one, by their "
+            "folder or with a glob, and devices with `--num_gpus`."
+        )
+
+
+class ShardWorker:
+    """
+    What runs in an actor of Ray: one model, and shard after shard.
+
+    Args:
+        load (`Callable[[str], ShardModel]`):
+            Loads the model on a device.
+        device (`str`):
+            The device.
+        settings (`dict[str, Any]`):
+            What decides about the new column.
+
+    Raises:
+        `ValueError`: if this machine has another model under the same name.
+    """
+
+    def __init__(self, load: Callable[[str], ShardModel], device: str, settings: dict[str, Any]):
+        self.model, self.settings = load(device), settings
+        different = _differences({**settings, **self.model.settings}, settings)
+        if different:
+            raise ValueError(f"A worker has another model than the program that started it: {different}.")
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Writes the output of one shard. An error of the data stops this shard, not the others, and is returned."""
+        shard = Path(row["shard"])
+        try:
+            write_atomically(Path(row["output"]), lambda file: self._write(shard, file))
+        except (ValueError, OSError) as error:
+            return {"error": f"{shard}: {error}"}
+        return {"error": ""}
+
+    def _write(self, shard: Path, file: BinaryIO) -> None:
+        with pyarrow.parquet.ParquetFile(shard) as source:
+            settings = json.dumps(_settings_of(shard, self.settings))
+            schema = source.schema_arrow.append(pyarrow.field(self.model.column, self.model.type))
+            start = 0
+            with pyarrow.parquet.ParquetWriter(file, schema.with_metadata({SETTINGS_KEY: settings})) as writer:
+                for batch in source.iter_batches(self.model.num_rows):
+                    texts = [batch[name].to_pylist() for name in self.settings["columns"]]
+                    try:
+                        values = self.model(texts)
+                    except ValueError as error:
+                        raise ValueError(f"in the {len(batch)} rows from row {start}: {error}") from error
+                    writer.write_batch(pyarrow.record_batch([*batch.columns, values], schema=writer.schema))
+                    start += len(batch)
+
+
+def _run(
+    load: Callable[[str], ShardModel], todo: list[tuple[Path, Path]], settings: dict[str, Any], args: EngineArguments
+) -> Iterator[dict[str, str]]:
+    import ray
+
+    if not ray.is_initialized():
+        # A cluster that starts here reports to nobody.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(logging_level=logging.WARNING)
+    resources = ray.cluster_resources()
+    num_gpus = args.num_gpus
+    if num_gpus is None:
+        num_gpus = 1.0 if resources.get("GPU") else 0.0
+    most = resources.get("GPU", 0.0) / num_gpus if num_gpus else resources.get("CPU", 1.0)
+    # A shard is the work of one worker.
+    num_workers = min(args.num_workers or max(int(most), 1), len(todo))
+    rows = [{"shard": str(shard), "output": str(output)} for shard, output in todo]
+    # A block for each shard: a worker that is free takes the next one.
+    dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
+        ShardWorker,  # type: ignore[arg-type]
+        fn_constructor_args=(load, "cuda" if num_gpus else "cpu", settings),
+        compute=ray.data.ActorPoolStrategy(size=num_workers, max_tasks_in_flight_per_actor=1),
+        **({"num_gpus": num_gpus} if num_gpus else {"num_cpus": 1}),
+    )
+    yield from dataset.iter_rows()
+
+
+def _find_shards(source: str) -> list[Path]:
+    path = Path(source).expanduser().absolute()
+    if path.is_dir():
+        found = sorted(path.glob("*.parquet"))
+    else:
+        found = [path] if path.is_file() else sorted(map(Path, glob.glob(str(path), recursive=True)))
+    if not found:
+        raise FileNotFoundError(f"{source}: there are no parquet files; pass a file, a folder or a glob of them.")
+    wrong = [shard for shard in found if shard.suffix != ".parquet" or not shard.is_file()]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is no parquet file: `--engine ray` reads nothing else.")
+    return found
+
+
+def _outputs(shards: list[Path], output_dir: Path) -> dict[Path, Path]:
+    if output_dir.exists() and not output_dir.is_dir():
+        raise ValueError(f"{output_dir} is a file: with `--engine ray` the output is a folder.")
+    outputs = {shard: output_dir / shard.name for shard in shards}
+    for shard, output in outputs.items():
+        if shard.resolve() == output.resolve():
+            raise ValueError(f"{output_dir} holds the input {shard.name}: choose another folder for the output.")
+    if len(set(outputs.values())) < len(shards):
+        raise ValueError("Shards of different folders have the same name, so their output would: process each folder.")
+    return outputs
+
+
+def _check_columns(shard: Path, text_columns: list[str], column: str) -> None:
+    try:
+        names = pyarrow.parquet.read_schema(shard).names
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{shard}: not a readable parquet file: {error}") from error
+    for name in text_columns:
+        if name not in names:
+            raise ValueError(f"{shard}: there is no column {name!r}; the columns are {', '.join(names)}.")
+    if column in names:
+        raise ValueError(f"{shard} already has a column {column!r}: rename or drop it.")
+
+
+def _settings_of(shard: Path, settings: dict[str, Any]) -> dict[str, Any]:
+    """What decides about the content of one output file."""
+    return {**settings, "input_bytes": shard.stat().st_size}
+
+
+def _is_done(output: Path, settings: dict[str, Any]) -> bool:
+    if not output.exists():
+        return False
+    try:
+        found = json.loads((pyarrow.parquet.read_schema(output).metadata or {})[SETTINGS_KEY])
+    except (pyarrow.ArrowInvalid, KeyError) as error:
+        raise ValueError(f"{output} was not written by hf-dse: choose another output folder.") from error
+    different = _differences(found, settings)
+    if different:
+        raise ValueError(f"{output} stands for something else: {different}. Delete it, or choose another folder.")
+    return True
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    names = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    return ", ".join(f"{name} is {found.get(name)!r} and should be {wanted.get(name)!r}" for name in names)
