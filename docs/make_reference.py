@@ -1,0 +1,75 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/reference.md from the docstrings of the public names: `python docs/make_reference.py`."""
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import hf_dse
+
+
+REFERENCE = Path(__file__).with_name("reference.md")
+HEADER = """# Reference
+
+The public names of hf_dse, from their docstrings by `python docs/make_reference.py`. All are imported from `hf_dse`.
+"""
+SECTION = re.compile(r"(Args|Parameters|Returns|Raises|Examples?):$")
+# `name (`type`, *optional*):` or `name:` opens an argument, `ValueError: when` an error.
+ARGUMENT = re.compile(r"(\w+)( \(.+\))?:$")
+ERROR = re.compile(r"`?(\w+Error)`?: (.+)$")
+# What transformers says of every model.
+BOILERPLATE = re.compile(r"This model inherits from .*?general usage\s+and behavior\.\n+", re.DOTALL)
+
+
+def describe(docstring: str) -> str:
+    """A docstring in the form of Hugging Face as Markdown."""
+    lines, section, is_code = [], "", False
+    for line in BOILERPLATE.sub("", docstring).splitlines():
+        text = line.strip()
+        is_code ^= text.startswith("```")
+        is_inside = line.startswith("    ") and not is_code
+        if heading := SECTION.match(line):
+            section = heading[1]
+            lines += ["", f"**{section}**", ""]
+        elif is_inside and section in ("Args", "Parameters"):
+            argument = None if line.startswith("     ") else ARGUMENT.match(text)
+            lines.append(f"- `{argument[1]}`{argument[2] or ''}:" if argument else f"  {text}")
+        elif is_inside and section == "Raises":
+            error = ERROR.match(text)
+            lines.append(f"- `{error[1]}`: {error[2]}" if error else f"  {text}")
+        else:
+            lines.append(text if is_inside else line)
+    # References in the documentation of Hugging Face, [`name`] and [`~module.name`], are names here.
+    text = re.sub(r"\[`~?([\w.]+)`\](?!\()", r"`\1`", "\n".join(lines))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def describe_fields(kind: Any) -> str:
+    """The fields of a dataclass that have their help beside them, as on the command line."""
+    lines = ["**Fields**", ""]
+    for field in dataclasses.fields(kind):
+        kind = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
+        lines += [f"- `{field.name}` (`{kind}`, defaults to `{field.default!r}`):", f"  {field.metadata['help']}"]
+    return "\n".join(lines)
+
+
+def describe_name(name: str) -> str:
+    value = getattr(hf_dse, name)
+    if isinstance(value, dict):
+        return "\n".join([f"## `{name}`", "", *(f"- `{key!r}`: `{entry}`" for key, entry in value.items()), ""])
+    docstring = inspect.getdoc(value) or ""
+    parts = [f"## `{name}`", describe(docstring)]
+    if dataclasses.is_dataclass(value) and "Args:" not in docstring:
+        parts.append(describe_fields(value))
+    return "\n\n".join(parts) + "\n"
+
+
+def make_reference() -> str:
+    return "\n".join([HEADER, *map(describe_name, hf_dse.__all__)])
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(make_reference(), encoding="utf-8")

@@ -1,0 +1,50 @@
+"""
+Embed parquet shards with two workers of a Ray cluster (`pip install hf-dse[ray]`). About 3 minutes on 2 busy
+CPU cores.
+
+    python examples/08_bulk_encode_with_ray.py bulk
+
+prints, besides the progress of Ray:
+
+    799 vectors written to bulk/vectors
+    3 of 4 shards are done already
+    799 vectors written to bulk/vectors
+    text: string
+    embedding: fixed_size_list<element: float>[384]
+      child 0, element: float
+
+RAY_ADDRESS names a cluster; without it Ray starts one on this machine.
+"""
+
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from datasets import Dataset
+from transformers import AutoTokenizer
+
+from hf_dse import DataArguments, convert_encoder, export_model, load_pairs
+from hf_dse.cli import main
+from hf_dse.demo import default_encoder
+
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/bulk")
+num_texts = int(sys.argv[2]) if len(sys.argv) > 2 else None
+
+source = default_encoder()
+model = convert_encoder(source, linformer_length=64, verbose=False)
+export_model(model, AutoTokenizer.from_pretrained(source), folder / "model", base_model=source, overwrite=True)
+
+# Four small shards stand for those of a corpus that no memory holds.
+texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"][:num_texts]
+for number in range(4):
+    Dataset.from_dict({"text": texts[number::4]}).to_parquet(folder / "texts" / f"part-{number}.parquet")
+
+# The same as `hf-dse encode --engine ray ...`; each worker loads the model once.
+command = ["encode", "--engine", "ray", "--num_workers", "2", "--model_name_or_path", str(folder / "model")]
+command += ["--input", str(folder / "texts"), "--output", str(folder / "vectors")]
+main(command)
+# A run that was stopped goes on: what is there is not done again.
+(folder / "vectors" / "part-2.parquet").unlink()
+main(command)
+print(pq.read_table(folder / "vectors" / "part-2.parquet").schema.remove_metadata())

@@ -1,0 +1,45 @@
+"""
+Publish a model folder on the Hub, in one commit. A dry run checks the folder and lists what would be pushed; it takes
+no token and no network. Less than a minute on 2 CPU cores.
+
+    python examples/09_push_to_the_hub.py user/my-model           # dry run
+    python examples/09_push_to_the_hub.py user/my-model --push    # needs HF_TOKEN or `hf auth login`
+
+The first command ends with
+
+            212  sentence_bert_config.json
+        711,661  tokenizer.json
+            592  tokenizer_config.json
+
+From the shell: `hf-dse push --model_name_or_path FOLDER --repo_id user/my-model --dry_run`. Another server than
+huggingface.co is named by HF_ENDPOINT.
+"""
+
+import sys
+import tempfile
+
+from transformers import AutoTokenizer
+
+from hf_dse import convert_encoder, export_model, push_model
+from hf_dse.demo import default_encoder
+
+
+repo_id, dry_run = sys.argv[1], "--push" not in sys.argv[2:]
+source = default_encoder()
+encoder = convert_encoder(source, linformer_length=64, verbose=False)
+with tempfile.TemporaryDirectory() as parent:
+    folder = export_model(
+        encoder,
+        AutoTokenizer.from_pretrained(source),
+        f"{parent}/model",
+        base_model="sentence-transformers/all-MiniLM-L6-v2",
+        license="apache-2.0",
+        # The examples in the model card load the model by this name.
+        model_id=repo_id,
+    )
+    pushed = push_model(folder, repo_id, dry_run=dry_run)
+if isinstance(pushed, dict):
+    for name, size in pushed.items():
+        print(f"{size:>11,}  {name}")
+else:
+    print(pushed.commit_url)

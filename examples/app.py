@@ -1,0 +1,160 @@
+"""
+A page to try a model in: compare two texts, search a small corpus, see which tokens share a row of the projected keys.
+
+    pip install "hf-dse[app,demo]"
+    python examples/app.py
+    python examples/app.py --model_name_or_path student/model --teacher_name_or_path teacher --corpus texts.txt
+
+Without a model it converts all-MiniLM-L6-v2. The corpus is a file as `hf-dse search` takes it, by default the 2,396
+embedded sentences. Ready at http://127.0.0.1:7860 in less than a minute on 2 CPU cores.
+"""
+
+import argparse
+import html
+import os
+import time
+
+
+# Gradio would report each start to its makers.
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+try:
+    import gradio as gr
+except ImportError as error:
+    raise ImportError("This example needs gradio, which is not installed: `pip install hf-dse[app]`.") from error
+import torch
+from transformers import AutoTokenizer
+
+from hf_dse import DataArguments, convert_encoder, encode, load_pairs, rank
+from hf_dse.cli.evaluate import ModelArguments, load_model
+from hf_dse.data import read_texts
+from hf_dse.demo import default_encoder
+from hf_dse.encoding import max_tokens
+from hf_dse.modeling.modeling_dse import assign_slots
+from hf_dse.teacher import load_teacher
+
+
+class Demo:
+    """A model, a teacher or none, and a corpus; each tab of the page is a method."""
+
+    def __init__(self, model, tokenizer, teacher, texts):
+        self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
+        self.max_length = max_tokens(model, tokenizer)
+        # A head with several logits has no one score; the cosine of the embeddings always is one.
+        self.ranker = model if model.config.num_labels == 1 else model.base_model
+        has_head = self.ranker is not model.base_model
+        self.score_name = f"score of the {model.config.similarity} head" if has_head else "cosine"
+        self.embeddings = encode(model, tokenizer, texts)
+        if teacher is not None:
+            self.ask_teacher("warm", "up")
+
+    def cut_note(self, *texts):
+        lengths = [len(ids) for ids in self.tokenizer(list(texts), verbose=False)["input_ids"]]
+        note = "\n\n**A text of {} tokens was cut: the model reads {}.**"
+        return "".join(note.format(length, self.max_length) for length in lengths if length > self.max_length)
+
+    def ask_teacher(self, first, second):
+        model, tokenizer = self.teacher
+        batch = tokenizer(first, second, truncation=True, max_length=max_tokens(*self.teacher), return_tensors="pt")
+        with torch.inference_mode():
+            return ", ".join(f"{logit:.3f}" for logit in model(**batch).logits[0].tolist())
+
+    def compare(self, first, second):
+        if not (first.strip() and second.strip()):
+            return "Enter two texts to compare."
+        started = time.perf_counter()
+        vectors = encode(self.model, self.tokenizer, [first, second], show_progress=False)
+        _, ((score,),) = rank(self.ranker, vectors[:1], vectors[1:], top_k=1, show_progress=False)
+        took = 1000 * (time.perf_counter() - started)
+        lines = [f"- this model: {self.score_name} **{score:.3f}**, {took:.1f} ms"]
+        if self.teacher is not None:
+            started = time.perf_counter()
+            logits = self.ask_teacher(first, second)
+            lines.append(f"- cross-encoder: logit **{logits}**, {1000 * (time.perf_counter() - started):.1f} ms")
+        return "\n".join(lines) + self.cut_note(first, second)
+
+    def search(self, query):
+        if not query.strip():
+            return "Enter something to search for.", ""
+        started = time.perf_counter()
+        vector = encode(self.model, self.tokenizer, [query], show_progress=False)
+        (rows,), (scores,) = rank(self.ranker, vector, self.embeddings, top_k=5, show_progress=False)
+        took = 1000 * (time.perf_counter() - started)
+        lines = [f"<b>{score:.3f}</b> {html.escape(self.texts[row])}" for row, score in zip(rows, scores, strict=True)]
+        note = f"{len(self.texts):,} texts searched in {took:.1f} ms, best {self.score_name} first."
+        return note + self.cut_note(query), "<ol><li>" + "<li>".join(lines) + "</ol>"
+
+    def show_rows(self, text, layer):
+        if not text.strip():
+            return "Enter a text.", []
+        ids = self.tokenizer(text, truncation=True, max_length=self.max_length, verbose=False)["input_ids"]
+        attention = self.model.base_model.encoder.layer[layer - 1].attention.self
+        num_rows, kind, start = attention.num_slots, self.model.config.linformer_projection, attention.start
+        row_of = {}
+        if not attention.is_linear:
+            note = f"Layer {layer} has softmax attention: each token has a row of its own."
+        elif start == "random":
+            note = f"Layer {layer} has a random E and F: each of its {num_rows} rows mixes all tokens."
+        elif len(ids) <= num_rows:
+            note = f"{len(ids)} tokens, {num_rows} rows: each token has a row of its own, so attention is exact."
+        else:
+            offset = attention.stride_offset if start == "strided" else None
+            keep_ends = self.model.config.linformer_keep_ends
+            slots = assign_slots(len(ids), num_rows, None, torch.zeros(1), keep_ends, offset)
+            for _, row, place in slots.is_token.nonzero().tolist():
+                row_of[int(slots.tokens[0, row, place])] = str(row + 1)
+            note = f"{len(ids)} tokens, {num_rows} rows (`{kind}`): "
+            if start == "strided":
+                note += "a row holds the token before its number; tokens without one have no row in this layer."
+            else:
+                note += f"a row holds the {start} of the tokens before its number."
+            if kind in ("learned", "conv"):
+                note += " E and F start there; what they have learned is added."
+        tokens = self.tokenizer.convert_ids_to_tokens(ids)
+        return note + self.cut_note(text), [(token, row_of.get(place)) for place, token in enumerate(tokens)]
+
+    def page(self):
+        # One line, so that Enter submits; longer texts wrap.
+        text = {"lines": 1, "max_lines": 8}
+        options = {"flagging_mode": "never", "clear_btn": None, "api_visibility": "private"}
+        first = gr.Textbox("A plane is taking off.", label="First text", **text)
+        second = gr.Textbox("An aircraft leaves the runway.", label="Second text", **text)
+        query = gr.Textbox("How can I sleep better?", label="Search for", **text)
+        long_text = gr.Textbox(" ".join(self.texts[:10]), label="Text", **text)
+        layer = gr.Slider(1, self.model.config.num_hidden_layers, 1, step=1, label="Layer")
+        rows = gr.HighlightedText(label="Tokens and their rows", combine_adjacent=True, adjacent_separator=" ")
+        tabs = {
+            "Compare": gr.Interface(self.compare, [first, second], gr.Markdown(), submit_btn="Compare", **options),
+            "Search": gr.Interface(self.search, query, [gr.Markdown(), gr.HTML()], submit_btn="Search", **options),
+            "Rows": gr.Interface(
+                self.show_rows, [long_text, layer], [gr.Markdown(), rows], submit_btn="Show", **options
+            ),
+        }
+        return gr.TabbedInterface(list(tabs.values()), list(tabs), title="hf-dse")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="A page to try a model in.")
+    parser.add_argument("--model_name_or_path", help="DSE model. Default: all-MiniLM-L6-v2, converted.")
+    parser.add_argument("--teacher_name_or_path", help="Cross-encoder to compare with.")
+    parser.add_argument("--corpus", help="Texts to search: .txt, one a line, or a table with a column `text`.")
+    parser.add_argument("--port", type=int, default=7860)
+    args = parser.parse_args()
+    if args.model_name_or_path is None:
+        model = convert_encoder(default_encoder(), linformer_length=64, linformer_projection="strided")
+        tokenizer = AutoTokenizer.from_pretrained(default_encoder())
+    else:
+        model, tokenizer = load_model(ModelArguments(args.model_name_or_path))
+    if model.config.model_type != "dse":
+        raise ValueError(f"{args.model_name_or_path} is no DSE model: make one of it with `hf-dse convert`.")
+    teacher = None if args.teacher_name_or_path is None else load_teacher(args.teacher_name_or_path)
+    if args.corpus is None:
+        pairs = load_pairs(DataArguments(dataset_name="embedded"))
+        texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]
+    else:
+        texts = read_texts(args.corpus, "text")["text"]
+    Demo(model, tokenizer, teacher, texts).page().launch(server_port=args.port, show_error=True)
+
+
+if __name__ == "__main__":
+    main()

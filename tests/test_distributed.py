@@ -1,0 +1,181 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Training in two processes on the CPU, started as users start it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from transformers import BertConfig, BertModel
+
+from hf_dse.cli import main
+
+
+BIN = Path(sys.executable).parent
+# `accelerate launch --cpu` starts one process, whatever the number; what --multi_gpu starts runs on CPUs as well.
+LAUNCHERS = {
+    "accelerate": ["accelerate", "launch", "--multi_gpu", "--num_machines", "1", "--mixed_precision", "no",
+                   "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1", "--num_processes", "2"],
+    "torchrun": ["torchrun", "--nproc_per_node", "2"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, bert_tokenizer):
+    folder = tmp_path_factory.mktemp("encoder")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(bert_tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+        # Each process draws random numbers of its own.
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    BertModel(config).save_pretrained(folder)
+    bert_tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    words = "cat dog mat house old new".split()
+    rows = [
+        {
+            "sentence1": f"the {words[row % 6]} is {words[row % 5]} {row}",
+            "sentence2": f"a {words[row % 4]}",
+            "label": float(row % 6),
+            "teacher_logits": [float((row + 1) % 6)],
+        }
+        for row in range(32)
+    ]
+    Dataset.from_list(rows).to_parquet(folder / "train.parquet")
+    Dataset.from_list(rows[:8]).to_parquet(folder / "validation.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def distill(encoder, data):
+    """The command line of one small training, with as many pairs a process and step as asked for."""
+
+    def command(output, batch_size, *options):
+        return ["distill", "--model_name_or_path", str(encoder), "--dataset_name", str(data), "--num_labels", "1",
+                "--linformer_length", "8", "--max_seq_length", "32", "--output_dir", str(output),
+                "--per_device_train_batch_size", str(batch_size), "--train_sampling_strategy", "sequential",
+                "--optim", "sgd", "--learning_rate", "0.02", "--scale_learning_rate", "0.02", "--max_grad_norm", "0",
+                "--num_train_epochs", "2", "--logging_steps", "1", "--use_cpu",
+                "--disable_tqdm", "true", "--report_to", "none", *options]  # fmt: skip
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, distill):
+    """One process with batches of 8."""
+    output = tmp_path_factory.mktemp("alone") / "student"
+    assert main(distill(output, 8)) == 0
+    return output
+
+
+def launch(launcher, *command):
+    program, *options = LAUNCHERS[launcher]
+    # torchrun and `accelerate launch` take the path of a Python program, and the installed command is one.
+    line = [BIN / program, *options, BIN / "hf-dse", *command]
+    result = subprocess.run(list(map(str, line)), capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def losses(output):
+    history = json.loads((output / "trainer_state.json").read_text())["log_history"]
+    return [entry["loss"] for entry in history if "loss" in entry]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_train_as_one_with_the_doubled_batch(launcher, alone, encoder, distill, tmp_path):
+    output = tmp_path / "student"
+    printed = launch(launcher, *distill(output, 4))
+    assert printed.count("Saved to") == 1
+    first, second = (load_file(folder / "model" / "model.safetensors") for folder in (alone, output))
+    for name in first:
+        torch.testing.assert_close(second[name], first[name], rtol=0, atol=1e-6, msg=name)
+    assert len(losses(alone)) == 8
+    assert losses(output) == pytest.approx(losses(alone), abs=1e-4)
+    start = load_file(encoder / "model.safetensors")["embeddings.word_embeddings.weight"]
+    assert (first["dse.embeddings.word_embeddings.weight"] - start).abs().max() > 1e-3
+    results = [json.loads((folder / "results.json").read_text()) for folder in (alone, output)]
+    assert results[1]["metrics"]["validation"] == pytest.approx(results[0]["metrics"]["validation"], abs=1e-4)
+    assert [result["recipe"]["train_batch_size"] for result in results] == [8, 8]
+
+
+# FSDP of torch: `accelerate` uses it with accelerators only, so this goes without the Trainer.
+SHARDED = """
+import sys
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from hf_dse import PairCollator
+
+folder, output = sys.argv[1:]
+dist.init_process_group("gloo")
+rank, mesh = dist.get_rank(), init_device_mesh("cpu", (2,))
+
+def load():
+    return AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+def shard(model):
+    for layer in model.dse.encoder.layer:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+def train(model, batch):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+
+rows = [{"sentence1": f"the cat {row}", "sentence2": "a dog is old", "label": float(row)} for row in range(8)]
+batch = PairCollator(AutoTokenizer.from_pretrained(folder), 32)(rows)
+start, whole, sharded = load(), load(), shard(load())
+assert next(sharded.parameters()).to_local().numel() < next(whole.parameters()).numel()
+train(whole, batch)
+train(sharded, {name: value[4 * rank : 4 * rank + 4] for name, value in batch.items()})
+state = get_model_state_dict(sharded, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+if rank == 0:
+    expected = whole.state_dict()
+    assert state.keys() == expected.keys()
+    assert max((state[name] - value).abs().max() for name, value in expected.items()) < 1e-6
+    assert max((start.state_dict()[name] - value).abs().max() for name, value in expected.items()) > 1e-3
+    torch.save(state, output)
+dist.barrier()
+loaded = shard(load())
+set_model_state_dict(loaded, torch.load(output), options=StateDictOptions(full_state_dict=True))
+with torch.no_grad():
+    assert torch.allclose(loaded(**batch).logits, whole(**batch).logits, atol=1e-5)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_a_sharded_student_trains_and_its_state_is_saved_and_loaded(alone, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(SHARDED)
+    command = [BIN / "torchrun", "--nproc_per_node", "2", program, alone / "model", tmp_path / "state.pt"]
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert torch.load(tmp_path / "state.pt").keys() == load_file(alone / "model" / "model.safetensors").keys()

@@ -1,0 +1,465 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Programs and libraries that know nothing of hf-dse take its checkpoints: the real ones, on a tiny model."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import faiss
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+import pytest
+import torch
+from datasets import Dataset
+from sklearn.metrics import ndcg_score
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel, pipeline
+
+from hf_dse import DseModel, convert_encoder, encode, evaluate_model, export_graph, export_model, rank
+from hf_dse.cli import main
+from hf_dse.convert import make_pair_model
+from hf_dse.export import GRAPH_FORMATS
+
+
+PROJECTIONS = ["learned", "conv", "mean", "max", "strided"]
+
+# From one token to far above k = 8, up to the limit of 64.
+TEXTS = [
+    "cat",
+    "a dog ran on the mat",
+    "the old house is in the new house",
+    "the cat and a dog " * 9,
+    "new",
+    "is 1 + 1 = 2?",
+]
+# Alike are sentences of like length.
+COMBINATIONS = list(itertools.combinations(TEXTS, 2))
+PAIRS = {
+    "sentence1": [first for first, _ in COMBINATIONS],
+    "sentence2": [second for _, second in COMBINATIONS],
+    "label": [5 * min(map(len, pair)) / max(map(len, pair)) for pair in COMBINATIONS],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, bert_tokenizer):
+    """A BERT, and what `hf-dse distill` makes of it: converted, with a head for pairs, exported."""
+    places = {name: tmp_path_factory.mktemp("models") / name for name in ("bert", "dse")}
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(bert_tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+    )
+    BertModel(config).save_pretrained(places["bert"])
+    bert_tokenizer.save_pretrained(places["bert"])
+    student = make_pair_model(
+        convert_encoder(str(places["bert"]), linformer_length=8), num_labels=1, problem_type="regression"
+    )
+    export_model(student, bert_tokenizer, places["dse"])
+    return {name: str(place) for name, place in places.items()}
+
+
+# transformers
+
+# In the shape of transformers' run_glue.py: joint tokenization, a plain Trainer, padding by batch.
+SCRIPT = """
+import json, sys
+
+model_name, data_file, output_dir, way = sys.argv[1:]
+if way == "import hf_dse":
+    import hf_dse
+else:
+    class NotInstalled:
+        def find_spec(self, name, path=None, target=None):
+            if name.split(".")[0] in ("hf_dse", "modeling"):
+                raise ModuleNotFoundError(f"{name} is not installed here", name=name)
+
+    sys.meta_path.insert(0, NotInstalled())
+
+from datasets import load_dataset
+from scipy.stats import pearsonr
+from transformers import (
+    AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
+)
+
+set_seed(0)
+remote = {"trust_remote_code": True} if way == "trust_remote_code" else {}
+tokenizer = AutoTokenizer.from_pretrained(model_name, **remote)
+model = AutoModelForSequenceClassification.from_pretrained(model_name, num_labels=1, **remote)
+data = load_dataset("json", data_files=data_file, split="train")
+data = data.map(lambda rows: tokenizer(rows["sentence1"], rows["sentence2"], truncation=True), batched=True)
+trainer = Trainer(
+    model=model,
+    args=TrainingArguments(
+        output_dir, num_train_epochs=20, learning_rate=1e-2, per_device_train_batch_size=8, logging_steps=3,
+        save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True,
+    ),
+    train_dataset=data,
+    eval_dataset=data,
+    data_collator=DataCollatorWithPadding(tokenizer),
+    compute_metrics=lambda output: {"pearson": pearsonr(output.predictions[:, 0], output.label_ids)[0]},
+    processing_class=tokenizer,
+)
+before = trainer.evaluate()
+trainer.train()
+after = trainer.evaluate()
+trainer.save_model()
+print(json.dumps({"before": before, "after": after, "class": type(trainer.model).__name__,
+                  "module": type(trainer.model).__module__, "hf_dse": "hf_dse" in sys.modules}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "way"), [("bert", ""), ("dse", "trust_remote_code"), ("dse", "import hf_dse")])
+def test_a_stock_training_script_for_pairs(folders, tmp_path, name, way):
+    data_file = tmp_path / "pairs.jsonl"
+    Dataset.from_dict(PAIRS).to_json(data_file)
+    output = tmp_path / "output"
+    process = subprocess.run(
+        [sys.executable, "-I", "-c", SCRIPT, folders[name], str(data_file), str(output), way],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
+        cwd=tmp_path,
+        timeout=600,
+    )
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    before, after = result["before"], result["after"]
+    assert after["eval_loss"] < 0.8 * before["eval_loss"] and after["eval_pearson"] > before["eval_pearson"]
+    if name == "bert":
+        assert result["class"] == "BertForSequenceClassification"
+        return
+    assert result["class"] == "DseForSequenceClassification"
+    assert result["hf_dse"] == (way == "import hf_dse")
+    assert result["module"].startswith("hf_dse." if result["hf_dse"] else "transformers_modules.")
+    # What was saved is what was evaluated: here every sentence is encoded alone.
+    model = AutoModelForSequenceClassification.from_pretrained(output)
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    metrics = evaluate_model(model, tokenizer, Dataset.from_dict(PAIRS), task="stsb")
+    assert metrics["pearson"] == pytest.approx(after["eval_pearson"], abs=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_feature_extraction_pipeline(folders, batch_size):
+    extract = pipeline("feature-extraction", model=folders["dse"], device="cpu")
+    model = AutoModel.from_pretrained(folders["dse"])
+    answers = extract(TEXTS, batch_size=batch_size, truncation=True)
+    assert len(answers) == len(TEXTS)
+    for text, answer in zip(TEXTS, answers, strict=True):
+        with torch.inference_mode():
+            expected = model(**extract.tokenizer(text, truncation=True, return_tensors="pt"))
+        num_tokens = expected.last_hidden_state.shape[1]
+        tokens = torch.tensor(answer[0])[:num_tokens]
+        torch.testing.assert_close(tokens, expected.last_hidden_state[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(tokens.mean(dim=0), expected.pooler_output[0], rtol=0, atol=1e-5)
+    assert np.shape(extract(TEXTS[0])) == (1, len(extract.tokenizer(TEXTS[0])["input_ids"]), 16)
+
+
+def test_text_classification_pipeline_of_a_folder(folders):
+    """Batches are in tests/test_pair_model.py; here a pair alone, by the name of the folder."""
+    classify = pipeline("text-classification", model=folders["dse"], device="cpu")
+    model = AutoModelForSequenceClassification.from_pretrained(folders["dse"])
+    pairs = [{"text": first, "text_pair": second} for first, second in zip(TEXTS[:3], TEXTS[3:], strict=True)]
+    alone = [classify(pair)["score"] for pair in pairs]
+    with torch.inference_mode():
+        expected = [
+            model(**classify.tokenizer(pair["text"], pair["text_pair"], return_tensors="pt")).logits.item()
+            for pair in pairs
+        ]
+    assert alone == pytest.approx(expected, abs=1e-5)
+    assert [answer["score"] for answer in classify(pairs, batch_size=3)] == pytest.approx(expected, abs=1e-5)
+
+
+def pair_batch(tokenizer, size=6):
+    encoding = tokenizer(
+        PAIRS["sentence1"][:size], PAIRS["sentence2"][:size], padding=True, truncation=True, return_tensors="pt"
+    )
+    return {**encoding, "labels": torch.tensor(PAIRS["label"][:size])}
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "mlp"])
+def test_activation_checkpointing_gives_equal_gradients(make_model, bert_tokenizer, similarity):
+    model = make_model(similarity=similarity, hidden_dropout_prob=0.1).train()
+    calls = []
+    model.dse.encoder.layer[0].attention.self.query.register_forward_hook(lambda *call: calls.append(call))
+    gradients = []
+    for enable in (False, True):
+        if enable:
+            model.activation_checkpointing_enable()
+        model.zero_grad()
+        calls.clear()
+        torch.manual_seed(0)
+        model(**pair_batch(bert_tokenizer)).loss.backward()
+        # What is not kept is computed again.
+        assert len(calls) == 1 + enable
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=0, atol=1e-6)
+    assert gradients[0]["dse.encoder.layer.0.attention.self.linformer.key"].abs().max() > 0
+
+
+# PEFT
+
+
+def test_lora(folders, bert_tokenizer, tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    def load():
+        return AutoModelForSequenceClassification.from_pretrained(folders["dse"])
+
+    batch = pair_batch(bert_tokenizer)
+    model = get_peft_model(
+        load(), LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], modules_to_save=["similarity"])
+    )
+    start = {name: value.clone() for name, value in model.named_parameters()}
+    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        optimizer.step()
+    changed = {name for name, value in model.named_parameters() if not torch.equal(value, start[name])}
+    assert changed == {name for name, value in model.named_parameters() if value.requires_grad}
+    assert all("lora_" in name or "similarity.modules_to_save" in name for name in changed)
+    assert sum("lora_" in name for name in changed) == 2 * 2 * 2
+
+    with torch.inference_mode():
+        trained = model.eval()(**batch).logits
+        assert (trained - load()(**batch).logits).abs().max() > 1e-2
+        model.save_pretrained(tmp_path / "adapter")
+        loaded = PeftModel.from_pretrained(load(), tmp_path / "adapter").eval()
+        torch.testing.assert_close(loaded(**batch).logits, trained, rtol=0, atol=1e-6)
+        # Merged it is a plain model again, which can be exported.
+        export_model(loaded.merge_and_unload(), bert_tokenizer, tmp_path / "merged")
+        merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
+        torch.testing.assert_close(merged(**batch).logits, trained, rtol=0, atol=1e-5)
+
+
+# Graphs
+
+
+def token_batch(batch_size, num_tokens, vocab_size=50):
+    """Random tokens; all rows but the first are padded."""
+    generator = torch.Generator().manual_seed(batch_size * num_tokens)
+    ids = torch.randint(5, vocab_size, (batch_size, num_tokens), generator=generator)
+    lengths = torch.linspace(num_tokens, 1, batch_size).long()
+    mask = (torch.arange(num_tokens) < lengths[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+# Below, at and above k = 8, and the limit of 64.
+SHAPES = [(1, 2), (3, 5), (2, 8), (4, 9), (1, 64), (7, 33)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_torch_export(make_model, projection):
+    model = make_model(DseModel, linformer_projection=projection)
+    axes = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    batch = token_batch(2, 20)
+    program = torch.export.export(model, (), kwargs=batch, dynamic_shapes=dict.fromkeys(batch, axes)).module()
+    with torch.inference_mode():
+        for shape in SHAPES:
+            batch = token_batch(*shape)
+            expected, actual = model(**batch).pooler_output, program(**batch).pooler_output
+            torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("projection", ["learned", "strided"])
+def test_torch_compile(make_model, bert_tokenizer, projection):
+    model = make_model(linformer_projection=projection)
+    compiled = torch.compile(model, fullgraph=True, dynamic=True)
+    with torch.inference_mode():
+        for size in (2, 6, 3):
+            batch = pair_batch(bert_tokenizer, size)
+            torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits, rtol=0, atol=1e-5)
+
+
+def run_onnx(folder, batch):
+    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+    feed = {name: tensor.numpy() for name, tensor in batch.items()}
+    return session.run(["pooler_output"], feed)[0]
+
+
+def run_openvino(folder, batch):
+    graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return graph({name: tensor.numpy() for name, tensor in batch.items()})["pooler_output"]
+
+
+RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
+
+
+@pytest.fixture
+def export_graph_of(tmp_path, make_model, bert_tokenizer):
+    """Makes a checkpoint and, by `hf-dse export`, a graph of it."""
+
+    def make(*options, **fields):
+        model = make_model(**fields)
+        folder = export_model(model, bert_tokenizer, tmp_path / "model")
+        command = ["export", "--model_name_or_path", str(folder), "--output_dir", str(tmp_path / "graph"), *options]
+        assert main(command) == 0
+        return model.base_model, tmp_path / "graph"
+
+    return make
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("format", "fields"),
+    [
+        *[("onnx", {"linformer_projection": projection}) for projection in PROJECTIONS],
+        *[("openvino", {"linformer_projection": projection}) for projection in PROJECTIONS],
+        # More slots than the example has tokens; and all that is not the default.
+        ("onnx", {"linformer_length": 32}),
+        ("onnx", {"linformer_sharing": "none", "linformer_init": "random", "projection_dim": 6}),
+        ("onnx", {"layer_types": ["full_attention", "linear_attention"], "pooling_mode": "cls", "pooling_layers": 2}),
+    ],
+)
+def test_graph_gives_the_embeddings_for_every_shape(export_graph_of, format, fields):
+    model, folder = export_graph_of("--format", format, **fields)
+    with torch.inference_mode():
+        for shape in SHAPES:
+            batch = token_batch(*shape)
+            actual = RUNTIMES[format](folder, batch)
+            np.testing.assert_allclose(actual, model(**batch).pooler_output.numpy(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_quantized_graph(export_graph_of):
+    from transformers.exporters import ExportedModel
+
+    model, folder = export_graph_of("--format", "onnx", "--int8", "true")
+    operators = {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
+    assert {"MatMulInteger", "DynamicQuantizeLinear"} <= operators
+    graph = ExportedModel.from_pretrained(folder)
+    batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    with torch.inference_mode():
+        expected = model(**batch).pooler_output
+    assert torch.cosine_similarity(graph(**batch).pooler_output, expected).min() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "tflite"], "invalid choice: 'tflite'"),
+        (["--format", "openvino", "--int8", "true"], "only an ONNX graph can be quantized"),
+        (["--int8", "true"], "add `--format onnx`"),
+        (["--format", "onnx", "--model_id", "user/name"], "`--model_id` is for the model card"),
+    ],
+)
+def test_export_refuses_what_it_cannot_write(folders, tmp_path, capsys, options, message):
+    command = ["export", "--model_name_or_path", folders["dse"], "--output_dir", str(tmp_path / "graph"), *options]
+    assert main(command) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "graph").exists()
+
+
+def test_missing_packages_are_named(make_model, bert_tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setitem(GRAPH_FORMATS, "onnx", ("onnx", "no_such_package"))
+    with pytest.raises(
+        ImportError, match=r"needs no_such_package, which is not installed: `pip install hf-dse\[onnx\]`"
+    ):
+        export_graph(make_model(), bert_tokenizer, tmp_path / "graph")
+
+
+# sentence-transformers, MTEB, faiss
+
+
+@pytest.mark.slow
+def test_mteb(folders, tmp_path):
+    import mteb
+    from mteb.tasks import STSBenchmarkSTS
+    from sentence_transformers import SentenceTransformer
+
+    pairs = Dataset.from_dict(PAIRS)
+    pairs.rename_column("label", "score").to_parquet(tmp_path / "data" / "test.parquet")
+
+    class LocalSTS(STSBenchmarkSTS):
+        metadata = STSBenchmarkSTS.metadata.model_copy(
+            update={"name": "LocalSTS", "dataset": {"path": str(tmp_path / "data"), "revision": "1"}}
+        )
+
+    model = SentenceTransformer(folders["dse"], device="cpu")
+    (result,) = mteb.evaluate(model, LocalSTS(), cache=None, show_progress_bar=False).task_results
+    (scores,) = result.scores["test"]
+    metrics = evaluate_model(
+        AutoModelForSequenceClassification.from_pretrained(folders["dse"]), model.tokenizer, pairs, task="stsb"
+    )
+    # The head of a cosine is linear, so the correlations of its logits are those of the cosines.
+    assert scores["cosine_pearson"] == pytest.approx(metrics["pearson"], abs=1e-4)
+    assert scores["cosine_spearman"] == pytest.approx(metrics["spearman"], abs=1e-4)
+    assert scores["main_score"] == scores["cosine_spearman"]
+
+
+def test_search_with_faiss_and_sentence_transformers(folders):
+    from sentence_transformers.util import semantic_search
+
+    words = "the a cat dog sat ran on mat house is old new in and of".split()
+    rng = np.random.default_rng(0)
+    corpus = [" ".join(rng.choice(words, rng.integers(1, 20))) for _ in range(60)]
+    # A query is a part of the text that it shall find; every text that shares most of its words is half right.
+    queries = [" ".join(text.split()[: 1 + len(text.split()) // 2]) for text in corpus[:20]]
+    gains = np.array(
+        [[len({*q.split()} & {*t.split()}) / len({*q.split()} | {*t.split()}) for t in corpus] for q in queries]
+    )
+
+    tokenizer = AutoTokenizer.from_pretrained(folders["dse"])
+    model = AutoModel.from_pretrained(folders["dse"])
+    corpus_vectors, query_vectors = (
+        encode(model, tokenizer, texts, normalize=True, show_progress=False) for texts in (corpus, queries)
+    )
+    exact, _ = rank(model, query_vectors, corpus_vectors, top_k=10, show_progress=False)
+
+    dataset = Dataset.from_dict({"text": corpus, "vector": list(corpus_vectors)})
+    dataset.add_faiss_index("vector", metric_type=faiss.METRIC_INNER_PRODUCT)
+    found = {
+        "Dataset.add_faiss_index": dataset.search_batch("vector", query_vectors, k=10).total_indices,
+        "semantic_search": [
+            [hit["corpus_id"] for hit in hits]
+            for hits in semantic_search(torch.from_numpy(query_vectors), torch.from_numpy(corpus_vectors), top_k=10)
+        ],
+    }
+
+    def ndcg(positions):
+        scores = np.zeros_like(gains)
+        np.put_along_axis(scores, np.asarray(positions), np.arange(10, 0, -1.0)[None], axis=1)
+        return ndcg_score(gains, scores, k=10)
+
+    assert ndcg(exact) > 1.2 * np.mean(
+        [ndcg(rng.permuted(np.tile(np.arange(60), (20, 1)), axis=1)[:, :10]) for _ in range(9)]
+    )
+    for way, positions in found.items():
+        assert ndcg(positions) == pytest.approx(ndcg(exact), abs=1e-9), way
+
+
+# TensorBoard
+
+
+def test_tensorboard(folders, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for split in ("train", "validation"):
+        Dataset.from_dict(PAIRS).to_json(tmp_path / f"{split}.jsonl")
+    command = f"distill --model_name_or_path {folders['dse']} --train_file {tmp_path}/train.jsonl --validation_file "
+    command += f"{tmp_path}/validation.jsonl --output_dir {tmp_path}/run --num_labels 1 --distillation_alpha 0 "
+    command += "--max_seq_length 32 --num_train_epochs 1 --logging_steps 1 --use_cpu --disable_tqdm true "
+    command += "--report_to tensorboard"
+    assert main(command.split()) == 0
+    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+    history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
+    (events,) = (tmp_path / "run").rglob("events.out.tfevents.*")
+    log = EventAccumulator(str(events)).Reload()
+    for tag, name in (("train/loss", "loss"), ("eval/pearson", "eval_pearson")):
+        expected = {entry["step"]: entry[name] for entry in history if name in entry}
+        logged = {event.step: event.value for event in log.Scalars(tag)}
+        assert expected and {step: logged[step] for step in expected} == pytest.approx(expected, abs=1e-5)
