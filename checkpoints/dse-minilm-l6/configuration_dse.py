@@ -1,0 +1,183 @@
+# Copyright 2026 The hf-dse authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""DSE model configuration"""
+
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import auto_docstring
+
+
+@auto_docstring(
+    custom_intro="""
+    Configuration of a distilled sentence embedding (DSE, [Barkan et al., 2020](https://huggingface.co/papers/1908.05161))
+    encoder with Linformer attention ([Wang et al., 2020](https://huggingface.co/papers/2006.04768)). The architecture
+    is BERT's; in the layers of type `"linear_attention"` keys and values are projected along the sequence to
+    `linformer_length` rows.
+    """,
+    checkpoint="hf-dse/dse-minilm-l6",
+)
+@strict
+class DseConfig(PreTrainedConfig):
+    r"""
+    linformer_length (`int` or `list[int]`, *optional*, defaults to 128):
+        Projected length k: the number of rows that keys and values are projected to, one for all layers or one per
+        layer. Texts of up to k tokens are attended exactly.
+    linformer_projection (`str`, *optional*, defaults to `"learned"`):
+        How n tokens become k slots: `"learned"` (the matrices E and F of the paper, added to a fixed start, see
+        `linformer_init`), `"conv"` (E has the structure of a convolution whose kernel and stride are n / k tokens),
+        `"mean"` or `"max"` (pooling of k segments) or `"strided"` (evenly spaced tokens, with another offset in each
+        layer). The last three have no parameters and no length limit of their own.
+    linformer_init (`str`, *optional*, defaults to `"strided"`):
+        What `"learned"` and `"conv"` projections start from: `"strided"`, `"mean"`, or `"random"` (no fixed start and
+        normally distributed E and F with variance 1 / k, as in theorem 2 of the Linformer paper). Ignored by the
+        projections without parameters.
+    linformer_keep_ends (`bool`, *optional*, defaults to `True`):
+        Whether the first and the last token of a text longer than k keep slots of their own. Pretrained encoders lean
+        on them. Needs `linformer_length >= 3`.
+    linformer_sharing (`str`, *optional*, defaults to `"key_value"`):
+        What shares a learned projection: `"none"` (every head has its own E and F), `"headwise"` (one E and one F per
+        layer), `"key_value"` (one E = F per layer) or `"layerwise"` (one E = F for the whole model).
+    pooling_mode (`str`, *optional*, defaults to `"mean"`):
+        How token vectors become one vector: `"mean"`, `"cls"` (the first token) or `"max"`.
+    pooling_layers (`int`, *optional*, defaults to 1):
+        How many of the last layers are concatenated on the feature axis before pooling (4 in the DSE paper).
+    projection_dim (`int`, *optional*):
+        Size of the sentence embedding. A linear layer is added only where it differs from the pooled size. Defaults to
+        the pooled size, `pooling_layers * hidden_size`.
+    similarity (`str`, *optional*, defaults to `"cosine"`):
+        How two embeddings become logits: `"cosine"` or `"dot"` with a learned scale and bias, or `"mlp"`, the DSE head
+        on `[u, v, u * v, |u - v|]`.
+    similarity_hidden_size (`int`, *optional*, defaults to 512):
+        Hidden size of the `"mlp"` similarity.
+    sep_token_id (`int`, *optional*):
+        The token that ends every sentence; where a tokenizer gives no token type ids, a pair is split at it.
+    num_pair_separators (`int`, *optional*, defaults to 1):
+        How many `sep_token_id` stand between the two sentences of a pair: 1 for BERT, 2 for RoBERTa.
+    position_extension (`str`, *optional*):
+        How positions go beyond the limit of the source encoder: `"dynamic"`, where those of a text that is longer than
+        the table span the table, and all others are as they were; or, for the record, how conversion filled a longer
+        table, `"tile"` or `"interpolate"`.
+    original_max_position_embeddings (`int`, *optional*):
+        Rows of the position table, if `position_extension` is `"dynamic"`.
+
+    Examples:
+
+    ```python
+    >>> from hf_dse import DseConfig, DseModel
+
+    >>> config = DseConfig(num_hidden_layers=6, hidden_size=384, num_attention_heads=12, intermediate_size=1536)
+    >>> model = DseModel(config)
+    >>> model.config.layer_types[0]
+    'linear_attention'
+    ```"""
+
+    model_type = "dse"
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    layer_types: list[str] | None = None
+    linformer_length: int | list[int] = 128
+    linformer_projection: Literal["learned", "conv", "mean", "max", "strided"] = "learned"
+    linformer_init: Literal["strided", "mean", "random"] = "strided"
+    linformer_keep_ends: bool = True
+    linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
+    pooling_mode: Literal["mean", "cls", "max"] = "mean"
+    pooling_layers: int = 1
+    projection_dim: int | None = None
+    similarity: Literal["cosine", "dot", "mlp"] = "cosine"
+    similarity_hidden_size: int = 512
+    sep_token_id: int | None = None
+    num_pair_separators: int = 1
+    position_extension: Literal["dynamic", "tile", "interpolate"] | None = None
+    original_max_position_embeddings: int | None = None
+
+    def __post_init__(self, **kwargs):
+        if self.layer_types is None:
+            self.layer_types = ["linear_attention"] * self.num_hidden_layers
+        if self.projection_dim is None:
+            self.projection_dim = self.pooling_layers * self.hidden_size
+        super().__post_init__(**kwargs)
+        # Every checkpoint carries its own code, so the names are always those of the files beside it, for all classes.
+        self.auto_map = {
+            "AutoConfig": "configuration_dse.DseConfig",
+            "AutoModel": "modeling_dse.DseModel",
+            "AutoModelForSequenceClassification": "modeling_dse.DseForSequenceClassification",
+        }
+
+    def validate_architecture(self):
+        """Part of `@strict`-powered validation. Validates the architecture of the config."""
+        if self.hidden_size % self.num_attention_heads != 0:
+            raise ValueError(
+                f"`hidden_size` ({self.hidden_size}) must be a multiple of `num_attention_heads` "
+                f"({self.num_attention_heads})."
+            )
+        unknown = set(self.layer_types) - {"linear_attention", "full_attention"}
+        if unknown:
+            raise ValueError(
+                f'`layer_types` has {sorted(unknown)}; allowed are "linear_attention" and "full_attention".'
+            )
+        if not 1 <= self.pooling_layers <= self.num_hidden_layers:
+            raise ValueError(
+                f"`pooling_layers` must be between 1 and `num_hidden_layers` ({self.num_hidden_layers}), got "
+                f"{self.pooling_layers}."
+            )
+        if self.num_pair_separators not in (1, 2):
+            raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
+        for name in ("projection_dim", "max_position_embeddings"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        size = self.original_max_position_embeddings
+        if (size is None) == (self.position_extension == "dynamic") or (size is not None and size < 2):
+            raise ValueError(
+                '`original_max_position_embeddings`, at least 2, and `position_extension="dynamic"` go together, got '
+                f"{size} and {self.position_extension!r}."
+            )
+        self._validate_linformer()
+
+    def _validate_linformer(self):
+        lengths = self.linformer_length
+        if isinstance(lengths, list) and len(lengths) != self.num_hidden_layers:
+            raise ValueError(
+                f"`linformer_length` lists {len(lengths)} projected lengths for {self.num_hidden_layers} layers: give "
+                "one integer, or one per layer (the entries of full-attention layers are ignored)."
+            )
+        lengths = lengths if isinstance(lengths, list) else [lengths] * self.num_hidden_layers
+        lengths = [k for k, kind in zip(lengths, self.layer_types, strict=False) if kind == "linear_attention"]
+        smallest = 3 if self.linformer_keep_ends else 1
+        if min(lengths, default=smallest) < smallest:
+            raise ValueError(
+                f"`linformer_length` must be at least {smallest} with "
+                f"`linformer_keep_ends={self.linformer_keep_ends}`, got {self.linformer_length}."
+            )
+        if self.linformer_sharing == "layerwise" and len(set(lengths)) > 1:
+            raise ValueError(
+                '`linformer_sharing="layerwise"` has one projection for all layers, but `linformer_length` is '
+                f'{lengths}: give one length, or share less (`linformer_sharing="key_value"`).'
+            )
+
+
+__all__ = ["DseConfig"]
