@@ -55,9 +55,11 @@ class Demo:
 
     def ask_teacher(self, first, second):
         model, tokenizer = self.teacher
-        batch = tokenizer(first, second, truncation=True, max_length=max_tokens(*self.teacher), return_tensors="pt")
+        limit, length = max_tokens(*self.teacher), len(tokenizer(first, second, verbose=False)["input_ids"])
+        batch = tokenizer(first, second, truncation=True, max_length=limit, return_tensors="pt")
         with torch.inference_mode():
-            return ", ".join(f"{logit:.3f}" for logit in model(**batch).logits[0].tolist())
+            logits = ", ".join(f"{logit:.3f}" for logit in model(**batch).logits[0].tolist())
+        return f"**{logits}**" + (f" (a pair of {length} tokens cut to {limit})" if limit and length > limit else "")
 
     def compare(self, first, second):
         if not (first.strip() and second.strip()):
@@ -70,7 +72,7 @@ class Demo:
         if self.teacher is not None:
             started = time.perf_counter()
             logits = self.ask_teacher(first, second)
-            lines.append(f"- cross-encoder: logit **{logits}**, {1000 * (time.perf_counter() - started):.1f} ms")
+            lines.append(f"- cross-encoder: logit {logits}, {1000 * (time.perf_counter() - started):.1f} ms")
         return "\n".join(lines) + self.cut_note(first, second)
 
     def search(self, query):

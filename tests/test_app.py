@@ -115,6 +115,7 @@ def test_empty_and_long_texts(opened):
     enter(opened, "First text", "cat " * 100)
     # 100 words, [CLS] and [SEP].
     expect(opened.get_by_text("A text of 102 tokens was cut: the model reads 64.")).to_be_visible(timeout=30_000)
+    expect(opened.get_by_role("listitem").last).to_contain_text("tokens cut to 64), ")
     open_tab(opened, "Search")
     enter(opened, "Search for", "")
     expect(opened.get_by_text("Enter something to search for.")).to_be_visible(timeout=30_000)
