@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation is up to date with the code, and its links lead somewhere."""
 
-import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,21 +17,20 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "hf
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
-@pytest.fixture(scope="module")
-def make_reference():
-    spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs" / "make_reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+REFERENCE = ROOT / "docs" / "reference.md"
 
 
-def test_reference_is_up_to_date(make_reference):
-    written = make_reference.REFERENCE.read_text(encoding="utf-8")
-    assert written == make_reference.make_reference(), "run `python docs/make_reference.py`"
+def test_reference_is_up_to_date():
+    # In a process of its own: parsers of the command line change the types of the dataclasses' fields.
+    code = "import make_reference; print(make_reference.make_reference(), end='')"
+    made = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT / "docs", check=True, capture_output=True, text=True, encoding="utf-8"
+    ).stdout
+    assert REFERENCE.read_text(encoding="utf-8") == made, "run `python docs/make_reference.py`"
 
 
-def test_reference_has_every_public_name_and_argument(make_reference):
-    written = make_reference.REFERENCE.read_text(encoding="utf-8")
+def test_reference_has_every_public_name_and_argument():
+    written = REFERENCE.read_text(encoding="utf-8")
     assert re.findall(r"^## `(\w+)`$", written, re.MULTILINE) == hf_dse.__all__
     _, _, section = written.partition("## `encode`")
     assert "\n- `batch_size` (`int`, *optional*, defaults to 32):\n  Largest number of texts" in section
