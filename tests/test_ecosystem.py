@@ -318,7 +318,8 @@ def export_graph_of(tmp_path, make_model, bert_tokenizer):
     ("format", "fields"),
     [
         *[("onnx", {"linformer_projection": projection}) for projection in PROJECTIONS],
-        *[("openvino", {"linformer_projection": projection}) for projection in PROJECTIONS],
+        *[("openvino", {"linformer_projection": projection}) for projection in ("learned", "strided")],
+        ("onnx", {"position_extension": "dynamic", "original_max_position_embeddings": 16}),
         # More slots than the example has tokens; and all that is not the default.
         ("onnx", {"linformer_length": 32}),
         ("onnx", {"linformer_sharing": "none", "linformer_init": "random", "projection_dim": 6}),
