@@ -262,18 +262,26 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
 
     Args:
         path (`str` or `Path`):
-            A .txt file with a text in each line, or a table with named columns.
+            A .txt file with a text in each line, a table with named columns, or a folder, in which every .txt and .md
+            file is a text.
         text_column (`str`, *optional*, defaults to `"text"`):
-            The column of the texts; the name that the lines of a .txt file get.
+            The column of the texts; the name that texts without one get.
 
     Returns:
-        `dict[str, list]`: the columns of the file.
+        `dict[str, list]`: the columns of the file; of a folder the texts and `file`, their names in it.
 
     Raises:
         ValueError: an unknown ending, a missing column, or a text that is not a string.
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: there is no such file, or none with texts in the folder.
     """
     file = Path(path).expanduser()
+    if file.is_dir():
+        names = sorted(name.relative_to(file) for name in file.rglob("*") if name.suffix.lower() in (".txt", ".md"))
+        names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+        if not names:
+            raise FileNotFoundError(f"{path}: there are no .txt or .md files in this folder.")
+        texts = [(file / name).read_text(encoding="utf-8-sig") for name in names]
+        return {"file": [name.as_posix() for name in names], text_column: texts}
     if file.suffix.lower() == ".txt":
         if not file.is_file():
             raise FileNotFoundError(f"{path}: there is no such file.")

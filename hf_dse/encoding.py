@@ -33,6 +33,7 @@ def encode(
     *,
     batch_size: int = 32,
     max_length: int | None = None,
+    truncation: bool = True,
     normalize: bool = False,
     device: str | torch.device | None = None,
     show_progress: bool = True,
@@ -52,6 +53,8 @@ def encode(
             Largest number of texts in a batch; of texts above 512 tokens a batch takes fewer.
         max_length (`int`, *optional*):
             Tokens after which a text is cut. Defaults to what model and tokenizer allow.
+        truncation (`bool`, *optional*, defaults to `True`):
+            Whether to cut texts that are longer, with a warning that counts them, or to refuse them.
         normalize (`bool`, *optional*, defaults to `False`):
             Whether to scale the embeddings to length 1, so that their dot product is their cosine.
         device (`str` or `torch.device`, *optional*):
@@ -64,8 +67,8 @@ def encode(
 
     Raises:
         TypeError: `texts` is one string, or not a sequence.
-        ValueError: a text that is not a string, a `max_length` that does not fit the model, a batch size below
-            1, a model with a decoder, or an embedding that is NaN or infinite.
+        ValueError: a text that is not a string, a `max_length` that does not fit the model, a longer text in spite of
+            `truncation=False`, a batch size below 1, a model with a decoder, or an embedding that is NaN or infinite.
 
     Example:
 
@@ -98,6 +101,11 @@ def encode(
             window = texts[start : start + window_size]
             features, cut = tokenize(processing_class, window, max_length)
             num_cut += cut
+            if cut and not truncation:
+                raise ValueError(
+                    f"{cut} of texts[{start}:{start + len(window)}] are longer than {max_length} tokens: split them, "
+                    "or pass `truncation=True` to embed their beginnings."
+                )
             for rows in length_batches([len(feature["input_ids"]) for feature in features], batch_size):
                 batch = pad(processing_class, [features[row] for row in rows], model.device)
                 vectors = sentence_embeddings(model, batch)

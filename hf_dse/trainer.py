@@ -4,6 +4,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from transformers.utils import logging
 
 from .data import PairCollator, lengths
 from .encoding import evaluating
+from .export import CODE_FILES
 from .losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 from .modeling import DseForSequenceClassification
 from .training_args import DseTrainingArguments, FiniteLossCallback
@@ -229,6 +232,13 @@ class DseTrainer(ReproducibleTrainer):
             head.scale.copy_(solution[0])
             head.bias.copy_(solution[1])
         logger.info(f"Similarity head starts from scale {solution[0].tolist()} and bias {solution[1].tolist()}.")
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        # Trainer takes weights and configuration from the checkpoint, but not the code that they need.
+        if self.is_world_process_zero():
+            for name in CODE_FILES:
+                copy(Path(checkpoint_folder) / name, str(self.args.output_dir))
+        super()._push_from_checkpoint(checkpoint_folder)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         is_made = self.optimizer is not None

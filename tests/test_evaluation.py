@@ -349,6 +349,12 @@ class TestEncode:
             (["cat", "dog", 3.5], {}, ValueError, r"texts\[2\] is 3.5"),
             (["cat"], {"max_length": 49}, ValueError, "max_length=49 is above the 48 tokens"),
             (["cat"], {"max_length": 2}, ValueError, "max_length=2 leaves no room for a text: pass at least 3"),
+            (
+                ["cat", "dog " * 9],
+                {"max_length": 6, "truncation": False},
+                ValueError,
+                r"1 of texts\[0:2\] are longer than 6 tokens",
+            ),
             (["cat"], {"batch_size": 0}, ValueError, "batch_size has to be at least 1, got 0"),
         ],
     )

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from hub import CUT, GATEWAY, LOST, READER, USER, WRITER, Hub
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import close_session
 
-from hf_dse import export_model, push_model
+from hf_dse import DseForSequenceClassification, export_model, push_model
 from hf_dse.cli import main
 
 
@@ -49,6 +50,19 @@ def no_waiting(monkeypatch):
 @pytest.fixture
 def folder(tmp_path, make_model, bert_tokenizer):
     return export_model(make_model(projection_dim=6), bert_tokenizer, tmp_path / "tiny", model_id=REPO)
+
+
+@pytest.fixture
+def distill(tmp_path, make_model, bert_tokenizer):
+    """`hf-dse distill` of a tiny student for one epoch, up to the options that a test adds."""
+    for name in ("train", "validation"):
+        pairs = {"sentence1": TEXTS * 2, "sentence2": ["a cat"] * 6, "label": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]}
+        Dataset.from_dict(pairs).to_json(tmp_path / f"{name}.jsonl")
+    folder = export_model(make_model(num_labels=1), bert_tokenizer, tmp_path / "start")
+    command = f"distill --model_name_or_path {folder} --train_file {tmp_path}/train.jsonl --validation_file {tmp_path}"
+    command += f"/validation.jsonl --output_dir {tmp_path}/run --num_labels 1 --distillation_alpha 0 --use_cpu "
+    command += "--max_seq_length 32 --num_train_epochs 1 --report_to none"
+    return lambda *options: main([*command.split(), *options])
 
 
 def files(folder):
@@ -413,6 +427,20 @@ with torch.inference_mode():
 sentences = SentenceTransformer(repo, trust_remote_code=True, device="cpu").encode(texts)
 print(json.dumps([pooled.tolist(), sentences.tolist()]))
 """
+
+
+def test_training_publishes_checkpoints_that_load_and_then_the_model(hub, distill, tmp_path):
+    assert distill("--push_to_hub", "true", "--hub_model_id", REPO) == 0
+    _, checkpoint, model = hub.repos[REPO].branches["main"]
+    assert checkpoint.message == "Training in progress, epoch 1"
+    for name, content in checkpoint.files.items():
+        (tmp_path / "checkpoint" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "checkpoint" / name).write_bytes(content)
+    loaded, info = DseForSequenceClassification.from_pretrained(tmp_path / "checkpoint", output_loading_info=True)
+    assert not any(info.values()) and {"modeling_dse.py", "configuration_dse.py"} <= set(checkpoint.files)
+    for name, content in files(tmp_path / "run" / "model").items():
+        assert model.files[name] == content
+    assert f'"{REPO}"' in model.files["README.md"].decode() and "pearson" in model.files["README.md"].decode()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@
 import json
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 from datasets import Dataset
@@ -261,13 +262,30 @@ def run(tmp_path, make_model, bert_tokenizer):
     return search
 
 
+@pytest.fixture
+def encode_corpus(tmp_path):
+    """Runs `hf-dse encode` on the corpus and returns the file that it writes."""
+
+    def make(input=None, **options):
+        source = tmp_path / "corpus.txt" if input is None else input
+        flags = ["encode", "--model_name_or_path", tmp_path / "model", "--input", source, "--device", "cpu"]
+        for name, value in options.items():
+            flags += [f"--{name}", value]
+        assert main([*map(str, flags), "--output", str(tmp_path / "corpus.parquet")]) == 0
+        return tmp_path / "corpus.parquet"
+
+    return make
+
+
 def read_results(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 class TestCommand:
     @pytest.mark.parametrize("fields", [{"similarity": "mlp"}, {"similarity": "dot", "num_labels": 3}, None])
-    def test_from_texts_or_from_vectors(self, fields, tmp_path, run, make_model, bert_tokenizer, capsys):
+    def test_from_texts_or_from_an_index(
+        self, fields, tmp_path, run, make_model, bert_tokenizer, encode_corpus, capsys
+    ):
         model = make_model(DseModel) if fields is None else make_model(**fields)
         model.save_pretrained(tmp_path / "model")
         label = "LABEL_2" if model.config.num_labels == 3 else None
@@ -282,18 +300,60 @@ class TestCommand:
             assert [found["score"] for found in result["results"]] == pytest.approx(values.tolist(), abs=1e-5)
             assert [found["text"] for found in result["results"]] == [TEXTS[position] for position in row]
 
-        stored = tmp_path / "vectors.npy"
-        source = ["--model_name_or_path", str(tmp_path / "model"), "--input", str(tmp_path / "corpus.txt")]
-        assert main(["encode", *source, "--output", str(stored), "--device", "cpu"]) == 0
-        assert run(label=label, corpus_embeddings=stored, output_file=tmp_path / "again.jsonl") == 0
+        stored = encode_corpus()
+        assert run(label=label, corpus=stored, output_file=tmp_path / "again.jsonl") == 0
         assert read_results(tmp_path / "again.jsonl") == results
 
-    def test_stored_vectors_are_used(self, tmp_path, run):
-        assert run() == 0
+    def test_an_index_is_used(self, tmp_path, run, encode_corpus):
+        stored = encode_corpus()
+        assert run(corpus=stored) == 0
         before = read_results(tmp_path / "results.jsonl")
-        np.save(tmp_path / "vectors.npy", np.random.default_rng(0).normal(size=(len(TEXTS), 16)))
-        assert run(corpus_embeddings=tmp_path / "vectors.npy") == 0
+        table = pyarrow.parquet.read_table(stored)
+        turned = table.set_column(1, "embedding", table["embedding"].combine_chunks()[::-1])
+        pyarrow.parquet.write_table(turned, stored)
+        assert run(corpus=stored) == 0
         assert read_results(tmp_path / "results.jsonl") != before
+
+    def test_an_index_of_shards(self, tmp_path, run, encode_corpus):
+        stored = encode_corpus()
+        assert run(corpus=stored) == 0
+        expected = read_results(tmp_path / "results.jsonl")
+        table = pyarrow.parquet.read_table(stored)
+        (tmp_path / "shards").mkdir()
+        for number, start in enumerate((0, 20)):
+            part = table.slice(start, 20) if start == 0 else table.slice(start)
+            pyarrow.parquet.write_table(part, tmp_path / "shards" / f"{number}.parquet")
+        assert run(corpus=tmp_path / "shards") == 0
+        assert read_results(tmp_path / "results.jsonl") == expected
+        pyarrow.parquet.write_table(table.drop_columns("embedding"), tmp_path / "shards" / "2.parquet")
+        assert run(corpus=tmp_path / "shards") == 2
+
+    def test_an_index_of_another_model_is_refused(self, tmp_path, run, make_model, encode_corpus, capsys):
+        stored = encode_corpus()
+        make_model(similarity="mlp", linformer_length=6).save_pretrained(tmp_path / "model")
+        assert run(corpus=stored) == 2
+        assert f"corpus.parquet was made by {tmp_path / 'model'} as it was then" in capsys.readouterr().err
+        assert not (tmp_path / "results.jsonl").exists()
+
+    def test_a_folder_of_texts(self, tmp_path, run, encode_corpus, capsys):
+        for name, text in {
+            "a.md": "the cat\nsat",
+            "deep/b.txt": "a dog ran",
+            ".git/c.txt": "in",
+            "d.py": "is",
+        }.items():
+            (tmp_path / "docs" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "docs" / name).write_text(text)
+        assert run(corpus=tmp_path / "docs") == 0
+        results = read_results(tmp_path / "results.jsonl")
+        for result in results:
+            found = sorted((found["position"], found["file"], found["text"]) for found in result["results"])
+            assert found == [(0, "a.md", "the cat\nsat"), (1, "deep/b.txt", "a dog ran")]
+        assert run(corpus=encode_corpus(input=tmp_path / "docs")) == 0
+        assert read_results(tmp_path / "results.jsonl") == results
+        capsys.readouterr()
+        assert run(corpus=tmp_path / "docs", output_file=None) == 0
+        assert "  deep/b.txt: a dog ran\n" in capsys.readouterr().out
 
     def test_queries_of_the_command_line_are_printed(self, tmp_path, run, capsys, monkeypatch):
         monkeypatch.setenv("COLUMNS", "40")
@@ -339,26 +399,24 @@ class TestCommand:
             ({"queries": "empty.txt"}, "empty.txt holds no texts"),
             ({"text_column": "body"}, "there is no column 'body'; the columns are text"),
             ({"output_file": "out.csv"}, "unsupported ending '.csv'; the output is .jsonl"),
-            ({"corpus_embeddings": "vectors.parquet"}, "unsupported ending '.parquet'; vectors are read from .npy"),
-            ({"corpus_embeddings": "missing.npy"}, "missing.npy: there is no such file"),
-            ({"corpus_embeddings": "damaged.npy"}, "damaged.npy: not a readable .npy file"),
-            ({"corpus_embeddings": "flat.npy"}, "flat.npy holds an array of shape (32,), but the corpus has 32 texts"),
-            ({"corpus_embeddings": "few.npy"}, "few.npy holds an array of shape (3, 16), but the corpus has 32 texts"),
-            ({"corpus_embeddings": "small.npy"}, "have size 8, but those of the model have 16"),
-            ({"corpus_embeddings": "units.npy"}, "units.npy holds vectors of length 1, but the mlp head"),
+            ({"corpus": "folder"}, "folder: there are no .txt or .md files in this folder"),
+            ({"corpus": "damaged.parquet"}, "damaged.parquet: not a readable parquet file"),
+            ({"corpus": "foreign.parquet"}, "foreign.parquet holds no vectors that `hf-dse encode` made"),
+            ({"corpus": "units.parquet"}, "units.parquet holds vectors of length 1, but the mlp head"),
+            ({"corpus": "units.parquet", "text_column": "body"}, "made of a column 'body', but those of ['text']"),
             ({"label": "alike"}, "label='alike': there is no such logit"),
             ({"top_k": 0}, "top_k=0: it has to be at least 1"),
             ({"pool": 2}, "pool=2 is below top_k=3"),
         ],
     )
-    def test_says_what_is_wrong(self, options, message, tmp_path, run, capsys, monkeypatch):
+    def test_says_what_is_wrong(self, options, message, tmp_path, run, encode_corpus, capsys, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "empty.txt").write_text("")
-        (tmp_path / "damaged.npy").write_text("no vectors")
-        units = np.eye(16)[np.arange(len(TEXTS)) % 16]
-        stored = {"flat": units[:, 0], "few": 2 * units[:3], "small": 2 * units[:, :8], "units": units}
-        for name, array in stored.items():
-            np.save(tmp_path / f"{name}.npy", array)
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "damaged.parquet").write_text("no vectors")
+        Dataset.from_dict({"text": TEXTS, "embedding": [[0.0]] * len(TEXTS)}).to_parquet(tmp_path / "foreign.parquet")
+        if "units" in str(options):
+            encode_corpus(normalize=True).rename(tmp_path / "units.parquet")
         assert run(**options) == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "results.jsonl").exists()

@@ -10,11 +10,15 @@ import sys
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
 from transformers import AutoModel
 
-from hf_dse import DseForSequenceClassification, DseModel, encode, export_model
+from hf_dse import DseForSequenceClassification, DseModel, encode, evaluate_model, export_model
+from hf_dse.data import PairTask
 
 
 # From one token to far above k = 8, up to the limit of 64.
@@ -132,6 +136,50 @@ def test_texts_are_cut_where_they_were_in_training(tmp_path, make_model, bert_to
     # Only there: transformers still takes what the model takes.
     assert loaded.tokenizer.model_max_length == 10
     assert json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["model_max_length"] == 64
+
+
+@pytest.mark.parametrize("loss_class", [CoSENTLoss, MultipleNegativesRankingLoss])
+def test_its_trainer_fine_tunes(tmp_path, make_model, bert_tokenizer, loss_class):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "first")
+    model = SentenceTransformer(str(folder), device="cpu")
+    columns = {"sentence1": TEXTS, "sentence2": TEXTS[1:] + TEXTS[:1]}
+    labels = {"label": [1.0, 0.0] * 3} if loss_class is CoSENTLoss else {}
+    args = SentenceTransformerTrainingArguments(
+        str(tmp_path / "run"), max_steps=8, learning_rate=1e-2, report_to="none", use_cpu=True, disable_tqdm=True
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model, args=args, train_dataset=Dataset.from_dict({**columns, **labels}), loss=loss_class(model)
+    )
+    before = model.encode(TEXTS)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    model.save_pretrained(str(tmp_path / "second"))
+    loaded = AutoModel.from_pretrained(tmp_path / "second")
+    after = embed_alone(loaded, bert_tokenizer)
+    assert np.isfinite(losses).all() and not np.allclose(before, after, atol=1e-2)
+    np.testing.assert_allclose(model.encode(TEXTS), after, rtol=0, atol=1e-5)
+
+
+def test_its_evaluator_agrees_with_ours(tmp_path, make_model, bert_tokenizer):
+    model = make_model(num_labels=1)
+    loaded = SentenceTransformer(str(export_model(model, bert_tokenizer, tmp_path / "model")), device="cpu")
+    pairs = Dataset.from_dict(
+        {"sentence1": TEXTS, "sentence2": TEXTS[1:] + TEXTS[:1], "label": [0.0, 3.0, 1.0, 5.0, 2.0, 4.0]}
+    )
+    theirs = EmbeddingSimilarityEvaluator(pairs["sentence1"][:], pairs["sentence2"][:], pairs["label"][:])(loaded)
+    task = PairTask("scores")
+    ours = evaluate_model(model, bert_tokenizer, pairs, task=task)
+    # Scale and bias of the head change neither, as long as the scale is positive.
+    assert theirs["pearson_cosine"] == pytest.approx(ours["pearson"], abs=1e-5)
+    assert theirs["spearman_cosine"] == pytest.approx(ours["spearman"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_encode_in_several_processes(tmp_path, make_model, bert_tokenizer):
+    model = make_model()
+    loaded = SentenceTransformer(str(export_model(model, bert_tokenizer, tmp_path / "model")), device="cpu")
+    embeddings = loaded.encode(TEXTS, device=["cpu", "cpu"], chunk_size=2)
+    np.testing.assert_allclose(embeddings, embed_alone(model, bert_tokenizer), rtol=0, atol=1e-6)
 
 
 def test_too_old_transformers_is_named(tmp_path, make_model, bert_tokenizer):

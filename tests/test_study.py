@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel
 
 from hf_dse.cli import main
 from hf_dse.studies.report import compare, plot, summarize, summary_table
-from hf_dse.studies.runs import append_row, load_study, read_results, run_study
+from hf_dse.studies.runs import append_row, load_study, read_results, run_study, spread
 
 
 @pytest.fixture
@@ -94,6 +94,29 @@ def test_every_combination_is_a_run(write):
     assert runs[0].options == {"learning_rate": 1e-3, "seed": 1, "linformer_length": 8, "num_hidden_layers": 6}
     assert runs[3].options == {"learning_rate": 1e-4, "seed": 1, "num_hidden_layers": 3}
     assert len({run.key for run in runs}) == len({run.folder for run in runs}) == 4
+
+
+def test_runs_that_share_a_stage_do_not_begin_together(write):
+    general = {"stage": "general", "seed": 1}
+    study = load_study(
+        write(
+            {
+                "options": {"stage_cache_dir": "stages"},
+                "factors": {
+                    "num_hidden_layers": [6, 3],
+                    "training": {"pairs": {"stages": [{}]}, "both": {"stages": [general, {}]}},
+                    "seed": [42, 43],
+                },
+            }
+        )
+    )
+    order = [tuple(run.labels.values()) for run in spread(study.runs())]
+    assert order[-2:] == [(6, "both", 43), (3, "both", 43)]
+    assert order[:-2] == [tuple(run.labels.values()) for run in study.runs()[:3]] + [
+        (3, "pairs", 42),
+        (3, "pairs", 43),
+        (3, "both", 42),
+    ]
 
 
 def test_a_run_is_known_by_its_options_alone(write):

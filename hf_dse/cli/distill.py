@@ -31,6 +31,7 @@ from ..export import (
 from ..general import GeneralTrainingArguments, TextArguments, train_general
 from ..merge import merge_models
 from ..modeling import DseForSequenceClassification, DseModel
+from ..push import push_model
 from ..teacher import check_num_labels, embed_pairs, load_teacher, score_pairs
 from ..trainer import DseTrainer
 from ..training_args import DseTrainingArguments, check_output_dir
@@ -468,7 +469,7 @@ def run_distillation(
             datasets=[data_args.task_name or data_args.dataset_name],
             recipe=recipe,
             max_seq_length=data_args.max_seq_length,
-            model_id=Path(output_dir).name,
+            model_id=training_args.hub_model_id or Path(output_dir).name,
             overwrite=True,
         )
         results = {"metrics": metrics, "training": trained.metrics}
@@ -476,6 +477,14 @@ def run_distillation(
         if metrics:
             print(format_table(metrics))
         print(f"Saved to {Path(output_dir) / 'model'}")
+        if training_args.push_to_hub:
+            commit = push_model(
+                Path(output_dir) / "model",
+                str(trainer.hub_model_id),
+                revision=training_args.hub_revision,
+                token=training_args.hub_token,
+            )
+            print(f"Pushed to {commit}")
     return metrics
 
 

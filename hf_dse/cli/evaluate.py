@@ -27,7 +27,8 @@ from hf_dse.data import READERS, DataArguments, load_pairs, read_texts, resolve_
 from hf_dse.encoding import BATCHES_PER_WINDOW
 from hf_dse.encoding import encode as encode_texts
 from hf_dse.evaluation import evaluate_model
-from hf_dse.ray_engine import EngineArguments, local_or_hub, refuse_options, run_on_shards
+from hf_dse.ray_engine import SETTINGS_KEY, EngineArguments, local_or_hub, refuse_options, run_on_shards
+from hf_dse.teacher import fingerprint
 
 
 EMBEDDING_COLUMN = "embedding"
@@ -65,18 +66,19 @@ class EncodeArguments:
 
     input: str = field(
         metadata={
-            "help": f"Texts: .txt, one a line, or a table: {', '.join(READERS)}. With `--engine ray` .parquet files: "
-            "one, a folder or a glob."
+            "help": f"Texts: .txt, one a line, a table: {', '.join(READERS)}, or a folder of .txt and .md files. With "
+            "`--engine ray` .parquet files: one, a folder or a glob."
         }
     )
     output: str = field(
         metadata={
             "help": "Vectors: .npy, a float32 array with a row for each text, or .parquet, the columns of the input "
-            f"and `{EMBEDDING_COLUMN}`. With `--engine ray` a folder of such .parquet files."
+            f"and `{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray` a folder of such files."
         }
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     max_length: int | None = field(default=None, metadata={"help": "Tokens after which a text is cut."})
+    truncation: bool = field(default=True, metadata={"help": "False: refuse longer texts instead of cutting them."})
     normalize: bool = field(default=False, metadata={"help": "Scale the vectors to length 1."})
 
 
@@ -146,12 +148,20 @@ def encode(argv: list[str]) -> None:
         columns[args.text_column],
         batch_size=model_args.batch_size,
         max_length=args.max_length,
+        truncation=args.truncation,
         normalize=args.normalize,
     )
     if output.suffix == ".npy":
         write_atomically(output, lambda file: np.save(file, vectors))
     else:
-        write_atomically(output, lambda file: _write_parquet(file, columns, vectors))
+        settings = {
+            "model": fingerprint(model, tokenizer),
+            "model_name_or_path": model_args.model_name_or_path,
+            "max_length": args.max_length,
+            "normalize": args.normalize,
+            "columns": [args.text_column],
+        }
+        write_atomically(output, lambda file: _write_parquet(file, columns, vectors, settings))
     print(f"{vectors.shape[0]} vectors of size {vectors.shape[1]} written to {output}")
 
 
@@ -161,19 +171,18 @@ class TextEncoder:
     column = EMBEDDING_COLUMN
 
     def __init__(self, model_args: ModelArguments, args: EncodeArguments, device: str):
-        from hf_dse.teacher import fingerprint
-
         self.model, self.tokenizer = load_model(replace(model_args, device=device))
         self.batch_size = model_args.batch_size
         # Whole windows: the batches, and so the vectors to the last bit, are those of a file that is encoded at once.
         self.num_rows = 4 * BATCHES_PER_WINDOW * self.batch_size
         self.options: dict[str, Any] = {"max_length": args.max_length, "normalize": args.normalize}
+        self.truncation = args.truncation
         self.settings = {"model": fingerprint(self.model, self.tokenizer), **self.options}
         self.type = pyarrow.list_(pyarrow.float32(), self._encode([]).shape[1])
 
     def _encode(self, texts: list[str]) -> np.ndarray:
-        options = {"batch_size": self.batch_size, "show_progress": False, **self.options}
-        return encode_texts(self.model, self.tokenizer, texts, **options)
+        options = {"truncation": self.truncation, "show_progress": False, **self.options}
+        return encode_texts(self.model, self.tokenizer, texts, batch_size=self.batch_size, **options)
 
     def __call__(self, columns: list[list[str]]) -> pyarrow.Array:
         (texts,) = columns
@@ -237,7 +246,8 @@ def output_path(name: str, endings: tuple[str, ...]) -> Path:
     return path
 
 
-def _write_parquet(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray) -> None:
+def _write_parquet(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
     # Lists of fixed size are what vector databases read without a conversion.
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
-    pyarrow.parquet.write_table(pyarrow.table({**columns, EMBEDDING_COLUMN: values}), file)
+    table = pyarrow.table({**columns, EMBEDDING_COLUMN: values})
+    pyarrow.parquet.write_table(table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)}), file)

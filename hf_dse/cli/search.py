@@ -10,28 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 
 from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
+from hf_dse.cli.evaluate import EMBEDDING_COLUMN, ModelArguments, load_model, output_path
 from hf_dse.data import READERS, read_texts, write_atomically
 from hf_dse.encoding import encode
+from hf_dse.ray_engine import SETTINGS_KEY
 from hf_dse.search import check_ranking, rank
+from hf_dse.teacher import fingerprint
 
 
 @dataclass
 class SearchArguments:
     """What to search for, where, and where the result goes."""
 
-    corpus: str = field(metadata={"help": f"Texts to rank: .txt, one a line, or a table: {', '.join(READERS)}."})
+    corpus: str = field(
+        metadata={
+            "help": f"Texts to rank: .txt, one a line, a table: {', '.join(READERS)}, or a folder of .txt and .md "
+            "files. Or an index of them: the .parquet that `hf-dse encode` writes, a file or a folder."
+        }
+    )
     queries: str | None = field(default=None, metadata={"help": "File of the queries, in the formats of the corpus."})
     query: list[str] = field(
         default_factory=list, metadata={"help": "The queries themselves, in place of a file; the result is printed."}
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in tables."})
-    corpus_embeddings: str | None = field(
-        default=None,
-        metadata={"help": "Vectors of the corpus, .npy as `hf-dse encode` writes them, so that it is not encoded."},
-    )
     top_k: int = field(default=10, metadata={"help": "Texts to return for a query."})
     pool: int = field(
         default=100,
@@ -64,20 +69,26 @@ def search(argv: list[str]) -> None:
         "the nearest texts by cosine.",
     )
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
-    texts = read_texts(args.corpus, args.text_column)[args.text_column]
+    columns, corpus, settings = read_corpus(args.corpus, args.text_column)
+    texts, files = columns[args.text_column], columns.get("file")
     queries = args.query or read_texts(args.queries, args.text_column)[args.text_column]
     for name, column in ((args.corpus, texts), (args.queries, queries)):
         if not column:
             raise ValueError(f"{name} holds no texts.")
-    corpus = None if args.corpus_embeddings is None else _read_embeddings(args.corpus_embeddings, len(texts))
     model, tokenizer = load_model(model_args)
     logit = check_ranking(model, args.top_k, args.pool, args.label)
     if corpus is None:
         corpus = encode(model, tokenizer, texts, batch_size=model_args.batch_size)
-    elif logit is not None and model.config.similarity != "cosine" and _are_units(corpus):
+    elif settings["model"] != fingerprint(model, tokenizer):
         raise ValueError(
-            f"{args.corpus_embeddings} holds vectors of length 1, but the {model.config.similarity} head compares "
-            "them as the model makes them: run `hf-dse encode` without `--normalize`."
+            f"{args.corpus} was made by {settings.get('model_name_or_path', 'another model')} as it was then, or in "
+            f"another `--dtype`, so its vectors are not those of {model_args.model_name_or_path}: run `hf-dse encode` "
+            "with this model, or search with that one."
+        )
+    elif settings["normalize"] and logit is not None and model.config.similarity != "cosine":
+        raise ValueError(
+            f"{args.corpus} holds vectors of length 1, but the {model.config.similarity} head compares them as the "
+            "model makes them: run `hf-dse encode` without `--normalize`."
         )
     positions, scores = rank(
         model,
@@ -92,6 +103,7 @@ def search(argv: list[str]) -> None:
             "query": query,
             "results": [
                 {"position": position, "score": score, "text": texts[position]}
+                | ({} if files is None else {"file": files[position]})
                 for position, score in zip(*row, strict=True)
             ],
         }
@@ -105,13 +117,69 @@ def search(argv: list[str]) -> None:
         print(f"{len(results)} queries written to {output}")
 
 
+def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarray | None, dict[str, Any]]:
+    """
+    Reads texts, or an index of them: what `hf-dse encode` wrote, a file or a folder of shards.
+
+    Returns:
+        `tuple`: the texts by `text_column` (and `file`, where they have names); of an index the vectors, of shape
+        `(num_texts, embedding_size)`, and the settings that they were made with.
+
+    Raises:
+        `ValueError`: if there are vectors that `hf-dse encode` did not make, or shards of several models, or the texts
+        are not those that were embedded.
+    """
+    path = Path(name).expanduser()
+    shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not shards or shards[0].suffix != ".parquet" or not shards[0].is_file():
+        return read_texts(name, text_column), None, {}
+    schemas = [_read_schema(shard) for shard in shards]
+    if EMBEDDING_COLUMN not in schemas[0].names and len(shards) == 1:
+        return read_texts(shards[0], text_column), None, {}
+    found = []
+    for shard, schema in zip(shards, schemas, strict=True):
+        settings = json.loads((schema.metadata or {}).get(SETTINGS_KEY, "{}"))
+        settings.pop("input_bytes", None)
+        if EMBEDDING_COLUMN not in schema.names or settings.get("columns") != [text_column]:
+            raise ValueError(
+                f"{shard} holds no vectors that `hf-dse encode` made of a column {text_column!r}, but those of "
+                f"{settings.get('columns', 'unknown origin')}: encode its texts, or name their column with "
+                "`--text_column`."
+            )
+        found.append(settings)
+    if any(settings != found[0] for settings in found):
+        raise ValueError(f"{name} holds shards of several models or settings: encode them in the same way.")
+    table = pyarrow.concat_tables(
+        pyarrow.parquet.read_table(
+            shard, columns=[column for column in ("file", text_column, EMBEDDING_COLUMN) if column in schema.names]
+        ).replace_schema_metadata()
+        for shard, schema in zip(shards, schemas, strict=True)
+    )
+    vectors = (
+        table[EMBEDDING_COLUMN]
+        .combine_chunks()
+        .flatten()
+        .to_numpy(zero_copy_only=False, writable=True)
+        .reshape(len(table), -1)
+    )
+    return table.drop_columns(EMBEDDING_COLUMN).to_pydict(), vectors, found[0]
+
+
+def _read_schema(path: Path) -> pyarrow.Schema:
+    try:
+        return pyarrow.parquet.read_schema(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
+
+
 def format_results(results: Iterable[Mapping[str, Any]], width: int) -> str:
     """Lays out the results of each query in columns; what a text has beyond the width is cut."""
     lines = []
     for result in results:
         lines += [_fit("query: ", result["query"], width), f"{'rank':>4}  {'score':>9}  text"]
         for number, found in enumerate(result["results"], start=1):
-            lines.append(_fit(f"{number:>4}  {found['score']:>9.4f}  ", found["text"], width))
+            text = f"{found['file']}: {found['text']}" if "file" in found else found["text"]
+            lines.append(_fit(f"{number:>4}  {found['score']:>9.4f}  ", text, width))
         lines.append("")
     return "\n".join(lines[:-1])
 
@@ -120,26 +188,3 @@ def _fit(start: str, text: str, width: int) -> str:
     """One line of output, whatever line breaks the text has."""
     line = start + " ".join(text.split())
     return line if len(line) <= width else line[: width - 3] + "..."
-
-
-def _are_units(vectors: np.ndarray) -> bool:
-    return np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-3)
-
-
-def _read_embeddings(name: str, num_texts: int) -> np.ndarray:
-    path = Path(name).expanduser()
-    if path.suffix != ".npy":
-        raise ValueError(f"{name}: unsupported ending {path.suffix!r}; vectors are read from .npy.")
-    if not path.is_file():
-        raise FileNotFoundError(f"{name}: there is no such file.")
-    try:
-        with path.open("rb") as file:
-            vectors = np.lib.format.read_array(file)
-    except ValueError as error:
-        raise ValueError(f"{name}: not a readable .npy file: {error}") from error
-    if vectors.ndim != 2 or len(vectors) != num_texts:
-        raise ValueError(
-            f"{name} holds an array of shape {vectors.shape}, but the corpus has {num_texts} texts: encode this "
-            "corpus with `hf-dse encode`."
-        )
-    return vectors

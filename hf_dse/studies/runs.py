@@ -190,7 +190,7 @@ def run_study(
     for run in runs:
         expand(run.options)
     finished = finished_runs(results_file)
-    missing = [run for run in runs if run.key not in finished]
+    missing = spread([run for run in runs if run.key not in finished])
     slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(jobs):
         slots.put(slot)
@@ -225,6 +225,19 @@ def run_study(
             f"{len(failed)} of {len(runs)} runs failed; give the same command to try again.\n" + "\n".join(failed)
         )
     return select_results(study, read_results(results_file))
+
+
+def spread(runs: list[Run]) -> list[Run]:
+    """Puts the first of the runs that share stages before the others, which would only wait for it."""
+    first: list[Run] = []
+    rest: list[Run] = []
+    begun = set()
+    for run in runs:
+        stages = run.options.get("stages", [])[:-1] if "stage_cache_dir" in run.options else []
+        shared = json.dumps([{**run.options, **stage, "stages": None} for stage in stages], sort_keys=True)
+        (rest if stages and shared in begun else first).append(run)
+        begun.add(shared)
+    return first + rest
 
 
 def train(
