@@ -272,10 +272,17 @@ def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
             f"The training pairs have no column 'teacher_logits', only {', '.join(columns)}: add it with "
             "`score_pairs` (or `hf-dse score`), or learn from labels alone with `distillation_alpha=0`."
         )
+    labels = dataset["label"][:] if "label" in columns else [None] * len(dataset)
+    if num_labels > 1:
+        wrong = [row for row, label in enumerate(labels) if label is not None and label not in range(num_labels)]
+        if wrong:
+            raise ValueError(
+                f"The label of training pair {wrong[0]} is {labels[wrong[0]]!r}, and the student has the classes 0 to "
+                f"{num_labels - 1}: make it with `num_labels=1` for scores, or with a label for each class."
+            )
     if "teacher_logits" not in columns:
         return
     logits = dataset["teacher_logits"][:]
-    labels = dataset["label"][:] if "label" in columns else [None] * len(dataset)
     for row, (label, scores) in enumerate(zip(labels, logits, strict=True)):
         if scores is None and (alpha > 0.0 or label is None):
             raise ValueError(

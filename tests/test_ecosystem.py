@@ -443,24 +443,51 @@ def test_search_with_faiss_and_sentence_transformers(folders):
         assert ndcg(positions) == pytest.approx(ndcg(exact), abs=1e-9), way
 
 
-# TensorBoard
+# What shows the course of a training
 
 
-def test_tensorboard(folders, tmp_path):
+@pytest.fixture
+def distill(folders, tmp_path):
+    """Runs `hf-dse distill` with `--report_to`, and returns what Trainer has logged by the names of others."""
+
+    def run(report_to):
+        for split in ("train", "validation"):
+            Dataset.from_dict(PAIRS).to_json(tmp_path / f"{split}.jsonl")
+        command = f"distill --model_name_or_path {folders['dse']} --train_file {tmp_path}/train.jsonl "
+        command += f"--validation_file {tmp_path}/validation.jsonl --output_dir {tmp_path}/run --num_labels 1 "
+        command += "--distillation_alpha 0 --max_seq_length 32 --num_train_epochs 1 --logging_steps 1 --use_cpu "
+        command += f"--disable_tqdm true --report_to {report_to}"
+        assert main(command.split()) == 0
+        (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
+        history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
+        names = {"train/loss": "loss", "eval/pearson": "eval_pearson"}
+        return {tag: {row["step"]: row[name] for row in history if name in row} for tag, name in names.items()}
+
+    return run
+
+
+def test_tensorboard(distill, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    for split in ("train", "validation"):
-        Dataset.from_dict(PAIRS).to_json(tmp_path / f"{split}.jsonl")
-    command = f"distill --model_name_or_path {folders['dse']} --train_file {tmp_path}/train.jsonl --validation_file "
-    command += f"{tmp_path}/validation.jsonl --output_dir {tmp_path}/run --num_labels 1 --distillation_alpha 0 "
-    command += "--max_seq_length 32 --num_train_epochs 1 --logging_steps 1 --use_cpu --disable_tqdm true "
-    command += "--report_to tensorboard"
-    assert main(command.split()) == 0
-    (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
-    history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
+    expected = distill("tensorboard")
     (events,) = (tmp_path / "run").rglob("events.out.tfevents.*")
     log = EventAccumulator(str(events)).Reload()
-    for tag, name in (("train/loss", "loss"), ("eval/pearson", "eval_pearson")):
-        expected = {entry["step"]: entry[name] for entry in history if name in entry}
+    for tag, values in expected.items():
         logged = {event.step: event.value for event in log.Scalars(tag)}
-        assert expected and {step: logged[step] for step in expected} == pytest.approx(expected, abs=1e-5)
+        assert values and {step: logged[step] for step in values} == pytest.approx(values, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_trackio(distill, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    trackio = pytest.importorskip("trackio")
+    expected = distill("trackio")
+    (run,) = trackio.Api().runs("huggingface")
+    for tag, values in expected.items():
+        command = ["get", "metric", "--project", "huggingface", "--run", run.name, "--metric", tag, "--json"]
+        printed = subprocess.run(
+            [sys.executable, "-m", "trackio.cli", *command], capture_output=True, text=True, check=True
+        ).stdout
+        logged = [point["value"] for point in json.loads(printed)["values"]]
+        # Trackio numbers the entries itself.
+        assert values and logged == pytest.approx(list(values.values()), abs=1e-5)

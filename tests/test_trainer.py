@@ -331,6 +331,16 @@ def test_a_teacher_with_other_labels_is_refused(make_student, make_trainer, prob
     assert math.isfinite(trainer.train().training_loss)
 
 
+@pytest.mark.parametrize("label", [3, -1, 0.5])
+def test_labels_that_are_no_classes_are_refused(label, make_student, make_trainer, problem_pairs):
+    pairs = problem_pairs("three")
+    labels = [*pairs["label"][:-1], label]
+    pairs = pairs.remove_columns("label").add_column("label", [float(value) for value in labels])
+    message = f"training pair {len(labels) - 1} is {float(label)}, and the student has the classes 0 to 2"
+    with pytest.raises(ValueError, match=message):
+        make_trainer(make_student(**PROBLEMS["three"][0]), pairs, distillation_alpha=0.0)
+
+
 def test_a_tokenizer_or_a_collator_is_needed(tmp_path, make_student, bert_tokenizer, pairs):
     arguments = DseTrainingArguments(str(tmp_path), **TINY_RUN, max_steps=1, train_sampling_strategy="random")
     with pytest.raises(ValueError, match="`DseTrainer` needs `processing_class`"):
