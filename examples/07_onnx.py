@@ -7,7 +7,17 @@ cores with the embedded pairs.
 
 The first command converts the default encoder and prints
 
-    PLACEHOLDER
+    PyTorch              Spearman 71.63  24.4 s
+    ONNX Runtime         Spearman 71.63  14.5 s  92 MB
+    ONNX Runtime, 8 bits Spearman 71.58  9.1 s  24 MB
+
+and the second, with a checkpoint and the test split of a data set,
+
+    PyTorch              Spearman 86.69  87.0 s
+    ONNX Runtime         Spearman 86.69  47.8 s  91 MB
+    ONNX Runtime, 8 bits Spearman 86.72  26.8 s  23 MB
+
+on cores that two trainings shared.
 """
 
 import sys

@@ -18,6 +18,8 @@ from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from .encoding import pad, tokenize
+
 
 logger = logging.get_logger(__name__)
 
@@ -671,26 +673,15 @@ class PairCollator:
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         texts = [feature[key] for feature in features for key in ("sentence1", "sentence2")]
-        encoded = self.processing_class(
-            texts,
-            truncation=True,
-            max_length=self.max_length,
-            padding=True,
-            return_tensors="pt",
-            return_token_type_ids=False,
-            return_attention_mask=True,
-        )
-        # Only a sentence that fills the limit can have been cut: count again the tokens of those alone.
-        sizes = encoded["attention_mask"].sum(dim=-1).tolist()
-        full = [text for text, size in zip(texts, sizes, strict=True) if size >= self.max_length]
-        cut = sum(size > self.max_length for size in token_lengths(self.processing_class, full))
+        encoded, cut = tokenize(self.processing_class, texts, self.max_length)
         if cut and not self.n_truncated:
             logger.warning(
                 f"{cut} of {len(texts)} sentences of this batch are longer than {self.max_length} tokens and were "
                 "cut: raise `max_seq_length` if their ends matter. Later ones are only counted."
             )
         self.n_truncated += cut
-        pairs = {key: encoded[key].view(len(features), 2, -1) for key in ("input_ids", "attention_mask")}  # [B, 2, S]
+        batch = pad(self.processing_class, encoded, torch.device("cpu"))
+        pairs = {key: batch[key].view(len(features), 2, -1) for key in ("input_ids", "attention_mask")}  # [B, 2, S]
         return pairs | _targets(features)
 
 

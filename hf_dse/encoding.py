@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts in, sentence embeddings out."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -80,6 +80,40 @@ def encode(
     (2, 384)
     ```
     """
+
+    def embed(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        vectors = sentence_embeddings(model, batch)
+        return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
+
+    return embed_texts(
+        model,
+        processing_class,
+        texts,
+        embed,
+        batch_size=batch_size,
+        max_length=max_length,
+        truncation=truncation,
+        device=device,
+        show_progress=show_progress,
+    )
+
+
+def embed_texts(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    embed: Callable[[PreTrainedModel, Mapping[str, torch.Tensor]], torch.Tensor],
+    *,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    truncation: bool = True,
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> np.ndarray:
+    """
+    [`encode`] with any function of a model and a tokenized batch in the place of the sentence embedding. It returns
+    floating-point vectors of shape `(batch_size, size)`.
+    """
     texts = _check_texts(texts)
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{type(model).__name__} has a decoder: pass its encoder alone (such as `T5EncoderModel`).")
@@ -88,7 +122,7 @@ def encode(
     if not texts:
         # Only a text shows the size of an embedding for every architecture.
         options: dict[str, Any] = {"max_length": max_length, "device": device, "show_progress": False}
-        return encode(model, processing_class, ["empty"], **options)[:0]
+        return embed_texts(model, processing_class, ["empty"], embed, **options)[:0]
     max_length = check_max_length(max_length, model, processing_class)
     if device is not None:
         model.to(device)  # type: ignore[arg-type]
@@ -108,12 +142,10 @@ def encode(
                 )
             for rows in length_batches([len(feature["input_ids"]) for feature in features], batch_size):
                 batch = pad(processing_class, [features[row] for row in rows], model.device)
-                vectors = sentence_embeddings(model, batch)
-                if normalize:
-                    vectors = nn.functional.normalize(vectors, dim=-1)
+                vectors = embed(model, batch)
                 if not embeddings.shape[1]:
                     embeddings = np.empty((len(texts), vectors.shape[-1]), dtype=np.float32)
-                embeddings[[start + row for row in rows]] = vectors.cpu().numpy()
+                embeddings[[start + row for row in rows]] = vectors.float().cpu().numpy()
                 progress.update(len(rows))
     if num_cut:
         is_most = max_length == max_tokens(model, processing_class)

@@ -14,9 +14,12 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from datasets import Dataset
 from transformers import BertConfig, BertModel
 
+from hf_dse import DseModel, encode, export_model
 from hf_dse.cli import main
+from hf_dse.studies.probe import probe_layers
 from hf_dse.studies.report import compare, plot, summarize, summary_table
 from hf_dse.studies.runs import append_row, load_study, read_results, run_study, spread
 
@@ -312,3 +315,63 @@ def test_comparisons_and_plots_say_what_is_wrong(results, tmp_path):
     with pytest.raises(ValueError, match="Several rows have the same depth"):
         plot(summary, "test.pearson", "depth", tmp_path / "x.png")
     assert plot(summary, "test.pearson", "depth", tmp_path / "a" / "x.svg", lines="attention").is_file()
+
+
+# The probe
+
+
+def layer_by_layer(model, tokenizer, pairs):
+    """Pearson after each layer, one text at a time."""
+    cosines = []
+    for first, second in zip(pairs["sentence1"], pairs["sentence2"], strict=True):
+        pooled = []
+        for text in (first, second):
+            with torch.inference_mode():
+                states = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+            pooled.append(torch.stack([state[0].mean(dim=0) for state in states]))
+        cosines.append(torch.cosine_similarity(*pooled, dim=-1).numpy())
+    return [np.corrcoef(layer, pairs["label"][:])[0, 1] for layer in np.array(cosines).T]
+
+
+@pytest.mark.parametrize("kind", ["bert", "dse", "dse with a head"])
+def test_similarity_after_every_layer(kind, bert_tokenizer, make_model):
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    model = {
+        "bert": lambda: BertModel(BertConfig(vocab_size=len(bert_tokenizer), initializer_range=0.5, **size)).eval(),
+        "dse": lambda: make_model(DseModel, projection_dim=6),
+        "dse with a head": make_model,
+    }[kind]()
+    pairs = Dataset.from_dict(
+        {
+            "sentence1": ["a cat sat", "the dog ran on the mat in the old house", "new", "a cat sat"],
+            "sentence2": ["a cat", "dog", "the house is new and old and new and old and new", "in"],
+            "label": [5.0, 2.0, 1.0, 3.0],
+        }
+    )
+    results = probe_layers(model, bert_tokenizer, pairs, batch_size=3, show_progress=False)
+    assert list(results) == ["0", "1", "2", "embedding"]
+    expected = layer_by_layer(model.base_model, bert_tokenizer, pairs)
+    assert [results[name]["pearson"] for name in "012"] == pytest.approx(expected, abs=1e-5)
+    vectors = [
+        encode(model, bert_tokenizer, pairs[name][:], show_progress=False) for name in ("sentence1", "sentence2")
+    ]
+    cosine = torch.cosine_similarity(*map(torch.from_numpy, vectors)).numpy()
+    assert results["embedding"]["pearson"] == pytest.approx(np.corrcoef(cosine, pairs["label"][:])[0, 1], abs=1e-5)
+
+
+def test_probing_several_models(tmp_path, bert_tokenizer, make_model, capsys):
+    for name, layers in (("long", 3), ("short", 1)):
+        export_model(make_model(DseModel, num_hidden_layers=layers), bert_tokenizer, tmp_path / name)
+    pairs = {"sentence1": ["a cat", "dog", "new"], "sentence2": ["cat", "the mat", "is old"], "label": [3, 1, 2]}
+    Dataset.from_dict(pairs).to_parquet(tmp_path / "pairs.parquet")
+    options = ["--validation_file", str(tmp_path / "pairs.parquet"), "--num_labels", "1", "--max_seq_length", "32"]
+    models = ["--models", str(tmp_path / "long"), str(tmp_path / "short")]
+    assert main(["study", "probe", *models, *options, "--output_file", str(tmp_path / "probe.json")]) == 0
+    header, _, *rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[:-1]]
+    assert header == ["after layer", "long: Pearson", "long: Spearman", "short: Pearson", "short: Spearman"]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3", "embedding"]
+    # There is no second layer in the short one.
+    assert len(rows[1]) == 5 and float(rows[1][4]) and len([cell for cell in rows[2] if cell.strip()]) == 3
+    written = json.loads((tmp_path / "probe.json").read_text())
+    assert float(rows[-1][4]) == pytest.approx(100 * written["short"]["embedding"]["spearman"], abs=0.01)

@@ -1,11 +1,15 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-dse study` and `hf-dse study report`."""
+"""`hf-dse study`, `hf-dse study report` and `hf-dse study probe`."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hf_dse.cli import parse_args
+from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
+from hf_dse.data import DataArguments, load_pairs, write_atomically
+from hf_dse.studies.probe import probe_layers, probe_table
 from hf_dse.studies.report import compare, comparison_table, plot, summarize, summary_table
 from hf_dse.studies.runs import Study, finished_runs, load_study, read_results, run_study, select_results
 
@@ -49,16 +53,28 @@ class ReportArguments:
     lines: str | None = field(default=None, metadata={"help": "Factor with a line for each label."})
 
 
+@dataclass
+class ProbeArguments:
+    """Which encoders to probe."""
+
+    models: list[str] = field(metadata={"help": "Folders or Hub names of encoders."})
+    split: str = field(default="validation", metadata={"help": "Split of the pairs."})
+    batch_size: int = field(default=32, metadata={"help": "Sentences in a batch."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
+    output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
+
+
 def study(argv: list[str]) -> None:
     """Runs what is missing of a study, or reports on it."""
-    if argv[:1] == ["report"]:
-        report(argv[1:])
+    if argv[:1] in (["report"], ["probe"]):
+        {"report": report, "probe": probe}[argv[0]](argv[1:])
         return
     (args,) = parse_args(
         _name_file(argv),
         RunArguments,
         prog="hf-dse study",
-        description="Run a grid of trainings: `hf-dse study FILE`; `hf-dse study report FILE` reports on it.",
+        description="Run a grid of trainings: `hf-dse study FILE`; `hf-dse study report FILE` reports on it. "
+        "`hf-dse study probe` tells what encoders know of similarity after each layer.",
     )
     content = load_study(args.study_file)
     results_file = _results_file(args.study_file, args.results_file)
@@ -99,6 +115,30 @@ def report(argv: list[str]) -> None:
         if args.x is None:
             raise ValueError("A plot needs `--x`, the factor on its x axis.")
         print(f"\nPlot written to {plot(summary, args.metrics[-1], args.x, args.plot, lines=args.lines)}")
+
+
+def probe(argv: list[str]) -> None:
+    """Prints in Markdown how the similarity after each layer of encoders agrees with the labels of pairs."""
+    args, data_args = parse_args(
+        argv,
+        ProbeArguments,
+        DataArguments,
+        prog="hf-dse study probe",
+        description="Correlate the cosine of pairs with their labels, after every layer of encoders.",
+    )
+    output = None if args.output_file is None else output_path(args.output_file, (".json",))
+    pairs = load_pairs(data_args, [args.split])[args.split]
+    results = {}
+    for name in args.models:
+        model, tokenizer = load_model(ModelArguments(name, trust_remote_code=args.trust_remote_code))
+        title = Path(name).name
+        results[name if title in results else title] = probe_layers(
+            model, tokenizer, pairs, batch_size=args.batch_size, max_length=data_args.max_seq_length
+        )
+    print(probe_table(results))
+    if output is not None:
+        write_atomically(output, lambda file: file.write((json.dumps(results, indent=2) + "\n").encode()))
+        print(f"Written to {output}")
 
 
 def _name_file(argv: list[str]) -> list[str]:
