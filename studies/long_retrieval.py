@@ -70,6 +70,8 @@ def main() -> None:
     parser.add_argument("--split", default="validation")
     parser.add_argument("--max_documents", type=int)
     parser.add_argument("--max_length", type=int, help="tokens after which a document is cut; default: what fits")
+    parser.add_argument("--extend", type=int, help="run DSE models with dynamic positions at up to so many tokens")
+    parser.add_argument("--linformer_length", type=int, help="another k for DSE models without projection weights")
     parser.add_argument("--chunks", nargs="*", choices=["mean", "max"], default=[], help="also in chunks: their mean")
     parser.add_argument("--chunk_length", type=int, default=512)
     parser.add_argument("--batch_size", type=int, default=8)
@@ -82,7 +84,10 @@ def main() -> None:
     rows = []
     for name in args.models:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModel.from_pretrained(name, trust_remote_code=True).eval()
+        changes = {"max_position_embeddings": args.extend, "linformer_length": args.linformer_length}
+        changes = {field: value for field, value in changes.items() if value is not None}
+        model = AutoModel.from_pretrained(name, trust_remote_code=True, **changes).eval()
+        tokenizer.model_max_length = args.extend or tokenizer.model_max_length
         limit = max_tokens(model, tokenizer)
 
         def embed(texts: list[str], length: int | None, model=model, tokenizer=tokenizer) -> np.ndarray:

@@ -3,7 +3,7 @@
 """
 Texts for the long student: whole articles, and their leads so that short texts stay where they were.
 
-    python recipes/long/texts.py DATA/longwiki/docs.parquet OUT/texts.parquet [NUM_ARTICLES]
+    python recipes/long/texts.py DATA/longwiki/docs.parquet OUT/texts.parquet [NUM_ARTICLES [FIRST]]
 
 The table needs the columns `split` (only `train` is used), `lead` and `body`.
 """
@@ -15,9 +15,10 @@ import pandas as pd
 
 
 source, target = Path(sys.argv[1]), Path(sys.argv[2])
-num_articles = int(sys.argv[3]) if len(sys.argv) > 3 else None
+first = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+last = first + int(sys.argv[3]) if len(sys.argv) > 3 else None
 articles = pd.read_parquet(source)
-articles = articles[articles["split"] == "train"][:num_articles]
+articles = articles[articles["split"] == "train"][first:last]
 target.parent.mkdir(parents=True, exist_ok=True)
 pd.DataFrame({"text": [*articles["body"], *articles["lead"]]}).to_parquet(target, index=False)
 print(f"{2 * len(articles)} texts written to {target}")
