@@ -10,7 +10,8 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 # command -> (one line of help, module, function taking the rest of the command line)
@@ -32,6 +33,7 @@ COMMANDS = {
 }
 
 TRACEBACK_VARIABLE = "HF_DSE_TRACEBACK"
+QUIET = "--quiet"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,14 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         `int`: The exit code: 0, 2 after an error of the user's, 130 after an interruption.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
+    if QUIET in argv:
+        with only_errors():
+            return main([word for word in argv if word != QUIET])
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:<{width}}  {line}" for name, (line, _, _) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="hf-dse",
-        usage="hf-dse [--help] [--version] COMMAND [OPTIONS]",
+        usage="hf-dse [--help] [--version] [--quiet] COMMAND [OPTIONS]",
         description="Distil a cross-encoder into a sentence-embedding model with linear attention.",
-        epilog=f"commands:\n{listing}\n\n`hf-dse COMMAND --help` lists the options of a command. "
-        f"{TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
+        epilog=f"commands:\n{listing}\n\n`hf-dse COMMAND --help` lists the options of a command. {QUIET} hides "
+        f"progress bars and warnings. {TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hf-dse {importlib.metadata.version('hf-dse')}")
@@ -79,6 +84,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hf-dse {command}: error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """Hides progress bars and warnings of hf-dse and of the libraries under it; what a command prints stays."""
+    import datasets
+    from transformers.utils import logging
+
+    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if had_bars:
+            logging.enable_progress_bar()
+            datasets.enable_progress_bars()
 
 
 def _is_user_error(error: Exception) -> bool:

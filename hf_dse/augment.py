@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from datasets import Dataset
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import tqdm
 
 from .data import SPLITS, read_columns, read_texts
 from .encoding import encode

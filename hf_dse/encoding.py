@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
 
 __all__ = ["encode"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel
+from transformers.utils.logging import tqdm
 
 
 # Similarities computed at once, 128 MiB of them: queries are compared in blocks, however many there are.

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow
 import torch
 from datasets import Dataset, concatenate_datasets
-from tqdm.auto import tqdm
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -25,6 +24,7 @@ from transformers import (
     set_seed,
 )
 from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
 from .data import CrossEncoderCollator, DataArguments, PairTask, lengths, load_pairs, resolve_task, token_lengths
 from .encoding import check_max_length, encode_pairs, evaluating, length_batches

@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import hf_dse_cli
-from hf_dse import DseConfig
+from hf_dse import DseConfig, export_model
 from hf_dse.cli import COMMANDS, main, parse_args
 
 
@@ -200,6 +200,21 @@ def test_a_command_gets_the_rest_of_the_line(monkeypatch):
     install(monkeypatch, seen.extend)
     assert main(["try", "--help", "x"]) == 0
     assert seen == ["--help", "x"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_quiet(place, tmp_path, make_model, bert_tokenizer, capfd):
+    export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("a cat\n \n")
+    command = ["encode", "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "vectors.npy")]
+    command += ["--model_name_or_path", str(tmp_path / "model")]
+    capfd.readouterr()
+    assert main([*command[:place], "--quiet", *command[place:]]) == 0
+    captured = capfd.readouterr()
+    assert captured.out.startswith("2 vectors of size 16 written") and not captured.err
+    # Only that time.
+    assert main(command) == 0
+    assert "Encoding texts: 100%" in capfd.readouterr().err
 
 
 def test_the_installed_program_answers_without_torch():

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from tqdm.auto import tqdm
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers.utils.logging import tqdm
 
 from ..convert import convert_encoder
 from ..data import check_positive, read_texts, token_lengths

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -28,6 +27,7 @@ from transformers import (
     ModernBertConfig,
     NystromformerConfig,
 )
+from transformers.utils.logging import tqdm
 
 from ..convert import BERT_FIELDS, SOURCES
 from ..data import check_positive

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 import yaml
 from filelock import FileLock
-from tqdm.auto import tqdm
+from transformers.utils.logging import tqdm
 
 from ..data import write_atomically
 from ..export import describe_machine, package_versions
@@ -213,7 +213,7 @@ def run_study(
                 error = future.exception()
                 if error is not None:
                     failed.append(f"{futures[future].title}: {error}")
-                    tqdm.write(f"FAILED {failed[-1]}")
+                    progress.write(f"FAILED {failed[-1]}")
                 progress.update()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
