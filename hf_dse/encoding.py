@@ -163,6 +163,8 @@ def encode_pairs(
     processing_class: PreTrainedTokenizerBase,
     first: Sequence[str],
     second: Sequence[str],
+    *,
+    encoder: Callable[..., np.ndarray] = encode,
     **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
@@ -177,14 +179,16 @@ def encode_pairs(
             First sentences.
         second (`Sequence[str]`):
             Second sentences, as many.
+        encoder (`Callable`, *optional*, defaults to [`encode`]):
+            What embeds a list of texts, called as [`encode`] is.
         options:
-            The other arguments of [`encode`].
+            The other arguments of the encoder.
 
     Returns:
         `tuple[np.ndarray, np.ndarray]`: the embeddings of both, of shape `(num_pairs, embedding_size)`.
     """
     texts = list(dict.fromkeys([*first, *second]))
-    embeddings = encode(model, processing_class, texts, **options)
+    embeddings = encoder(model, processing_class, texts, **options)
     row_of = {text: row for row, text in enumerate(texts)}
     return embeddings[[row_of[text] for text in first]], embeddings[[row_of[text] for text in second]]
 
@@ -202,11 +206,20 @@ def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor
     Returns:
         `torch.Tensor` of shape `(batch_size, embedding_size)` and type float32.
     """
-    outputs = model.base_model(**batch)
+    return pool_outputs(model, model.base_model(**batch), batch["attention_mask"])
+
+
+def pool_outputs(model: PreTrainedModel, outputs: Any, attention_mask: torch.Tensor) -> torch.Tensor:
+    """The sentence embeddings in what the base model returned: those of DSE, or the mean over the real tokens."""
     if model.config.model_type == "dse":
         return outputs.pooler_output.float()
-    mask = batch["attention_mask"][..., None].float()  # [B, N, 1]
-    return (outputs.last_hidden_state.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
+    return mean_tokens(outputs.last_hidden_state, attention_mask)
+
+
+def mean_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """The mean over the real tokens, in float32: `(batch_size, seq_len, size)` to `(batch_size, size)`."""
+    mask = attention_mask[..., None].float()  # [B, N, 1]
+    return (hidden_states.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
 
 
 def tokenize(

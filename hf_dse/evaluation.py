@@ -227,12 +227,7 @@ def evaluate_model(
         if task not in PAIR_TASKS:
             raise ValueError(f"Unknown task {task!r}: pass one of {', '.join(PAIR_TASKS)}, or a `PairTask`.")
         task = PAIR_TASKS[task]
-    missing = [name for name in ("sentence1", "sentence2", "label") if name not in dataset.column_names]
-    if missing:
-        raise ValueError(
-            f"The pairs have no column {missing[0]!r}, only {', '.join(dataset.column_names)}: pass a split with gold "
-            "labels, loaded by `load_pairs`."
-        )
+    check_labelled(dataset)
     labels = np.asarray(dataset["label"])
     has_head = type(model).__name__.endswith("ForSequenceClassification")
     options: dict[str, Any] = {"batch_size": batch_size, "device": device, "show_progress": show_progress}
@@ -264,14 +259,29 @@ def evaluate_model(
     if has_head:
         metrics |= _score(_compare(model, first, second), labels, task.problem_type, task.num_labels)
     if cosine_fits:
-        norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-        cosine = np.einsum("pd,pd->p", first, second) / np.maximum(norms, np.finfo(np.float32).tiny)
+        cosine = cosines(first, second)
         if task.num_labels == 1:
             scores = _score(cosine, labels, "regression", 1)
             metrics |= {f"cosine_{name}": score for name, score in scores.items()}
         else:
             metrics["cosine_ap"] = _average_precision(cosine, labels)
     return metrics
+
+
+def check_labelled(dataset: datasets.Dataset) -> None:
+    """Raises a `ValueError` if the pairs lack a sentence or labels."""
+    missing = [name for name in ("sentence1", "sentence2", "label") if name not in dataset.column_names]
+    if missing:
+        raise ValueError(
+            f"The pairs have no column {missing[0]!r}, only {', '.join(dataset.column_names)}: pass a split with gold "
+            "labels, loaded by `load_pairs`."
+        )
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The cosine of each pair of rows, shape `(num_pairs,)`; 0 with a row of zeros."""
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.einsum("pd,pd->p", first, second) / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
 def _compare(model: DseForSequenceClassification, first: np.ndarray, second: np.ndarray) -> np.ndarray:

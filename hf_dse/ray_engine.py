@@ -239,11 +239,16 @@ def _outputs(shards: list[Path], output_dir: Path) -> dict[Path, Path]:
     return outputs
 
 
-def _check_columns(shard: Path, text_columns: list[str], column: str) -> None:
+def read_schema(path: Path) -> pyarrow.Schema:
+    """The columns of a parquet file; a `ValueError` if it is none."""
     try:
-        names = pyarrow.parquet.read_schema(shard).names
+        return pyarrow.parquet.read_schema(path)
     except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{shard}: not a readable parquet file: {error}") from error
+        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
+
+
+def _check_columns(shard: Path, text_columns: list[str], column: str) -> None:
+    names = read_schema(shard).names
     for name in text_columns:
         if name not in names:
             raise ValueError(f"{shard}: there is no column {name!r}; the columns are {', '.join(names)}.")

@@ -447,10 +447,17 @@ def embed_pairs(
     2
     ```
     """
-    options = {"batch_size": batch_size, "max_length": max_length, "device": device, "show_progress": show_progress}
-    both = np.stack(
-        encode_pairs(encoder, processing_class, dataset["sentence1"][:], dataset["sentence2"][:], **options), axis=1
+    vectors = encode_pairs(
+        encoder,
+        processing_class,
+        dataset["sentence1"][:],
+        dataset["sentence2"][:],
+        batch_size=batch_size,
+        max_length=max_length,
+        device=device,
+        show_progress=show_progress,
     )
+    both = np.stack(vectors, axis=1)
     if column in dataset.column_names:
         dataset = dataset.remove_columns(column)
     rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(both.reshape(-1)), both.shape[2])

@@ -17,7 +17,7 @@ from hf_dse.cli import parse_args
 from hf_dse.cli.evaluate import EMBEDDING_COLUMN, ModelArguments, load_model, output_path
 from hf_dse.data import READERS, read_texts, write_atomically
 from hf_dse.encoding import encode
-from hf_dse.ray_engine import SETTINGS_KEY
+from hf_dse.ray_engine import SETTINGS_KEY, read_schema
 from hf_dse.search import check_ranking, rank
 from hf_dse.teacher import fingerprint
 
@@ -133,7 +133,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
     shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not shards or shards[0].suffix != ".parquet" or not shards[0].is_file():
         return read_texts(name, text_column), None, {}
-    schemas = [_read_schema(shard) for shard in shards]
+    schemas = [read_schema(shard) for shard in shards]
     if EMBEDDING_COLUMN not in schemas[0].names and len(shards) == 1:
         return read_texts(shards[0], text_column), None, {}
     found = []
@@ -163,13 +163,6 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         .reshape(len(table), -1)
     )
     return table.drop_columns(EMBEDDING_COLUMN).to_pydict(), vectors, found[0]
-
-
-def _read_schema(path: Path) -> pyarrow.Schema:
-    try:
-        return pyarrow.parquet.read_schema(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 
 
 def format_results(results: Iterable[Mapping[str, Any]], width: int) -> str:

@@ -3,15 +3,15 @@
 """What an encoder knows of similarity after each of its layers."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
 import datasets
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..encoding import embed_texts, sentence_embeddings
-from ..evaluation import PearsonSpearman
+from ..encoding import embed_texts, encode_pairs, mean_tokens, pool_outputs
+from ..evaluation import PearsonSpearman, check_labelled, cosines
 from .report import markdown
 
 
@@ -60,35 +60,35 @@ def probe_layers(
     0.8672
     ```
     """
-    missing = [name for name in ("sentence1", "sentence2", "label") if name not in pairs.column_names]
-    if missing:
-        raise ValueError(f"The pairs have no column {missing[0]!r}, only {', '.join(pairs.column_names)}.")
+    check_labelled(pairs)
     num_states = 0
 
     def pool_layers(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         nonlocal num_states
-        states = model.base_model(**batch, output_hidden_states=True).hidden_states
-        num_states = len(states)
-        mask = batch["attention_mask"][..., None].float()  # [B, N, 1]
-        if any(state.shape[1] != mask.shape[1] for state in states):
+        outputs, mask = model.base_model(**batch, output_hidden_states=True), batch["attention_mask"]
+        num_states = len(outputs.hidden_states)
+        if any(states.shape[1] != mask.shape[1] for states in outputs.hidden_states):
             raise ValueError(f"{type(model).__name__} changes the number of tokens on the way: it cannot be probed.")
-        pooled = [(state.float() * mask).sum(dim=1) / mask.sum(dim=1) for state in states]
-        return torch.cat([*pooled, sentence_embeddings(model, batch)], dim=1)
+        layers = [mean_tokens(states, mask) for states in outputs.hidden_states]
+        return torch.cat([*layers, pool_outputs(model, outputs, mask)], dim=1)
 
-    first, second = pairs["sentence1"][:], pairs["sentence2"][:]
-    texts = list(dict.fromkeys([*first, *second]))
-    options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "show_progress": show_progress}
-    vectors = embed_texts(model, processing_class, texts, pool_layers, **options)
-    row_of = {text: row for row, text in enumerate(texts)}
-    rows = [[row_of[text] for text in column] for column in (first, second)]
-    size, labels = model.config.hidden_size, np.asarray(pairs["label"], dtype=np.float64)
-    layers = np.split(vectors, [size * number for number in range(1, num_states + 1)], axis=1)
-    results = {}
-    for name, layer in zip([*map(str, range(num_states)), "embedding"], layers, strict=True):
-        layer = layer / np.maximum(np.linalg.norm(layer, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        cosine = np.einsum("pd,pd->p", layer[rows[0]], layer[rows[1]], dtype=np.float64)
-        results[name] = PearsonSpearman().compute(predictions=cosine, references=labels)
-    return results
+    sentences = encode_pairs(
+        model,
+        processing_class,
+        pairs["sentence1"][:],
+        pairs["sentence2"][:],
+        encoder=partial(embed_texts, embed=pool_layers),
+        batch_size=batch_size,
+        max_length=max_length,
+        show_progress=show_progress,
+    )
+    ends = [model.config.hidden_size * number for number in range(1, num_states + 1)]
+    layers = zip(*(np.split(vectors, ends, axis=1) for vectors in sentences), strict=True)
+    labels = np.asarray(pairs["label"], dtype=np.float64)
+    return {
+        name: PearsonSpearman().compute(predictions=cosines(*layer), references=labels)
+        for name, layer in zip([*map(str, range(num_states)), "embedding"], layers, strict=True)
+    }
 
 
 def probe_table(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
