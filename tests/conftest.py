@@ -20,7 +20,7 @@ atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from tokenizers.pre_tokenizers import ByteLevel  # noqa: E402
-from transformers import BertTokenizer, RobertaTokenizer  # noqa: E402
+from transformers import BertConfig, BertModel, BertTokenizer, RobertaTokenizer  # noqa: E402
 
 from hf_dse import DseConfig, DseForSequenceClassification  # noqa: E402
 
@@ -79,6 +79,28 @@ def tiny_config():
         return DseConfig(**{**defaults, **fields})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def save_bert(bert_tokenizer):
+    """Saves a tiny BERT and its tokenizer into a folder; fields of its config can be overridden."""
+
+    def save(folder, model_class=BertModel, **fields):
+        torch.manual_seed(0)
+        defaults = {
+            "vocab_size": len(bert_tokenizer),
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+            "max_position_embeddings": 64,
+            "initializer_range": 0.2,
+        }
+        model_class(BertConfig(**{**defaults, **fields})).save_pretrained(folder)
+        bert_tokenizer.save_pretrained(folder)
+        return str(folder)
+
+    return save
 
 
 @pytest.fixture

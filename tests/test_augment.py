@@ -9,11 +9,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
 import hf_dse.augment
 from hf_dse import DataArguments, DseModel, augment_pairs, encode, load_pairs, score_pairs
@@ -365,22 +364,11 @@ class TestBalance:
 
 
 @pytest.fixture(scope="module")
-def teachers(tmp_path_factory, bert_tokenizer):
+def teachers(tmp_path_factory, save_bert):
     folder = tmp_path_factory.mktemp("teachers")
-    torch.manual_seed(0)
     for num_labels in (1, 3):
-        config = BertConfig(
-            vocab_size=len(bert_tokenizer),
-            hidden_size=16,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=64,
-            initializer_range=0.5,
-            num_labels=num_labels,
-        )
-        BertForSequenceClassification(config).save_pretrained(folder / f"teacher-{num_labels}")
-        bert_tokenizer.save_pretrained(folder / f"teacher-{num_labels}")
+        fields = {"num_labels": num_labels, "initializer_range": 0.5}
+        save_bert(folder / f"teacher-{num_labels}", BertForSequenceClassification, **fields)
     return folder
 
 

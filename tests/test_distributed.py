@@ -11,7 +11,6 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
-from transformers import BertConfig, BertModel
 
 from hf_dse.cli import main
 
@@ -26,24 +25,9 @@ LAUNCHERS = {
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory, bert_tokenizer):
-    folder = tmp_path_factory.mktemp("encoder")
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(bert_tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        initializer_range=0.2,
-        # Each process draws random numbers of its own.
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    BertModel(config).save_pretrained(folder)
-    bert_tokenizer.save_pretrained(folder)
-    return folder
+def encoder(tmp_path_factory, save_bert):
+    # Each process draws random numbers of its own, so there is no dropout.
+    return save_bert(tmp_path_factory.mktemp("encoder"), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 import torch
 from datasets import Dataset
 from sklearn.metrics import ndcg_score
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel, pipeline
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from hf_dse import DseModel, convert_encoder, encode, evaluate_model, export_graph, export_model, rank
 from hf_dse.cli import main
@@ -46,21 +46,10 @@ PAIRS = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory, bert_tokenizer):
+def folders(tmp_path_factory, bert_tokenizer, save_bert):
     """A BERT, and what `hf-dse distill` makes of it: converted, with a head for pairs, exported."""
     places = {name: tmp_path_factory.mktemp("models") / name for name in ("bert", "dse")}
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(bert_tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        initializer_range=0.2,
-    )
-    BertModel(config).save_pretrained(places["bert"])
-    bert_tokenizer.save_pretrained(places["bert"])
+    save_bert(places["bert"])
     student = make_pair_model(
         convert_encoder(str(places["bert"]), linformer_length=8), num_labels=1, problem_type="regression"
     )

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer
 
 from hf_dse import DseModel, convert_encoder, general
 from hf_dse.cli import parse_args
@@ -896,23 +896,11 @@ def test_chunks_have_no_layers_to_learn_from(tmp_path):
 
 
 @pytest.fixture
-def source(tmp_path, bert_tokenizer):
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(bert_tokenizer),
-        hidden_size=16,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        **NO_DROPOUT,
-    )
-    BertModel(config).save_pretrained(tmp_path / "source")
-    bert_tokenizer.save_pretrained(tmp_path / "source")
+def source(tmp_path, save_bert):
+    folder = save_bert(tmp_path / "source", num_hidden_layers=4, initializer_range=0.3, **NO_DROPOUT)
     (tmp_path / "train.txt").write_text("\n".join(TEXTS))
     (tmp_path / "validation.jsonl").write_text("".join(json.dumps({"sentence": text}) + "\n" for text in TEXTS))
-    return str(tmp_path / "source")
+    return folder
 
 
 def test_train_general(source, tmp_path, capsys, batch):

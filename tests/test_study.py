@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import torch
 import yaml
@@ -20,8 +21,8 @@ from transformers import BertConfig, BertModel
 from hf_dse import DseModel, encode, export_model
 from hf_dse.cli import main
 from hf_dse.studies.probe import probe_layers
-from hf_dse.studies.report import compare, plot, summarize, summary_table
-from hf_dse.studies.runs import append_row, load_study, read_results, run_study, spread
+from hf_dse.studies.report import compare, correlate, plot, summarize, summary_table
+from hf_dse.studies.runs import append_row, convergence, load_study, read_results, run_study, spread
 
 
 @pytest.fixture
@@ -35,20 +36,9 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def tiny_study(tmp_path, write, bert_tokenizer, monkeypatch):
+def tiny_study(tmp_path, write, save_bert, monkeypatch):
     """Two attentions and two seeds of a tiny encoder."""
-    torch.manual_seed(0)
-    BertModel(
-        BertConfig(
-            vocab_size=len(bert_tokenizer),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=64,
-        )
-    ).save_pretrained(tmp_path / "encoder")
-    bert_tokenizer.save_pretrained(tmp_path / "encoder")
+    save_bert(tmp_path / "encoder", num_hidden_layers=1)
     monkeypatch.setenv("TINY", str(tmp_path))
 
     def make(seeds=(1, 2), **options):
@@ -153,12 +143,12 @@ def test_what_is_no_study(write, content, message):
 
 
 def test_a_study_runs_once_and_reports(tiny_study, tmp_path, capsys):
-    file = str(tiny_study())
+    file = str(tiny_study(eval_strategy="steps", eval_steps=1))
     where = ["--output_dir", str(tmp_path / "runs")]
     assert main(["study", file, "--dry_run"]) == 0
     assert capsys.readouterr().out.count("missing") == 4
     assert main(["study", file, *where, "--jobs", "2", "--threads", "1", "--flags=--bf16 true"]) == 0
-    results = read_results(tmp_path / "grid.parquet")
+    results = read_results(tmp_path / "results.parquet")
     assert sorted(zip(results["attention"], results["seed"], strict=True)) == [
         ("linear", 1),
         ("linear", 2),
@@ -174,11 +164,13 @@ def test_a_study_runs_once_and_reports(tiny_study, tmp_path, capsys):
     assert options["model_name_or_path"] == "${TINY}/encoder"
     assert json.loads(results["versions"][0])["torch"] == torch.__version__
 
+    assert (results["seconds_per_step"] > 0).all() and results["steps_to_95"].between(1, 2).all()
+
     # Nothing is run again, not even under other labels; a new seed alone is.
     capsys.readouterr()
     assert main(["study", file, *where]) == 0
     assert "4 runs stand in" in capsys.readouterr().out
-    assert list(read_results(tmp_path / "grid.parquet")["finished"]) == list(results["finished"])
+    assert list(read_results(tmp_path / "results.parquet")["finished"]) == list(results["finished"])
 
     report = ["study", "report", file, "--metrics", "test.pearson", "--baseline", "attention=softmax"]
     assert main([*report, "--plot", str(tmp_path / "plot.png"), "--x", "attention"]) == 0
@@ -196,7 +188,7 @@ def test_a_failed_run_does_not_stop_the_others(tiny_study, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "1 of 3 runs failed" in error and "attention wrong, seed 1: exit code 2" in error
     assert "`linformer_length` must be at least 3" in error
-    assert sorted(read_results(tmp_path / "grid.parquet")["attention"]) == ["linear", "softmax"]
+    assert sorted(read_results(tmp_path / "results.parquet")["attention"]) == ["linear", "softmax"]
 
 
 def test_a_study_says_what_it_lacks(write, tiny_study, monkeypatch, capsys):
@@ -214,7 +206,7 @@ def test_a_study_says_what_it_lacks(write, tiny_study, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_a_killed_study_goes_on_without_repeating_a_run(tiny_study, tmp_path):
-    file, results = tiny_study(seeds=(1, 2, 3)), tmp_path / "grid.parquet"
+    file, results = tiny_study(seeds=(1, 2, 3)), tmp_path / "results.parquet"
     command = [sys.executable, "-m", "hf_dse_cli", "study", str(file), "--output_dir", str(tmp_path / "runs")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -232,6 +224,20 @@ def test_a_killed_study_goes_on_without_repeating_a_run(tiny_study, tmp_path):
     after = read_results(results)
     assert len(after) == 6 and after["run"].nunique() == 6
     assert list(after["finished"][: len(before)]) == list(before["finished"])
+
+
+@pytest.mark.slow
+def test_a_study_that_is_terminated_leaves_no_training(tiny_study, tmp_path):
+    file = tiny_study(max_steps=100_000)
+    command = [sys.executable, "-m", "hf_dse_cli", "study", str(file), "--output_dir", str(tmp_path / "runs")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    study, deadline = psutil.Process(process.pid), time.monotonic() + 120
+    while not (trainings := study.children()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert not any(training.is_running() for training in trainings)
 
 
 # Results
@@ -304,6 +310,28 @@ def test_the_interval_is_the_bootstrap(results):
     means = [rng.choice(differences, len(differences)).mean() for _ in range(5000)]
     assert comparison["low"][0] == pytest.approx(np.quantile(means, 0.025), abs=1e-3)
     assert comparison["high"][0] == pytest.approx(np.quantile(means, 0.975), abs=1e-3)
+
+
+def test_correlations_with_their_intervals(results):
+    linear = results[results["attention"] != "none"]
+    found = correlate(linear, "test.pearson", "depth")
+    for name, (value, low, high) in found.items():
+        assert value == pytest.approx(linear["depth"].corr(linear["test.pearson"], method=name))
+        assert -1 <= low < value < high <= 1
+    with pytest.raises(ValueError, match="at least two numbers as labels; attention has softmax, linear, none"):
+        correlate(results, "test.pearson", "attention")
+
+
+def test_convergence_is_the_first_step_near_the_last_value():
+    log = [{"step": 10, "loss": 1.0}]
+    log += [
+        {"step": step, "eval_pearson": value, "eval_runtime": 2.0}
+        for step, value in ((10, 0.5), (20, 0.77), (30, 0.7), (40, 0.8))
+    ]
+    state = {"log_history": log, "global_step": 40}
+    assert convergence(state, {"train_runtime": 28.0}) == {"seconds_per_step": 0.5, "steps_to_95": 20}
+    state["log_history"] = log[:2]
+    assert convergence(state, {"train_runtime": 22.0}) == {"seconds_per_step": 0.5}
 
 
 def test_comparisons_and_plots_say_what_is_wrong(results, tmp_path):

@@ -3,6 +3,8 @@
 """`hf-dse study`, `hf-dse study report` and `hf-dse study probe`."""
 
 import json
+import signal
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +12,15 @@ from hf_dse.cli import parse_args
 from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
 from hf_dse.data import DataArguments, load_pairs, write_atomically
 from hf_dse.studies.probe import probe_layers, probe_table
-from hf_dse.studies.report import compare, comparison_table, plot, summarize, summary_table
+from hf_dse.studies.report import (
+    compare,
+    comparison_table,
+    correlate,
+    correlation_text,
+    plot,
+    summarize,
+    summary_table,
+)
 from hf_dse.studies.runs import Study, finished_runs, load_study, read_results, run_study, select_results
 
 
@@ -20,7 +30,11 @@ class RunArguments:
 
     study_file: str = field(metadata={"help": "YAML file with `options` and `factors`."})
     results_file: str | None = field(
-        default=None, metadata={"help": "Parquet file of the results. Default: beside the study, of the same name."}
+        default=None,
+        metadata={
+            "help": "Parquet file of the results. Default: results.parquet beside the study. Studies with one file "
+            "share the runs that they have in common."
+        },
     )
     output_dir: str | None = field(
         default=None, metadata={"help": "Folder of the trainings and their logs. Default: outputs/NAME."}
@@ -48,6 +62,10 @@ class ReportArguments:
         metadata={"help": "FACTOR=LABEL: compare the other labels with this one, in the last of the metrics."},
     )
     select: list[str] = field(default_factory=list, metadata={"help": "FACTOR=LABEL: only runs of this label."})
+    correlate: list[str] = field(
+        default_factory=list,
+        metadata={"help": "FACTOR: its rank correlation, and Pearson's, with the last of the metrics, over all runs."},
+    )
     plot: str | None = field(default=None, metadata={"help": "Image file of a plot of the last of the metrics."})
     x: str | None = field(default=None, metadata={"help": "Factor on the x axis of the plot."})
     lines: str | None = field(default=None, metadata={"help": "Factor with a line for each label."})
@@ -83,6 +101,8 @@ def study(argv: list[str]) -> None:
         for run in content.runs():
             print(f"{'finished' if run.key in finished else 'missing':8}  {run.title}")
         return
+    # A study that is asked to stop stops its trainings too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
     results = run_study(content, results_file, output_dir, jobs=args.jobs, threads=args.threads, flags=args.flags)
     print(f"{len(results)} runs stand in {results_file}")
@@ -111,6 +131,8 @@ def report(argv: list[str]) -> None:
         comparison = compare(results, factors, args.metrics[-1], factor, label)
         print(f"\nCompared with {factor} {label}, runs paired by all other factors:\n")
         print(comparison_table(comparison, args.metrics[-1]))
+    for factor in args.correlate:
+        print(f"\n{correlation_text(correlate(results, args.metrics[-1], factor), args.metrics[-1], factor)}")
     if args.plot is not None:
         if args.x is None:
             raise ValueError("A plot needs `--x`, the factor on its x axis.")
@@ -147,7 +169,7 @@ def _name_file(argv: list[str]) -> list[str]:
 
 
 def _results_file(study_file: str, results_file: str | None) -> Path:
-    return Path(results_file) if results_file is not None else Path(study_file).with_suffix(".parquet")
+    return Path(results_file) if results_file is not None else Path(study_file).with_name("results.parquet")
 
 
 def _choice(text: str, study: Study) -> tuple[str, str]:

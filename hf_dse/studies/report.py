@@ -110,6 +110,60 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
     return pd.DataFrame(rows)
 
 
+def correlate(results: pd.DataFrame, metric: str, factor: str) -> dict[str, tuple[float, float, float]]:
+    """
+    How a metric goes with a factor whose labels are numbers, such as the depth.
+
+    Args:
+        results (`pd.DataFrame`):
+            A row for each run.
+        metric (`str`):
+            What is measured.
+        factor (`str`):
+            What it depends on.
+
+    Returns:
+        `dict[str, tuple[float, float, float]]`: for `"spearman"` and `"pearson"` the correlation and the ends of its
+        95 % interval, the percentile bootstrap over the runs.
+
+    Raises:
+        `ImportError`: if scipy is missing.
+        `ValueError`: if the metric or the factor is no column, if the labels are no numbers, or if all runs have the
+        same.
+    """
+    try:
+        from scipy import stats
+    except ImportError as error:
+        raise ImportError("Correlations need scipy: `pip install hf-dse[study]`.") from error
+    _check_columns(results, [metric, factor])
+    table = results[[factor, metric]].dropna()
+    if not pd.api.types.is_numeric_dtype(table[factor]) or table[factor].nunique() < 2:
+        labels = ", ".join(map(str, dict.fromkeys(results[factor])))
+        raise ValueError(f"A correlation needs at least two numbers as labels; {factor} has {labels}.")
+    found = {}
+    for name, function in (("spearman", stats.spearmanr), ("pearson", stats.pearsonr)):
+        resampled = stats.bootstrap(
+            (table[factor], table[metric]),
+            lambda x, y, function=function: function(x, y).statistic,
+            n_resamples=2_000,
+            paired=True,
+            vectorized=False,
+            method="percentile",
+            rng=0,
+        )
+        found[name] = (function(table[factor], table[metric]).statistic, *resampled.confidence_interval)
+    return found
+
+
+def correlation_text(correlation: dict[str, tuple[float, float, float]], metric: str, factor: str) -> str:
+    """A correlation in words."""
+    parts = [
+        f"{method.capitalize()} {value:+.2f} (95 % interval {low:+.2f} to {high:+.2f})"
+        for method, (value, low, high) in correlation.items()
+    ]
+    return f"Correlation of {factor} with {metric}: {', '.join(parts)}."
+
+
 def summary_table(summary: pd.DataFrame, metrics: Sequence[str]) -> str:
     """A summary as a Markdown table, means with their standard deviations."""
     others = [
