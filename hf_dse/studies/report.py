@@ -256,6 +256,11 @@ def plot(
             linestyle=["-", "--", "-.", ":"][number % 4],
             capsize=3,
         )
+    if pd.api.types.is_numeric_dtype(summary[x]):
+        values = sorted(summary[x].unique())
+        if 0 < 16 * values[0] <= values[-1]:
+            axes.set_xscale("log", base=2)
+        axes.set_xticks(values, [str(value) for value in values])
     axes.set_xlabel(x)
     axes.set_ylabel(metric + (" x 100" if scale == 100 else ""))
     axes.grid(alpha=0.3)
