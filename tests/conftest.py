@@ -98,7 +98,7 @@ def save_bert(bert_tokenizer):
         }
         model_class(BertConfig(**{**defaults, **fields})).save_pretrained(folder)
         bert_tokenizer.save_pretrained(folder)
-        return str(folder)
+        return folder
 
     return save
 

@@ -900,7 +900,7 @@ def source(tmp_path, save_bert):
     folder = save_bert(tmp_path / "source", num_hidden_layers=4, initializer_range=0.3, **NO_DROPOUT)
     (tmp_path / "train.txt").write_text("\n".join(TEXTS))
     (tmp_path / "validation.jsonl").write_text("".join(json.dumps({"sentence": text}) + "\n" for text in TEXTS))
-    return folder
+    return str(folder)
 
 
 def test_train_general(source, tmp_path, capsys, batch):
