@@ -18,9 +18,7 @@ from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
     BertForSequenceClassification,
-    BertModel,
 )
 
 import hf_dse.demo
@@ -45,25 +43,12 @@ def write_csv(path, part, num_labels, columns=("sentence1", "sentence2", "label"
 
 
 @pytest.fixture(scope="module")
-def assets(tmp_path_factory, bert_tokenizer):
+def assets(tmp_path_factory, save_bert):
     """An encoder, teachers with 1, 2 and 3 logits, and short pairs with as many kinds of labels."""
     folder = tmp_path_factory.mktemp("assets")
-    shape = {
-        "vocab_size": len(bert_tokenizer),
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 64,
-        "initializer_range": 0.2,
-    }
-    torch.manual_seed(0)
-    BertModel(BertConfig(**shape)).save_pretrained(folder / "encoder")
-    bert_tokenizer.save_pretrained(folder / "encoder")
+    save_bert(folder / "encoder")
     for num_labels in TO_LABEL:
-        teacher = BertForSequenceClassification(BertConfig(**shape, num_labels=num_labels))
-        teacher.save_pretrained(folder / f"teacher-{num_labels}")
-        bert_tokenizer.save_pretrained(folder / f"teacher-{num_labels}")
+        save_bert(folder / f"teacher-{num_labels}", BertForSequenceClassification, num_labels=num_labels)
     for num_labels in TO_LABEL:
         (folder / f"data-{num_labels}").mkdir()
     for split, part in load_pairs(DataArguments(dataset_name="embedded")).items():

@@ -330,6 +330,9 @@ def test_convergence_is_the_first_step_near_the_last_value():
     ]
     state = {"log_history": log, "global_step": 40}
     assert convergence(state, {"train_runtime": 28.0}) == {"seconds_per_step": 0.5, "steps_to_95": 20}
+    # A student that ends without any correlation has not converged.
+    log[-1]["eval_pearson"] = -0.1
+    assert convergence(state, {"train_runtime": 28.0}) == {"seconds_per_step": 0.5}
     state["log_history"] = log[:2]
     assert convergence(state, {"train_runtime": 22.0}) == {"seconds_per_step": 0.5}
 

@@ -275,8 +275,8 @@ def train(
         ]
         raise RuntimeError(f"exit code {process.returncode}, {last[-1] if last else 'no output'} (see {log})")
     # Of several stages the last one has the metrics.
-    results_file = max(training.glob("**/results.json"), key=lambda path: path.parent.name)
-    results = json.loads(results_file.read_text())
+    last_stage = max(training.glob("**/results.json"), key=lambda path: path.parent.name).parent
+    results = json.loads((last_stage / "results.json").read_text())
     metrics = {
         f"{split}.{name}": value
         for split, values in results.get("metrics", {}).items()
@@ -288,7 +288,7 @@ def train(
         **metrics,
         "train_seconds": results["training"]["train_runtime"],
         "train_loss": results["training"]["train_loss"],
-        **convergence(json.loads((results_file.parent / "trainer_state.json").read_text()), results["training"]),
+        **convergence(json.loads((last_stage / "trainer_state.json").read_text()), results["training"]),
         "run": run.key,
         "options": json.dumps(run.options, sort_keys=True),
         "flags": flags,
@@ -315,14 +315,14 @@ def convergence(state: dict[str, Any], training: dict[str, float]) -> dict[str, 
     Returns:
         `dict[str, float]`: `seconds_per_step`, without the evaluations; where there were at least two of these, also
         `steps_to_95`, the steps after which Pearson, or else accuracy, on the validation split was first 95 % of what
-        it was in the last.
+        it was in the last, if that is above 0.
     """
     evaluations = [entry for entry in state["log_history"] if "eval_runtime" in entry]
     seconds = training["train_runtime"] - sum(entry["eval_runtime"] for entry in evaluations)
     measured = {"seconds_per_step": seconds / max(1, state["global_step"])}
     for name in ("eval_pearson", "eval_accuracy"):
         curve = [(entry["step"], entry[name]) for entry in evaluations if name in entry]
-        if len(curve) > 1:
+        if len(curve) > 1 and curve[-1][1] > 0:
             reached = [step for step, value in curve if value >= 0.95 * curve[-1][1]]
             return {**measured, "steps_to_95": reached[0]}
     return measured
