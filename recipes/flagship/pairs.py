@@ -6,22 +6,15 @@ training pairs, 678 of which share one with them.
 
     python recipes/flagship/pairs.py labelled DATA OUT    # before the teacher is trained
     python recipes/flagship/pairs.py unlabelled OUT       # from what `hf-dse augment` made there
-    python recipes/flagship/pairs.py known OUT            # scores of the teacher from the file beside this one
     python recipes/flagship/pairs.py training OUT         # from what the teacher scored there
-    python recipes/flagship/pairs.py keep OUT             # its scores, to the file beside this one
-
-teacher_scores.parquet holds the teacher's scores by a hash of the sentences, so that students can be trained without
-the hour and a half that the teacher takes.
 
 DATA holds the folders stsb and sts12_16 (SemEval STS 2012 to 2016, of which STS-B was made) with parquet files.
 """
 
-import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from datasets import Dataset
 
@@ -30,17 +23,10 @@ from hf_dse.augment import balance_scores, normalize_text, pair_key
 
 TEXTS = ["sentence1", "sentence2"]
 SEED = 0
-SCORED = ("gold", "pool")
-SCORES = Path(__file__).with_name("teacher_scores.parquet")
 
 
 def rows(pairs: pd.DataFrame) -> Iterator[tuple[str, str]]:
     return zip(pairs["sentence1"], pairs["sentence2"], strict=True)
-
-
-def hashes(pairs: pd.DataFrame) -> np.ndarray:
-    texts = ("\0".join(row).encode() for row in rows(pairs))
-    return np.array([int.from_bytes(hashlib.sha256(text).digest()[:8], "little") for text in texts], dtype=np.uint64)
 
 
 def labelled(data: Path, out: Path) -> None:
@@ -83,26 +69,6 @@ def unlabelled(out: Path) -> None:
     pool.to_parquet(out / "pool.parquet", index=False)
 
 
-def keep(out: Path) -> None:
-    pairs = pd.concat([pd.read_parquet(out / f"scored_{name}.parquet") for name in SCORED], ignore_index=True)
-    scores = pd.DataFrame({"hash": hashes(pairs), "score": pairs["teacher_logits"].str[0].astype("float32")})
-    scores.drop_duplicates("hash").to_parquet(SCORES, index=False, compression="zstd")
-
-
-def known(out: Path) -> None:
-    """scored_gold.parquet and scored_pool.parquet, where all their pairs have a known score."""
-    scores = pd.read_parquet(SCORES).set_index("hash")["score"].astype(float)
-    for name in SCORED:
-        pairs = pd.read_parquet(out / f"{name}.parquet")
-        pairs["teacher_logits"] = scores.reindex(hashes(pairs)).to_numpy()[:, None].tolist()
-        missing = pairs["teacher_logits"].str[0].isna().sum()
-        if missing:
-            print(f"{missing} of {len(pairs)} {name} pairs have no known score: the teacher has to score them.")
-            return
-        pairs.to_parquet(out / f"scored_{name}.parquet", index=False)
-        print(f"{len(pairs)} {name} pairs with known scores")
-
-
 def training(out: Path) -> None:
     """
     silver.parquet: 20,000 scored pairs that have no label, drawn evenly over the teacher's scale.
@@ -118,5 +84,5 @@ def training(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    steps = (labelled, unlabelled, known, training, keep)
+    steps = (labelled, unlabelled, training)
     {step.__name__: step for step in steps}[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -29,10 +29,13 @@ augment snli --files "$data/nli/snli.parquet" --max_rows 4000 --num_neighbors 0 
 augment mrpc --files "$data/mrpc/train.parquet" --num_neighbors 1 --neighbor_pool 4 --num_random 0
 [ -f "$out/pool.parquet" ] || python "$here/pairs.py" unlabelled "$out"
 
-# The teacher's scores are known by the hash of the sentences; TEACHER=1 trains it and scores again.
+# The teacher's scores are kept beside this file; TEACHER=1 trains it and scores again, an hour and a half.
 sts=(--num_labels 1 --symmetric true --validation_file "$data/stsb/validation.parquet"
     --test_file "$data/stsb/test.parquet")
-[ -f "$out/scored_pool.parquet" ] || [ -n "${TEACHER:-}" ] || python "$here/pairs.py" known "$out"
+for name in gold pool; do
+    [ -f "$out/scored_$name.parquet" ] || [ -n "${TEACHER:-}" ] || python "$here/../kept_scores.py" add \
+        "$out/$name.parquet" "$here/teacher_scores.parquet" "$out/scored_$name.parquet" || break
+done
 if [ ! -f "$out/scored_pool.parquet" ]; then
     source "$here/teacher.sh"
 fi

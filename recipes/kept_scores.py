@@ -1,0 +1,45 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+A teacher's scores without the texts, by a hash of each pair, so that students can be trained again without the teacher.
+
+    python recipes/kept_scores.py keep SCORED... KEPT      # from files of `hf-dse score`
+    python recipes/kept_scores.py add PAIRS KEPT SCORED    # to pairs of which all have a kept score
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+
+TEXTS = (["sentence1", "sentence2"], ["question1", "question2"], ["question", "sentence"])
+
+
+def hashes(pairs: pd.DataFrame) -> np.ndarray:
+    names = next(names for names in TEXTS if set(names) <= set(pairs.columns))
+    texts = ("\0".join(row).encode() for row in pairs[names].itertuples(index=False))
+    return np.array([int.from_bytes(hashlib.sha256(text).digest()[:8], "little") for text in texts], dtype=np.uint64)
+
+
+def keep(*files: str) -> None:
+    *scored, kept = files
+    parts = map(pd.read_parquet, scored)
+    scores = pd.concat([pd.DataFrame({"hash": hashes(pairs), "logits": pairs["teacher_logits"]}) for pairs in parts])
+    scores["logits"] = scores["logits"].map(lambda logits: np.asarray(logits, dtype=np.float32))
+    scores.drop_duplicates("hash").to_parquet(kept, index=False, compression="zstd")
+
+
+def add(pairs_file: str, kept: str, scored: str) -> None:
+    pairs = pd.read_parquet(pairs_file)
+    logits = pd.read_parquet(kept).set_index("hash")["logits"].reindex(hashes(pairs))
+    if missing := logits.isna().sum():
+        sys.exit(f"{missing} of {len(pairs)} pairs of {pairs_file} have no score in {kept}: a teacher has to score them.")
+    Path(scored).parent.mkdir(parents=True, exist_ok=True)
+    pairs.assign(teacher_logits=logits.tolist()).to_parquet(scored, index=False)
+
+
+if __name__ == "__main__":
+    {"keep": keep, "add": add}[sys.argv[1]](*sys.argv[2:])
