@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,9 @@ from hf_dse.cli import main
 from hf_dse.studies.probe import probe_layers
 from hf_dse.studies.report import compare, correlate, plot, summarize, summary_table
 from hf_dse.studies.runs import append_row, convergence, load_study, read_results, run_study, spread
+
+
+STUDIES = Path(__file__).parents[1] / "studies"
 
 
 @pytest.fixture
@@ -189,6 +193,26 @@ def test_a_failed_run_does_not_stop_the_others(tiny_study, tmp_path, capsys):
     assert "1 of 3 runs failed" in error and "attention wrong, seed 1: exit code 2" in error
     assert "`linformer_length` must be at least 3" in error
     assert sorted(read_results(tmp_path / "results.parquet")["attention"]) == ["linear", "softmax"]
+
+
+def test_a_wrong_option_is_found_before_the_first_run(tiny_study, tmp_path, capsys):
+    file = tiny_study(seeds=[1])
+    content = yaml.safe_load(file.read_text())
+    content["factors"]["attention"]["wrong"] = {"linformer_lenght": 8}
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert main(["study", str(file), "--output_dir", str(tmp_path / "runs")]) == 2
+    error = capsys.readouterr().err
+    assert "attention wrong, seed 1: " in error and "did you mean 'linformer_length'?" in error
+    assert main(["study", str(tiny_study()), "--flags=--bf61 true"]) == 2
+    assert "did you mean --bf16?" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists() and not (tmp_path / "results.parquet").exists()
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_studies_of_this_project(path, capsys):
+    assert main(["study", str(path), "--dry_run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len({run.key for run in load_study(path).runs()})
 
 
 def test_a_study_says_what_it_lacks(write, tiny_study, monkeypatch, capsys):

@@ -218,16 +218,39 @@ def distill(argv: list[str]) -> None:
     """`hf-dse distill`: one stage, or the `stages` of a recipe one after the other."""
     path, argv = split_config(argv)
     config = {} if path is None else read_config(path)
-    stages, cache_dir = config.pop("stages", None), config.pop("stage_cache_dir", None)
-    if stages is None and cache_dir is not None:
-        raise ValueError("--config: `stage_cache_dir` keeps finished `stages`, and there are none: leave it out.")
-    if stages is None:
-        run_stage(*parse_stage(argv, config))
-        return
+    # What cannot work shall fail now, not after the first stage.
+    stages = parse_stages(argv, config)
+    if "stages" in config:
+        run_stages(stages, config.get("stage_cache_dir"))
+    else:
+        run_stage(*stages[0])
+
+
+def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """
+    Parses the options of all stages of a recipe, or of the one stage where there are no `stages`.
+
+    Args:
+        argv (`list[str]`):
+            Options of the command line, which go before those of the recipe.
+        config (`dict[str, Any]`):
+            The recipe.
+
+    Returns:
+        `list[tuple]`: what [`parse_stage`] returns for each stage.
+
+    Raises:
+        `ValueError`: if an option or its value is wrong.
+    """
+    shared = {name: value for name, value in config.items() if name not in ("stages", "stage_cache_dir")}
+    if "stages" not in config:
+        if "stage_cache_dir" in config:
+            raise ValueError("--config: `stage_cache_dir` keeps finished `stages`, and there are none: leave it out.")
+        return [parse_stage(argv, shared)]
+    stages = config["stages"]
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")
-    # What cannot work shall fail now, not after the first stage.
-    run_stages([parse_stage(argv, {**config, **stage}) for stage in stages], cache_dir)
+    return [parse_stage(argv, {**shared, **stage}) for stage in stages]
 
 
 def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:

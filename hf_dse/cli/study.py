@@ -3,12 +3,14 @@
 """`hf-dse study`, `hf-dse study report` and `hf-dse study probe`."""
 
 import json
+import shlex
 import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hf_dse.cli import parse_args
+from hf_dse.cli.distill import parse_stages
 from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
 from hf_dse.data import DataArguments, load_pairs, write_atomically
 from hf_dse.studies.probe import probe_layers, probe_table
@@ -96,14 +98,22 @@ def study(argv: list[str]) -> None:
     )
     content = load_study(args.study_file)
     results_file = _results_file(args.study_file, args.results_file)
+    output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
+    finished = finished_runs(results_file)
+    # What cannot work shall fail now, not after the runs before it.
+    for run in content.runs():
+        if run.key in finished:
+            continue
+        try:
+            parse_stages(["--output_dir", str(output_dir), *shlex.split(args.flags)], run.options)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{args.study_file}: {run.title}: {error}") from error
     if args.dry_run:
-        finished = finished_runs(results_file)
         for run in content.runs():
             print(f"{'finished' if run.key in finished else 'missing':8}  {run.title}")
         return
     # A study that is asked to stop stops its trainings too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
     results = run_study(content, results_file, output_dir, jobs=args.jobs, threads=args.threads, flags=args.flags)
     print(f"{len(results)} runs stand in {results_file}")
 
