@@ -1,7 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-A teacher's scores without the texts, by a hash of each pair, so that students can be trained again without the teacher.
+A teacher's scores without the texts, by a hash of each pair: students can be trained again without the teacher.
 
     python recipes/kept_scores.py keep SCORED... KEPT      # from files of `hf-dse score`
     python recipes/kept_scores.py add PAIRS KEPT SCORED    # to pairs of which all have a kept score
@@ -36,7 +36,9 @@ def add(pairs_file: str, kept: str, scored: str) -> None:
     pairs = pd.read_parquet(pairs_file)
     logits = pd.read_parquet(kept).set_index("hash")["logits"].reindex(hashes(pairs))
     if missing := logits.isna().sum():
-        sys.exit(f"{missing} of {len(pairs)} pairs of {pairs_file} have no score in {kept}: a teacher has to score them.")
+        sys.exit(
+            f"{missing} of {len(pairs)} pairs of {pairs_file} have no score in {kept}: a teacher has to score them."
+        )
     Path(scored).parent.mkdir(parents=True, exist_ok=True)
     pairs.assign(teacher_logits=logits.tolist()).to_parquet(scored, index=False)
 
