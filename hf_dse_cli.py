@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE) == "1" or not _is_user_error(error):
             raise
-        print(f"hf-dse {command}: error: {error}", file=sys.stderr)
+        print(f"hf-dse {command}: error: {_describe(error)}", file=sys.stderr)
         return 2
     return 0
 
@@ -110,6 +110,14 @@ def _is_user_error(error: Exception) -> bool:
     from huggingface_hub.errors import StrictDataclassError
 
     return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError)
+
+
+def _describe(error: Exception) -> str:
+    from huggingface_hub.errors import HFValidationError
+
+    # What has slashes enough for a path is refused as the id of a repository.
+    hint = " There is no such folder either." if isinstance(error.__cause__ or error, HFValidationError) else ""
+    return f"{error}{hint}"
 
 
 if __name__ == "__main__":
