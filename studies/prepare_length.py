@@ -1,7 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-STS-B has no long pairs. Two ways to make some, of `--length` tokens a side, for `studies/length.yaml`:
+STS-B has no long pairs. Two ways to make some, of so many tokens a side, for studies/length_*.yaml:
 
     python studies/prepare_length.py DATA TOKENIZER OUT [--lengths 128 512 1024 2048]
 
