@@ -29,7 +29,10 @@ def keep(*files: str) -> None:
     parts = map(pd.read_parquet, scored)
     scores = pd.concat([pd.DataFrame({"hash": hashes(pairs), "logits": pairs["teacher_logits"]}) for pairs in parts])
     scores["logits"] = scores["logits"].map(lambda logits: np.asarray(logits, dtype=np.float32))
-    scores.drop_duplicates("hash").to_parquet(kept, index=False, compression="zstd")
+    scores = scores.loc[~scores.assign(logits=scores["logits"].map(tuple)).duplicated()]
+    if scores["hash"].duplicated().any():
+        sys.exit("Some pairs have several scores: keep those of each teacher in a file of their own.")
+    scores.to_parquet(kept, index=False, compression="zstd")
 
 
 def add(pairs_file: str, kept: str, scored: str) -> None:
