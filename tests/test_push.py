@@ -37,6 +37,8 @@ def hub(monkeypatch):
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setenv("HF_TOKEN", WRITER)
+        # transformers keeps a client of the endpoint that it saw first.
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)
         yield hub
         close_session()
 
