@@ -6,7 +6,7 @@
 # DATA: see studies/prepare_five_tasks.py. The encoders are folders or Hub ids, such as
 # sentence-transformers/all-mpnet-base-v2 and sentence-transformers/all-MiniLM-L6-v2. FLAGS are given to every training
 # and DTYPE to the scoring, as in recipes/flagship/run.sh; JOBS students are trained at a time. The teachers' scores are
-# kept in five_tasks_scores; TEACHER=1 trains the teachers and scores again, in about four hours of one core.
+# kept in teacher_scores; TEACHER=1 trains the teachers and scores again, in about four hours of one core.
 set -euo pipefail
 data=$1 teacher=$2
 export ENCODER=$3 FIVE_TASKS=${FIVE_TASKS:-outputs/five-tasks}
@@ -15,7 +15,7 @@ export ENCODER=$3 FIVE_TASKS=${FIVE_TASKS:-outputs/five-tasks}
 for task in stsb mrpc qnli nli qqp; do
     scored=$FIVE_TASKS/scored/$task.parquet
     [ -f "$scored" ] || [ -n "${TEACHER:-}" ] || python recipes/kept_scores.py add \
-        "$FIVE_TASKS/data/$task/train.parquet" "studies/five_tasks_scores/$task.parquet" "$scored" || true
+        "$FIVE_TASKS/data/$task/train.parquet" "studies/teacher_scores/$task.parquet" "$scored" || true
     [ -f "$scored" ] && continue
     name=${task/#nli/mnli} epochs=3
     [ $task = nli ] || [ $task = qqp ] && epochs=2
