@@ -35,6 +35,15 @@ def load(file: Path) -> tuple[list[str], list[str], list[set[int]]]:
     return duplicates.index.tolist(), texts, [{row_of[text] for text in found} for found in duplicates]
 
 
+def search(head, pool: int | None, of_queries: np.ndarray, of_texts: np.ndarray, own: list[int]):
+    """The best rows for each query, but for its own, and the milliseconds of a query."""
+    start = time.perf_counter()
+    positions, _ = rank(head, of_queries, of_texts, top_k=TOP + 1, pool=pool, show_progress=False)
+    milliseconds = 1000 * (time.perf_counter() - start) / len(of_queries)
+    others = [[row for row in found if row != out][:TOP] for found, out in zip(positions, own, strict=True)]
+    return others, milliseconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
@@ -51,17 +60,9 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(name)
         of_queries, of_texts = encode(model, tokenizer, queries), encode(model, tokenizer, texts)
 
-        def search(head, pool, of_queries=of_queries, of_texts=of_texts):
-            start = time.perf_counter()
-            positions, _ = rank(head, of_queries, of_texts, top_k=TOP + 1, pool=pool, show_progress=False)
-            milliseconds = 1000 * (time.perf_counter() - start) / len(queries)
-            return [
-                [row for row in rows if row != out][:TOP] for rows, out in zip(positions, own, strict=True)
-            ], milliseconds
-
         ways = {"cosine": (None, None), **{f"head, pool of {pool}": (model, pool) for pool in args.pools}}
         ways["head, whole corpus"] = (model, None)
-        results = {title: search(*way) for title, way in ways.items()}
+        results = {title: search(*way, of_queries, of_texts, own) for title, way in ways.items()}
         best, _ = results["head, whole corpus"]
         for title, (found, milliseconds) in results.items():
             ranks = [
@@ -71,7 +72,7 @@ def main() -> None:
             agreement = np.mean([len({*a} & {*b}) / TOP for a, b in zip(found, best, strict=True)])
             scores = [np.mean(np.less(ranks, 1)), np.mean(np.less(ranks, TOP)), np.mean(1 / (1 + np.array(ranks)))]
             cells = [f"{100 * score:.1f}" for score in (*scores, agreement)]
-            rows.append([Path(name).parent.parent.name, title, *cells, f"{milliseconds:.2f}"])
+            rows.append([name, title, *cells, f"{milliseconds:.2f}"])
     columns = ["model", "ranked by", "R@1", "R@10", "MRR@10", "of the head's 10", "ms a query"]
     print(markdown(columns, rows, num_left=2))
 

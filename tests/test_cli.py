@@ -145,10 +145,8 @@ def test_unknown_command(capsys):
 def test_a_missing_folder(capsys, tmp_path):
     """What the Hub refuses as an id was meant as a folder."""
     folder, table = tmp_path / "a" / "teacher", tmp_path / "pairs.parquet"
-    assert (
-        main(["score", "--model_name_or_path", str(folder), "--dataset_name", "embedded", "--output_file", str(table)])
-        == 2
-    )
+    data = ["--dataset_name", "embedded", "--output_file", str(table)]
+    assert main(["score", "--model_name_or_path", str(folder), *data]) == 2
     error = capsys.readouterr().err
     assert str(folder) in error and "There is no such folder either." in error
     assert not table.exists()

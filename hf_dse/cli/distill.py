@@ -220,10 +220,10 @@ def distill(argv: list[str]) -> None:
     config = {} if path is None else read_config(path)
     # What cannot work shall fail now, not after the first stage.
     stages = parse_stages(argv, config)
-    if "stages" in config:
-        run_stages(stages, config.get("stage_cache_dir"))
-    else:
+    if config.get("stages") is None:
         run_stage(*stages[0])
+    else:
+        run_stages(stages, config.get("stage_cache_dir"))
 
 
 def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -242,12 +242,12 @@ def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...
     Raises:
         `ValueError`: if an option or its value is wrong.
     """
-    shared = {name: value for name, value in config.items() if name not in ("stages", "stage_cache_dir")}
-    if "stages" not in config:
-        if "stage_cache_dir" in config:
-            raise ValueError("--config: `stage_cache_dir` keeps finished `stages`, and there are none: leave it out.")
+    shared = dict(config)
+    stages, cache_dir = shared.pop("stages", None), shared.pop("stage_cache_dir", None)
+    if stages is None and cache_dir is not None:
+        raise ValueError("--config: `stage_cache_dir` keeps finished `stages`, and there are none: leave it out.")
+    if stages is None:
         return [parse_stage(argv, shared)]
-    stages = config["stages"]
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")
     return [parse_stage(argv, {**shared, **stage}) for stage in stages]

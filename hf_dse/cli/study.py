@@ -100,12 +100,13 @@ def study(argv: list[str]) -> None:
     results_file = _results_file(args.study_file, args.results_file)
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
     finished = finished_runs(results_file)
+    common = ["--output_dir", str(output_dir), *shlex.split(args.flags)]
     # What cannot work shall fail now, not after the runs before it.
     for run in content.runs():
         if run.key in finished:
             continue
         try:
-            parse_stages(["--output_dir", str(output_dir), *shlex.split(args.flags)], run.options)
+            parse_stages(common, run.options)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{args.study_file}: {run.title}: {error}") from error
     if args.dry_run:
