@@ -370,6 +370,8 @@ def test_comparisons_and_plots_say_what_is_wrong(results, tmp_path):
     with pytest.raises(ValueError, match="Several rows have the same depth"):
         plot(summary, "test.pearson", "depth", tmp_path / "x.png")
     assert plot(summary, "test.pearson", "depth", tmp_path / "a" / "x.svg", lines="attention").is_file()
+    mixed = summarize(results, FACTORS, ["test.pearson"]).replace({"depth": {4: "none"}}).astype({"depth": object})
+    assert plot(mixed, "test.pearson", "depth", tmp_path / "mixed.png", lines="attention").is_file()
 
 
 # The probe

@@ -245,7 +245,8 @@ def plot(
     axes = figure.subplots()
     groups = [(None, summary)] if lines is None else list(summary.groupby(lines, sort=False))
     for number, (label, group) in enumerate(groups):
-        group = group.sort_values(x) if pd.api.types.is_numeric_dtype(group[x]) else group
+        # Numbers among words, such as sizes and "softmax", are words.
+        group = group.sort_values(x) if pd.api.types.is_numeric_dtype(group[x]) else group.astype({x: str})
         axes.errorbar(
             group[x],
             scale * group[metric],
