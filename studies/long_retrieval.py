@@ -71,7 +71,9 @@ def main() -> None:
     parser.add_argument("--max_documents", type=int)
     parser.add_argument("--max_length", type=int, help="tokens after which a document is cut; default: what fits")
     parser.add_argument("--extend", type=int, help="run DSE models with dynamic positions at up to so many tokens")
-    parser.add_argument("--linformer_length", type=int, help="another k for DSE models without projection weights")
+    parser.add_argument(
+        "--linformer_length", type=int, nargs="+", help="another k, or one a layer, if E and F have no weights"
+    )
     parser.add_argument("--chunks", nargs="*", choices=["mean", "max"], default=[], help="also in chunks: their mean")
     parser.add_argument("--chunk_length", type=int, default=512)
     parser.add_argument("--batch_size", type=int, default=8)
@@ -86,6 +88,8 @@ def main() -> None:
         tokenizer = AutoTokenizer.from_pretrained(name)
         changes = {"max_position_embeddings": args.extend, "linformer_length": args.linformer_length}
         changes = {field: value for field, value in changes.items() if value is not None}
+        if args.linformer_length and len(args.linformer_length) == 1:
+            changes["linformer_length"] = args.linformer_length[0]
         model = AutoModel.from_pretrained(name, trust_remote_code=True, **changes).eval()
         tokenizer.model_max_length = args.extend or tokenizer.model_max_length
         limit = max_tokens(model, tokenizer)
