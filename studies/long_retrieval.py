@@ -83,13 +83,12 @@ def main() -> None:
     documents, queries, relevant = load(args.data, args.set, args.split, args.max_documents)
     print(f"{len(documents)} documents, {len(queries)} queries")
 
+    k = args.linformer_length
+    changes = {"max_position_embeddings": args.extend, "linformer_length": k[0] if k and len(k) == 1 else k}
+    changes = {field: value for field, value in changes.items() if value is not None}
     rows = []
     for name in args.models:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        changes = {"max_position_embeddings": args.extend, "linformer_length": args.linformer_length}
-        changes = {field: value for field, value in changes.items() if value is not None}
-        if args.linformer_length and len(args.linformer_length) == 1:
-            changes["linformer_length"] = args.linformer_length[0]
         model = AutoModel.from_pretrained(name, trust_remote_code=True, **changes).eval()
         tokenizer.model_max_length = args.extend or tokenizer.model_max_length
         limit = max_tokens(model, tokenizer)

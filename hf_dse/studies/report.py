@@ -241,12 +241,15 @@ def plot(
             f"Several rows have the same {' and '.join(drawn)}: draw the other factors as `lines`, or select rows."
         )
     scale, _ = _format_of(metric)
+    is_numeric = pd.api.types.is_numeric_dtype(summary[x])
+    if not is_numeric:
+        # Numbers among words, such as sizes and "softmax", are words.
+        summary = summary.astype({x: str})
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     groups = [(None, summary)] if lines is None else list(summary.groupby(lines, sort=False))
     for number, (label, group) in enumerate(groups):
-        # Numbers among words, such as sizes and "softmax", are words.
-        group = group.sort_values(x) if pd.api.types.is_numeric_dtype(group[x]) else group.astype({x: str})
+        group = group.sort_values(x) if is_numeric else group
         axes.errorbar(
             group[x],
             scale * group[metric],
@@ -257,7 +260,7 @@ def plot(
             linestyle=["-", "--", "-.", ":"][number % 4],
             capsize=3,
         )
-    if pd.api.types.is_numeric_dtype(summary[x]):
+    if is_numeric:
         values = sorted(summary[x].unique())
         if 0 < 16 * values[0] <= values[-1]:
             axes.set_xscale("log", base=2)
