@@ -140,6 +140,14 @@ class ConvertArguments:
     projection_dim: int | None = field(default=None, metadata={"help": "Embedding size. Default: the pooled size."})
     similarity: str = field(default="cosine", metadata={"help": "cosine, dot or mlp."})
     similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
+    hidden_dropout_prob: float | None = field(default=None, metadata={"help": "Dropout. Default: the source's."})
+    attention_probs_dropout_prob: float | None = field(
+        default=None,
+        metadata={
+            "help": "Dropout of attention. Default: the source's. At 0, training needs much less memory and time for "
+            "long texts on a CPU: torch's fast attention has no dropout there."
+        },
+    )
     random_init: bool = field(
         default=False, metadata={"help": "Start from random weights (a floor for comparisons, not a way to train)."}
     )

@@ -20,7 +20,7 @@ import pandas as pd
 from transformers import AutoTokenizer
 
 
-NUM_PAIRS = {"train": 512, "validation": 96, "test": 256}
+NUM_PAIRS = {"train": 256, "validation": 64, "test": 128}
 # Scores that count as nearly equal lie so far apart at most, on the scale of 0 to 5.
 WINDOW = 0.25
 

@@ -135,6 +135,7 @@ def test_a_run_is_known_by_its_options_alone(write):
         ("factors: {seed: 1}", "the factor 'seed' has to be a list of values, or labels"),
         ("factors: {x: {a: 1}}", "the factor 'x' has to be"),
         ("factors: {run: [1]}", "no factor may have the name 'run'"),
+        ("factors: {n: [1]}", "no factor may have the name 'n'"),
         ("factors: {test.pearson: [1]}", "no factor may have the name 'test.pearson'"),
     ],
 )

@@ -134,7 +134,8 @@ def load_study(path: str | Path) -> Study:
         raise ValueError(f"{path}: `options` and `factors` have to hold `name: value` lines.")
     study: dict[str, dict[Any, dict[str, Any]]] = {}
     for factor, labels in factors.items():
-        if factor in BOOKKEEPING or "." in str(factor):
+        # A report counts the seeds in a column `n`.
+        if factor in (*BOOKKEEPING, "n") or "." in str(factor):
             raise ValueError(f"{path}: no factor may have the name {factor!r}, a column of the results has it.")
         if isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels) and labels:
             study[factor] = {label: {factor: label} for label in labels}
