@@ -111,7 +111,13 @@ class ConvertArguments:
     )
     layer_types: list[str] | None = field(
         default=None,
-        metadata={"help": "linear_attention or full_attention: one for all layers, or one per layer. Default linear."},
+        metadata={
+            "help": "linear_attention, chunked_attention or full_attention: one for all layers, or one per layer. "
+            "Default linear."
+        },
+    )
+    attention_chunk_size: int = field(
+        default=512, metadata={"help": "Tokens of a chunk in layers of chunked_attention, which see no other tokens."}
     )
     num_hidden_layers: int | None = field(
         default=None, metadata={"help": "Layers of the student; evenly spaced layers of the source are kept."}

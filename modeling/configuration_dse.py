@@ -25,7 +25,8 @@ from transformers.utils import auto_docstring
     Configuration of a distilled sentence embedding (DSE, [Barkan et al., 2020](https://huggingface.co/papers/1908.05161))
     encoder with Linformer attention ([Wang et al., 2020](https://huggingface.co/papers/2006.04768)). The architecture
     is BERT's; in the layers of type `"linear_attention"` keys and values are projected along the sequence to
-    `linformer_length` rows.
+    `linformer_length` rows. A layer may also be of type `"chunked_attention"`, whose tokens attend to their own chunk
+    of `attention_chunk_size` tokens, or `"full_attention"`.
     """,
     checkpoint="hf-dse/dse-minilm-l6",
 )
@@ -50,6 +51,8 @@ class DseConfig(PreTrainedConfig):
     linformer_sharing (`str`, *optional*, defaults to `"key_value"`):
         What shares a learned projection: `"none"` (every head has its own E and F), `"headwise"` (one E and one F per
         layer), `"key_value"` (one E = F per layer) or `"layerwise"` (one E = F for the whole model).
+    attention_chunk_size (`int`, *optional*, defaults to 512):
+        Tokens of a chunk in the layers of type `"chunked_attention"`. Texts of up to so many are attended exactly.
     pooling_mode (`str`, *optional*, defaults to `"mean"`):
         How token vectors become one vector: `"mean"`, `"cls"` (the first token) or `"max"`.
     pooling_layers (`int`, *optional*, defaults to 1):
@@ -105,6 +108,7 @@ class DseConfig(PreTrainedConfig):
     linformer_init: Literal["strided", "mean", "random"] = "strided"
     linformer_keep_ends: bool = True
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
+    attention_chunk_size: int = 512
     pooling_mode: Literal["mean", "cls", "max"] = "mean"
     pooling_layers: int = 1
     projection_dim: int | None = None
@@ -135,10 +139,11 @@ class DseConfig(PreTrainedConfig):
                 f"`hidden_size` ({self.hidden_size}) must be a multiple of `num_attention_heads` "
                 f"({self.num_attention_heads})."
             )
-        unknown = set(self.layer_types) - {"linear_attention", "full_attention"}
+        unknown = set(self.layer_types) - {"linear_attention", "chunked_attention", "full_attention"}
         if unknown:
             raise ValueError(
-                f'`layer_types` has {sorted(unknown)}; allowed are "linear_attention" and "full_attention".'
+                f'`layer_types` has {sorted(unknown)}; allowed are "linear_attention", "chunked_attention" and '
+                '"full_attention".'
             )
         if not 1 <= self.pooling_layers <= self.num_hidden_layers:
             raise ValueError(
@@ -147,7 +152,7 @@ class DseConfig(PreTrainedConfig):
             )
         if self.num_pair_separators not in (1, 2):
             raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
-        for name in ("projection_dim", "max_position_embeddings"):
+        for name in ("projection_dim", "max_position_embeddings", "attention_chunk_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         size = self.original_max_position_embeddings
@@ -163,7 +168,7 @@ class DseConfig(PreTrainedConfig):
         if isinstance(lengths, list) and len(lengths) != self.num_hidden_layers:
             raise ValueError(
                 f"`linformer_length` lists {len(lengths)} projected lengths for {self.num_hidden_layers} layers: give "
-                "one integer, or one per layer (the entries of full-attention layers are ignored)."
+                "one integer, or one per layer (the entries of the other layers are ignored)."
             )
         lengths = lengths if isinstance(lengths, list) else [lengths] * self.num_hidden_layers
         lengths = [k for k, kind in zip(lengths, self.layer_types, strict=False) if kind == "linear_attention"]

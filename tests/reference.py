@@ -120,7 +120,7 @@ def keys_and_values(xs, config, state, layer):
     k = config.linformer_length if isinstance(config.linformer_length, int) else config.linformer_length[layer]
     kind, sharing = config.linformer_projection, config.linformer_sharing
 
-    if config.layer_types[layer] == "full_attention":
+    if config.layer_types[layer] in ("full_attention", "chunked_attention"):
         slots, counts = {"key": xs, "value": xs}, [1] * len(xs)
     elif kind not in LEARNED_KINDS:
         x_projected, counts = project(xs, kind, k, config.linformer_keep_ends, layer, config.num_hidden_layers)
@@ -165,6 +165,13 @@ def attend(query, keys, values, counts):
 
 def encoder_layer(xs, config, state, layer):
     """Returns the layer's outputs, and its attention weights `[head][token]`, each a vector over the open slots."""
+    size = config.attention_chunk_size
+    if config.layer_types[layer] == "chunked_attention" and len(xs) > size:
+        # The layer on every chunk alone; a chunk's weights are over its own tokens.
+        parts = [encoder_layer(xs[i : i + size], config, state, layer) for i in range(0, len(xs), size)]
+        heads = range(config.num_attention_heads)
+        weights = [[token for _, of_heads in parts for token in of_heads[head]] for head in heads]
+        return [x for outputs, _ in parts for x in outputs], weights
     name, eps = f"encoder.layer.{layer}", config.layer_norm_eps
     per_head = keys_and_values(xs, config, state, layer)
     queries = linear(xs, state, f"{name}.attention.self.query")

@@ -784,7 +784,7 @@ def test_arguments_with_a_value_per_layer(bert, capsys):
         *"--linformer_projection conv --linformer_init mean --linformer_sharing headwise --pooling_mode max".split(),
         *"--max_position_embeddings 40 --position_extension interpolate --projection_dim 7 --similarity mlp".split(),
         *"--similarity_hidden_size 9 --pooling_layers 2 --no_linformer_keep_ends".split(),
-        *"--hidden_dropout_prob 0.2 --attention_probs_dropout_prob 0".split(),
+        *"--hidden_dropout_prob 0.2 --attention_probs_dropout_prob 0 --attention_chunk_size 9".split(),
     )
     model = arguments.convert(bert.path)
     assert "layers [0, 3] of 4" in capsys.readouterr().out
@@ -805,6 +805,7 @@ def test_arguments_with_a_value_per_layer(bert, capsys):
         "similarity_hidden_size": 9,
         "hidden_dropout_prob": 0.2,
         "attention_probs_dropout_prob": 0.0,
+        "attention_chunk_size": 9,
     }
     assert {name: getattr(model.config, name) for name in expected} == expected
 

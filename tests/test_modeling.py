@@ -136,6 +136,14 @@ def test_equals_reference_for_every_init(projection, sharing, init, keep_ends):
     assert_equals_reference(config, make_batch(MASKS["batch shorter than k"], config))
 
 
+@pytest.mark.parametrize("pattern", MASKS)
+@pytest.mark.parametrize("chunk_size", [1, 3, 4, 12, 512])
+def test_chunks_equal_reference(chunk_size, pattern):
+    layer_types = ["chunked_attention", "linear_attention"]
+    config = tiny_config(layer_types=layer_types, attention_chunk_size=chunk_size)
+    assert_equals_reference(config, make_batch(MASKS[pattern], config))
+
+
 @st.composite
 def configs(draw):
     num_layers = draw(st.integers(1, 3))
@@ -144,11 +152,12 @@ def configs(draw):
     length = st.integers(3 if keep_ends else 1, 14)
     if sharing != "layerwise":
         length = length | st.lists(length, min_size=num_layers, max_size=num_layers)
-    layer_type = st.sampled_from(["linear_attention", "linear_attention", "full_attention"])
+    layer_type = st.sampled_from(["linear_attention", "linear_attention", "chunked_attention", "full_attention"])
     return tiny_config(
         num_hidden_layers=num_layers,
         layer_types=draw(st.none() | st.lists(layer_type, min_size=num_layers, max_size=num_layers)),
         linformer_length=draw(length),
+        attention_chunk_size=draw(st.integers(1, 12)),
         linformer_projection=draw(st.sampled_from(PROJECTIONS)),
         linformer_sharing=sharing,
         linformer_init=draw(st.sampled_from(INITS)),
@@ -204,6 +213,12 @@ def assert_gradients_equal(config, rows, implementation):
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_gradients_equal_reference(projection, sharing):
     config = tiny_config(linformer_projection=projection, linformer_sharing=sharing)
+    for implementation in IMPLEMENTATIONS:
+        assert_gradients_equal(config, ["11111111111", "..11.11111.", "111........"], implementation)
+
+
+def test_gradients_of_chunks_equal_reference():
+    config = tiny_config(layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
     for implementation in IMPLEMENTATIONS:
         assert_gradients_equal(config, ["11111111111", "..11.11111.", "111........"], implementation)
 

@@ -143,6 +143,38 @@ def gather_tokens(hidden_states: torch.Tensor, tokens: torch.LongTensor) -> torc
     return hidden_states[batch[:, None, None], tokens]
 
 
+def cut_chunks(
+    hidden_states: torch.Tensor, padding: DsePadding | None, chunk_size: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Cuts the real tokens of each text into chunks, C tokens in all but the last.
+
+    Returns the chunks [B * N / C, C, D] and what is added to the logits of their tokens [B * N / C, 1, 1, C].
+    """
+    batch_size, num_tokens, hidden_size = hidden_states.shape
+    # An exported graph is for all lengths: short texts need no whole chunk.
+    chunk_size = torch.sym_min(chunk_size, num_tokens)
+    if padding is None:
+        lengths = torch.full((1, 1), num_tokens, dtype=torch.long, device=hidden_states.device)
+    else:
+        lengths = padding.lengths
+        hidden_states = gather_tokens(hidden_states, padding.order[:, None])[:, 0]
+    hidden_states = nn.functional.pad(hidden_states, (0, 0, 0, -num_tokens % chunk_size))
+    is_token = torch.arange(hidden_states.shape[1], device=hidden_states.device) < lengths
+    bias = torch.zeros(is_token.shape, dtype=hidden_states.dtype, device=hidden_states.device)
+    bias = bias.masked_fill(~is_token, torch.finfo(bias.dtype).min).expand(batch_size, -1)
+    return hidden_states.reshape(-1, chunk_size, hidden_size), bias.reshape(-1, 1, 1, chunk_size)
+
+
+def join_chunks(chunks: torch.Tensor, shape: tuple[int, int, int], padding: DsePadding | None) -> torch.Tensor:
+    """The inverse of `cut_chunks`: chunks [B * N / C, C, D] to states of the shape [B, N, D]."""
+    batch_size, num_tokens, size = shape
+    ordered = chunks.reshape(batch_size, -1, size)[:, :num_tokens]
+    if padding is None:
+        return ordered
+    return torch.zeros_like(ordered).scatter(1, padding.order[..., None].expand(ordered.shape), ordered)
+
+
 class DseLinformer(nn.Module):
     """
     The learned part of a Linformer projection: E for the keys and F for the values
@@ -233,7 +265,10 @@ def eager_attention_forward(
 
 
 class DseSelfAttention(nn.Module):
-    """Multi-head attention of n tokens to k slots (`"linear_attention"`) or to all n (`"full_attention"`)."""
+    """
+    Multi-head attention of n tokens to k slots (`"linear_attention"`), to those of their own chunk
+    (`"chunked_attention"`) or to all n (`"full_attention"`).
+    """
 
     def __init__(self, config: DseConfig, layer_idx: int):
         super().__init__()
@@ -243,6 +278,8 @@ class DseSelfAttention(nn.Module):
         self.attention_dropout = config.attention_probs_dropout_prob
         self.is_causal = False
         self.is_linear = config.layer_types[layer_idx] == "linear_attention"
+        is_chunked = config.layer_types[layer_idx] == "chunked_attention"
+        self.chunk_size = config.attention_chunk_size if is_chunked else None
         lengths = config.linformer_length
         self.num_slots = lengths[layer_idx] if isinstance(lengths, list) else lengths
         has_parameters = config.linformer_projection in ("learned", "conv")
@@ -257,6 +294,26 @@ class DseSelfAttention(nn.Module):
         self.linformer = DseLinformer(config, self.num_slots) if is_own else None
 
     def forward(
+        self,
+        hidden_states: torch.Tensor,
+        padding: DsePadding | None = None,
+        linformer: DseLinformer | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        num_tokens = hidden_states.shape[1]
+        if self.chunk_size is None or (not torch.compiler.is_exporting() and num_tokens <= self.chunk_size):
+            return self.attend(hidden_states, padding, linformer, **kwargs)
+
+        chunks, bias = cut_chunks(hidden_states, padding, self.chunk_size)
+        attn_output, attn_weights = self.attend(chunks, padding=DsePadding(None, None, bias), **kwargs)
+        attn_output = join_chunks(attn_output, hidden_states.shape, padding)
+        if attn_weights is not None:
+            shape = (hidden_states.shape[0], num_tokens, self.config.num_attention_heads * chunks.shape[1])
+            attn_weights = join_chunks(attn_weights.transpose(1, 2).flatten(2), shape, padding)
+            attn_weights = attn_weights.unflatten(2, (self.config.num_attention_heads, -1)).transpose(1, 2)
+        return attn_output, attn_weights
+
+    def attend(
         self,
         hidden_states: torch.Tensor,
         padding: DsePadding | None = None,
