@@ -93,7 +93,9 @@ class Demo:
         attention = self.model.base_model.encoder.layer[layer - 1].attention.self
         num_rows, kind, start = attention.num_slots, self.model.config.linformer_projection, attention.start
         row_of = {}
-        if not attention.is_linear:
+        if attention.chunk_size is not None:
+            note = f"Layer {layer} attends in chunks of {attention.chunk_size}: each token has a row in its own chunk."
+        elif not attention.is_linear:
             note = f"Layer {layer} has softmax attention: each token has a row of its own."
         elif start == "random":
             note = f"Layer {layer} has a random E and F: each of its {num_rows} rows mixes all tokens."

@@ -159,8 +159,9 @@ def test_rows_of_a_long_text(opened):
         ({"linformer_init": "mean"}, "E and F start there; what they have learned is added.", MEAN_ROWS),
         ({"linformer_init": "random"}, "each of its 8 rows mixes all tokens.", [None] * 14),
         ({"layer_types": ["full_attention"] * 2}, "each token has a row of its own.", [None] * 14),
+        ({"layer_types": ["chunked_attention"] * 2}, "each token has a row in its own chunk.", [None] * 14),
     ],
-    ids=["mean", "max", "learned", "random", "softmax"],
+    ids=["mean", "max", "learned", "random", "softmax", "chunked"],
 )
 def test_rows_of_other_projections(make_model, bert_tokenizer, fields, note, rows):
     spec = importlib.util.spec_from_file_location("app", APP)

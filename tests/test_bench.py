@@ -154,6 +154,7 @@ def test_memory_of_a_pass_grows_with_the_batch():
         {"linformer_projection": "mean"},
         {"linformer_projection": "strided", "linformer_length": [4, 16]},
         {"linformer_projection": "max", "layer_types": ["full_attention", "linear_attention"]},
+        {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 7},
     ],
 )
 def test_counted_operations_are_those_of_torch(make_model, fields, length):

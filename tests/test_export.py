@@ -227,6 +227,7 @@ def test_no_file_tells_where_models_are_kept(tmp_path, make_model, bert_tokenize
         {"similarity": "dot", "problem_type": "multi_label_classification", "pooling_layers": 2},
         {"layer_types": ["full_attention"] * 2},
         {"layer_types": ["full_attention", "linear_attention"], "linformer_length": [3, 8]},
+        {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 4},
         {"linformer_length": [4, 8], "linformer_projection": "mean"},
         {"linformer_projection": "learned", "linformer_init": "random"},
     ],
@@ -253,6 +254,8 @@ def test_card_describes_the_attention(make_model):
     assert "| Projected length k | 8 |" in text
     softmax = make_model_card(make_model(DseModel, layer_types=["full_attention"] * 2), model_id="x")
     assert "informer" not in softmax.content
+    chunked = make_model(DseModel, layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
+    assert "| Chunked attention | 1 layers, chunks of 4 tokens |" in make_model_card(chunked, model_id="x").text
     random = make_model_card(make_model(DseModel, linformer_init="random"), model_id="x")
     assert "attended to exactly" not in random.text
 

@@ -497,6 +497,21 @@ def test_recorded_states(projection, length):
             torch.testing.assert_close(weights[:, :, open_slots], expected, rtol=0, atol=1e-10)
 
 
+def test_recorded_attentions_of_chunks():
+    config = tiny_config(layer_types=["chunked_attention"] * 2, attention_chunk_size=4)
+    model = make_model(config, implementation="eager")
+    batch = make_batch(["1111111111", "111111....", "...1.11111"], config)
+    attentions = model(**batch, output_attentions=True).attentions
+    assert [tuple(weights.shape) for weights in attentions] == [(3, 2, 10, 4)] * 2
+    for row, (_, expected, _) in enumerate(run_reference(config, state_of(model), batch)):
+        real = batch["attention_mask"][row].bool()
+        for layer, head in product(range(2), range(2)):
+            for actual, own in zip(attentions[layer][row, head, real], expected[layer][head], strict=True):
+                # The last chunk is shorter.
+                torch.testing.assert_close(actual[: len(own)], own, rtol=0, atol=1e-10)
+                assert not actual[len(own) :].any()
+
+
 # Refusals
 
 
@@ -544,6 +559,7 @@ def test_exactly_one_input():
         ({"linformer_init": "zeros"}, "linformer_init"),
         ({"num_attention_heads": 3}, "num_attention_heads"),
         ({"pooling_mode": "median"}, "pooling_mode"),
+        ({"attention_chunk_size": 0}, "attention_chunk_size"),
         ({"pooling_layers": 0}, "pooling_layers"),
         ({"pooling_layers": 4}, "pooling_layers"),
         ({"projection_dim": 0}, "projection_dim"),

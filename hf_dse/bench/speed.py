@@ -425,9 +425,12 @@ def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
     total = 0
     for kind, k in zip(config.layer_types or [], lengths, strict=True):
         is_projected = kind == "linear_attention" and (has_parameters or n > k)
-        s = min(k, n) if is_projected else n
-        rows = n if is_projected and has_parameters and config.linformer_sharing == "none" else s
-        total += 4 * n * d * d + 4 * rows * d * d + 4 * n * s * d + 4 * n * d * f
+        is_cut = kind == "chunked_attention" and n > config.attention_chunk_size
+        # The last chunk is filled up.
+        queries = -(-n // config.attention_chunk_size) * config.attention_chunk_size if is_cut else n
+        s = min(k, n) if is_projected else config.attention_chunk_size if is_cut else n
+        rows = s if is_projected and not (has_parameters and config.linformer_sharing == "none") else queries
+        total += 2 * (queries + n) * d * d + 4 * rows * d * d + 4 * queries * s * d + 4 * n * d * f
         if is_projected and has_parameters:
             width = n if config.linformer_projection == "learned" else max(1, -(-(n - ends) // (k - ends)))
             matrices = 1 if config.linformer_sharing in ("key_value", "layerwise") else 2
