@@ -132,8 +132,8 @@ class ConvertArguments:
     position_extension: str = field(
         default="dynamic",
         metadata={
-            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or a "
-            "longer table: tile, a repeated one, or interpolate, a stretched one (short inputs are not exact then)."
+            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, tile, "
+            "where they start again, or interpolate, a stretched table (short inputs are not exact then)."
         },
     )
     pooling_mode: str | None = field(
@@ -191,9 +191,9 @@ def convert_encoder(
             Longest input in tokens. Defaults to the source's limit.
         position_extension (`str`, *optional*, defaults to `"dynamic"`):
             How positions go beyond the source's limit. `"dynamic"`: those of a text that is longer than the source's
-            table are fractions that span it, so the table stays as it is. `"tile"` repeats the table and
-            `"interpolate"` stretches it to `max_position_embeddings`. Inputs that the source takes stay exact but
-            with `"interpolate"`.
+            table are fractions that span it, so the table stays as it is. `"tile"`: they start again at the end of
+            the table. `"interpolate"` stretches the table to `max_position_embeddings`. Inputs that the source takes
+            stay exact but with `"interpolate"`.
         random_init (`bool`, *optional*, defaults to `False`):
             Keep the shape of the source but not its weights.
         verbose (`bool`, *optional*, defaults to `True`):
@@ -261,7 +261,7 @@ def convert_encoder(
     fields["max_position_embeddings"] = max_position_embeddings or limit
     if fields["max_position_embeddings"] > limit:
         fields["position_extension"] = position_extension
-        if position_extension == "dynamic":
+        if position_extension in ("dynamic", "tile"):
             fields["original_max_position_embeddings"] = limit
     config = DseConfig(**fields)
 
@@ -440,8 +440,6 @@ def _resize_positions(table: torch.Tensor, length: int, extension: str) -> torch
     limit = table.shape[0]
     if length <= limit:
         return table[:length]
-    if extension == "tile":
-        return table.repeat(-(-length // limit), 1)[:length]
     if extension == "interpolate":
         stretched = torch.nn.functional.interpolate(table.T[None], size=length, mode="linear", align_corners=True)
         return stretched[0].T.contiguous()

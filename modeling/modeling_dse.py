@@ -634,11 +634,14 @@ class DseModel(DsePreTrainedModel):
         return BaseModelOutputWithPooling(last_hidden_state=last_states[-1], pooler_output=embeddings)
 
     def fit_positions(self, ranks: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
-        """Positions `(batch_size, seq_len)`; those of a text longer than the table are fractions that span it."""
+        """Positions `(batch_size, seq_len)`; in a text longer than the table they span it, or start again."""
         num_positions = self.config.original_max_position_embeddings
         is_short = num_positions is None or not is_tracing(ranks) and ranks.shape[1] <= num_positions
         if num_positions is None or is_short:
             return ranks
+        # CODEPATH: checkpoints converted with `position_extension="tile"`
+        if self.config.position_extension == "tile":
+            return ranks % num_positions
         scale = ((num_positions - 1) / (lengths - 1).clamp(min=1)).clamp(max=1.0)
         return (ranks * scale).clamp(max=num_positions - 1)
 

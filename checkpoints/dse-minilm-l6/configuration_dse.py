@@ -71,10 +71,11 @@ class DseConfig(PreTrainedConfig):
         How many `sep_token_id` stand between the two sentences of a pair: 1 for BERT, 2 for RoBERTa.
     position_extension (`str`, *optional*):
         How positions go beyond the limit of the source encoder: `"dynamic"`, where those of a text that is longer than
-        the table span the table, and all others are as they were; or, for the record, how conversion filled a longer
-        table, `"tile"` or `"interpolate"`.
+        the table span the table, and all others are as they were; `"tile"`, where they start again at the end of the
+        table; or, for the record, `"interpolate"`, where conversion stretched the table.
     original_max_position_embeddings (`int`, *optional*):
-        Rows of the position table, if `position_extension` is `"dynamic"`.
+        Rows of the position table, if `position_extension` is `"dynamic"` or `"tile"`. (Without it a table of
+        `"tile"` has all its rows.)
 
     Examples:
 
@@ -156,10 +157,11 @@ class DseConfig(PreTrainedConfig):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         size = self.original_max_position_embeddings
-        if (size is None) == (self.position_extension == "dynamic") or (size is not None and size < 2):
+        is_missing = size is None and self.position_extension == "dynamic"
+        if is_missing or (size is not None and (size < 2 or self.position_extension not in ("dynamic", "tile"))):
             raise ValueError(
-                '`original_max_position_embeddings`, at least 2, and `position_extension="dynamic"` go together, got '
-                f"{size} and {self.position_extension!r}."
+                '`original_max_position_embeddings`, at least 2, and `position_extension="dynamic"` or "tile" go '
+                f"together, got {size} and {self.position_extension!r}."
             )
         self._validate_linformer()
 

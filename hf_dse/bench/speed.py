@@ -116,6 +116,15 @@ def build_dse(shape: Shape, length: int, projection: str) -> nn.Module:
     return AutoModel.from_config(DseConfig(**fields, linformer_length=shape.linformer_length))
 
 
+def build_chunked(shape: Shape, length: int) -> nn.Module:
+    """DSE in chunks of k tokens in the lower two thirds of its layers, strided to 4 k rows in the others."""
+    num_chunked = 2 * shape.num_hidden_layers // 3
+    kinds = ["chunked_attention"] * num_chunked + ["linear_attention"] * (shape.num_hidden_layers - num_chunked)
+    fields = {**_bert_fields(shape, length), "layer_types": kinds, "attention_chunk_size": shape.linformer_length}
+    fields.update(linformer_projection="strided", linformer_length=4 * shape.linformer_length)
+    return AutoModel.from_config(DseConfig(**fields))
+
+
 def build_bert(shape: Shape, length: int, attention: str) -> nn.Module:
     """BERT with softmax attention: the fused kernel (`"sdpa"`) or plain matrix products (`"eager"`)."""
     return AutoModel.from_config(BertConfig(**_bert_fields(shape, length)), attn_implementation=attention)
@@ -205,6 +214,7 @@ BUILDERS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "dse-strided": partial(build_dse, projection="strided"),
     "dse-max": partial(build_dse, projection="max"),
     "dse-conv": partial(build_dse, projection="conv"),
+    "dse-chunked": build_chunked,
     "bert-eager": partial(build_bert, attention="eager"),
     "modernbert": build_modernbert,
     "nystromformer": build_nystromformer,
