@@ -132,8 +132,8 @@ class ConvertArguments:
     position_extension: str = field(
         default="dynamic",
         metadata={
-            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, tile, "
-            "where they start again, or interpolate, a stretched table (short inputs are not exact then)."
+            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, "
+            "tile, where they start again, or interpolate, a stretched table (short inputs are not exact then)."
         },
     )
     pooling_mode: str | None = field(

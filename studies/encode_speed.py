@@ -41,9 +41,7 @@ def main() -> None:
     texts = {
         "1,000 sentences": sentences[:1000],
         "1,000 sentences, 10 articles among them": [
-            text
-            for start in range(0, 1000, 100)
-            for text in [*sentences[start : start + 100], articles[start // 100]]
+            text for start in range(0, 1000, 100) for text in [*sentences[start : start + 100], articles[start // 100]]
         ],
         "20 articles": articles[:20],
         "one sentence": sentences[:1],

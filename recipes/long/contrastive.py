@@ -7,8 +7,8 @@ After the chunk teacher: the long student learns to find an article from a part 
         [--linformer_length 128 128 128 128 512 512]
 
 MODEL is the student of recipes/long/student.yaml. A pair is an article of the train split and 30 to 150 successive
-words of it, from anywhere; the other articles of the batch, whose leads are like its own, are what it must not be taken
-for. OUTPUT/model is the new student. A run that was stopped goes on when it is started again.
+words of it, from anywhere; the other articles of the batch, whose leads are like its own, are what it must not be
+taken for. OUTPUT/model is the new student. A run that was stopped goes on when it is started again.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from sentence_transformers import (
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from sentence_transformers.base.sampler import DefaultBatchSampler
+from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 from torch.utils.data import BatchSampler, SequentialSampler
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--linformer_length", type=int, nargs="+", help="another k, or one a layer")
     parser.add_argument("--num_articles", type=int, default=1600)
-    parser.add_argument("--max_length", type=int, default=2048, help="tokens after which an article is cut in training")
+    parser.add_argument("--max_length", type=int, default=2048, help="tokens of an article in training")
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--learning_rate", type=float, default=2e-5)
     parser.add_argument("--scale", type=float, default=20.0, help="inverse temperature")
