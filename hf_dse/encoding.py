@@ -231,10 +231,13 @@ def tokenize(
     lengths = [len(ids) for ids in encoded["input_ids"]]
     if not all(lengths):
         raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: drop it.")
-    # Only a text that fills the limit can have been cut; those alone are counted whole.
-    full = [text for text, length in zip(texts, lengths, strict=True) if length == max_length]
-    whole = processing_class(full, verbose=False)["input_ids"] if full else []
-    num_cut = sum(len(ids) > (max_length or 0) for ids in whole)
+    if encoded.encodings is not None:
+        num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    else:
+        # A tokenizer in Python. Only a text that fills the limit can have been cut; those alone are counted whole.
+        full = [text for text, length in zip(texts, lengths, strict=True) if length == max_length]
+        whole = processing_class(full, verbose=False)["input_ids"] if full else []
+        num_cut = sum(len(ids) > (max_length or 0) for ids in whole)
     features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
     return features, num_cut
 

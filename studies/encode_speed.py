@@ -49,16 +49,17 @@ def main() -> None:
     library = SentenceTransformer(args.model, trust_remote_code=True)
     model, tokenizer = library[0].auto_model, library.tokenizer
 
+    options = {"normalize": True, "show_progress": False}
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for name, some in texts.items():
             length = library.max_seq_length
 
             def theirs(some: list[str] = some) -> np.ndarray:
-                return library.encode(some, batch_size=32)
+                return library.encode(some, batch_size=32, normalize_embeddings=True)
 
             def ours(some: list[str] = some, length: int = length) -> np.ndarray:
-                return encode(model, tokenizer, some, batch_size=32, max_length=length, show_progress=False)
+                return encode(model, tokenizer, some, batch_size=32, max_length=length, **options)
 
             with torch.autocast(model.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
                 difference = np.abs(theirs() - ours()).max()

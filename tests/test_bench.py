@@ -204,7 +204,7 @@ def test_what_fails_or_is_too_slow_is_left_out(tmp_path, monkeypatch):
     args = SpeedArguments(
         lengths=[65, 128],
         batch_tokens=128,
-        models=["nystromformer", "dse-mean", "fnet"],
+        models=["nystromformer", "dse-mean", "dse-chunked", "fnet"],
         linformer_length=8,
         rounds=1,
         min_seconds=0.0,

@@ -110,19 +110,23 @@ class SpeedArguments:
             raise ValueError(f"models={self.models}: the known models are {', '.join(BUILDERS)}.")
 
 
-def build_dse(shape: Shape, length: int, projection: str) -> nn.Module:
-    """DSE with one of its projections to k rows."""
-    fields = {**_bert_fields(shape, length), "linformer_projection": projection}
-    return AutoModel.from_config(DseConfig(**fields, linformer_length=shape.linformer_length))
-
-
-def build_chunked(shape: Shape, length: int) -> nn.Module:
-    """DSE in chunks of k tokens in the lower two thirds of its layers, strided to 4 k rows in the others."""
+def dse_config(shape: Shape, length: int, kind: str) -> DseConfig:
+    """
+    DSE with one of its projections to k rows; `"chunked"`: in chunks of k tokens in the lower two thirds of its
+    layers, and strided to 4 k rows in the others.
+    """
+    fields, k = _bert_fields(shape, length), shape.linformer_length
+    if kind != "chunked":
+        return DseConfig(**fields, linformer_projection=kind, linformer_length=k)
     num_chunked = 2 * shape.num_hidden_layers // 3
     kinds = ["chunked_attention"] * num_chunked + ["linear_attention"] * (shape.num_hidden_layers - num_chunked)
-    fields = {**_bert_fields(shape, length), "layer_types": kinds, "attention_chunk_size": shape.linformer_length}
-    fields.update(linformer_projection="strided", linformer_length=4 * shape.linformer_length)
-    return AutoModel.from_config(DseConfig(**fields))
+    fields.update(layer_types=kinds, attention_chunk_size=k, linformer_projection="strided", linformer_length=4 * k)
+    return DseConfig(**fields)
+
+
+def build_dse(shape: Shape, length: int, kind: str) -> nn.Module:
+    """DSE of one kind."""
+    return AutoModel.from_config(dse_config(shape, length, kind))
 
 
 def build_bert(shape: Shape, length: int, attention: str) -> nn.Module:
@@ -209,12 +213,12 @@ def build_linformer_pytorch(shape: Shape, length: int) -> nn.Module:
 
 BUILDERS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "bert-sdpa": partial(build_bert, attention="sdpa"),
-    "dse-learned": partial(build_dse, projection="learned"),
-    "dse-mean": partial(build_dse, projection="mean"),
-    "dse-strided": partial(build_dse, projection="strided"),
-    "dse-max": partial(build_dse, projection="max"),
-    "dse-conv": partial(build_dse, projection="conv"),
-    "dse-chunked": build_chunked,
+    "dse-learned": partial(build_dse, kind="learned"),
+    "dse-mean": partial(build_dse, kind="mean"),
+    "dse-strided": partial(build_dse, kind="strided"),
+    "dse-max": partial(build_dse, kind="max"),
+    "dse-conv": partial(build_dse, kind="conv"),
+    "dse-chunked": partial(build_dse, kind="chunked"),
     "bert-eager": partial(build_bert, attention="eager"),
     "modernbert": build_modernbert,
     "nystromformer": build_nystromformer,
@@ -295,12 +299,7 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
             name = row["model"]
             row["flop_share"] = None
             if name.startswith("dse-"):
-                projection = name.removeprefix("dse-")
-                config = DseConfig(
-                    **_bert_fields(shape, length),
-                    linformer_projection=projection,
-                    linformer_length=shape.linformer_length,
-                )
+                config = dse_config(shape, length, name.removeprefix("dse-"))
                 # In training every product has two more, for the gradients of its factors.
                 flops = count_flops(config, batch_size, length) * (3 if args.train else 1)
                 row["flop_share"] = flops / median(row["seconds"]) / rate
