@@ -51,11 +51,23 @@ class DseSlots(NamedTuple):
     stands_for: torch.Tensor  # [B or 1, K] number of tokens that a slot represents; 0 closes it
 
 
+def mask_bias(is_token: torch.BoolTensor, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to attention logits: 0 for real tokens, the lowest float for padding."""
+    bias = torch.zeros(is_token.shape, dtype=dtype, device=is_token.device)
+    return bias.masked_fill(~is_token, torch.finfo(dtype).min)
+
+
 def describe_padding(attention_mask: torch.Tensor, dtype: torch.dtype) -> DsePadding:
     is_token = attention_mask.bool()
-    bias = torch.zeros(is_token.shape, dtype=dtype, device=is_token.device)
-    bias = bias.masked_fill(~is_token, torch.finfo(dtype).min)
-    return DsePadding(is_token.sum(dim=1, keepdim=True), order_tokens(is_token), bias[:, None, None, :])
+    bias = mask_bias(is_token, dtype)[:, None, None, :]
+    return DsePadding(is_token.sum(dim=1, keepdim=True), order_tokens(is_token), bias)
+
+
+def count_tokens(num_tokens: int, padding: DsePadding | None, device: torch.device) -> torch.LongTensor:
+    """Real tokens of each text [B, 1]; without padding all N of them, [1, 1]."""
+    if padding is None:
+        return torch.full((1, 1), num_tokens, dtype=torch.long, device=device)
+    return padding.lengths
 
 
 def order_tokens(is_token: torch.BoolTensor) -> torch.LongTensor:
@@ -95,10 +107,7 @@ def assign_slots(
             With a fraction (a, b), a slot holds only the token at a / b of its segment: `"strided"` projection.
     """
     device, dtype = like.device, torch.promote_types(like.dtype, torch.float32)
-    if padding is None:
-        lengths = torch.full((1, 1), num_tokens, dtype=torch.long, device=device)
-    else:
-        lengths = padding.lengths
+    lengths = count_tokens(num_tokens, padding, device)
     ends = 1 if keep_ends else 0
     inner_slots, inner_lengths = num_slots - 2 * ends, (lengths - 2 * ends).clamp(min=0)
     # An exported graph is for all lengths: it must not be told which of the two is less.
@@ -143,6 +152,11 @@ def gather_tokens(hidden_states: torch.Tensor, tokens: torch.LongTensor) -> torc
     return hidden_states[batch[:, None, None], tokens]
 
 
+def move_tokens_first(hidden_states: torch.Tensor, padding: DsePadding) -> torch.Tensor:
+    """Hidden states [B, N, D], those of the real tokens first."""
+    return gather_tokens(hidden_states, padding.order[:, None])[:, 0]
+
+
 def cut_chunks(
     hidden_states: torch.Tensor, padding: DsePadding | None, chunk_size: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,15 +168,12 @@ def cut_chunks(
     batch_size, num_tokens, hidden_size = hidden_states.shape
     # An exported graph is for all lengths: short texts need no whole chunk.
     chunk_size = torch.sym_min(chunk_size, num_tokens)
-    if padding is None:
-        lengths = torch.full((1, 1), num_tokens, dtype=torch.long, device=hidden_states.device)
-    else:
-        lengths = padding.lengths
-        hidden_states = gather_tokens(hidden_states, padding.order[:, None])[:, 0]
+    lengths = count_tokens(num_tokens, padding, hidden_states.device)
+    if padding is not None:
+        hidden_states = move_tokens_first(hidden_states, padding)
     hidden_states = nn.functional.pad(hidden_states, (0, 0, 0, -num_tokens % chunk_size))
     is_token = torch.arange(hidden_states.shape[1], device=hidden_states.device) < lengths
-    bias = torch.zeros(is_token.shape, dtype=hidden_states.dtype, device=hidden_states.device)
-    bias = bias.masked_fill(~is_token, torch.finfo(bias.dtype).min).expand(batch_size, -1)
+    bias = mask_bias(is_token, hidden_states.dtype).expand(batch_size, -1)
     return hidden_states.reshape(-1, chunk_size, hidden_size), bias.reshape(-1, 1, 1, chunk_size)
 
 
@@ -233,7 +244,7 @@ class DseLinformer(nn.Module):
         num_slots = self.num_slots if segments is None else segments.tokens.shape[1]
         if padding is not None:
             is_token = torch.arange(num_tokens, device=hidden_states.device) < padding.lengths
-            hidden_states = gather_tokens(hidden_states, padding.order[:, None])[:, 0] * is_token[..., None]
+            hidden_states = move_tokens_first(hidden_states, padding) * is_token[..., None]
         grouped = hidden_states.view(batch_size, num_tokens, groups, -1).transpose(1, 2)  # [B, G, N, D / G]
         if torch.compiler.is_exporting():
             # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
@@ -616,15 +627,14 @@ class DseModel(DsePreTrainedModel):
         if attention_mask is not None and not is_tracing(attention_mask) and attention_mask.all():
             attention_mask = None
         if attention_mask is None:
-            padding, lengths = None, torch.full((1, 1), shape[1], device=inputs_embeds.device)
+            padding = None
             ranks = torch.arange(shape[1], device=inputs_embeds.device)[None]
         else:
             padding = describe_padding(attention_mask, inputs_embeds.dtype)
-            lengths = padding.lengths
             # Positions count real tokens, so left padding changes nothing either.
             ranks = (attention_mask.bool().cumsum(dim=1) - 1).clamp(min=0)
         if position_ids is None:
-            position_ids = self.fit_positions(ranks, lengths)
+            position_ids = self.fit_positions(ranks, count_tokens(shape[1], padding, inputs_embeds.device))
 
         hidden_states = self.embeddings(inputs_embeds, position_ids, token_type_ids)
         last_states = self.encoder(hidden_states, padding, **kwargs)

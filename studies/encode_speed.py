@@ -49,17 +49,16 @@ def main() -> None:
     library = SentenceTransformer(args.model, trust_remote_code=True)
     model, tokenizer = library[0].auto_model, library.tokenizer
 
-    options = {"normalize": True, "show_progress": False}
+    options = {"max_length": library.max_seq_length, "normalize": True, "show_progress": False}
     rows = []
     for dtype in (torch.float32, torch.bfloat16):
         for name, some in texts.items():
-            length = library.max_seq_length
 
             def theirs(some: list[str] = some) -> np.ndarray:
                 return library.encode(some, batch_size=32, normalize_embeddings=True)
 
-            def ours(some: list[str] = some, length: int = length) -> np.ndarray:
-                return encode(model, tokenizer, some, batch_size=32, max_length=length, **options)
+            def ours(some: list[str] = some) -> np.ndarray:
+                return encode(model, tokenizer, some, batch_size=32, **options)
 
             with torch.autocast(model.device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
                 difference = np.abs(theirs() - ours()).max()
