@@ -29,6 +29,8 @@ logger = logging.get_logger(__name__)
 
 # Pairs that the first scale and bias of a similarity head are fitted to.
 CALIBRATION_PAIRS = 1024
+# The first scale is at least that of similarities that have this correlation with the targets.
+MIN_CORRELATION = 0.25
 SCALE_PARAMETERS = ("similarity.scale", "similarity.bias")
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 
@@ -200,7 +202,11 @@ class DseTrainer(ReproducibleTrainer):
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def calibrate_similarity(self) -> None:
-        """Fits scale and bias of an untrained cosine or dot head to the training targets by least squares."""
+        """
+        Fits scale and bias of an untrained cosine or dot head to the training targets by least squares. Where the
+        similarities tell next to nothing yet, the scale of a single logit is larger than that, and above 0: a scale of
+        0 hands no gradient to the embeddings, and one below 0 teaches them the contrary.
+        """
         head = self.model.similarity
         # A head that was trained has a bias.
         if head.kind == "mlp" or bool((head.bias != 0).any()) or bool(head.scale[-1] != 1.0):
@@ -227,11 +233,15 @@ class DseTrainer(ReproducibleTrainer):
                 "weights are damaged, or its precision is too low."
             )
         design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)
-        solution = torch.linalg.lstsq(design, target).solution  # [2, num_labels]
+        scale, bias = torch.linalg.lstsq(design, target).solution  # [num_labels] each
+        spread = similarity.std()
+        if len(scale) == 1 and spread > 0:
+            scale = scale.clamp(min=MIN_CORRELATION * (target.std() / spread).item())
+            bias = target.mean(dim=0) - scale * similarity.mean()
         with torch.no_grad():
-            head.scale.copy_(solution[0])
-            head.bias.copy_(solution[1])
-        logger.info(f"Similarity head starts from scale {solution[0].tolist()} and bias {solution[1].tolist()}.")
+            head.scale.copy_(scale)
+            head.bias.copy_(bias)
+        logger.info(f"Similarity head starts from scale {scale.tolist()} and bias {bias.tolist()}.")
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         # Trainer takes weights and configuration from the checkpoint, but not the code that they need.
