@@ -235,7 +235,7 @@ class DseTrainer(ReproducibleTrainer):
         design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)
         scale, bias = torch.linalg.lstsq(design, target).solution  # [num_labels] each
         spread = similarity.std()
-        if len(scale) == 1 and spread > 0:
+        if len(scale) == 1 and spread > 1e-3:  # not of similarities that only rounding tells apart
             scale = scale.clamp(min=MIN_CORRELATION * (target.std() / spread).item())
             bias = target.mean(dim=0) - scale * similarity.mean()
         with torch.no_grad():
