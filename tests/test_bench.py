@@ -36,6 +36,7 @@ from hf_dse.bench.speed import (
     Shape,
     SpeedArguments,
     count_flops,
+    exponent_table,
     fit_exponents,
     read_shape,
     run_speed,
@@ -175,7 +176,7 @@ def test_medians_and_ratios():
     assert summarize_speed({"fast": [1.0]}, 100, 8, "base")[0]["speedup"] is None
 
 
-def test_exponents_are_those_of_the_time_for_a_text():
+def test_exponents_are_those_of_a_text():
     rows = []
     for length in (256, 1024, 2048, 4096):
         size = 8192 // length
@@ -186,6 +187,16 @@ def test_exponents_are_those_of_the_time_for_a_text():
         *summarize_speed({"once": [1.0]}, 2048, 4, "softmax"),
     ]
     assert fit_exponents(rows) == pytest.approx({"softmax": 2.0, "linear": 1.0})
+    for row in rows:
+        # Not measured for one of them.
+        row["peak_memory_mb"] = row["batch_size"] * row["length"] ** 1.5 if row["model"] == "linear" else None
+    memory = fit_exponents(rows, "peak_memory_mb")
+    assert memory == pytest.approx({"linear": 1.5})
+    assert exponent_table(fit_exponents(rows), memory).splitlines()[2:] == [
+        "| softmax | 2.00 | - |",
+        "| linear | 1.00 | 1.50 |",
+    ]
+    assert "memory" not in exponent_table(fit_exponents(rows), {})
 
 
 def test_a_shape_is_read_from_a_config(tmp_path, save_model):

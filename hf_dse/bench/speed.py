@@ -246,8 +246,8 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
 
     Returns:
         `dict[str, Any]`: `rows`, one for each model and length as [`summarize_speed`] makes them or with the reason
-        why it was `skipped`; `exponents` by model; `shape`, `baseline`, `left_out` (packages that are missing) and
-        the rate of matrix products at each length, `matmul_gflops`.
+        why it was `skipped`; `exponents` of the time and `memory_exponents` by model; `shape`, `baseline`, `left_out`
+        (packages that are missing) and the rate of matrix products at each length, `matmul_gflops`.
 
     Raises:
         `ImportError`: if no model is installed.
@@ -307,6 +307,7 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
             rows.append(row)
         rows += [{"model": name, "length": length, "skipped": reason} for name, reason in skipped.items()]
         results["exponents"] = fit_exponents(rows)
+        results["memory_exponents"] = fit_exponents(rows, "peak_memory_mb")
         write_results(args.output_dir, args, results)
         lines = {name: _line(rows, name) for name in models if _line(rows, name)[0]}
         plot_lines({_title(args): lines}, args.output_dir, "tokens of a text", "milliseconds for a text", "model")
@@ -492,21 +493,23 @@ def summarize_speed(
     return rows
 
 
-def fit_exponents(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def fit_exponents(rows: Sequence[Mapping[str, Any]], column: str = "ms") -> dict[str, float]:
     """
-    Fits the growth of the time for a text: the exponent e of time = c * length^e, by least squares on logarithms, over
-    lengths of at least 1,024. Linear attention tends to 1, softmax attention to 2.
+    Fits the growth of the time or memory for a text: the exponent e of time = c * length^e, by least squares on
+    logarithms, over lengths of at least 1,024. Linear attention tends to 1, softmax attention to 2.
 
     Args:
         rows (`Sequence[Mapping]`):
             What [`summarize_speed`] returns, for all lengths.
+        column (`str`, *optional*, defaults to `"ms"`):
+            What is to be fitted, of a batch: `"ms"` or `"peak_memory_mb"`.
 
     Returns:
-        `dict[str, float]`: the exponents of models that were timed at two or more such lengths.
+        `dict[str, float]`: the exponents of models that were measured at two or more such lengths.
     """
     exponents = {}
     for name in dict.fromkeys(row["model"] for row in rows):
-        xs, ys = _line([row for row in rows if row["length"] >= SHORTEST_FITTED], name)
+        xs, ys = _line([row for row in rows if row["length"] >= SHORTEST_FITTED], name, column)
         if len(xs) >= 2:
             exponents[name] = float(np.polyfit(np.log(xs), np.log(ys), deg=1)[0])
     return exponents
@@ -537,10 +540,12 @@ def speed_table(rows: Sequence[Mapping[str, Any]], baseline: str) -> str:
     return "\n".join([markdown(header, cells, num_left=2), *([""] if notes else []), *notes])
 
 
-def exponent_table(exponents: Mapping[str, float]) -> str:
-    """The exponents as a Markdown table."""
-    rows = [[name, f"{exponent:.2f}"] for name, exponent in exponents.items()]
-    return markdown(["model", "time grows with length to the power of"], rows, num_left=1)
+def exponent_table(time: Mapping[str, float], memory: Mapping[str, float]) -> str:
+    """The exponents as a Markdown table; without a column for the memory where it was not measured."""
+    columns = {"time": time, "memory": memory} if memory else {"time": time}
+    header = ["model", *(f"{what} grows with length to the power of" for what in columns)]
+    rows = [[name, *(f"{of[name]:.2f}" if name in of else "-" for of in columns.values())] for name in time]
+    return markdown(header, rows, num_left=1)
 
 
 def _bert_fields(shape: Shape, length: int) -> dict[str, Any]:
@@ -567,10 +572,10 @@ def _title(args: SpeedArguments) -> str:
     return f"{'forward and backward' if args.train else 'forward'}, {args.dtype}, k = {args.linformer_length}"
 
 
-def _line(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    """Lengths at which a model was timed, and its milliseconds for a text at each."""
-    timed = [row for row in rows if row["model"] == name and "skipped" not in row]
-    return [row["length"] for row in timed], [row["ms"] / row["batch_size"] for row in timed]
+def _line(rows: Sequence[Mapping[str, Any]], name: str, column: str = "ms") -> tuple[list[int], list[float]]:
+    """Lengths at which a model was measured, and its milliseconds (or another column) for a text at each."""
+    measured = [row for row in rows if row["model"] == name and row.get(column) is not None]
+    return [row["length"] for row in measured], [row[column] / row["batch_size"] for row in measured]
 
 
 def _too_slow(rows: Sequence[Mapping[str, Any]], max_seconds: float) -> dict[str, str]:

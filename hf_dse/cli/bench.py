@@ -42,7 +42,7 @@ def speed(argv: list[str]) -> None:
     results = run_speed(args)
     print(speed_table(results["rows"], results["baseline"]))
     if results["exponents"]:
-        print(f"\n{exponent_table(results['exponents'])}")
+        print(f"\n{exponent_table(results['exponents'], results['memory_exponents'])}")
     rates = ", ".join(f"{rate:,.0f} at {length}" for length, rate in results["matmul_gflops"].items())
     print(f"\nMatrix products in the same rounds, GFLOP/s by tokens of a text: {rates}")
     if results["left_out"]:
