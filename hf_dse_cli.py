@@ -27,6 +27,7 @@ COMMANDS = {
     "search": ("rank the texts of a corpus for queries", "hf_dse.cli.search", "search"),
     "study": ("run a grid of trainings and report on it", "hf_dse.cli.study", "study"),
     "bench": ("measure speed, ranking cost and the error of projected attention", "hf_dse.cli.bench", "bench"),
+    "whiten": ("make embeddings smaller and more evenly spread", "hf_dse.cli.distill", "whiten"),
     "merge": ("average the weights of students of one start", "hf_dse.cli.distill", "merge"),
     "export": ("write a complete, documented model folder", "hf_dse.cli.distill", "export"),
     "push": ("publish a model folder on the Hub", "hf_dse.cli.push", "push"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .teacher import score_pairs, train_teacher
     from .trainer import DseTrainer
     from .training_args import DseTrainingArguments
+    from .whiten import whiten_encoder
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ _MODULES = {
     "teacher": ["score_pairs", "train_teacher"],
     "trainer": ["DseTrainer"],
     "training_args": ["DseTrainingArguments"],
+    "whiten": ["whiten_encoder"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -65,6 +67,7 @@ __all__ = [
     "rank",
     "score_pairs",
     "train_teacher",
+    "whiten_encoder",
 ]
 
 

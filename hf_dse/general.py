@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The general stage: a student learns the layers of its teacher, an encoder with softmax attention, on plain text."""
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -348,7 +349,9 @@ class LayerwiseDistillation(nn.Module):
 
     Where the widths differ, linear layers without bias project what the student has to the teacher's size, one for
     each layer, one for the embeddings and one for the sentence embedding. Equal widths have none: such a student
-    starts from the teacher's own weights, so its features already are the teacher's.
+    starts from the teacher's own weights, so its features already are the teacher's. For the same reason a student
+    whose own projection (`projection_dim`) fits the teacher's sentence embedding learns that embedding as its
+    projection shows it at the start, a copy that stays as it is.
 
     Attention maps cannot be compared, n x k with n x n; relations are taken before the length projection, where the
     student has n rows as well.
@@ -423,7 +426,10 @@ class LayerwiseDistillation(nn.Module):
             names += ["embedding"] if embedding_weight > 0 else []
             for name in names:
                 self.projections[name] = nn.Linear(ours.hidden_size, theirs.hidden_size, bias=False)
-        if ours.projection_dim != theirs.projection_dim and sentence_weight > 0:
+        # What the student begins with is also how its teacher is read.
+        is_shared = student.projection is not None and student.projection.in_features == theirs.projection_dim
+        self.target_projection = copy.deepcopy(student.projection).requires_grad_(False) if is_shared else None
+        if ours.projection_dim != theirs.projection_dim and sentence_weight > 0 and not is_shared:
             self.projections["sentence"] = nn.Linear(ours.projection_dim, theirs.projection_dim, bias=False)
         self.trained_layer: int | None = None
         self.trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
@@ -503,12 +509,14 @@ class LayerwiseDistillation(nn.Module):
                 )
             with torch.no_grad():
                 chunks = self.teacher(chunk_input_ids, attention_mask=chunk_attention_mask).pooler_output
+                chunks = self._project_target(chunks)
                 target_embeddings = chunk_mean(chunks, chunk_attention_mask.sum(dim=-1), chunk_texts)
             output = self.student(**inputs)
         else:
             with torch.no_grad():
                 target = self.teacher(**inputs, output_hidden_states=True)
-            output, target_embeddings = self.student(**inputs, output_hidden_states=True), target.pooler_output
+                target_embeddings = self._project_target(target.pooler_output)
+            output = self.student(**inputs, output_hidden_states=True)
             # The output of the embeddings comes first, then that of each layer.
             ours, theirs = output.hidden_states, target.hidden_states
 
@@ -534,6 +542,9 @@ class LayerwiseDistillation(nn.Module):
 
     def _project(self, name: str, states: torch.Tensor) -> torch.Tensor:
         return self.projections[name](states) if name in self.projections else states
+
+    def _project_target(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return embeddings if self.target_projection is None else self.target_projection(embeddings)
 
     def _relations(
         self, ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], mask: torch.Tensor

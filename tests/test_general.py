@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DseModel, convert_encoder, general
+from hf_dse import DseConfig, DseModel, convert_encoder, general
 from hf_dse.cli import parse_args
 from hf_dse.convert import _evenly_spaced
 from hf_dse.general import (
@@ -439,6 +439,37 @@ def test_other_widths_are_projected(make_teacher, tiny_config, bert_tokenizer, b
         assert parameter.grad.abs().max() > 0, name
     same_size = make_teacher()
     assert not LayerwiseDistillation(student, same_size, **ALL_LOSSES).projections
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_the_teacher_is_read_through_the_projection_of_the_student(
+    is_chunked, make_teacher, make_student, bert_tokenizer, make_trainer
+):
+    teacher = make_teacher(**NO_DROPOUT)
+    source = make_student(teacher, layer_types=["full_attention"] * 2, **NO_DROPOUT)
+    student = DseModel(DseConfig(**{**source.config.to_dict(), "projection_dim": 5}))
+    torch.manual_seed(0)
+    student.load_state_dict({**student.state_dict(), **source.state_dict()})
+    start = student.projection.weight.clone()
+    model = LayerwiseDistillation(student, teacher, **only("sentence"))
+    assert not model.projections
+    texts = [{"text": text} for text in TEXTS[:6]]
+    batch = TextCollator(bert_tokenizer, MAX_LENGTH, MAX_LENGTH if is_chunked else None)(texts)
+    # It begins where its teacher is, in any projection.
+    assert model(**batch)["loss"].item() == pytest.approx(0, abs=1e-5)
+
+    # What it learns afterwards is the projection of the start, not its own.
+    with torch.no_grad():
+        student.projection.weight.add_(torch.randn_like(start))
+    theirs = teacher(**{name: batch[name] for name in ("input_ids", "attention_mask")}).pooler_output
+    target = theirs @ start.T + student.projection.bias
+    ours = student(**{name: batch[name] for name in ("input_ids", "attention_mask")}).pooler_output
+    expected = 1 - torch.cosine_similarity(ours, target).mean()
+    assert model(**batch)["loss"].item() == pytest.approx(expected.item(), rel=1e-4)
+    trainer = make_trainer(model, num_train_epochs=10, learning_rate=1e-2, **only("sentence"))
+    trainer.train()
+    assert torch.equal(model.target_projection.weight, start)
+    assert model.eval()(**batch)["loss"] < 0.5 * expected
 
 
 def test_the_teacher_is_no_part_of_the_module(make_teacher, make_student):

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that make students: `convert`, `distill`, `merge`, `export` and `demo`."""
+"""The commands that make students: `convert`, `distill`, `whiten`, `merge`, `export` and `demo`."""
 
 import argparse
 import hashlib
@@ -28,13 +28,14 @@ from ..export import (
     export_model,
     limit_tokens,
 )
-from ..general import GeneralTrainingArguments, TextArguments, train_general
+from ..general import GeneralTrainingArguments, TextArguments, load_texts, train_general
 from ..merge import merge_models
 from ..modeling import DseForSequenceClassification, DseModel
 from ..push import push_model
 from ..teacher import check_num_labels, embed_pairs, load_teacher, score_pairs
 from ..trainer import DseTrainer
 from ..training_args import DseTrainingArguments, check_output_dir
+from ..whiten import whiten_encoder
 from . import parse_args, read_config, split_config
 from .evaluate import ModelArguments, format_table, load_model
 
@@ -131,6 +132,26 @@ class MergeArguments:
         default=None,
         metadata={"help": "Tokens after which sentence-transformers cuts. Default: the model's limit."},
     )
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
+
+
+@dataclass
+class WhitenArguments:
+    """Which embeddings to whiten, by which texts."""
+
+    model_name_or_path: str = field(metadata={"help": "A DSE model without a projection: a Hub id or a folder."})
+    train_file: str = field(
+        metadata={"help": "Texts to fit to: .txt, one a line, or a csv, json, jsonl or parquet file."}
+    )
+    output_dir: str = field(metadata={"help": "Folder to write."})
+    projection_dim: int = field(metadata={"help": "Size of the new embeddings, less than now."})
+    power: float = field(default=0.5, metadata={"help": "0: PCA. 1: whitening. Between: some of it."})
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first texts."})
+    max_seq_length: int | None = field(
+        default=None, metadata={"help": "Tokens after which a text is cut. Default: the model's limit."}
+    )
+    batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
 
@@ -592,6 +613,43 @@ def merge(argv: list[str]) -> None:
         max_seq_length=args.max_seq_length,
         overwrite=args.overwrite_output_dir,
     )
+    print(f"Saved to {folder}")
+
+
+def whiten(argv: list[str]) -> None:
+    """`hf-dse whiten`."""
+    (args,) = parse_args(
+        argv,
+        WhitenArguments,
+        prog="hf-dse whiten",
+        description="Make the embeddings of a student smaller and use their directions evenly, without training.",
+    )
+    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
+    model = load_dse_model(args.model_name_or_path)
+    if isinstance(model, DseForSequenceClassification):
+        logger.warning(
+            f"The head of {args.model_name_or_path} is left out: it was trained for the embeddings as they were. "
+            "`hf-dse distill` puts a new one on the whitened encoder."
+        )
+        model = model.dse
+    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    size = model.config.projection_dim
+    whiten_encoder(
+        model,
+        tokenizer,
+        texts,
+        args.projection_dim,
+        power=args.power,
+        max_length=args.max_seq_length,
+        batch_size=args.batch_size,
+    )
+    source = Path(args.model_name_or_path).name if Path(args.model_name_or_path).is_dir() else args.model_name_or_path
+    recipe = {
+        "whitened": f"{source}, {size} to {args.projection_dim} numbers, power {args.power}, by {len(texts)} texts",
+        "command": describe_command(),
+    }
+    folder = export_model(model, tokenizer, args.output_dir, recipe=recipe, overwrite=args.overwrite_output_dir)
     print(f"Saved to {folder}")
 
 

@@ -3,22 +3,32 @@
 """
 Texts for the long student: whole articles, and their leads so that short texts stay where they were.
 
-    python recipes/long/texts.py DATA/longwiki/docs.parquet OUT/texts.parquet [NUM_ARTICLES [FIRST]]
+    python recipes/long/texts.py DATA/longwiki/docs.parquet OUT/texts.parquet [NUM_ARTICLES [FIRST]] [--pieces WORDS]
 
-The table needs the columns `split` (only `train` is used), `lead` and `body`.
+The table needs the columns `split` (only `train` is used), `lead` and `body`. With `--pieces` the texts are the
+articles in pieces of so many words, to whiten by.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import pandas as pd
 
 
-source, target = Path(sys.argv[1]), Path(sys.argv[2])
-first = int(sys.argv[4]) if len(sys.argv) > 4 else 0
-last = first + int(sys.argv[3]) if len(sys.argv) > 3 else None
-articles = pd.read_parquet(source)
-articles = articles[articles["split"] == "train"][first:last]
-target.parent.mkdir(parents=True, exist_ok=True)
-pd.DataFrame({"text": [*articles["body"], *articles["lead"]]}).to_parquet(target, index=False)
-print(f"{2 * len(articles)} texts written to {target}")
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("source", type=Path)
+parser.add_argument("target", type=Path)
+parser.add_argument("num_articles", type=int, nargs="?")
+parser.add_argument("first", type=int, nargs="?", default=0)
+parser.add_argument("--pieces", type=int, metavar="WORDS")
+args = parser.parse_args()
+
+articles = pd.read_parquet(args.source)
+articles = articles[articles["split"] == "train"][args.first :][: args.num_articles]
+texts = [*articles["body"], *articles["lead"]]
+if args.pieces:
+    words = [body.split() for body in articles["body"]]
+    texts = [" ".join(of[at : at + args.pieces]) for of in words for at in range(0, len(of), args.pieces)]
+args.target.parent.mkdir(parents=True, exist_ok=True)
+pd.DataFrame({"text": texts}).to_parquet(args.target, index=False)
+print(f"{len(texts)} texts written to {args.target}")

@@ -1,0 +1,131 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Whitening levels the spread of embeddings, makes them smaller, and leaves everything else as it was."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from hf_dse import DseForSequenceClassification, DseModel, encode, export_model, whiten_encoder
+from hf_dse.cli import main
+
+
+WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
+SIZE = 16  # the tiny model's
+
+
+@pytest.fixture(scope="module")
+def texts():
+    rng = np.random.default_rng(0)
+    return [" ".join(rng.choice(WORDS, rng.integers(2, 12))) for _ in range(120)]
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def embed(model, tokenizer, texts):
+    return encode(model, tokenizer, texts, show_progress=False).astype(float)
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("projection_dim", [1, 5, SIZE - 1])
+def test_against_the_covariance(power, projection_dim, make_model, bert_tokenizer, texts):
+    model = make_model(DseModel)
+    before = embed(model, bert_tokenizer, texts)
+    assert whiten_encoder(model, bert_tokenizer, texts, projection_dim, power=power) is model
+    after = embed(model, bert_tokenizer, texts)
+    assert after.shape == (len(texts), projection_dim) and model.config.projection_dim == projection_dim
+
+    # The slow way: eigenvectors of the covariance, largest eigenvalues first.
+    values, vectors = np.linalg.eigh(np.cov(unit(before).T))
+    values, vectors = values[::-1][:projection_dim], vectors[:, ::-1][:, :projection_dim]
+    expected = before @ vectors * values ** (-power / 2)
+    expected *= np.linalg.norm(unit(before)) / np.linalg.norm(unit(before) @ vectors * values ** (-power / 2))
+    np.testing.assert_allclose(np.abs(after), np.abs(expected), rtol=2e-3, atol=2e-3)
+    # A direction may have either sign, but the same one in all texts.
+    np.testing.assert_allclose(after @ after.T, expected @ expected.T, rtol=5e-3, atol=5e-3)
+
+
+def test_spreads(make_model, bert_tokenizer, texts):
+    spreads = []
+    for power in (0.0, 0.5, 1.0):
+        model = make_model(DseModel)
+        lengths = np.linalg.norm(embed(model, bert_tokenizer, texts), axis=1, keepdims=True)
+        whiten_encoder(model, bert_tokenizer, texts, 8, power=power)
+        # Of embeddings whose length was 1.
+        spreads.append((embed(model, bert_tokenizer, texts) / lengths).std(axis=0))
+    ratios = [spread[0] / spread[-1] for spread in spreads]
+    assert ratios[0] > 2
+    assert ratios[1] == pytest.approx(ratios[0] ** 0.5, rel=1e-3)
+    assert ratios[2] == pytest.approx(1, rel=1e-3)
+
+
+def test_everything_else_stays(make_model, bert_tokenizer, texts, tmp_path):
+    model = make_model(DseModel)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    whiten_encoder(model, bert_tokenizer, texts, 6)
+    after = model.state_dict()
+    assert set(after) - set(state) == {"projection.weight", "projection.bias"}
+    assert all(torch.equal(tensor, after[name]) for name, tensor in state.items())
+    assert not model.training and all(parameter.requires_grad for parameter in model.parameters())
+    export_model(model, bert_tokenizer, tmp_path / "whitened")
+    loaded = AutoModel.from_pretrained(tmp_path / "whitened")
+    np.testing.assert_array_equal(embed(loaded, bert_tokenizer, texts), embed(model, bert_tokenizer, texts))
+    # The same texts in another order give the same weights, but for rounding.
+    again = whiten_encoder(make_model(DseModel), bert_tokenizer, texts[::-1], 6)
+    torch.testing.assert_close(again.projection.weight, model.projection.weight, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "error", "message"),
+    [
+        ({}, {"projection_dim": 0}, ValueError, "from 1 to 15, less than the pooled size, got 0"),
+        ({}, {"projection_dim": SIZE}, ValueError, "from 1 to 15, less than the pooled size, got 16"),
+        ({}, {"power": 1.1}, ValueError, r"between 0 \(PCA\) and 1 \(whitening\), got 1.1"),
+        ({}, {"power": float("nan")}, ValueError, "got nan"),
+        ({}, {"texts": ["a cat"] * (SIZE - 1)}, ValueError, "15 texts are too few .* at least 16"),
+        ({}, {"texts": ["a cat", "the dog"] * SIZE}, ValueError, "span 1 directions, fewer than `projection_dim` = 4"),
+        ({"projection_dim": 8}, {}, ValueError, "has a projection to 8 numbers already"),
+    ],
+)
+def test_what_is_refused(fields, options, error, message, make_model, bert_tokenizer, texts):
+    model = make_model(DseModel, **fields)
+    state, config = model.state_dict(), model.config.to_dict()
+    with pytest.raises(error, match=message):
+        whiten_encoder(model, bert_tokenizer, **{"texts": texts, "projection_dim": 4, **options})
+    assert model.config.to_dict() == config and model.state_dict().keys() == state.keys()
+
+
+def test_a_head_is_refused(make_model, bert_tokenizer, texts):
+    with pytest.raises(TypeError, match="got DseForSequenceClassification: .* train the head afterwards"):
+        whiten_encoder(make_model(), bert_tokenizer, texts, 4)
+
+
+@pytest.mark.parametrize("model_class", [DseModel, DseForSequenceClassification])
+def test_the_command(model_class, make_model, bert_tokenizer, texts, tmp_path, capsys):
+    model = make_model(model_class)
+    source = export_model(model, bert_tokenizer, tmp_path / "student")
+    file, output = tmp_path / "texts.txt", tmp_path / "whitened"
+    file.write_text("\n".join(texts) + "\n")
+    command = ["whiten", "--model_name_or_path", str(source), "--train_file", str(file), "--output_dir", str(output)]
+    assert main([*command, "--projection_dim", "6", "--power", "1"]) == 0
+    assert f"Saved to {output}" in capsys.readouterr().out
+    loaded = AutoModel.from_pretrained(output)
+    assert type(loaded) is DseModel and loaded.config.architectures == ["DseModel"]
+    encoder = model if model_class is DseModel else model.dse
+    expected = whiten_encoder(encoder, bert_tokenizer, texts, 6, power=1)
+    np.testing.assert_allclose(
+        embed(loaded, bert_tokenizer, texts), embed(expected, bert_tokenizer, texts), rtol=1e-4, atol=1e-5
+    )
+    card = (output / "README.md").read_text()
+    assert "student, 16 to 6 numbers, power 1.0, by 120 texts" in card and str(tmp_path) not in card
+
+    for wrong, message in (
+        (["--projection_dim", "6"], "not empty"),
+        (["--projection_dim", "16", "--output_dir", str(tmp_path / "other")], "less than the pooled size, got 16"),
+    ):
+        assert main([*command, *wrong]) == 2
+        assert message in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
