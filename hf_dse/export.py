@@ -295,7 +295,7 @@ def make_model_card(
     metrics = _check_metrics(metrics)
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
     measured_on = sources[0] if sources else Source("unnamed data")
-    base = None if base_model is None else _describe(base_model)
+    base = None if base_model is None else describe_source(base_model)
     num_linear = config.layer_types.count("linear_attention")
 
     tags = ["sentence-transformers", "transformers", "sentence-similarity", "feature-extraction", "hf-dse"]
@@ -321,7 +321,7 @@ def make_model_card(
         linear_lengths=_linear_lengths(config),
         has_head=has_head(model),
         base=base,
-        teacher=None if teacher is None else _describe(teacher),
+        teacher=None if teacher is None else describe_source(teacher),
         sources=sources,
         measured_on=measured_on,
         command=(recipe or {}).get("command"),
@@ -498,7 +498,7 @@ def _linear_lengths(config: Any) -> list[int]:
     return sorted({length for length, kind in kinds if kind == "linear_attention"})
 
 
-def _describe(name: str, prefix: str = "") -> Source:
+def describe_source(name: str, prefix: str = "") -> Source:
     """What the card says about a model or data set: never where somebody keeps it."""
     local = Path(name).expanduser()
     if local.exists() or local.is_absolute() or name.startswith((".", "~")):
@@ -514,7 +514,7 @@ def _describe_dataset(name: str) -> Source:
         return Source(f"{GLUE} ({task.glue_name})", GLUE, url, config=task.glue_name, task=name)
     if name == EMBEDDED:
         return Source("the sentence pairs embedded in hf-dse")
-    return _describe(name, prefix="datasets/")
+    return describe_source(name, prefix="datasets/")
 
 
 def _cell(value: Any) -> str:

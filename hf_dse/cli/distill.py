@@ -24,6 +24,7 @@ from ..export import (
     GRAPH_FORMATS,
     describe_command,
     describe_machine,
+    describe_source,
     export_graph,
     export_model,
     limit_tokens,
@@ -598,7 +599,7 @@ def merge(argv: list[str]) -> None:
     weights = args.weights or [1.0] * len(models)
     model = merge_models(models, weights)
     tokenizer = AutoTokenizer.from_pretrained(args.model_names_or_paths[0])
-    names = [Path(name).name if Path(name).is_dir() else name for name in args.model_names_or_paths]
+    names = [describe_source(name).name for name in args.model_names_or_paths]
     recipe = {
         "Mean of the weights of": ", ".join(
             f"{name} ({weight / sum(weights):.3g})" for name, weight in zip(names, weights, strict=True)
@@ -644,9 +645,9 @@ def whiten(argv: list[str]) -> None:
         max_length=args.max_seq_length,
         batch_size=args.batch_size,
     )
-    source = Path(args.model_name_or_path).name if Path(args.model_name_or_path).is_dir() else args.model_name_or_path
     recipe = {
-        "whitened": f"{source}, {size} to {args.projection_dim} numbers, power {args.power}, by {len(texts)} texts",
+        "whitened": f"{describe_source(args.model_name_or_path).name}, {size} to {args.projection_dim} numbers, power "
+        f"{args.power}, by {len(texts)} texts",
         "command": describe_command(),
     }
     folder = export_model(model, tokenizer, args.output_dir, recipe=recipe, overwrite=args.overwrite_output_dir)
