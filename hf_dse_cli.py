@@ -16,20 +16,20 @@ from contextlib import contextmanager
 
 # command -> (one line of help, module, function taking the rest of the command line)
 COMMANDS = {
-    "demo": ("the whole way on a small embedded data set, in a few minutes on a CPU", "hf_dse.cli.distill", "demo"),
+    "demo": ("the whole way on a small embedded data set, in a few minutes on a CPU", "hf_dse.cli.demo", "demo"),
     "teacher": ("fine-tune a cross-encoder on a sentence-pair task", "hf_dse.cli.teacher", "teacher"),
-    "score": ("add a teacher's scores to a sentence-pair data set", "hf_dse.cli.teacher", "score"),
+    "score": ("add a teacher's scores to a sentence-pair data set", "hf_dse.cli.score", "score"),
     "augment": ("make unlabelled sentence pairs and let a teacher score them", "hf_dse.cli.augment", "augment"),
-    "convert": ("turn a pretrained encoder into one with linear attention", "hf_dse.cli.distill", "convert"),
+    "convert": ("turn a pretrained encoder into one with linear attention", "hf_dse.cli.convert", "convert"),
     "distill": ("train a student on labels and teacher scores", "hf_dse.cli.distill", "distill"),
     "evaluate": ("measure a model on a sentence-pair task", "hf_dse.cli.evaluate", "evaluate"),
-    "encode": ("turn texts into embeddings", "hf_dse.cli.evaluate", "encode"),
+    "encode": ("turn texts into embeddings", "hf_dse.cli.encode", "encode"),
     "search": ("rank the texts of a corpus for queries", "hf_dse.cli.search", "search"),
     "study": ("run a grid of trainings and report on it", "hf_dse.cli.study", "study"),
     "bench": ("measure speed, ranking cost and the error of projected attention", "hf_dse.cli.bench", "bench"),
-    "whiten": ("make embeddings smaller and more evenly spread", "hf_dse.cli.distill", "whiten"),
-    "merge": ("average the weights of students of one start", "hf_dse.cli.distill", "merge"),
-    "export": ("write a complete, documented model folder", "hf_dse.cli.distill", "export"),
+    "whiten": ("make embeddings smaller and more evenly spread", "hf_dse.cli.whiten", "whiten"),
+    "merge": ("average the weights of students of one start", "hf_dse.cli.merge", "merge"),
+    "export": ("write a complete, documented model folder", "hf_dse.cli.export", "export"),
     "push": ("publish a model folder on the Hub", "hf_dse.cli.push", "push"),
 }
 

@@ -22,8 +22,8 @@ from hf_dse import (
     export_model,
     load_pairs,
 )
-from hf_dse.convert import make_pair_model
 from hf_dse.demo import default_encoder
+from hf_dse.student.convert import make_pair_model
 
 
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/example"

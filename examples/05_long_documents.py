@@ -19,7 +19,7 @@ import pandas as pd
 from transformers import AutoTokenizer
 
 from hf_dse import convert_encoder, encode
-from hf_dse.data import EMBEDDED_FOLDER
+from hf_dse.data.pairs import EMBEDDED_FOLDER
 from hf_dse.demo import default_encoder
 
 

@@ -24,8 +24,8 @@ from datasets import Dataset
 from transformers import AutoTokenizer
 
 from hf_dse import DataArguments, convert_encoder, export_model, load_pairs
-from hf_dse.cli import main
 from hf_dse.demo import default_encoder
+from hf_dse_cli import main
 
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/bulk")

@@ -12,36 +12,47 @@ from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
-    from .augment import augment_pairs
-    from .convert import convert_encoder
-    from .data import PAIR_TASKS, DataArguments, PairCollator, PairTask, load_pairs
-    from .evaluation import encode, evaluate_model
-    from .export import export_graph, export_model
-    from .merge import merge_models
-    from .modeling import DseConfig, DseForSequenceClassification, DseModel
-    from .push import push_model
-    from .search import rank
-    from .teacher import score_pairs, train_teacher
-    from .trainer import DseTrainer
-    from .training_args import DseTrainingArguments
-    from .whiten import whiten_encoder
+    from hf_dse.data.collators import PairCollator
+    from hf_dse.data.pairs import DataArguments, load_pairs
+    from hf_dse.data.tasks import PAIR_TASKS, PairTask
+    from hf_dse.evaluation import evaluate_model
+    from hf_dse.inference.encoding import encode
+    from hf_dse.inference.search import rank
+    from hf_dse.mining.augmentation import augment_pairs
+    from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
+    from hf_dse.publish.export import export_model
+    from hf_dse.publish.graph import export_graph
+    from hf_dse.publish.push import push_model
+    from hf_dse.student.convert import convert_encoder
+    from hf_dse.student.merge import merge_models
+    from hf_dse.student.whiten import whiten_encoder
+    from hf_dse.teacher.fine_tune import train_teacher
+    from hf_dse.teacher.score import score_pairs
+    from hf_dse.training.arguments import DseTrainingArguments
+    from hf_dse.training.pair_trainer import DseTrainer
 
 __version__ = "0.1.0"
 
+# Where the public names live. They are imported when they are first asked for.
 _MODULES = {
-    "augment": ["augment_pairs"],
-    "convert": ["convert_encoder"],
-    "data": ["PAIR_TASKS", "DataArguments", "PairCollator", "PairTask", "load_pairs"],
-    "evaluation": ["encode", "evaluate_model"],
-    "export": ["export_graph", "export_model"],
-    "merge": ["merge_models"],
+    "data.collators": ["PairCollator"],
+    "data.pairs": ["DataArguments", "load_pairs"],
+    "data.tasks": ["PAIR_TASKS", "PairTask"],
+    "evaluation": ["evaluate_model"],
+    "inference.encoding": ["encode"],
+    "inference.search": ["rank"],
+    "mining.augmentation": ["augment_pairs"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
-    "push": ["push_model"],
-    "search": ["rank"],
-    "teacher": ["score_pairs", "train_teacher"],
-    "trainer": ["DseTrainer"],
-    "training_args": ["DseTrainingArguments"],
-    "whiten": ["whiten_encoder"],
+    "publish.export": ["export_model"],
+    "publish.graph": ["export_graph"],
+    "publish.push": ["push_model"],
+    "student.convert": ["convert_encoder"],
+    "student.merge": ["merge_models"],
+    "student.whiten": ["whiten_encoder"],
+    "teacher.fine_tune": ["train_teacher"],
+    "teacher.score": ["score_pairs"],
+    "training.arguments": ["DseTrainingArguments"],
+    "training.pair_trainer": ["DseTrainer"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -85,7 +96,7 @@ def register() -> None:
     """Makes the Auto classes of transformers know the DSE classes. Called by `import hf_dse`."""
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-    from .modeling import DseConfig, DseForSequenceClassification, DseModel
+    from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
 
     AutoConfig.register("dse", DseConfig)
     AutoModel.register(DseConfig, DseModel)

@@ -12,13 +12,16 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
 
-from .convert import ConvertArguments, make_pair_model
-from .data import EMBEDDED, DataArguments, load_pairs
-from .evaluation import PearsonSpearman, evaluate_model
-from .export import export_model
-from .modeling import DseForSequenceClassification
-from .trainer import DseTrainer
-from .training_args import DseTrainingArguments, check_output_dir
+from hf_dse.data.pairs import DataArguments, load_pairs
+from hf_dse.data.tasks import EMBEDDED
+from hf_dse.evaluation import evaluate_model
+from hf_dse.metrics import PearsonSpearman
+from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.publish.export import export_model
+from hf_dse.student.convert import ConvertArguments, make_pair_model
+from hf_dse.training.arguments import DseTrainingArguments
+from hf_dse.training.base import check_output_dir
+from hf_dse.training.pair_trainer import DseTrainer
 
 
 # Runs in a process of its own, which knows nothing of hf_dse: the checkpoint brings its code.

@@ -20,7 +20,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from hf_dse import encode
-from hf_dse.studies.report import markdown
+from hf_dse.common.display import markdown
 
 
 def seconds(run: Callable[[], np.ndarray]) -> float:

@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.evaluation import (
 )
 from sentence_transformers.util import cos_sim
 
-from hf_dse.studies.report import markdown
+from hf_dse.common.display import markdown
 
 
 def similarity(file: Path, label: str) -> EmbeddingSimilarityEvaluator:

@@ -17,8 +17,8 @@ import pandas as pd
 from datasets import Dataset
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse.studies.report import markdown
-from hf_dse.teacher import score_similarities
+from hf_dse.common.display import markdown
+from hf_dse.teacher.score import score_similarities
 
 
 def scores_of(name: str, pairs: pd.DataFrame) -> np.ndarray:

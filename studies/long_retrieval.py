@@ -22,8 +22,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from hf_dse import encode
-from hf_dse.encoding import max_tokens
-from hf_dse.studies.report import markdown
+from hf_dse.common.display import markdown
+from hf_dse.data.tokenization import max_tokens
 
 
 def load(data: Path, name: str, split: str, max_documents: int | None) -> tuple[list[str], list[str], np.ndarray]:

@@ -18,7 +18,7 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_dse import convert_encoder
-from hf_dse.studies.report import markdown
+from hf_dse.common.display import markdown
 
 
 def cosines(model, tokenizer, texts: list[str], **padding) -> torch.Tensor:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hf_dse.augment import normalize_text, pair_key
+from hf_dse.mining.augmentation import normalize_text, pair_key
 
 
 # Pairs of a split; a teacher and its students are trained in hours then, not days.

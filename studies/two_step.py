@@ -19,7 +19,7 @@ import pandas as pd
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import encode, rank
-from hf_dse.studies.report import markdown
+from hf_dse.common.display import markdown
 
 
 TOP = 10

@@ -3,6 +3,7 @@
 """What all tests share: no network, no traces in the home folder, one thread, and tiny tokenizers and models."""
 
 import atexit
+import logging
 import os
 import shutil
 import socket
@@ -38,6 +39,17 @@ def no_network():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", connect_to_loopback)
         yield
+
+
+@pytest.fixture
+def warnings():
+    """The warnings that hf_dse logs during a test."""
+    messages = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logging.getLogger("hf_dse").addHandler(handler)
+    yield messages
+    logging.getLogger("hf_dse").removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

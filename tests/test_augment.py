@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertForSequenceClassification
 
-import hf_dse.augment
+import hf_dse.mining.augmentation
 from hf_dse import DataArguments, DseModel, augment_pairs, encode, load_pairs, score_pairs
-from hf_dse.augment import balance_scores, bin_scores, normalize_text
-from hf_dse.cli import main
+from hf_dse.mining.augmentation import balance_scores, bin_scores, normalize_text
+from hf_dse_cli import main
 
 
 NOTHING = {"row_pairs": 0, "num_neighbors": 0, "num_random": 0, "show_progress": False}
@@ -128,7 +128,7 @@ class TestNeighbors:
         options = {**NOTHING, **encoder, "num_neighbors": 2, "neighbor_pool": 5}
         whole = augment_pairs([path], **options)
         for elements in (1, 100):
-            monkeypatch.setattr(hf_dse.augment, "BLOCK_ELEMENTS", elements)
+            monkeypatch.setattr(hf_dse.mining.augmentation, "BLOCK_ELEMENTS", elements)
             assert pairs_of(augment_pairs([path], **options)) == pairs_of(whole)
 
     def test_a_small_file_has_few(self, tmp_path, encoder):

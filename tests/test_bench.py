@@ -14,7 +14,6 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, D
 import hf_dse.bench.ranking
 import hf_dse.bench.speed
 from hf_dse import DseForSequenceClassification, DseModel
-from hf_dse.bench import interleave
 from hf_dse.bench.attention import (
     AttentionArguments,
     attention_matrix,
@@ -27,23 +26,20 @@ from hf_dse.bench.attention import (
     project,
     run_softmax,
 )
+from hf_dse.bench.encoders import BUILDERS, MODULES, Shape, count_flops, read_shape
 from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, score_query, summarize_ranking
 from hf_dse.bench.speed import (
-    BUILDERS,
     MATMUL,
-    MODULES,
     Job,
-    Shape,
     SpeedArguments,
-    count_flops,
     exponent_table,
     fit_exponents,
-    read_shape,
     run_speed,
     speed_table,
     summarize_speed,
 )
-from hf_dse.cli import main
+from hf_dse.bench.timing import interleave
+from hf_dse_cli import main
 
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -93,7 +89,7 @@ def test_every_round_times_each_task_once():
 
 def test_short_tasks_are_repeated(monkeypatch):
     clock = iter(range(100))
-    monkeypatch.setattr("hf_dse.bench.time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    monkeypatch.setattr("hf_dse.bench.timing.time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
     seen = []
     # The clock ticks once at the start and once after every call.
     assert interleave({"a": lambda: seen.append("a")}, rounds=2, min_seconds=4.0) == {"a": [1.0, 1.0]}

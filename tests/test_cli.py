@@ -15,7 +15,8 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import hf_dse_cli
 from hf_dse import DseConfig, export_model
-from hf_dse.cli import COMMANDS, main, parse_args
+from hf_dse.cli.parsing import parse_args
+from hf_dse_cli import COMMANDS, main
 
 
 @dataclass

@@ -44,7 +44,7 @@ from transformers import (
 )
 
 from hf_dse import DseConfig, DseModel, convert_encoder
-from hf_dse.convert import ConvertArguments, make_pair_model
+from hf_dse.student.convert import ConvertArguments, make_pair_model
 
 
 TOLERANCE = 1e-5

@@ -12,18 +12,11 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
-from hf_dse import data
-from hf_dse.data import (
-    PAIR_TASKS,
-    CrossEncoderCollator,
-    DataArguments,
-    PairCollator,
-    lengths,
-    load_pairs,
-    mix_pairs,
-    read_columns,
-    resolve_task,
-)
+from hf_dse.data.collators import CrossEncoderCollator, PairCollator
+from hf_dse.data.pairs import DataArguments, load_pairs, mix_pairs, resolve_task
+from hf_dse.data.tables import read_columns
+from hf_dse.data.tasks import PAIR_TASKS
+from hf_dse.data.tokenization import lengths
 
 
 ROWS = [
@@ -38,13 +31,6 @@ def tokenizer():
     words = "the a cat dog sat ran on mat house slept".split()
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     return BertTokenizer({token: i for i, token in enumerate(vocab)}, model_max_length=64)
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    messages = []
-    monkeypatch.setattr(data.logger, "warning", messages.append)
-    return messages
 
 
 def write(path, rows):
@@ -206,7 +192,7 @@ def test_glue_is_the_default_and_its_hidden_labels_are_left_out(monkeypatch, war
             test_matched=datasets.Dataset.from_dict(rows | {"label": [-1, -1]}),
         )
 
-    monkeypatch.setattr(data, "load_dataset", load_dataset)
+    monkeypatch.setattr("hf_dse.data.pairs.load_dataset", load_dataset)
     pairs = load_pairs(DataArguments(task_name="mnli"))
     assert asked == [("nyu-mll/glue", "mnli")]
     assert {split: part.column_names for split, part in pairs.items()} == {

@@ -23,8 +23,8 @@ from transformers import (
 
 import hf_dse.demo
 from hf_dse import DataArguments, evaluate_model, load_pairs, score_pairs
-from hf_dse.cli import main
 from hf_dse.demo import DemoArguments, default_encoder, run_demo
+from hf_dse_cli import main
 
 
 # Label of the embedded pairs, 0 to 5, as the label of a task with so many labels
@@ -449,7 +449,7 @@ def test_a_killed_distillation_goes_on_where_it_stopped(assets, tmp_path, run):
     }
     # The first checkpoint is complete when its last file is there; the second is 10 steps and an evaluation away.
     output = tmp_path / "killed"
-    program = [sys.executable, "-c", "import sys; from hf_dse.cli import main; sys.exit(main())"]
+    program = [sys.executable, "-c", "import sys; from hf_dse_cli import main; sys.exit(main())"]
     process = subprocess.Popen(
         [*program, *run.command("killed", **options)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file
 
-from hf_dse.cli import main
+from hf_dse_cli import main
 
 
 BIN = Path(sys.executable).parent

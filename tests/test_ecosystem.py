@@ -20,9 +20,9 @@ from sklearn.metrics import ndcg_score
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from hf_dse import DseModel, convert_encoder, encode, evaluate_model, export_graph, export_model, rank
-from hf_dse.cli import main
-from hf_dse.convert import make_pair_model
-from hf_dse.export import GRAPH_FORMATS
+from hf_dse.publish.graph import GRAPH_FORMATS
+from hf_dse.student.convert import make_pair_model
+from hf_dse_cli import main
 
 
 PROJECTIONS = ["learned", "conv", "mean", "max", "strided"]

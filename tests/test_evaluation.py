@@ -28,11 +28,14 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_dse.cli import main
-from hf_dse.data import PAIR_TASKS, PairCollator, PairTask
-from hf_dse.encoding import encode, length_batches, max_tokens
-from hf_dse.evaluation import AccuracyF1, PearsonSpearman, compute_metrics_for, evaluate_model
+from hf_dse.data.collators import PairCollator
+from hf_dse.data.tasks import PAIR_TASKS, PairTask
+from hf_dse.data.tokenization import length_batches, max_tokens
+from hf_dse.evaluation import evaluate_model
+from hf_dse.inference.encoding import encode
+from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
+from hf_dse_cli import main
 
 
 WORDS = "the a cat dog sat ran on under mat rug big small old new red house and then slept all day".split()
@@ -275,7 +278,7 @@ class TestEncode:
             np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
 
     def test_order_is_kept_across_windows(self, tokenizer, monkeypatch):
-        monkeypatch.setattr("hf_dse.encoding.BATCHES_PER_WINDOW", 2)
+        monkeypatch.setattr("hf_dse.inference.encoding.BATCHES_PER_WINDOW", 2)
         model = make(DseModel)
         texts = [" ".join(np.random.default_rng(i).choice(WORDS, 1 + i * 7 % 30)) for i in range(23)]
         vectors = encode(model, tokenizer, texts, batch_size=3, show_progress=False)

@@ -16,7 +16,9 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
-from hf_dse.export import TRANSFORMERS_NEEDED, describe_command, make_model_card
+from hf_dse.common.provenance import describe_command
+from hf_dse.publish.card import make_model_card
+from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED
 
 
 FILES = {

@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import DataArguments, evaluate_model, load_pairs
-from hf_dse.data import EMBEDDED
-from hf_dse.export import CODE_FILES
+from hf_dse.data.tasks import EMBEDDED
+from hf_dse.student.checkpoint import CODE_FILES
 
 
 ROOT = Path(__file__).parents[1]

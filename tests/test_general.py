@@ -10,21 +10,16 @@ import torch
 from datasets import Dataset
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DseConfig, DseModel, convert_encoder, general
-from hf_dse.cli import parse_args
-from hf_dse.convert import _evenly_spaced
-from hf_dse.general import (
-    GeneralTrainer,
-    GeneralTrainingArguments,
-    LayerwiseDistillation,
-    TextArguments,
-    TextCollator,
-    hidden_loss,
-    load_texts,
-    map_layers,
-    relation_loss,
-    train_general,
-)
+from hf_dse import DseConfig, DseModel, convert_encoder
+from hf_dse.cli.parsing import parse_args
+from hf_dse.data.collators import TextCollator
+from hf_dse.data.texts import TextArguments, load_texts
+from hf_dse.student.convert import _evenly_spaced
+from hf_dse.training import layerwise_losses
+from hf_dse.training.arguments import GeneralTrainingArguments
+from hf_dse.training.general_trainer import GeneralTrainer, train_general
+from hf_dse.training.layerwise import LayerwiseDistillation, map_layers
+from hf_dse.training.layerwise_losses import hidden_loss, relation_loss
 
 
 MAX_LENGTH = 24
@@ -225,9 +220,11 @@ def test_relations_in_blocks_are_the_same(block, monkeypatch):
     expected = relation_loss(student, teacher, MASKS["right"], 3)
     (gradient,) = torch.autograd.grad(expected, student)
     sizes = []
-    whole = general._row_divergence
-    monkeypatch.setattr(general, "RELATION_BLOCK", block)
-    monkeypatch.setattr(general, "_row_divergence", lambda *call: sizes.append(call[0].shape[2]) or whole(*call))
+    whole = layerwise_losses._row_divergence
+    monkeypatch.setattr(layerwise_losses, "RELATION_BLOCK", block)
+    monkeypatch.setattr(
+        layerwise_losses, "_row_divergence", lambda *call: sizes.append(call[0].shape[2]) or whole(*call)
+    )
     actual = relation_loss(student, teacher, MASKS["right"], 3)
     forward = len(sizes)
     (other,) = torch.autograd.grad(actual, student)
@@ -859,7 +856,7 @@ def test_the_collator_cuts_texts_into_chunks(max_length, num_chunks, bert_tokeni
 
 
 @pytest.mark.parametrize("ending", ["txt", "csv", "jsonl"])
-def test_texts_are_read(ending, tmp_path, monkeypatch):
+def test_texts_are_read(ending, tmp_path, warnings):
     rows = ["the cat", "", "a dog, an old one", "  ", "new"]
     path = tmp_path / f"texts.{ending}"
     if ending == "txt":
@@ -868,11 +865,9 @@ def test_texts_are_read(ending, tmp_path, monkeypatch):
         path.write_text("text\n" + "".join(f'"{row}"\n' for row in rows))
     else:
         path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    messages = []
-    monkeypatch.setattr(general.logger, "warning", messages.append)
     assert load_texts(str(path))["text"][:] == ["the cat", "a dog, an old one", "new"]
     assert load_texts(str(path), max_samples=2)["text"][:] == ["the cat", "a dog, an old one"]
-    assert "left out 2 of 5 texts, which are empty" in messages[0]
+    assert "left out 2 of 5 texts, which are empty" in warnings[0]
 
 
 def test_texts_that_are_not_there(tmp_path):
@@ -1007,16 +1002,14 @@ def test_a_student_reads_more_than_its_teacher(source, tmp_path):
         train_general(teacher, student, tokenizer, text_args, training_args)
 
 
-def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, monkeypatch):
+def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, warnings):
     teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
     student = convert_encoder(source, linformer_length=4, verbose=False)
     training_args = GeneralTrainingArguments(
         str(tmp_path / "run"), report_to="none", use_cpu=True, disable_tqdm=True, max_steps=1
     )
     assert training_args.load_best_model_at_end
-    messages = []
-    monkeypatch.setattr(general.logger, "warning", messages.append)
     text_args = TextArguments(str(tmp_path / "train.txt"), max_train_samples=3, max_seq_length=MAX_LENGTH)
     train_general(teacher, student, AutoTokenizer.from_pretrained(source), text_args, training_args)
-    assert "There is no `validation_file`" in messages[0]
+    assert "There is no `validation_file`" in warnings[0]
     assert (tmp_path / "run" / "checkpoint-1" / "model.safetensors").is_file()

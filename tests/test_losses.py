@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hf_dse import DseForSequenceClassification
-from hf_dse.losses import (
+from hf_dse.training.losses import (
     PairDistillationLoss,
     collapse_logits,
     match_teacher_logits,

@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
-from hf_dse.cli import main
-from hf_dse.merge import merge_models
+from hf_dse.student.merge import merge_models
+from hf_dse_cli import main
 
 
 @pytest.fixture

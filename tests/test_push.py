@@ -17,7 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import close_session
 
 from hf_dse import DseForSequenceClassification, export_model, push_model
-from hf_dse.cli import main
+from hf_dse_cli import main
 
 
 # huggingface_hub's own way to send files.
@@ -182,7 +182,7 @@ def test_dry_run_sends_nothing(hub, folder, monkeypatch, capsys):
 
 
 def test_warns_of_a_card_with_another_name(folder, caplog, monkeypatch):
-    monkeypatch.setattr("hf_dse.push.logger.parent.propagate", True)
+    monkeypatch.setattr("hf_dse.publish.push.logger.parent.propagate", True)
     push_model(folder, REPO, dry_run=True)
     assert not caplog.messages
     push_model(folder, "user/other", dry_run=True)

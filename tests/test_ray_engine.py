@@ -19,10 +19,11 @@ from datasets import Dataset, load_dataset
 from transformers import AutoModel, BertConfig, BertForSequenceClassification
 
 from hf_dse import DseModel, encode, score_pairs
-from hf_dse.cli import main
-from hf_dse.cli.evaluate import EncodeArguments, ModelArguments, TextEncoder
-from hf_dse.cli.teacher import PairScorer, ScoreArguments
-from hf_dse.ray_engine import ShardWorker
+from hf_dse.inference.index import EncodeArguments, TextEncoder
+from hf_dse.inference.loading import ModelArguments
+from hf_dse.inference.ray_engine import ShardWorker
+from hf_dse.teacher.score_files import PairScorer, ScoreArguments
+from hf_dse_cli import main
 
 
 WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
@@ -306,7 +307,7 @@ def cluster():
 def test_a_killed_run_goes_on_with_the_shards_that_are_missing(cluster, student, bert_tokenizer, tmp_path, capsys):
     source, output = tmp_path / "in", tmp_path / "out"
     write_shards(source, [40, 3000, 3000, 0, 500, 20])
-    program = [sys.executable, "-c", "import sys; from hf_dse.cli import main; sys.exit(main())"]
+    program = [sys.executable, "-c", "import sys; from hf_dse_cli import main; sys.exit(main())"]
     command = [*program, *encode_command(student, source, output, "--num_workers", 1)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

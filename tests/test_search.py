@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
-import hf_dse.search
+import hf_dse.inference.search
 from hf_dse import DseConfig, DseForSequenceClassification, DseModel, encode, rank
-from hf_dse.cli import main
+from hf_dse_cli import main
 
 
 SIZE = 8
@@ -158,7 +158,7 @@ class TestRank:
         model, queries, corpus = make(similarity), vectors(11), vectors(30, seed=1)
         whole = rank(model, queries, corpus, pool=12, show_progress=False)
         for elements, batch_size in ((1, 1), (100, 5)):
-            monkeypatch.setattr(hf_dse.search, "BLOCK_ELEMENTS", elements)
+            monkeypatch.setattr(hf_dse.inference.search, "BLOCK_ELEMENTS", elements)
             positions, scores = rank(model, queries, corpus, pool=12, batch_size=batch_size, show_progress=False)
             assert (positions == whole[0]).all()
             np.testing.assert_allclose(scores, whole[1], rtol=1e-5, atol=1e-5)

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.losses import CoSENTLoss, Multip
 from transformers import AutoModel
 
 from hf_dse import DseForSequenceClassification, DseModel, encode, evaluate_model, export_model
-from hf_dse.data import PairTask
+from hf_dse.data.tasks import PairTask
 
 
 # From one token to far above k = 8, up to the limit of 64.

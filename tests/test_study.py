@@ -20,10 +20,10 @@ from datasets import Dataset
 from transformers import BertConfig, BertModel
 
 from hf_dse import DseModel, encode, export_model
-from hf_dse.cli import main
 from hf_dse.studies.probe import probe_layers
 from hf_dse.studies.report import compare, correlate, plot, summarize, summary_table
 from hf_dse.studies.runs import append_row, convergence, load_study, read_results, run_study, spread
+from hf_dse_cli import main
 
 
 STUDIES = Path(__file__).parents[1] / "studies"

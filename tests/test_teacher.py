@@ -38,19 +38,15 @@ from transformers import (
     XLNetTokenizer,
 )
 
-from hf_dse import teacher as teacher_module
-from hf_dse.cli import main
-from hf_dse.data import PAIR_TASKS, DataArguments
-from hf_dse.teacher import (
-    TeacherArguments,
-    check_num_labels,
-    check_output_dir,
-    fingerprint,
-    load_teacher,
-    score_pairs,
-    train_teacher,
-)
-from hf_dse.training_args import FiniteLossCallback, PairTrainingArguments
+from hf_dse.common.provenance import fingerprint
+from hf_dse.data.pairs import DataArguments
+from hf_dse.data.tasks import PAIR_TASKS
+from hf_dse.teacher.fine_tune import CrossEncoderCollator, CrossEncoderTrainer, TeacherArguments, train_teacher
+from hf_dse.teacher.load import check_num_labels, load_teacher
+from hf_dse.teacher.score import score_pairs
+from hf_dse.training.arguments import PairTrainingArguments
+from hf_dse.training.base import FiniteLossCallback, check_output_dir
+from hf_dse_cli import main
 
 
 WORDS = "the a cat dog sat ran on under mat rug big small old new red house and then slept all day".split()
@@ -80,13 +76,6 @@ def one_thread():
 @pytest.fixture
 def pairs():
     return Dataset.from_dict(PAIRS | {"label": [4.5, 1.0, 3.0, 0.5, 2.0, 2.5]})
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    messages = []
-    monkeypatch.setattr(teacher_module.logger, "warning", messages.append)
-    return messages
 
 
 def make_tokenizer(architecture):
@@ -380,7 +369,8 @@ KILLED_RUN = """
     import sys, time
     import torch
     from datasets import Dataset
-    from hf_dse.teacher import load_teacher, score_pairs
+    from hf_dse.teacher.load import load_teacher
+    from hf_dse.teacher.score import score_pairs
 
     torch.set_num_threads(1)
     model, tokenizer = load_teacher(sys.argv[1])
@@ -506,7 +496,7 @@ def test_a_classification_teacher(folder, task, num_labels):
 def test_the_best_epoch_is_kept(folder, monkeypatch):
     results = iter([{"eval_pearson": 0.9}, {"eval_pearson": 0.1}])
     evaluated = []
-    original = teacher_module.CrossEncoderTrainer.evaluation_loop
+    original = CrossEncoderTrainer.evaluation_loop
 
     def loop(self, *arguments, **options):
         output = original(self, *arguments, **options)
@@ -515,7 +505,7 @@ def test_the_best_epoch_is_kept(folder, monkeypatch):
             output.metrics.update(next(results))
         return output
 
-    monkeypatch.setattr(teacher_module.CrossEncoderTrainer, "evaluation_loop", loop)
+    monkeypatch.setattr(CrossEncoderTrainer, "evaluation_loop", loop)
     run(folder)
     saved = load_teacher(str(folder / "teacher"))[0].state_dict()
     assert all(torch.equal(saved[name], evaluated[0][name]) for name in saved)
@@ -526,13 +516,13 @@ def test_the_best_epoch_is_kept(folder, monkeypatch):
 def test_both_orders_are_seen_in_training_only_and_only_where_it_is_symmetric(folder, monkeypatch, task_symmetric):
     swaps = {48: set(), 12: set()}
     counts = {row["sentence1"]: count for count in swaps for row in make_rows(count, seed=count)}
-    original = teacher_module.CrossEncoderCollator.__call__
+    original = CrossEncoderCollator.__call__
 
     def call(self, features):
         swaps[counts[features[0]["sentence1"]]].add(self.swap)
         return original(self, features)
 
-    monkeypatch.setattr(teacher_module.CrossEncoderCollator, "__call__", call)
+    monkeypatch.setattr(CrossEncoderCollator, "__call__", call)
     run(folder, data={"symmetric": task_symmetric}, num_train_epochs=1)
     assert swaps == {48: {task_symmetric}, 12: {False}}
 

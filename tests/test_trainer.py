@@ -19,11 +19,11 @@ from hf_dse import (
     PairCollator,
     load_pairs,
 )
-from hf_dse.data import mix_pairs
-from hf_dse.encoding import encode
-from hf_dse.evaluation import compute_metrics_for
-from hf_dse.losses import similarity_loss
-from hf_dse.teacher import embed_pairs
+from hf_dse.data.pairs import mix_pairs
+from hf_dse.inference.encoding import encode
+from hf_dse.metrics import compute_metrics_for
+from hf_dse.teacher.score import embed_pairs
+from hf_dse.training.losses import similarity_loss
 
 
 MAX_LENGTH = 32
@@ -490,7 +490,7 @@ def test_a_trained_head_and_an_mlp_head_are_left_alone(make_student, make_traine
 
 
 def test_calibration_looks_at_a_sample_only(make_student, make_trainer, pairs, monkeypatch):
-    monkeypatch.setattr("hf_dse.trainer.CALIBRATION_PAIRS", 20)
+    monkeypatch.setattr("hf_dse.training.pair_trainer.CALIBRATION_PAIRS", 20)
     student = make_student()
     seen = []
     student.register_forward_pre_hook(

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel
 
 from hf_dse import DseForSequenceClassification, DseModel, encode, export_model, whiten_encoder
-from hf_dse.cli import main
+from hf_dse_cli import main
 
 
 WORDS = "the a cat dog sat ran on mat house is old new in and of".split()

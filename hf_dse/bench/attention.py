@@ -11,13 +11,14 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
 from transformers.utils.logging import tqdm
 
-from ..convert import convert_encoder
-from ..data import check_positive, read_texts, token_lengths
-from ..modeling import DseConfig, DseModel
-from ..modeling.modeling_dse import DseSelfAttention
-from ..studies.report import markdown
-from ..teacher import default_device
-from . import Lines, set_threads
+from hf_dse.common.devices import default_device, set_threads
+from hf_dse.common.display import Lines, markdown
+from hf_dse.common.options import check_positive
+from hf_dse.data.tables import read_texts
+from hf_dse.data.tokenization import token_lengths
+from hf_dse.modeling import DseConfig, DseModel
+from hf_dse.modeling.modeling_dse import DseSelfAttention
+from hf_dse.student.convert import convert_encoder
 
 
 # name -> the fields of `DseConfig` that it stands for

@@ -15,13 +15,17 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..convert import make_pair_model
-from ..data import EMBEDDED, DataArguments, check_positive, load_pairs, read_texts
-from ..encoding import encode, evaluating, length_batches, max_tokens, pad
-from ..modeling import DseForSequenceClassification
-from ..search import rank
-from ..studies.report import markdown
-from . import interleave
+from hf_dse.bench.timing import interleave
+from hf_dse.common.display import markdown
+from hf_dse.common.options import check_positive
+from hf_dse.data.pairs import DataArguments, load_pairs
+from hf_dse.data.tables import read_texts
+from hf_dse.data.tasks import EMBEDDED
+from hf_dse.data.tokenization import length_batches, max_tokens, pad
+from hf_dse.inference.encoding import encode, evaluating
+from hf_dse.inference.search import rank
+from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.student.convert import make_pair_model
 
 
 CROSS_ENCODER = "cross-encoder"

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hf_dse.augment import augment_pairs, balance_scores, bin_scores
-from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
-from hf_dse.cli.teacher import OUTPUT_ENDINGS, write_pairs
-from hf_dse.data import check_positive
-from hf_dse.encoding import check_max_length
-from hf_dse.teacher import default_device, load_teacher, score_pairs
+from hf_dse.cli.parsing import parse_args
+from hf_dse.common.devices import default_device
+from hf_dse.common.files import output_path
+from hf_dse.common.options import check_positive
+from hf_dse.data.tables import OUTPUT_ENDINGS, write_pairs
+from hf_dse.data.tokenization import check_max_length
+from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores
+from hf_dse.teacher.load import load_teacher
+from hf_dse.teacher.score import score_pairs
 
 
 @dataclass

@@ -4,19 +4,15 @@
 
 from importlib.util import find_spec
 
-from hf_dse.bench import plot_lines, set_threads, write_results
-from hf_dse.bench.attention import (
-    AttentionArguments,
-    error_lines,
-    error_table,
-    measure_attention,
-    spectrum_table,
-)
+from hf_dse.bench.attention import AttentionArguments, error_lines, error_table, measure_attention, spectrum_table
 from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, read_candidates
 from hf_dse.bench.speed import SpeedArguments, exponent_table, run_speed, speed_table
-from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import ModelArguments, load_model
-from hf_dse.teacher import load_teacher
+from hf_dse.bench.timing import write_results
+from hf_dse.cli.parsing import parse_args
+from hf_dse.common.devices import set_threads
+from hf_dse.common.display import plot_lines
+from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.teacher.load import load_teacher
 
 
 def bench(argv: list[str]) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from huggingface_hub import CommitInfo
 
-from hf_dse.cli import parse_args
-from hf_dse.push import push_model
+from hf_dse.cli.parsing import parse_args
+from hf_dse.publish.push import push_model
 
 
 @dataclass

@@ -6,20 +6,16 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow
-import pyarrow.parquet
-
-from hf_dse.cli import parse_args
-from hf_dse.cli.evaluate import EMBEDDING_COLUMN, ModelArguments, load_model, output_path
-from hf_dse.data import READERS, read_texts, write_atomically
-from hf_dse.encoding import encode
-from hf_dse.ray_engine import SETTINGS_KEY, read_schema
-from hf_dse.search import check_ranking, rank
-from hf_dse.teacher import fingerprint
+from hf_dse.cli.parsing import parse_args
+from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.provenance import fingerprint
+from hf_dse.data.tables import READERS, read_texts
+from hf_dse.inference.encoding import encode
+from hf_dse.inference.index import read_corpus
+from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.inference.search import check_ranking, rank
 
 
 @dataclass
@@ -115,54 +111,6 @@ def search(argv: list[str]) -> None:
         lines = (json.dumps(result, ensure_ascii=False) + "\n" for result in results)
         write_atomically(output, lambda file: file.writelines(line.encode() for line in lines))
         print(f"{len(results)} queries written to {output}")
-
-
-def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarray | None, dict[str, Any]]:
-    """
-    Reads texts, or an index of them: what `hf-dse encode` wrote, a file or a folder of shards.
-
-    Returns:
-        `tuple`: the texts by `text_column` (and `file`, where they have names); of an index the vectors, of shape
-        `(num_texts, embedding_size)`, and the settings that they were made with.
-
-    Raises:
-        `ValueError`: if there are vectors that `hf-dse encode` did not make, or shards of several models, or the texts
-        are not those that were embedded.
-    """
-    path = Path(name).expanduser()
-    shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if not shards or shards[0].suffix != ".parquet" or not shards[0].is_file():
-        return read_texts(name, text_column), None, {}
-    schemas = [read_schema(shard) for shard in shards]
-    if EMBEDDING_COLUMN not in schemas[0].names and len(shards) == 1:
-        return read_texts(shards[0], text_column), None, {}
-    found = []
-    for shard, schema in zip(shards, schemas, strict=True):
-        settings = json.loads((schema.metadata or {}).get(SETTINGS_KEY, "{}"))
-        settings.pop("input_bytes", None)
-        if EMBEDDING_COLUMN not in schema.names or settings.get("columns") != [text_column]:
-            raise ValueError(
-                f"{shard} holds no vectors that `hf-dse encode` made of a column {text_column!r}, but those of "
-                f"{settings.get('columns', 'unknown origin')}: encode its texts, or name their column with "
-                "`--text_column`."
-            )
-        found.append(settings)
-    if any(settings != found[0] for settings in found):
-        raise ValueError(f"{name} holds shards of several models or settings: encode them in the same way.")
-    table = pyarrow.concat_tables(
-        pyarrow.parquet.read_table(
-            shard, columns=[column for column in ("file", text_column, EMBEDDING_COLUMN) if column in schema.names]
-        ).replace_schema_metadata()
-        for shard, schema in zip(shards, schemas, strict=True)
-    )
-    vectors = (
-        table[EMBEDDING_COLUMN]
-        .combine_chunks()
-        .flatten()
-        .to_numpy(zero_copy_only=False, writable=True)
-        .reshape(len(table), -1)
-    )
-    return table.drop_columns(EMBEDDING_COLUMN).to_pydict(), vectors, found[0]
 
 
 def format_results(results: Iterable[Mapping[str, Any]], width: int) -> str:

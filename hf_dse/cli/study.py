@@ -9,10 +9,11 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hf_dse.cli import parse_args
 from hf_dse.cli.distill import parse_stages
-from hf_dse.cli.evaluate import ModelArguments, load_model, output_path
-from hf_dse.data import DataArguments, load_pairs, write_atomically
+from hf_dse.cli.parsing import parse_args
+from hf_dse.common.files import output_path, write_atomically
+from hf_dse.data.pairs import DataArguments, load_pairs
+from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.studies.probe import probe_layers, probe_table
 from hf_dse.studies.report import (
     compare,

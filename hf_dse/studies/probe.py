@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..encoding import embed_texts, encode_pairs, mean_tokens, pool_outputs
-from ..evaluation import PearsonSpearman, check_labelled, cosines
-from .report import markdown
+from hf_dse.common.display import markdown
+from hf_dse.evaluation import check_labelled, cosines
+from hf_dse.inference.encoding import embed_texts, encode_pairs, mean_tokens, pool_outputs
+from hf_dse.metrics import PearsonSpearman
 
 
 def probe_layers(

@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from hf_dse.common.display import COLORS, MARKERS, markdown
+
 
 SEED = "seed"
+
 RESAMPLES = 10_000
+
 # With fewer pairs a bootstrap interval means nothing.
 FEWEST_PAIRS = 3
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
-MARKERS = "osD^vPX<>ph*d8H"
+
 # Metrics that the literature gives times 100.
 PERCENT = ("pearson", "spearman", "accuracy", "f1")
 
@@ -195,12 +197,6 @@ def comparison_table(comparison: pd.DataFrame, metric: str) -> str:
         for _, row in comparison.iterrows()
     ]
     return markdown([comparison.columns[0], "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int) -> str:
-    """Lays out a Markdown table; the first `num_left` columns are words, the others numbers."""
-    rule = ["---"] * num_left + ["--:"] * (len(header) - num_left)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
 
 
 def plot(

@@ -24,11 +24,12 @@ import yaml
 from filelock import FileLock
 from transformers.utils.logging import tqdm
 
-from ..data import write_atomically
-from ..export import describe_machine, package_versions
+from hf_dse.common.files import write_atomically
+from hf_dse.common.provenance import code_commit, describe_machine, package_versions
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
+
 # What a run's row holds beside its labels and metrics.
 BOOKKEEPING = (
     "run",
@@ -371,12 +372,3 @@ def select_results(study: Study, results: pd.DataFrame) -> pd.DataFrame:
         if len(found):
             rows.append({**found.iloc[-1].to_dict(), **run.labels})
     return pd.DataFrame(rows)
-
-
-def code_commit() -> str | None:
-    """The commit of this code, where it runs from a repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -13,16 +13,9 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from hf_dse import (
-    DataArguments,
-    DseForSequenceClassification,
-    evaluate_model,
-    export_model,
-    load_pairs,
-    merge_models,
-)
-from hf_dse.data import EMBEDDED
-from hf_dse.export import describe_machine
+from hf_dse import DataArguments, DseForSequenceClassification, evaluate_model, export_model, load_pairs, merge_models
+from hf_dse.common.provenance import describe_machine
+from hf_dse.data.tasks import EMBEDDED
 
 
 STUDENTS = [f"student-{seed}" for seed in (42, 43, 44)]

@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 from datasets import Dataset
 
-from hf_dse.augment import balance_scores, normalize_text, pair_key
+from hf_dse.mining.augmentation import balance_scores, normalize_text, pair_key
 
 
 TEXTS = ["sentence1", "sentence2"]

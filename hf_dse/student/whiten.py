@@ -15,8 +15,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from .evaluation import encode
-from .modeling import DseModel
+from hf_dse.inference.encoding import encode
+from hf_dse.modeling import DseModel
 
 
 def whiten_encoder(

@@ -12,69 +12,36 @@ import torch
 from datasets import Dataset
 from torch import nn
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import PreTrainedTokenizerBase, Trainer
-from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from .data import PairCollator, lengths
-from .encoding import evaluating
-from .export import CODE_FILES
-from .losses import PairDistillationLoss, match_teacher_logits, similarity_loss
-from .modeling import DseForSequenceClassification
-from .training_args import DseTrainingArguments, FiniteLossCallback
+from hf_dse.data.collators import PairCollator
+from hf_dse.data.tokenization import lengths
+from hf_dse.inference.encoding import evaluating
+from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.student.checkpoint import CODE_FILES
+from hf_dse.training.arguments import DseTrainingArguments
+from hf_dse.training.base import ReproducibleTrainer
+from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 
 
 logger = logging.get_logger(__name__)
 
 # Pairs that the first scale and bias of a similarity head are fitted to.
 CALIBRATION_PAIRS = 1024
+
 # The first scale is at least that of similarities that have this correlation with the targets.
 MIN_CORRELATION = 0.25
+
 SCALE_PARAMETERS = ("similarity.scale", "similarity.bias")
+
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
-
-
-class EpochLengthSampler(LengthGroupedSampler):
-    """
-    Batches of similar length, in an order that depends on seed and epoch alone: a run that is resumed amid an epoch
-    sees what it has not seen yet, and all processes of a distributed run agree.
-    """
-
-    def __init__(self, batch_size: int, lengths: list[int], seed: int):
-        super().__init__(batch_size, lengths=lengths, generator=torch.Generator())
-        self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __iter__(self) -> Iterator[int]:
-        self.generator.manual_seed((self.seed << 16) + self.epoch)
-        return super().__iter__()
-
-
-class ReproducibleTrainer(Trainer):
-    """
-    A [`~transformers.Trainer`] that goes on from any step exactly where it stopped, also where batches are grouped by
-    length, and that stops at a loss that is no number.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.add_callback(FiniteLossCallback)
-
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
-        sampler = super()._get_train_sampler(train_dataset)
-        if isinstance(sampler, LengthGroupedSampler):
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            return EpochLengthSampler(sampler.batch_size, sampler.lengths, seed)
-        return sampler
 
 
 class DseTrainer(ReproducibleTrainer):
     """
-    [`~transformers.Trainer`] with the pair objective of DSE (see [`~hf_dse.losses.PairDistillationLoss`]).
+    [`~transformers.Trainer`] with the pair objective of DSE (see [`~hf_dse.training.losses.PairDistillationLoss`]).
 
     Args:
         model ([`DseForSequenceClassification`]):

@@ -1,80 +1,28 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sentence-pair data: the GLUE pair tasks, local files, and the collators that tokenize batches."""
+"""Sentence pairs: the GLUE pair tasks, data sets of the Hub and local files, every row checked."""
 
-import csv
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import torch
 from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
-from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from .encoding import pad, tokenize
+from hf_dse.data.tables import READERS, read_columns
+from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS, PairTask
 
 
 logger = logging.get_logger(__name__)
 
-GLUE = "nyu-mll/glue"
-EMBEDDED = "embedded"
-EMBEDDED_FOLDER = Path(__file__).parent / "pairs"
+EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
+
 SPLITS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True)
-class PairTask:
-    """
-    What a model has to know about a sentence-pair task.
-
-    Args:
-        name (`str`):
-            Name of the task.
-        sentence1 (`str`):
-            Column of the first sentence.
-        sentence2 (`str`):
-            Column of the second sentence.
-        num_labels (`int`):
-            1 for a regression, otherwise the number of classes.
-        symmetric (`bool`):
-            Whether the label stays the same when the two sentences change places.
-        metric_for_best_model (`str`):
-            The metric by which checkpoints are compared.
-        glue_name (`str`, *optional*):
-            Configuration of the task in the GLUE dataset.
-    """
-
-    name: str
-    sentence1: str = "sentence1"
-    sentence2: str = "sentence2"
-    num_labels: int = 1
-    symmetric: bool = False
-    metric_for_best_model: str = "pearson"
-    glue_name: str | None = None
-
-    @property
-    def problem_type(self) -> str:
-        """`"regression"` or `"single_label_classification"`, as in `config.problem_type`."""
-        return "regression" if self.num_labels == 1 else "single_label_classification"
-
-
-PAIR_TASKS: dict[str, PairTask] = {
-    task.name: task
-    for task in (
-        PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson", "stsb"),
-        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1", "mrpc"),
-        PairTask("qqp", "question1", "question2", 2, True, "f1", "qqp"),
-        PairTask("qnli", "question", "sentence", 2, False, "accuracy", "qnli"),
-        PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy", "mnli"),
-    )
-}
 
 
 @dataclass
@@ -178,162 +126,6 @@ def resolve_task(data_args: DataArguments) -> PairTask:
         metric_for_best_model=task.metric_for_best_model,
         glue_name=task.glue_name,
     )
-
-
-def _read_csv(path: Path) -> dict[str, list]:
-    # Everything stays a string here: a sentence "NA" must not turn into a missing value, nor "007" into 7.
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        columns: dict[str, list] = {name: [] for name in reader.fieldnames or []}
-        try:
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: expected {len(columns)} cells, as in the header."
-                    )
-                for name, value in row.items():
-                    columns[name].append(value)
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: not valid csv: {error}.") from error
-    return columns
-
-
-def _read_json(path: Path) -> dict[str, list]:
-    text = path.read_text(encoding="utf-8-sig")
-    # One list, or one object a line. Not `splitlines`: it also breaks at characters that JSON strings may hold.
-    documents = [text] if text.lstrip().startswith("[") else text.split("\n")
-    rows: list = []
-    for number, document in enumerate(documents, start=1):
-        try:
-            if document.strip():
-                rows.append(json.loads(document))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}, line {number}: not valid JSON: {error}.") from error
-    if len(documents) == 1 and len(rows) == 1 and isinstance(rows[0], list):
-        rows = rows[0]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path}: every row has to be a JSON object with named columns.")
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
-
-
-def _read_parquet(path: Path) -> dict[str, list]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return pyarrow.parquet.read_table(path).to_pydict()
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
-
-
-READERS: dict[str, Callable[[Path], dict[str, list]]] = {
-    ".csv": _read_csv,
-    ".json": _read_json,
-    ".jsonl": _read_json,
-    ".parquet": _read_parquet,
-}
-
-
-def read_columns(path: str | Path) -> dict[str, list]:
-    """
-    Reads a local table.
-
-    Args:
-        path (`str` or `Path`):
-            A csv, json, jsonl or parquet file with named columns.
-
-    Returns:
-        `dict[str, list]`: the columns, in the order of the file; csv cells stay strings.
-
-    Raises:
-        `FileNotFoundError`: if there is no such file.
-        `ValueError`: for another ending or unreadable content.
-    """
-    path = Path(path).expanduser()
-    if path.suffix.lower() not in READERS:
-        raise ValueError(f"{path}: unsupported ending {path.suffix!r}; supported are {', '.join(READERS)}.")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file.")
-    return READERS[path.suffix.lower()](path)
-
-
-def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
-    """
-    Reads texts: sentences or documents, whatever they are for.
-
-    Args:
-        path (`str` or `Path`):
-            A .txt file with a text in each line, a table with named columns, or a folder, in which every .txt and .md
-            file is a text.
-        text_column (`str`, *optional*, defaults to `"text"`):
-            The column of the texts; the name that texts without one get.
-
-    Returns:
-        `dict[str, list]`: the columns of the file; of a folder the texts and `file`, their names in it.
-
-    Raises:
-        ValueError: an unknown ending, a missing column, or a text that is not a string.
-        FileNotFoundError: there is no such file, or none with texts in the folder.
-    """
-    file = Path(path).expanduser()
-    if file.is_dir():
-        names = sorted(name.relative_to(file) for name in file.rglob("*") if name.suffix.lower() in (".txt", ".md"))
-        names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-        if not names:
-            raise FileNotFoundError(f"{path}: there are no .txt or .md files in this folder.")
-        texts = [(file / name).read_text(encoding="utf-8-sig") for name in names]
-        return {"file": [name.as_posix() for name in names], text_column: texts}
-    if file.suffix.lower() == ".txt":
-        if not file.is_file():
-            raise FileNotFoundError(f"{path}: there is no such file.")
-        # Not `splitlines`, which also breaks at characters that stand inside of texts. The last line may be unended.
-        lines = file.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
-        return {text_column: [] if lines == [""] else lines}
-    if file.suffix.lower() not in READERS:
-        raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
-    columns = read_columns(file)
-    if text_column not in columns:
-        raise ValueError(
-            f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
-            "`text_column`."
-        )
-    for row, text in enumerate(columns[text_column]):
-        if not isinstance(text, str):
-            raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
-    return columns
-
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file so that it is either whole or as before, whatever happens on the way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            write(file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def check_positive(args: Any, *names: str) -> None:
-    """
-    Checks options that count something.
-
-    Args:
-        args (dataclass):
-            The options.
-        names (`str`):
-            Fields that are `None`, a number, or a list of numbers.
-
-    Raises:
-        `ValueError`: for a number below 1, or an empty list.
-    """
-    for name in names:
-        value = getattr(args, name)
-        numbers = value if isinstance(value, list) else [value]
-        if not numbers or any(number is not None and number < 1 for number in numbers):
-            raise ValueError(f"{name}={value}: it has to be at least 1.")
 
 
 def _folder_files(folder: Path) -> dict[str, list[Path]]:
@@ -580,137 +372,3 @@ def mix_pairs(
         wanted = [name for name in names if name in part.column_names and (name != "label" or part is labelled)]
         parts.append(part.select_columns(wanted).add_column("weight", [weight] * len(part)))
     return concatenate_datasets(parts)
-
-
-def lengths(
-    dataset: Dataset, processing_class: PreTrainedTokenizerBase, *, max_length: int | None = None, joint: bool = False
-) -> Dataset:
-    """
-    Adds a column `length`, for sampling batches of similar length.
-
-    Args:
-        dataset (`Dataset`):
-            Pairs with the columns `sentence1` and `sentence2`.
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        max_length (`int`, *optional*):
-            Upper limit of the lengths.
-        joint (`bool`, *optional*, defaults to `False`):
-            `True` counts the tokens of the encoded pair (cross-encoder), `False` those of the longer sentence.
-
-    Returns:
-        `Dataset`: the dataset with the column `length`.
-    """
-
-    first, second = dataset["sentence1"][:], dataset["sentence2"][:]
-    if joint:
-        sizes = token_lengths(processing_class, first, second)
-    else:
-        both = (token_lengths(processing_class, first), token_lengths(processing_class, second))
-        sizes = [max(pair) for pair in zip(*both, strict=True)]
-    if max_length is not None:
-        sizes = [min(size, max_length) for size in sizes]
-    if "length" in dataset.column_names:
-        dataset = dataset.remove_columns("length")
-    return dataset.add_column("length", sizes)
-
-
-def token_lengths(
-    processing_class: PreTrainedTokenizerBase, first: list[str], second: list[str] | None = None
-) -> list[int]:
-    """Counts tokens of sentences or pairs, special tokens included and nothing truncated."""
-    sizes: list[int] = []
-    for start in range(0, len(first), 1000):
-        part = slice(start, start + 1000)
-        # verbose=False: the tokenizer would warn of long sequences that are never given to a model in this form.
-        encoded = processing_class(
-            first[part], second and second[part], truncation=False, return_attention_mask=False, verbose=False
-        )
-        sizes += [len(ids) for ids in encoded["input_ids"]]
-    return sizes
-
-
-def _targets(features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    targets = {}
-    if "label" in features[0]:
-        labels = [feature["label"] for feature in features]
-        if all(isinstance(label, int) for label in labels):
-            targets["labels"] = torch.tensor(labels)
-        else:
-            # What is not labelled is NaN: no loss takes it for a label.
-            targets["labels"] = torch.tensor([math.nan if label is None else float(label) for label in labels])
-    if "teacher_logits" in features[0]:
-        scores = [feature["teacher_logits"] for feature in features]
-        size = max(len(score or []) for score in scores)
-        targets["teacher_logits"] = torch.tensor([score or [math.nan] * size for score in scores])
-    if "embeddings" in features[0]:
-        targets["embeddings"] = torch.tensor([feature["embeddings"] for feature in features])
-    if "weight" in features[0]:
-        targets["weights"] = torch.tensor([feature["weight"] for feature in features])
-    return targets
-
-
-class PairCollator:
-    """
-    Tokenizes the two sentences of each pair on their own, for a bi-encoder. Use it with `remove_unused_columns=False`.
-
-    Args:
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        max_length (`int`):
-            Maximum tokens of a sentence; `n_truncated` counts the sentences that were cut.
-
-    A call returns `input_ids` and `attention_mask` of shape `(batch_size, 2, seq_len)`, and where the features have
-    them `labels` and `weights` of shape `(batch_size,)`, `teacher_logits` of shape `(batch_size, num_labels)` and
-    `embeddings` of shape `(batch_size, 2, embedding_size)`.
-    Labels and scores that are `None` become NaN.
-    """
-
-    def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int):
-        self.processing_class = processing_class
-        self.max_length = max_length
-        self.n_truncated = 0
-
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        texts = [feature[key] for feature in features for key in ("sentence1", "sentence2")]
-        encoded, cut = tokenize(self.processing_class, texts, self.max_length)
-        if cut and not self.n_truncated:
-            logger.warning(
-                f"{cut} of {len(texts)} sentences of this batch are longer than {self.max_length} tokens and were "
-                "cut: raise `max_seq_length` if their ends matter. Later ones are only counted."
-            )
-        self.n_truncated += cut
-        batch = pad(self.processing_class, encoded, torch.device("cpu"))
-        pairs = {key: batch[key].view(len(features), 2, -1) for key in ("input_ids", "attention_mask")}  # [B, 2, S]
-        return pairs | _targets(features)
-
-
-class CrossEncoderCollator:
-    """
-    Tokenizes each pair as one sequence, for a cross-encoder. Use it with `remove_unused_columns=False`.
-
-    Args:
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        max_length (`int`):
-            Maximum tokens of a pair; the longer sentence is cut first.
-        swap (`bool`, *optional*, defaults to `False`):
-            Whether the sentences of a pair change places with probability 1/2. The random numbers are PyTorch's, so
-            a seeded run repeats and both orders are seen over the epochs.
-    """
-
-    def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int, swap: bool = False):
-        self.processing_class = processing_class
-        self.max_length = max_length
-        self.swap = swap
-
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        pairs = [(feature["sentence1"], feature["sentence2"]) for feature in features]
-        if self.swap:
-            swapped = (torch.rand(len(pairs)) < 0.5).tolist()
-            pairs = [pair[::-1] if change else pair for pair, change in zip(pairs, swapped, strict=True)]
-        first, second = (list(texts) for texts in zip(*pairs, strict=True))
-        encoded = self.processing_class(
-            first, second, truncation="longest_first", max_length=self.max_length, padding=True, return_tensors="pt"
-        )
-        return {**encoded, **_targets(features)}

@@ -13,17 +13,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.data.tokenization import check_max_length, length_batches, max_tokens, pad, tokenize
 
-__all__ = ["encode"]
 
 logger = logging.get_logger(__name__)
 
 # Texts are sorted by length within a window of this many batches, so that memory stays flat on any corpus.
 BATCHES_PER_WINDOW = 64
-# A full batch has texts of up to this many tokens; of longer ones it takes fewer.
-TOKENS_PER_TEXT = 512
-# Below this length padding costs less than another batch would.
-SHORT_TEXT = 64
 
 
 def encode(
@@ -222,77 +218,6 @@ def mean_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> to
     return (hidden_states.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
 
 
-def tokenize(
-    processing_class: PreTrainedTokenizerBase, texts: list[str], max_length: int | None
-) -> tuple[list[dict[str, list[int]]], int]:
-    """Tokenizes texts, unpadded; returns one `dict` for each text and how many texts were cut."""
-    truncation = {"truncation": max_length is not None, "max_length": max_length}
-    encoded = processing_class(texts, **truncation, verbose=False)
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    if not all(lengths):
-        raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: drop it.")
-    if encoded.encodings is not None:
-        num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    else:
-        # A tokenizer in Python. Only a text that fills the limit can have been cut; those alone are counted whole.
-        full = [text for text, length in zip(texts, lengths, strict=True) if length == max_length]
-        whole = processing_class(full, verbose=False)["input_ids"] if full else []
-        num_cut = sum(len(ids) > (max_length or 0) for ids in whole)
-    features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
-    return features, num_cut
-
-
-def pad(
-    processing_class: PreTrainedTokenizerBase, features: list[dict[str, list[int]]], device: torch.device
-) -> Mapping[str, torch.Tensor]:
-    """Pads tokenized texts to the longest and stacks them to tensors of shape `(batch_size, seq_len)`."""
-    return processing_class.pad(features, return_tensors="pt", verbose=False).to(device)
-
-
-def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
-    """
-    Groups texts of similar length, the longest first: memory that suffices for the first batch suffices for all.
-
-    Args:
-        lengths (`Sequence[int]`):
-            Number of tokens of each text.
-        batch_size (`int`):
-            Largest number of texts in a batch; `batch_size * 512` padded tokens are not exceeded either, unless by
-            one text alone.
-
-    Returns:
-        `Iterator[list[int]]`: positions of the texts of each batch; every text occurs once.
-    """
-    batch: list[int] = []
-    longest = 0
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
-        is_full = len(batch) == batch_size or (len(batch) + 1) * longest > batch_size * TOKENS_PER_TEXT
-        if batch and (is_full or longest > max(SHORT_TEXT, 2 * lengths[row])):
-            yield batch
-            batch = []
-        if not batch:
-            longest = lengths[row]
-        batch.append(row)
-    if batch:
-        yield batch
-
-
-def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
-    """The longest input that both model and tokenizer take, special tokens included; `None` without a limit."""
-    limits = [processing_class.model_max_length, getattr(model.config, "max_position_embeddings", None)]
-    for name, module in model.base_model.named_modules():
-        # RoBERTa-like models count positions from the padding index on, so their table is longer than their inputs.
-        if (
-            name.endswith("position_embeddings")
-            and isinstance(module, nn.Embedding)
-            and module.padding_idx is not None
-        ):
-            limits.append(module.num_embeddings - module.padding_idx - 1)
-    # A tokenizer without a limit has a huge number, relative positions may have -1.
-    known = [limit for limit in limits if limit is not None and 0 < limit < 10**9]
-    return min(known, default=None)
-
-
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Switches a model to evaluation; afterwards every module is as before, also those kept in evaluation mode."""
@@ -319,40 +244,6 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
             "nothing. Drop them, or ignore those rows."
         )
     return texts
-
-
-def check_max_length(
-    max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, pair: bool = False
-) -> int | None:
-    """
-    Checks a limit in tokens, special tokens included.
-
-    Args:
-        max_length (`int`, *optional*):
-            The limit; `None` stands for what model and tokenizer allow.
-        model (`PreTrainedModel`):
-            The model.
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        pair (`bool`, *optional*, defaults to `False`):
-            Whether it holds for two sentences in one sequence.
-
-    Returns:
-        `int`, *optional*: the limit; `None` if there is none at all.
-
-    Raises:
-        `ValueError`: if the model takes fewer tokens, or nothing is left for the text.
-    """
-    most = max_tokens(model, processing_class)
-    if max_length is None:
-        return most
-    if most is not None and max_length > most:
-        raise ValueError(f"max_length={max_length} is above the {most} tokens this model takes: pass at most {most}.")
-    least = processing_class.num_special_tokens_to_add(pair) + (2 if pair else 1)
-    if max_length < least:
-        what = "two sentences" if pair else "a text"
-        raise ValueError(f"max_length={max_length} leaves no room for {what}: pass at least {least}.")
-    return max_length
 
 
 def _check_embeddings(embeddings: np.ndarray) -> None:

@@ -164,7 +164,7 @@ class PairDistillationLoss(nn.Module):
 
     ```python
     >>> import torch
-    >>> from hf_dse.losses import PairDistillationLoss
+    >>> from hf_dse.training.losses import PairDistillationLoss
 
     >>> loss = PairDistillationLoss(alpha=0.5)
     >>> loss(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0]), torch.tensor([[1.0], [1.0]]))

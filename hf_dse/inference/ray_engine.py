@@ -15,7 +15,9 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow
 import pyarrow.parquet
 
-from .data import check_positive, write_atomically
+from hf_dse.common.files import write_atomically
+from hf_dse.common.options import check_positive
+from hf_dse.data.tables import read_schema
 
 
 # Key of the settings in the metadata of the written files.
@@ -237,14 +239,6 @@ def _outputs(shards: list[Path], output_dir: Path) -> dict[Path, Path]:
     if len(set(outputs.values())) < len(shards):
         raise ValueError("Shards of different folders have the same name, so their output would: process each folder.")
     return outputs
-
-
-def read_schema(path: Path) -> pyarrow.Schema:
-    """The columns of a parquet file; a `ValueError` if it is none."""
-    try:
-        return pyarrow.parquet.read_schema(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 
 
 def _check_columns(shard: Path, text_columns: list[str], column: str) -> None:

@@ -10,23 +10,20 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi, get_token
-
-# The base of all errors of httpx or httpx2, whichever huggingface_hub uses.
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 from transformers.utils import logging
 
-from . import __version__
-from .export import CODE_FILES
-from .modeling import DseConfig
+from hf_dse import __version__
+from hf_dse.modeling import DseConfig
+from hf_dse.student.checkpoint import CODE_FILES
 
-
-__all__ = ["push_model"]
 
 logger = logging.get_logger(__name__)
 
 WEIGHTS = "model.safetensors"
+
 # What every folder of `export_model` holds, and the other names that a tokenizer's vocabulary can have.
 MODEL_FILES = (
     "config.json",
@@ -38,7 +35,9 @@ MODEL_FILES = (
     "config_sentence_transformers.json",
     "README.md",
 )
+
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+
 # What Trainer keeps beside a model in order to resume.
 TRAINING_STATE = (
     "optimizer.*",

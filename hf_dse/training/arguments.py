@@ -1,13 +1,12 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Training arguments with the defaults of sentence-pair training, and what guards a training."""
+"""Training arguments, with defaults that suit sentence pairs."""
 
 import math
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from transformers import TrainerCallback, TrainingArguments
+from transformers import TrainingArguments
 
 
 @dataclass
@@ -56,12 +55,12 @@ class DseTrainingArguments(PairTrainingArguments):
         distillation_alpha (`float`, *optional*, defaults to 0.5):
             Weight of the teacher's scores in the loss: 0 for labels only, 1 for the teacher only.
         ranking_weight (`float`, *optional*, defaults to 0.0):
-            Weight of a CoSENT ranking loss that is added in regressions, see [`~hf_dse.losses.ranking_loss`].
+            Weight of a CoSENT ranking loss that is added in regressions, see [`~hf_dse.training.losses.ranking_loss`].
         ranking_scale (`float`, *optional*, defaults to 4.0):
             Scale of the ranking loss: 20 for cosines from 0 to 1 is 4 for labels from 0 to 5.
         similarity_weight (`float`, *optional*, defaults to 0.0):
-            Weight of the [`~hf_dse.losses.similarity_loss`] that is added: the student keeps the similarities that a
-            bi-encoder, usually its source, finds between the sentences of different pairs.
+            Weight of the [`~hf_dse.training.losses.similarity_loss`] that is added: the student keeps the similarities
+            that a bi-encoder, usually its source, finds between the sentences of different pairs.
         head_learning_rate (`float`, *optional*):
             Learning rate of what conversion made new: the similarity head, the embedding's linear layer and
             Linformer's E and F. Defaults to `learning_rate`.
@@ -115,56 +114,87 @@ class DseTrainingArguments(PairTrainingArguments):
                 raise ValueError(f"`{name}` must not be negative, got {value}.")
 
 
-class FiniteLossCallback(TrainerCallback):
-    """Stops a training whose loss is no longer a number."""
+PARTS = ("hidden", "embedding", "relation", "sentence")
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        for name, value in (logs or {}).items():
-            # train_loss is all there is of a training that ends before its first log line.
-            if (name == "loss" or name.endswith("_loss")) and not math.isfinite(value):
+
+@dataclass
+class GeneralTrainingArguments(PairTrainingArguments):
+    """
+    [`~transformers.TrainingArguments`] for [`GeneralTrainer`].
+
+    Args:
+        hidden_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the squared error of the layers' hidden states, see [`hidden_loss`].
+        embedding_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the same for the output of the embeddings.
+        relation_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the relations between the tokens in the last layer, see [`relation_loss`].
+        sentence_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the cosine distance of the sentence embeddings.
+        relation_heads (`int`, *optional*):
+            Heads into which queries, keys and values are split anew. Defaults to the teacher's.
+        layer_mapping (`list[str]`, *optional*, defaults to `["uniform"]`):
+            Which teacher layer each student layer learns from, see [`map_layers`].
+        progressive (`bool`, *optional*, defaults to `False`):
+            Whether the layers are trained one after the other before all are, see [`ProgressiveCallback`].
+        teacher_chunk_length (`int`, *optional*):
+            Tokens of the chunks in which the teacher reads a text, for students that read more than their teacher
+            can: the sentence embedding to learn is then the [`chunk_mean`]. Layers of chunks are not those of a
+            text, so the other weights have to be 0.
+    """
+
+    learning_rate: float = field(default=1e-4, metadata={"help": "The initial learning rate."})
+    per_device_train_batch_size: int = field(default=64, metadata={"help": "Training texts of a device and step."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation texts of a device and step."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "How often every text is seen."})
+    hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the hidden states of the layers."})
+    embedding_weight: float = field(default=0.0, metadata={"help": "Weight of the output of the embeddings."})
+    relation_weight: float = field(
+        default=1.0, metadata={"help": "Weight of the relations of queries, keys and values in the last layer."}
+    )
+    sentence_weight: float = field(default=1.0, metadata={"help": "Weight of the cosine of the sentence embeddings."})
+    relation_heads: int | None = field(
+        default=None,
+        metadata={"help": "Heads of the relations; a divisor of both hidden sizes. Default: the teacher's."},
+    )
+    layer_mapping: list[str] = field(
+        default_factory=lambda: ["uniform"],
+        metadata={"help": "uniform, last, or the teacher layer (from 1) of each student layer, as in: 2 4 6."},
+    )
+    progressive: bool = field(
+        default=False,
+        metadata={"help": "Train layer after layer on its hidden states, in the end all on everything."},
+    )
+    teacher_chunk_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "The teacher reads texts in chunks of so many tokens, and the student learns the mean of their "
+            "embeddings. Needs hidden, embedding and relation weights of 0."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weights({name: getattr(self, f"{name}_weight") for name in PARTS})
+        if self.relation_heads is not None and self.relation_heads < 1:
+            raise ValueError(f"`relation_heads` must be at least 1, got {self.relation_heads}.")
+        if self.progressive and self.hidden_weight == 0:
+            raise ValueError("`progressive` trains layers on their hidden states: `hidden_weight` must be above 0.")
+        if self.teacher_chunk_length is not None:
+            layers = {name: getattr(self, f"{name}_weight") for name in PARTS if name != "sentence"}
+            if any(layers.values()):
                 raise ValueError(
-                    f"The training diverged: {name} is {value} at step {state.global_step}. Lower `learning_rate` "
-                    f"(now {args.learning_rate}), lengthen the warmup, or train in float32."
+                    "`teacher_chunk_length`: a teacher that reads chunks has a sentence embedding to learn from, but "
+                    "no layers: set "
+                    + " and ".join(f"`{name}_weight`" for name, weight in layers.items() if weight)
+                    + " to 0."
                 )
 
 
-def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None, overwrite: bool) -> str | None:
-    """
-    Finds the checkpoint to resume from, and refuses to write over earlier work.
-
-    Args:
-        output_dir (`str`):
-            The folder to train into.
-        resume_from_checkpoint (`str` or `bool`, *optional*):
-            A checkpoint folder, or `True` or `"last"` for the newest complete one in `output_dir`.
-        overwrite (`bool`):
-            Whether a folder that is not empty may be used; checkpoints in it are deleted then.
-
-    Returns:
-        `str`, *optional*: the checkpoint to resume from.
-
-    Raises:
-        `FileExistsError`: if the folder is not empty, and neither resuming nor overwriting was asked for.
-        `FileNotFoundError`: if there is no checkpoint to resume from.
-    """
-    folder, resume = Path(output_dir), str(resume_from_checkpoint or "false")
-    if resume.lower() in ("true", "last"):
-        # What the Trainer writes last; a checkpoint without it was cut short by a kill.
-        states = list(folder.glob("checkpoint-*/trainer_state.json"))
-        if not states:
-            raise FileNotFoundError(f"{output_dir} holds no checkpoint to resume from: start without resuming.")
-        return str(max((state.parent for state in states), key=lambda path: int(path.name.split("-")[1])))
-    if resume.lower() != "false":
-        if not Path(resume).is_dir():
-            raise FileNotFoundError(f"{resume}: there is no such checkpoint to resume from.")
-        return resume
-    if folder.is_dir() and any(folder.iterdir()):
-        if not overwrite:
-            raise FileExistsError(
-                f"The output folder {output_dir} is not empty: choose another one, continue its training with "
-                "`--resume_from_checkpoint last`, or pass `--overwrite_output_dir`."
-            )
-        for checkpoint in folder.glob("checkpoint-*"):
-            # Each process of a distributed training comes here, and one of them is first.
-            shutil.rmtree(checkpoint, ignore_errors=True)
-    return None
+def check_weights(weights: Mapping[str, float]) -> None:
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"`{name}_weight` must be a number from 0 on, got {weight}.")
+    if not any(weights.values()):
+        names = ", ".join(f"`{name}_weight`" for name in weights)
+        raise ValueError(f"All weights are 0, so there is nothing to learn: set one of {names} above 0.")

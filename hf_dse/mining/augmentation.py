@@ -17,9 +17,11 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import tqdm
 
-from .data import SPLITS, read_columns, read_texts
-from .encoding import encode
-from .search import BLOCK_ELEMENTS
+from hf_dse.common.options import _check_at_least
+from hf_dse.data.pairs import SPLITS
+from hf_dse.data.tables import read_columns, read_texts
+from hf_dse.inference.encoding import encode
+from hf_dse.inference.search import BLOCK_ELEMENTS
 
 
 # Stems that say nothing about a file: its folder has the name of the corpus.
@@ -265,12 +267,6 @@ def pair_key(first: str, second: str) -> Pair:
     """What two texts share with every pair of the same ones, whatever their order, case and punctuation."""
     first, second = sorted((normalize_text(first), normalize_text(second)))
     return first, second
-
-
-def _check_at_least(least: int, **values: int | None) -> None:
-    for name, value in values.items():
-        if value is not None and value < least:
-            raise ValueError(f"{name}={value}: it has to be at least {least}.")
 
 
 def _split_columns(file: str | Path) -> tuple[Path, list[str]]:

@@ -1,12 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""
-Merging: one student from the weights of several, at the cost of one.
-
-Students of one start lie in one basin, so the mean of their weights is a model too: of several seeds usually a better
-one (model soups, Wortsman et al. 2022, https://arxiv.org/abs/2203.05482), of a student and its start one that keeps
-more of what the start could do (WiSE-FT, Wortsman et al. 2022, https://arxiv.org/abs/2109.01903).
-"""
+"""The mean of the weights of several students."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
-from .export import has_head
-from .modeling import DseForSequenceClassification, DseModel
+from hf_dse.modeling import DseForSequenceClassification, DseModel
+from hf_dse.student.checkpoint import has_head
 
 
 # Fields that do not change what weights mean, and those that matter to the head alone.
@@ -28,8 +22,11 @@ NEUTRAL_FIELDS = {
     "id2label",
     "label2id",
 }
+
 HEAD_FIELDS = {"problem_type", "similarity", "similarity_hidden_size"}
+
 HEAD = "similarity."
+
 ENCODER = "dse."
 
 

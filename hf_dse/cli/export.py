@@ -1,0 +1,59 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse export`."""
+
+from dataclasses import dataclass, field
+
+from transformers import AutoTokenizer
+
+from hf_dse.cli.parsing import parse_args
+from hf_dse.publish.export import export_model
+from hf_dse.publish.graph import GRAPH_FORMATS, export_graph
+from hf_dse.student.checkpoint import load_dse_model
+
+
+@dataclass
+class ExportArguments:
+    """What to export, and where to."""
+
+    model_name_or_path: str = field(metadata={"help": "A DSE model: a Hub id, a folder or a Trainer checkpoint."})
+    output_dir: str = field(metadata={"help": "Folder to write."})
+    model_id: str | None = field(
+        default=None, metadata={"help": "Name by which the card's examples load it, such as user/name on the Hub."}
+    )
+    format: str = field(
+        default="transformers",
+        metadata={
+            "help": "transformers: a complete model folder. onnx, openvino: a graph that gives sentence embeddings.",
+            "choices": ["transformers", *GRAPH_FORMATS],
+        },
+    )
+    int8: bool = field(default=False, metadata={"help": "Quantize an ONNX graph to 8 bits."})
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
+
+
+def export(argv: list[str]) -> None:
+    """`hf-dse export`."""
+    (args,) = parse_args(
+        argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
+    )
+    if args.format == "transformers" and args.int8:
+        raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
+    if args.format != "transformers" and args.model_id is not None:
+        raise ValueError(f"`--model_id` is for the model card, which `--format {args.format}` has not: leave it out.")
+    model = load_dse_model(args.model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    if args.format == "transformers":
+        folder = export_model(
+            model, tokenizer, args.output_dir, model_id=args.model_id, overwrite=args.overwrite_output_dir
+        )
+    else:
+        folder = export_graph(
+            model,
+            tokenizer,
+            args.output_dir,
+            format=args.format,
+            int8=args.int8,
+            overwrite=args.overwrite_output_dir,
+        )
+    print(f"Saved to {folder}")

@@ -1,0 +1,63 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse merge`."""
+
+from dataclasses import dataclass, field
+
+from transformers import AutoTokenizer
+
+from hf_dse.cli.parsing import parse_args
+from hf_dse.common.provenance import describe_command, describe_source
+from hf_dse.publish.export import export_model
+from hf_dse.student.checkpoint import load_dse_model
+from hf_dse.student.merge import merge_models
+from hf_dse.training.base import check_output_dir
+
+
+@dataclass
+class MergeArguments:
+    """Which models to merge, and where to."""
+
+    model_names_or_paths: list[str] = field(
+        metadata={"help": "DSE models of one start: Hub ids or folders. The first gives tokenizer and head."}
+    )
+    output_dir: str = field(metadata={"help": "Folder to write."})
+    weights: list[float] | None = field(
+        default=None, metadata={"help": "A weight for each model; they are divided by their sum. Default: equal."}
+    )
+    max_seq_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens after which sentence-transformers cuts. Default: the model's limit."},
+    )
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
+
+
+def merge(argv: list[str]) -> None:
+    """`hf-dse merge`."""
+    (args,) = parse_args(
+        argv,
+        MergeArguments,
+        prog="hf-dse merge",
+        description="Average the weights of students that started from the same encoder.",
+    )
+    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    models = [load_dse_model(name) for name in args.model_names_or_paths]
+    weights = args.weights or [1.0] * len(models)
+    model = merge_models(models, weights)
+    tokenizer = AutoTokenizer.from_pretrained(args.model_names_or_paths[0])
+    names = [describe_source(name).name for name in args.model_names_or_paths]
+    recipe = {
+        "Mean of the weights of": ", ".join(
+            f"{name} ({weight / sum(weights):.3g})" for name, weight in zip(names, weights, strict=True)
+        ),
+        "command": describe_command(),
+    }
+    folder = export_model(
+        model,
+        tokenizer,
+        args.output_dir,
+        recipe=recipe,
+        max_seq_length=args.max_seq_length,
+        overwrite=args.overwrite_output_dir,
+    )
+    print(f"Saved to {folder}")

@@ -1,0 +1,77 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse whiten`."""
+
+from dataclasses import dataclass, field
+
+from transformers import AutoTokenizer
+from transformers.utils import logging
+
+from hf_dse.cli.parsing import parse_args
+from hf_dse.common.provenance import describe_command, describe_source
+from hf_dse.data.texts import load_texts
+from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.publish.export import export_model
+from hf_dse.student.checkpoint import load_dse_model
+from hf_dse.student.whiten import whiten_encoder
+from hf_dse.training.base import check_output_dir
+
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass
+class WhitenArguments:
+    """Which embeddings to whiten, by which texts."""
+
+    model_name_or_path: str = field(metadata={"help": "A DSE model without a projection: a Hub id or a folder."})
+    train_file: str = field(
+        metadata={"help": "Texts to fit to: .txt, one a line, or a csv, json, jsonl or parquet file."}
+    )
+    output_dir: str = field(metadata={"help": "Folder to write."})
+    projection_dim: int = field(metadata={"help": "Size of the new embeddings, less than now."})
+    power: float = field(default=0.5, metadata={"help": "0: PCA. 1: whitening. Between: some of it."})
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first texts."})
+    max_seq_length: int | None = field(
+        default=None, metadata={"help": "Tokens after which a text is cut. Default: the model's limit."}
+    )
+    batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
+
+
+def whiten(argv: list[str]) -> None:
+    """`hf-dse whiten`."""
+    (args,) = parse_args(
+        argv,
+        WhitenArguments,
+        prog="hf-dse whiten",
+        description="Make the embeddings of a student smaller and use their directions evenly, without training.",
+    )
+    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
+    model = load_dse_model(args.model_name_or_path)
+    if isinstance(model, DseForSequenceClassification):
+        logger.warning(
+            f"The head of {args.model_name_or_path} is left out: it was trained for the embeddings as they were. "
+            "`hf-dse distill` puts a new one on the whitened encoder."
+        )
+        model = model.dse
+    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    size = model.config.projection_dim
+    whiten_encoder(
+        model,
+        tokenizer,
+        texts,
+        args.projection_dim,
+        power=args.power,
+        max_length=args.max_seq_length,
+        batch_size=args.batch_size,
+    )
+    recipe = {
+        "whitened": f"{describe_source(args.model_name_or_path).name}, {size} to {args.projection_dim} numbers, power "
+        f"{args.power}, by {len(texts)} texts",
+        "command": describe_command(),
+    }
+    folder = export_model(model, tokenizer, args.output_dir, recipe=recipe, overwrite=args.overwrite_output_dir)
+    print(f"Saved to {folder}")

@@ -1,0 +1,88 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and plots."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+
+MARKERS = "osD^vPX<>ph*d8H"
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int) -> str:
+    """Lays out a Markdown table; the first `num_left` columns are words, the others numbers."""
+    rule = ["---"] * num_left + ["--:"] * (len(header) - num_left)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
+
+
+def format_table(results: Mapping[str, Mapping[str, float]]) -> str:
+    """Lays out the metrics of each split in columns, times 100 as the literature has them."""
+    names = list(next(iter(results.values())))
+    rows = [["split", *names]]
+    for split, metrics in results.items():
+        cells = [f"{metrics[name]:d}" if name == "num_pairs" else f"{100 * metrics[name]:.2f}" for name in names]
+        rows.append([split, *cells])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    )
+
+
+# label of a line -> its x and y values
+Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+
+
+def plot_lines(panels: Mapping[str, Lines], output_dir: str, x: str, y: str, legend: str | None = None) -> Path | None:
+    """
+    Draws `plot.png` with logarithmic axes, if matplotlib is installed. Every line has its own marker.
+
+    Args:
+        panels (`Mapping[str, Lines]`):
+            The lines of each panel, by its title; they share the axes and the legend.
+        output_dir (`str`):
+            Folder of the plot.
+        x (`str`):
+            Label of the x axis.
+        y (`str`):
+            Label of the y axis.
+        legend (`str`, *optional*):
+            Title of the legend.
+
+    Returns:
+        `Path`, *optional*: the file; `None` without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    figure = Figure(figsize=(2.6 + 3.8 * len(panels), 4.4), layout="constrained")
+    ticks = sorted({value for lines in panels.values() for xs, _ in lines.values() for value in xs})
+    row = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (title, lines) in zip(row, panels.items(), strict=True):
+        for number, (label, (xs, ys)) in enumerate(lines.items()):
+            axes.plot(
+                xs,
+                ys,
+                label=label,
+                color=COLORS[number % len(COLORS)],
+                marker=MARKERS[number % len(MARKERS)],
+                linestyle=["-", "--", "-.", ":"][number % 4],
+            )
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(ticks, [str(tick) for tick in ticks], rotation=45)
+        axes.set_yscale("log")
+        axes.set_xlabel(x)
+        axes.set_title(title)
+        axes.grid(alpha=0.3)
+    row[0].set_ylabel(y)
+    row[-1].legend(title=legend, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    path = Path(output_dir).expanduser() / "plot.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path

@@ -1,0 +1,31 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of options that several commands share."""
+
+from typing import Any
+
+
+def check_positive(args: Any, *names: str) -> None:
+    """
+    Checks options that count something.
+
+    Args:
+        args (dataclass):
+            The options.
+        names (`str`):
+            Fields that are `None`, a number, or a list of numbers.
+
+    Raises:
+        `ValueError`: for a number below 1, or an empty list.
+    """
+    for name in names:
+        value = getattr(args, name)
+        numbers = value if isinstance(value, list) else [value]
+        if not numbers or any(number is not None and number < 1 for number in numbers):
+            raise ValueError(f"{name}={value}: it has to be at least 1.")
+
+
+def _check_at_least(least: int, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ValueError(f"{name}={value}: it has to be at least {least}.")

@@ -1,0 +1,113 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Where results come from: machine, versions, command, commit, and the models and data behind them."""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model or data set that the card names; as a string, a Markdown link if the Hub has it."""
+
+    name: str
+    hub_id: str | None = None
+    url: str | None = None
+    config: str | None = None
+    task: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.url is None else f"[{self.name}]({self.url})"
+
+
+def describe_source(name: str, prefix: str = "") -> Source:
+    """What the card says about a model or data set: never where somebody keeps it."""
+    local = Path(name).expanduser()
+    if local.exists() or local.is_absolute() or name.startswith((".", "~")):
+        return Source(local.resolve().name)
+    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
+    return Source(name, hub_id=name, url=f"https://huggingface.co/{prefix}{name}") if is_hub_id else Source(name)
+
+
+def describe_machine() -> str:
+    """The kind of machine this is, as far as it decides about speed and rounding."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{os.cpu_count()} {platform.machine()} CPU cores, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def package_versions(names: Sequence[str]) -> dict[str, str | None]:
+    """The installed versions of packages; `None` where one is missing."""
+    versions: dict[str, str | None] = dict.fromkeys(names)
+    for name in names:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+def describe_command() -> str | None:
+    """
+    The `hf-dse` command that this process runs, without the folders above local files; `None` in other programs.
+    """
+    if Path(sys.argv[0]).stem not in ("hf-dse", "hf_dse_cli"):
+        return None
+    words = []
+    for word in sys.argv[1:]:
+        option, separator, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        is_path = value and (Path(value).exists() or Path(value).is_absolute())
+        words.append(option + separator + (Path(value).name if is_path else value))
+    return shlex.join(["hf-dse", *words])
+
+
+def code_commit() -> str | None:
+    """The commit of this code, where it runs from a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> str:
+    """
+    Identifies what decides a score.
+
+    Args:
+        model (`PreTrainedModel`):
+            The teacher: its weights and its configuration count.
+        processing_class (`PreTrainedTokenizerBase`):
+            Its tokenizer: vocabulary and rules count, not the padding and truncation of the last call.
+
+    Returns:
+        `str`: a SHA-256 in hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    config = model.config.to_dict()
+    # What says where a model comes from, or who reads it, does not change its scores.
+    for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures"):
+        config.pop(name, None)
+    digest.update(json.dumps(config, sort_keys=True, default=str).encode())
+    backend = getattr(processing_class, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else processing_class.get_vocab()
+    for name in ("truncation", "padding"):
+        rules.pop(name, None)
+    digest.update(json.dumps(rules, sort_keys=True).encode())
+    digest.update(f"{type(processing_class).__name__} {processing_class.padding_side}".encode())
+    return digest.hexdigest()

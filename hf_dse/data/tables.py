@@ -1,0 +1,158 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Local files of texts and tables."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+from datasets import Dataset
+
+from hf_dse.common.files import write_atomically
+
+
+def _read_csv(path: Path) -> dict[str, list]:
+    # Everything stays a string here: a sentence "NA" must not turn into a missing value, nor "007" into 7.
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        columns: dict[str, list] = {name: [] for name in reader.fieldnames or []}
+        try:
+            for row in reader:
+                if None in row or None in row.values():
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: expected {len(columns)} cells, as in the header."
+                    )
+                for name, value in row.items():
+                    columns[name].append(value)
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: not valid csv: {error}.") from error
+    return columns
+
+
+def _read_json(path: Path) -> dict[str, list]:
+    text = path.read_text(encoding="utf-8-sig")
+    # One list, or one object a line. Not `splitlines`: it also breaks at characters that JSON strings may hold.
+    documents = [text] if text.lstrip().startswith("[") else text.split("\n")
+    rows: list = []
+    for number, document in enumerate(documents, start=1):
+        try:
+            if document.strip():
+                rows.append(json.loads(document))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: not valid JSON: {error}.") from error
+    if len(documents) == 1 and len(rows) == 1 and isinstance(rows[0], list):
+        rows = rows[0]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"{path}: every row has to be a JSON object with named columns.")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _read_parquet(path: Path) -> dict[str, list]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_table(path).to_pydict()
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
+
+
+READERS: dict[str, Callable[[Path], dict[str, list]]] = {
+    ".csv": _read_csv,
+    ".json": _read_json,
+    ".jsonl": _read_json,
+    ".parquet": _read_parquet,
+}
+
+
+def read_columns(path: str | Path) -> dict[str, list]:
+    """
+    Reads a local table.
+
+    Args:
+        path (`str` or `Path`):
+            A csv, json, jsonl or parquet file with named columns.
+
+    Returns:
+        `dict[str, list]`: the columns, in the order of the file; csv cells stay strings.
+
+    Raises:
+        `FileNotFoundError`: if there is no such file.
+        `ValueError`: for another ending or unreadable content.
+    """
+    path = Path(path).expanduser()
+    if path.suffix.lower() not in READERS:
+        raise ValueError(f"{path}: unsupported ending {path.suffix!r}; supported are {', '.join(READERS)}.")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file.")
+    return READERS[path.suffix.lower()](path)
+
+
+def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
+    """
+    Reads texts: sentences or documents, whatever they are for.
+
+    Args:
+        path (`str` or `Path`):
+            A .txt file with a text in each line, a table with named columns, or a folder, in which every .txt and .md
+            file is a text.
+        text_column (`str`, *optional*, defaults to `"text"`):
+            The column of the texts; the name that texts without one get.
+
+    Returns:
+        `dict[str, list]`: the columns of the file; of a folder the texts and `file`, their names in it.
+
+    Raises:
+        ValueError: an unknown ending, a missing column, or a text that is not a string.
+        FileNotFoundError: there is no such file, or none with texts in the folder.
+    """
+    file = Path(path).expanduser()
+    if file.is_dir():
+        names = sorted(name.relative_to(file) for name in file.rglob("*") if name.suffix.lower() in (".txt", ".md"))
+        names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+        if not names:
+            raise FileNotFoundError(f"{path}: there are no .txt or .md files in this folder.")
+        texts = [(file / name).read_text(encoding="utf-8-sig") for name in names]
+        return {"file": [name.as_posix() for name in names], text_column: texts}
+    if file.suffix.lower() == ".txt":
+        if not file.is_file():
+            raise FileNotFoundError(f"{path}: there is no such file.")
+        # Not `splitlines`, which also breaks at characters that stand inside of texts. The last line may be unended.
+        lines = file.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        return {text_column: [] if lines == [""] else lines}
+    if file.suffix.lower() not in READERS:
+        raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
+    columns = read_columns(file)
+    if text_column not in columns:
+        raise ValueError(
+            f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
+            "`text_column`."
+        )
+    for row, text in enumerate(columns[text_column]):
+        if not isinstance(text, str):
+            raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
+    return columns
+
+
+OUTPUT_ENDINGS = (".jsonl", ".parquet")
+
+
+def write_pairs(pairs: Dataset, path: Path) -> None:
+    """Writes pairs as JSON lines or parquet, by the ending of the file, whole or not at all."""
+    if path.suffix == ".parquet":
+        write_atomically(path, pairs.to_parquet)
+    else:
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in pairs)
+        write_atomically(path, lambda file: file.writelines(line.encode() for line in lines))
+
+
+def read_schema(path: Path) -> pyarrow.Schema:
+    """The columns of a parquet file; a `ValueError` if it is none."""
+    try:
+        return pyarrow.parquet.read_schema(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path}: not a readable parquet file: {error}") from error

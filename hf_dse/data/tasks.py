@@ -1,0 +1,58 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Sentence-pair tasks."""
+
+from dataclasses import dataclass
+
+
+GLUE = "nyu-mll/glue"
+
+EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True)
+class PairTask:
+    """
+    What a model has to know about a sentence-pair task.
+
+    Args:
+        name (`str`):
+            Name of the task.
+        sentence1 (`str`):
+            Column of the first sentence.
+        sentence2 (`str`):
+            Column of the second sentence.
+        num_labels (`int`):
+            1 for a regression, otherwise the number of classes.
+        symmetric (`bool`):
+            Whether the label stays the same when the two sentences change places.
+        metric_for_best_model (`str`):
+            The metric by which checkpoints are compared.
+        glue_name (`str`, *optional*):
+            Configuration of the task in the GLUE dataset.
+    """
+
+    name: str
+    sentence1: str = "sentence1"
+    sentence2: str = "sentence2"
+    num_labels: int = 1
+    symmetric: bool = False
+    metric_for_best_model: str = "pearson"
+    glue_name: str | None = None
+
+    @property
+    def problem_type(self) -> str:
+        """`"regression"` or `"single_label_classification"`, as in `config.problem_type`."""
+        return "regression" if self.num_labels == 1 else "single_label_classification"
+
+
+PAIR_TASKS: dict[str, PairTask] = {
+    task.name: task
+    for task in (
+        PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson", "stsb"),
+        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1", "mrpc"),
+        PairTask("qqp", "question1", "question2", 2, True, "f1", "qqp"),
+        PairTask("qnli", "question", "sentence", 2, False, "accuracy", "qnli"),
+        PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy", "mnli"),
+    )
+}

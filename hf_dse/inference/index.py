@@ -1,0 +1,124 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""An index: texts, their vectors and the model that made them, in parquet files."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+
+from hf_dse.common.provenance import fingerprint
+from hf_dse.data.tables import READERS, read_schema, read_texts
+from hf_dse.inference.encoding import BATCHES_PER_WINDOW
+from hf_dse.inference.encoding import encode as encode_texts
+from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.inference.ray_engine import SETTINGS_KEY
+
+
+EMBEDDING_COLUMN = "embedding"
+
+
+@dataclass
+class EncodeArguments:
+    """What to embed and where to write it."""
+
+    input: str = field(
+        metadata={
+            "help": f"Texts: .txt, one a line, a table: {', '.join(READERS)}, or a folder of .txt and .md files. With "
+            "`--engine ray` .parquet files: one, a folder or a glob."
+        }
+    )
+    output: str = field(
+        metadata={
+            "help": "Vectors: .npy, a float32 array with a row for each text, or .parquet, the columns of the input "
+            f"and `{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray` a folder of such files."
+        }
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    max_length: int | None = field(default=None, metadata={"help": "Tokens after which a text is cut."})
+    truncation: bool = field(default=True, metadata={"help": "False: refuse longer texts instead of cutting them."})
+    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to length 1."})
+
+
+class TextEncoder:
+    """What embeds the shards of `hf-dse encode --engine ray`, see [`~hf_dse.inference.ray_engine.ShardModel`]."""
+
+    column = EMBEDDING_COLUMN
+
+    def __init__(self, model_args: ModelArguments, args: EncodeArguments, device: str):
+        self.model, self.tokenizer = load_model(replace(model_args, device=device))
+        self.batch_size = model_args.batch_size
+        # Whole windows: the batches, and so the vectors to the last bit, are those of a file that is encoded at once.
+        self.num_rows = 4 * BATCHES_PER_WINDOW * self.batch_size
+        self.options: dict[str, Any] = {"max_length": args.max_length, "normalize": args.normalize}
+        self.truncation = args.truncation
+        self.settings = {"model": fingerprint(self.model, self.tokenizer), **self.options}
+        self.type = pyarrow.list_(pyarrow.float32(), self._encode([]).shape[1])
+
+    def _encode(self, texts: list[str]) -> np.ndarray:
+        options = {"truncation": self.truncation, "show_progress": False, **self.options}
+        return encode_texts(self.model, self.tokenizer, texts, batch_size=self.batch_size, **options)
+
+    def __call__(self, columns: list[list[str]]) -> pyarrow.Array:
+        (texts,) = columns
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self._encode(texts).reshape(-1)), type=self.type)
+
+
+def write_index(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
+    # Lists of fixed size are what vector databases read without a conversion.
+    values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
+    table = pyarrow.table({**columns, EMBEDDING_COLUMN: values})
+    pyarrow.parquet.write_table(table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)}), file)
+
+
+def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarray | None, dict[str, Any]]:
+    """
+    Reads texts, or an index of them: what `hf-dse encode` wrote, a file or a folder of shards.
+
+    Returns:
+        `tuple`: the texts by `text_column` (and `file`, where they have names); of an index the vectors, of shape
+        `(num_texts, embedding_size)`, and the settings that they were made with.
+
+    Raises:
+        `ValueError`: if there are vectors that `hf-dse encode` did not make, or shards of several models, or the texts
+        are not those that were embedded.
+    """
+    path = Path(name).expanduser()
+    shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not shards or shards[0].suffix != ".parquet" or not shards[0].is_file():
+        return read_texts(name, text_column), None, {}
+    schemas = [read_schema(shard) for shard in shards]
+    if EMBEDDING_COLUMN not in schemas[0].names and len(shards) == 1:
+        return read_texts(shards[0], text_column), None, {}
+    found = []
+    for shard, schema in zip(shards, schemas, strict=True):
+        settings = json.loads((schema.metadata or {}).get(SETTINGS_KEY, "{}"))
+        settings.pop("input_bytes", None)
+        if EMBEDDING_COLUMN not in schema.names or settings.get("columns") != [text_column]:
+            raise ValueError(
+                f"{shard} holds no vectors that `hf-dse encode` made of a column {text_column!r}, but those of "
+                f"{settings.get('columns', 'unknown origin')}: encode its texts, or name their column with "
+                "`--text_column`."
+            )
+        found.append(settings)
+    if any(settings != found[0] for settings in found):
+        raise ValueError(f"{name} holds shards of several models or settings: encode them in the same way.")
+    table = pyarrow.concat_tables(
+        pyarrow.parquet.read_table(
+            shard, columns=[column for column in ("file", text_column, EMBEDDING_COLUMN) if column in schema.names]
+        ).replace_schema_metadata()
+        for shard, schema in zip(shards, schemas, strict=True)
+    )
+    vectors = (
+        table[EMBEDDING_COLUMN]
+        .combine_chunks()
+        .flatten()
+        .to_numpy(zero_copy_only=False, writable=True)
+        .reshape(len(table), -1)
+    )
+    return table.drop_columns(EMBEDDING_COLUMN).to_pydict(), vectors, found[0]

@@ -1,0 +1,65 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Any model and its tokenizer, with its head if it has one."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+
+@dataclass
+class ModelArguments:
+    """Which model to run, and how."""
+
+    model_name_or_path: str = field(metadata={"help": "Folder or Hub name of the model and its tokenizer."})
+    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
+    dtype: str = field(
+        default="auto",
+        metadata={
+            "help": "Number format of the weights; auto takes that of the checkpoint.",
+            "choices": ["auto", "float32", "bfloat16", "float16"],
+        },
+    )
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
+
+
+def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """
+    Loads a model and its tokenizer, with the classification head if the checkpoint has one.
+
+    Args:
+        args (`ModelArguments`):
+            Where it is and how to run it.
+
+    Returns:
+        `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model, on its device, and the tokenizer.
+
+    Raises:
+        ValueError: the checkpoint names a classification head but holds no weights for it.
+    """
+    source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
+    config = AutoConfig.from_pretrained(args.model_name_or_path, **source)
+    has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
+    auto_class = AutoModelForSequenceClassification if has_head else AutoModel
+    model, info = auto_class.from_pretrained(
+        args.model_name_or_path, dtype=args.dtype, output_loading_info=True, **source
+    )
+    # A head that is not in the checkpoint is random, and its scores are noise.
+    if has_head and info["missing_keys"]:
+        raise ValueError(
+            f"The checkpoint {args.model_name_or_path} lacks {', '.join(sorted(info['missing_keys']))}: train it "
+            "first, or take the head out of `architectures` in its config.json."
+        )
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return model.to(device), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)

@@ -1,0 +1,255 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of predictions: correlations, accuracy and F1, average precision."""
+
+from collections.abc import Callable
+from typing import Any
+
+import datasets
+import evaluate
+import numpy as np
+from transformers import EvalPrediction
+
+from hf_dse.data.tasks import PAIR_TASKS, PairTask
+
+
+# Predictions whose spread is below this share of their size differ by rounding only.
+CONSTANT_SPREAD = 1e-6
+
+CONSTANT_HELP = (
+    "Usually this is a collapsed model: lower the learning rate, warm up for longer, or start from a pretrained "
+    "encoder instead of random weights."
+)
+
+PEARSON_SPEARMAN_INPUTS = """
+Args:
+    predictions (`list[float]` of length `num_pairs`): predicted similarities, on any scale.
+    references (`list[float]` of length `num_pairs`): gold similarities.
+
+Returns:
+    pearson (`float`): Pearson's linear correlation, from -1 to 1.
+    spearman (`float`): Spearman's rank correlation, from -1 to 1; ties share their mean rank.
+
+Raises:
+    ValueError: fewer than two pairs, a value that is NaN or infinite, or constant predictions or references.
+
+Examples:
+
+    >>> from hf_dse.metrics import PearsonSpearman
+    >>> metric = PearsonSpearman()
+    >>> metric.compute(predictions=[0.1, 0.4, 0.9], references=[0.0, 2.5, 5.0])
+    {'pearson': 0.9897..., 'spearman': 1.0}
+"""
+
+ACCURACY_F1_INPUTS = """
+Args:
+    predictions (`list[int]` of length `num_pairs`): predicted classes.
+    references (`list[int]` of length `num_pairs`): gold classes.
+    allow_constant (`bool`, *optional*, defaults to `False`): score predictions of one class instead of refusing.
+
+Returns:
+    accuracy (`float`): share of right predictions, from 0 to 1.
+    f1 (`float`): F1 of class 1 (configuration "binary"), or the mean over classes ("macro").
+
+Raises:
+    ValueError: no pairs, or one class predicted everywhere although the references hold several.
+
+Examples:
+
+    >>> from hf_dse.metrics import AccuracyF1
+    >>> metric = AccuracyF1("macro")
+    >>> metric.compute(predictions=[0, 1, 2, 2], references=[0, 1, 1, 2])
+    {'accuracy': 0.75, 'f1': 0.7777...}
+"""
+
+
+class _OfflineMetric(evaluate.Metric):
+    config_name: str
+
+    # A metric on disk keeps its file locked when `_compute` raises, and ours raise on purpose.
+    def __init__(self, config_name: str | None = None, keep_in_memory: bool | None = None, **kwargs: Any):
+        if keep_in_memory is None:
+            keep_in_memory = kwargs.get("num_process", 1) == 1
+        super().__init__(config_name, keep_in_memory=keep_in_memory, **kwargs)
+
+
+class PearsonSpearman(_OfflineMetric):
+    """Pearson and Spearman correlation of predicted and gold similarities, computed without any download."""
+
+    def _info(self) -> evaluate.MetricInfo:
+        return evaluate.MetricInfo(
+            description="Pearson and Spearman correlation; constant or non-finite predictions are an error.",
+            citation="",
+            inputs_description=PEARSON_SPEARMAN_INPUTS,
+            features=datasets.Features(
+                {"predictions": datasets.Value("float64"), "references": datasets.Value("float64")}
+            ),
+        )
+
+    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
+        x, y = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
+        if x.size < 2:
+            raise ValueError(f"A correlation needs at least 2 pairs, got {x.size}.")
+        for name, values in (("predictions", x), ("references", y)):
+            check_finite(name, values)
+            if np.ptp(values) <= CONSTANT_SPREAD * np.abs(values).max():
+                raise ValueError(
+                    f"Constant {name}: all {values.size} are {values[0]:.6g}, so the correlation is undefined. "
+                    + (CONSTANT_HELP if name == "predictions" else "Pass pairs with different gold labels.")
+                )
+        return {"pearson": _correlation(x, y), "spearman": _correlation(_ranks(x), _ranks(y))}
+
+
+class AccuracyF1(_OfflineMetric):
+    """
+    Accuracy and F1 of predicted classes, computed without any download.
+
+    Args:
+        config_name (`str`, *optional*, defaults to `"binary"`):
+            `"binary"` for the F1 of class 1, `"macro"` for the mean F1 over the classes that occur.
+    """
+
+    def _info(self) -> evaluate.MetricInfo:
+        if self.config_name == "default":
+            self.config_name = "binary"
+        if self.config_name not in ("binary", "macro"):
+            raise ValueError(f"Unknown configuration {self.config_name!r} of AccuracyF1: use 'binary' or 'macro'.")
+        return evaluate.MetricInfo(
+            description="Accuracy and F1; predictions of one single class are an error unless allowed.",
+            citation="",
+            inputs_description=ACCURACY_F1_INPUTS,
+            features=datasets.Features(
+                {"predictions": datasets.Value("int64"), "references": datasets.Value("int64")}
+            ),
+        )
+
+    def _compute(
+        self, predictions: list[int], references: list[int], allow_constant: bool = False
+    ) -> dict[str, float]:
+        x, y = np.asarray(predictions, dtype=np.int64), np.asarray(references, dtype=np.int64)
+        if x.size == 0:
+            raise ValueError("Accuracy needs at least 1 pair, got none.")
+        if not allow_constant and x.size > 1 and np.ptp(x) == 0 and np.ptp(y) > 0:
+            raise ValueError(
+                f"Constant predictions: all {x.size} are class {x[0]}, while the references hold several classes. "
+                + CONSTANT_HELP
+            )
+        classes = np.array([1]) if self.config_name == "binary" else np.union1d(x, y)
+        hits = np.array([np.sum((x == c) & (y == c)) for c in classes], dtype=np.float64)
+        total = np.array([np.sum(x == c) + np.sum(y == c) for c in classes], dtype=np.float64)
+        # A class that neither side holds has nothing to find: 0, as everywhere else.
+        f1 = np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0)
+        return {"accuracy": float(np.mean(x == y)), "f1": float(f1.mean())}
+
+
+def compute_metrics_for(
+    task: PairTask | str, num_labels: int | None = None
+) -> Callable[[EvalPrediction], dict[str, float]]:
+    """
+    Builds the `compute_metrics` function of a [`~transformers.Trainer`] for a pair task.
+
+    Args:
+        task (`PairTask` or `str`):
+            A task, the name of a known task, or a problem type: `"regression"` or `"single_label_classification"`.
+        num_labels (`int`, *optional*):
+            Number of classes; taken from the task where it is given, needed with `"single_label_classification"`.
+
+    Returns:
+        `Callable`: maps an [`~transformers.EvalPrediction`] with logits of shape `(num_pairs, num_columns)` to
+        `pearson` and `spearman` (regression), or to `accuracy` and `f1` (binary: of class 1; else the mean over
+        classes). Binary logits may have one column (positive means class 1) or two.
+
+    Raises:
+        ValueError: an unknown task or problem type. The returned function raises it for logits that are NaN,
+            infinite, constant, or of another number of columns than the task has.
+    """
+    problem_type, num_labels = _problem(task, num_labels)
+
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+        logits = prediction.predictions
+        # Models that also return hidden states or attentions give a tuple with the logits first.
+        logits = logits[0] if isinstance(logits, tuple | list) else logits
+        return _score(np.asarray(logits), np.asarray(prediction.label_ids), problem_type, num_labels, strict=False)
+
+    return compute_metrics
+
+
+def _problem(task: PairTask | str, num_labels: int | None) -> tuple[str, int]:
+    if not isinstance(task, str):
+        return task.problem_type, task.num_labels
+    if task == "regression":
+        return task, 1
+    if task == "single_label_classification":
+        if num_labels is None or num_labels < 2:
+            raise ValueError(f"Problem type {task!r} needs num_labels of at least 2, got {num_labels}.")
+        return task, num_labels
+    if task not in PAIR_TASKS:
+        known = ", ".join([*PAIR_TASKS, "regression", "single_label_classification"])
+        raise ValueError(f"Unknown task or problem type {task!r}: use one of {known}.")
+    return PAIR_TASKS[task].problem_type, PAIR_TASKS[task].num_labels
+
+
+def _score(
+    logits: np.ndarray, labels: np.ndarray, problem_type: str, num_labels: int, strict: bool = True
+) -> dict[str, float]:
+    logits = logits.reshape(len(logits), -1).astype(np.float64)  # [P, C]
+    columns = logits.shape[1]
+    allowed = (1,) if problem_type == "regression" else (1, 2) if num_labels == 2 else (num_labels,)
+    if columns not in allowed:
+        raise ValueError(
+            f"The model returns {columns} logits a pair, but this task ({problem_type}, {num_labels} labels) needs "
+            f"{' or '.join(map(str, allowed))}: pass a model that was trained with num_labels={allowed[-1]}."
+        )
+    check_finite("predictions", logits)
+    if problem_type == "regression":
+        return PearsonSpearman().compute(predictions=logits[:, 0], references=labels.reshape(-1))
+    if len(logits) > 1 and np.all(np.ptp(logits, axis=0) <= CONSTANT_SPREAD * np.abs(logits).max()):
+        raise ValueError(f"Constant predictions: all {len(logits)} pairs get the same logits. {CONSTANT_HELP}")
+    classes = labels.reshape(-1)
+    if not np.isin(classes, np.arange(num_labels)).all():
+        wrong = np.setdiff1d(classes, np.arange(num_labels))
+        raise ValueError(
+            f"Labels of a task with {num_labels} labels are 0 to {num_labels - 1}, but these occur too: "
+            f"{wrong[:5].tolist()}. Pass the right num_labels, or a split with gold labels."
+        )
+    predictions = (logits[:, 0] > 0) if columns == 1 else logits.argmax(axis=1)
+    # Early in training a classifier may well answer with the majority class: a score then, an error at the end.
+    return AccuracyF1("binary" if num_labels == 2 else "macro").compute(
+        predictions=predictions.astype(np.int64), references=classes.astype(np.int64), allow_constant=not strict
+    )
+
+
+def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Mean precision over the positives, from the highest score down; equal scores count as one step."""
+    check_finite("predictions", scores)
+    if np.ptp(scores) <= CONSTANT_SPREAD * np.abs(scores).max():
+        raise ValueError(f"Constant predictions: all {len(scores)} cosines are {scores[0]:.6g}. {CONSTANT_HELP}")
+    if not (labels == 1).any():
+        raise ValueError("No pair has label 1, so there is no precision to average: pass pairs of both classes.")
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(labels[order] == 1)
+    last = np.append(np.diff(scores[order]) != 0, True)  # the last of each group of equal scores
+    precision = hits[last] / (np.flatnonzero(last) + 1)
+    return float(np.sum(np.diff(hits[last], prepend=0) * precision) / hits[-1])
+
+
+def check_finite(name: str, values: np.ndarray) -> None:
+    wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    if wrong.size:
+        raise ValueError(
+            f"{wrong.size} of {len(values)} {name} are NaN or infinite, the first at row {wrong[0]}: a score of them "
+            "would mean nothing. Check the learning rate and the precision (fp16 overflows easily)."
+        )
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    # Scaled first, so that neither tiny nor huge values under- or overflow in the products.
+    x, y = x - x.mean(), y - y.mean()
+    x, y = x / np.abs(x).max(), y / np.abs(y).max()
+    return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1.0, 1.0))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    # The mean rank of a group of ties is its last rank less half its size.
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]

@@ -1,0 +1,185 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The model card."""
+
+import math
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from hf_dse import __version__
+from hf_dse.common.provenance import Source, describe_source
+from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS
+from hf_dse.modeling import DseForSequenceClassification, DseModel
+from hf_dse.student.checkpoint import SENTENCE_TRANSFORMERS_FORMAT, TRANSFORMERS_NEEDED, has_head
+
+
+CARD_TEMPLATE = Path(__file__).with_name("model_card.md")
+
+
+def make_model_card(
+    model: DseModel | DseForSequenceClassification,
+    *,
+    model_id: str,
+    metrics: Mapping[str, Mapping[str, float]] | None = None,
+    base_model: str | None = None,
+    teacher: str | None = None,
+    datasets: Sequence[str | None] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    max_seq_length: int | None = None,
+    license: str | None = None,
+) -> ModelCard:
+    """
+    Renders `model_card.md`. What was not given is left out, nothing is guessed.
+
+    Args:
+        model ([`DseModel`] or [`DseForSequenceClassification`]):
+            The model to describe.
+        model_id (`str`):
+            Name to load it by in the examples: a Hub id or a folder.
+
+    The other arguments are those of [`export_model`].
+
+    Returns:
+        `huggingface_hub.ModelCard`: metadata and text.
+
+    Raises:
+        `TypeError`: if `model` is not a DSE model.
+        `ValueError`: if `metrics` are not finite numbers by split, or `max_seq_length` does not fit the model.
+    """
+    config = model.config
+    if config.model_type != "dse":
+        raise TypeError(
+            f"Only DSE models can be exported, got {type(model).__name__}: make one of it with `convert_encoder`, or "
+            "save it with its own `save_pretrained`."
+        )
+    if max_seq_length is not None and not 1 <= max_seq_length <= config.max_position_embeddings:
+        raise ValueError(
+            f"`max_seq_length` must be between 1 and {config.max_position_embeddings}, the positions of this model, "
+            f"got {max_seq_length}."
+        )
+    metrics = _check_metrics(metrics)
+    sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
+    measured_on = sources[0] if sources else Source("unnamed data")
+    base = None if base_model is None else describe_source(base_model)
+    num_linear = config.layer_types.count("linear_attention")
+
+    tags = ["sentence-transformers", "transformers", "sentence-similarity", "feature-extraction", "hf-dse"]
+    tags += ["linformer"] * (num_linear > 0) + ["knowledge-distillation"] * (teacher is not None)
+    data = ModelCardData(
+        model_name=model_id.split("/")[-1],
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=tags,
+        license=license,
+        base_model=base.hub_id if base else None,
+        datasets=list(dict.fromkeys(source.hub_id for source in sources if source.hub_id)) or None,
+        eval_results=_eval_results(metrics, measured_on),
+    )
+    card = ModelCard.from_template(
+        data,
+        template_path=str(CARD_TEMPLATE),
+        model_id=model_id,
+        model_name=data.model_name,
+        config=config,
+        num_parameters=f"{model.num_parameters():,}",
+        num_linear=num_linear,
+        linear_lengths=_linear_lengths(config),
+        has_head=has_head(model),
+        base=base,
+        teacher=None if teacher is None else describe_source(teacher),
+        sources=sources,
+        measured_on=measured_on,
+        command=(recipe or {}).get("command"),
+        recipe={name: _cell(value) for name, value in (recipe or {}).items() if name != "command"},
+        metrics=metrics,
+        metric_names={name: _metric_title(name) for name in next(iter(metrics.values()), {})},
+        max_seq_length=max_seq_length,
+        license=license,
+        versions={
+            "hf-dse": __version__,
+            "transformers": transformers.__version__,
+            "PyTorch": torch.__version__,
+            "Python": platform.python_version(),
+        },
+        transformers_needed=TRANSFORMERS_NEEDED,
+        sentence_transformers_needed=f">={SENTENCE_TRANSFORMERS_FORMAT.removesuffix('.0')}",
+    )
+    # Sections that are left out leave their blank lines behind.
+    card.content = re.sub(r"\n{3,}", "\n\n", card.content).rstrip() + "\n"
+    return card
+
+
+def _check_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[str, dict[str, float]]:
+    checked = {}
+    for split, values in (metrics or {}).items():
+        if not isinstance(values, Mapping):
+            raise ValueError(
+                f'`metrics` must hold metrics by split, such as {{"test": {{"pearson": 0.86}}}}, got {values!r} for '
+                f"{split!r}."
+            )
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+                raise ValueError(
+                    f"`metrics[{split!r}][{name!r}]` is {value!r}, but a card takes measured, finite numbers only."
+                )
+        checked[split] = {name: int(value) if name == "num_pairs" else float(value) for name, value in values.items()}
+    names = [list(values) for values in checked.values()]
+    if any(other != names[0] for other in names):
+        raise ValueError(f"`metrics` has different metrics for its splits ({names}): measure the same on all.")
+    return checked
+
+
+def _eval_results(metrics: dict[str, dict[str, float]], dataset: Source) -> list[EvalResult] | None:
+    results = [
+        EvalResult(
+            task_type="text-classification" if name in ("accuracy", "f1") else "sentence-similarity",
+            dataset_type=dataset.hub_id or "custom",
+            dataset_name=dataset.name,
+            dataset_config=dataset.config,
+            dataset_split=split,
+            metric_type=name,
+            metric_name=_metric_title(name),
+            metric_value=value,
+        )
+        for split, values in metrics.items()
+        for name, value in values.items()
+        if name != "num_pairs"
+    ]
+    return results or None
+
+
+def _metric_title(name: str) -> str:
+    kind = name.removeprefix("cosine_")
+    title = {"num_pairs": "Pairs", "ap": "Average precision"}.get(kind, kind.capitalize())
+    return title if kind == name else f"{title} of the cosine"
+
+
+def _linear_lengths(config: Any) -> list[int]:
+    lengths = config.linformer_length
+    if not isinstance(lengths, list):
+        lengths = [lengths] * config.num_hidden_layers
+    kinds = zip(lengths, config.layer_types, strict=True)
+    return sorted({length for length, kind in kinds if kind == "linear_attention"})
+
+
+def _describe_dataset(name: str) -> Source:
+    if name in PAIR_TASKS:
+        task = PAIR_TASKS[name]
+        url = f"https://huggingface.co/datasets/{GLUE}"
+        return Source(f"{GLUE} ({task.glue_name})", GLUE, url, config=task.glue_name, task=name)
+    if name == EMBEDDED:
+        return Source("the sentence pairs embedded in hf-dse")
+    return describe_source(name, prefix="datasets/")
+
+
+def _cell(value: Any) -> str:
+    """A value as it may stand in a Markdown table."""
+    return " ".join(str(value).split()).replace("|", "\\|")

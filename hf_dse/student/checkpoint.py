@@ -1,0 +1,83 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a DSE model folder is, and loading one."""
+
+import copy
+
+from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from hf_dse.modeling import DseForSequenceClassification, DseModel
+from hf_dse.student.convert import ConvertArguments, make_pair_model
+
+
+logger = logging.get_logger(__name__)
+
+CODE_FILES = ("configuration_dse.py", "modeling_dse.py")
+
+# The code in a checkpoint is written for these versions; older ones fail in ways that do not name the cause.
+TRANSFORMERS_NEEDED = ">=5.20"
+# The first version that reads the files below.
+SENTENCE_TRANSFORMERS_FORMAT = "5.4.0"
+
+
+def has_head(model: PreTrainedModel) -> bool:
+    """Whether a DSE model has a head for sentence pairs."""
+    # By name: a model loaded with its own code is of a class of its own.
+    return type(model).__name__ == "DseForSequenceClassification"
+
+
+def limit_tokens(
+    processing_class: PreTrainedTokenizerBase, model: DseModel | DseForSequenceClassification
+) -> PreTrainedTokenizerBase:
+    """A copy of the tokenizer whose truncation fits the model."""
+    limit = model.config.max_position_embeddings
+    # The limit of the source encoder's tokenizer is void where the position table was extended.
+    if model.config.position_extension is None:
+        limit = min(limit, processing_class.model_max_length)
+    tokenizer = copy.deepcopy(processing_class)
+    tokenizer.model_max_length = limit
+    return tokenizer
+
+
+def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification:
+    """Loads a DSE model with its head for sentence pairs, if it has one."""
+    config = AutoConfig.from_pretrained(name_or_path)
+    if config.model_type != "dse":
+        raise ValueError(
+            f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
+            "`hf-dse convert`."
+        )
+    has_head = "DseForSequenceClassification" in (config.architectures or [])
+    return (DseForSequenceClassification if has_head else DseModel).from_pretrained(name_or_path)
+
+
+def load_student(
+    name_or_path: str, convert_args: ConvertArguments, num_labels: int, problem_type: str
+) -> DseForSequenceClassification:
+    """
+    Loads a DSE model, or converts an encoder, for sentence pairs.
+
+    Args:
+        name_or_path (`str`):
+            A DSE model, with or without a head for this task, or an encoder that [`convert_encoder`] takes.
+        convert_args (`ConvertArguments`):
+            How an encoder is converted; not used for a DSE model.
+        num_labels (`int`):
+            Labels of the task. A task of two classes gets one logit, as in DSE.
+        problem_type (`str`):
+            `"regression"` or `"single_label_classification"`.
+    """
+    # Binary cross-entropy on one logit has the name "multi_label_classification" in transformers.
+    labels = {"num_labels": num_labels, "problem_type": problem_type}
+    if num_labels == 2:
+        labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
+    config = AutoConfig.from_pretrained(name_or_path)
+    if config.model_type != "dse":
+        return make_pair_model(convert_args.convert(name_or_path), **labels)
+    if convert_args != ConvertArguments():
+        logger.warning(f"{name_or_path} is a DSE model already: the options of conversion are not used.")
+    has_head = "DseForSequenceClassification" in (config.architectures or [])
+    if has_head and config.num_labels == labels["num_labels"]:
+        return DseForSequenceClassification.from_pretrained(name_or_path, problem_type=labels["problem_type"])
+    return make_pair_model(AutoModel.from_pretrained(name_or_path), **labels)

@@ -1,0 +1,160 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Fine-tuning a cross-encoder on sentence pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.utils import logging
+
+from hf_dse.data.collators import CrossEncoderCollator
+from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
+from hf_dse.data.tokenization import check_max_length, lengths
+from hf_dse.metrics import compute_metrics_for
+from hf_dse.training.base import ReproducibleTrainer, check_output_dir
+
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass
+class TeacherArguments:
+    """Which encoder becomes a cross-encoder."""
+
+    model_name_or_path: str = field(metadata={"help": "The encoder to fine-tune: a folder or a Hub name."})
+    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Train into a folder that is not empty; checkpoints in it are deleted."}
+    )
+
+
+class CrossEncoderTrainer(ReproducibleTrainer):
+    """A [`~transformers.Trainer`] that swaps sentences in training only."""
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        training = self.data_collator
+        if isinstance(training, CrossEncoderCollator):
+            self.data_collator = CrossEncoderCollator(training.processing_class, training.max_length)
+        try:
+            return super().get_eval_dataloader(eval_dataset)
+        finally:
+            self.data_collator = training
+
+
+def train_teacher(
+    teacher_args: TeacherArguments, data_args: DataArguments, training_args: TrainingArguments
+) -> dict[str, float]:
+    """
+    Fine-tunes an encoder as a cross-encoder on a pair task and saves it with its tokenizer.
+
+    In a symmetric task each pair is seen in a random order, so that both orders are learned over the epochs.
+
+    Args:
+        teacher_args (`TeacherArguments`):
+            The encoder.
+        data_args (`DataArguments`):
+            The pairs. The split `train` is required, `validation` is evaluated during the training, and every
+            labelled split but `train` at the end.
+        training_args (`TrainingArguments`):
+            Everything else, usually [`PairTrainingArguments`].
+
+    Returns:
+        `dict[str, float]`: the metrics of the training, and of the saved model as `eval_*` (validation) and `test_*`.
+
+    Raises:
+        `FileExistsError`: if the output folder is not empty.
+        `ValueError`: for bad data, a loss that is not finite, or constant predictions.
+
+    Example:
+
+    ```python
+    >>> train_teacher(
+    ...     TeacherArguments("microsoft/mpnet-base"),
+    ...     DataArguments(task_name="stsb"),
+    ...     PairTrainingArguments(output_dir="teacher", num_train_epochs=3),
+    ... )
+    ```
+    """
+    task = resolve_task(data_args)
+    checkpoint = check_output_dir(
+        str(training_args.output_dir), training_args.resume_from_checkpoint, teacher_args.overwrite_output_dir
+    )
+    pairs = load_pairs(data_args)
+    if "train" not in pairs:
+        raise ValueError(f"There is no train split to learn from; found {', '.join(pairs)}.")
+    labelled = {split for split, part in pairs.items() if "label" in part.column_names}
+    if "validation" not in labelled and training_args.eval_strategy != "no":
+        logger.warning("There is no labelled validation split: nothing is evaluated, and the last model is kept.")
+        training_args.eval_strategy = "no"
+        training_args.load_best_model_at_end = False
+    if training_args.load_best_model_at_end and training_args.metric_for_best_model in (None, "loss"):
+        training_args.metric_for_best_model = task.metric_for_best_model
+        training_args.greater_is_better = True
+
+    set_seed(training_args.seed)
+    source: dict[str, Any] = {
+        "revision": teacher_args.model_revision,
+        "trust_remote_code": teacher_args.trust_remote_code,
+    }
+    tokenizer = AutoTokenizer.from_pretrained(teacher_args.model_name_or_path, **source)
+    # Weights stored in half precision are no basis for training: TrainingArguments' bf16 and fp16 keep float32 ones.
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        teacher_args.model_name_or_path,
+        num_labels=task.num_labels,
+        problem_type=task.problem_type,
+        dtype=torch.float32,
+        # A cross-encoder of another task may start from its encoder; its head is replaced.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        **source,
+    )
+    if task.num_labels == 1:
+        new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
+        _center_head(model, new, pairs["train"]["label"][:])
+    check_max_length(data_args.max_seq_length, model, tokenizer, pair=True)
+    parts = {split: lengths(part, tokenizer, joint=True) for split, part in pairs.items()}
+    for split, part in parts.items():
+        cut = sum(length > data_args.max_seq_length for length in part["length"][:])
+        if cut:
+            logger.warning(
+                f"{cut} of {len(part)} {split} pairs are longer than {data_args.max_seq_length} tokens and are cut: "
+                "raise `max_seq_length` if their ends matter."
+            )
+    trainer = CrossEncoderTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=parts["train"],
+        eval_dataset=parts["validation"] if "validation" in labelled else None,
+        processing_class=tokenizer,
+        data_collator=CrossEncoderCollator(tokenizer, data_args.max_seq_length, swap=task.symmetric),
+        compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
+    )
+    metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
+    trainer.save_model()
+    trainer.save_state()
+    for split, prefix in (("validation", "eval"), ("test", "test")):
+        if split in labelled:
+            metrics.update(trainer.evaluate(parts[split], metric_key_prefix=prefix))
+    trainer.save_metrics("all", metrics, combined=False)
+    return metrics
+
+
+def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float]) -> None:
+    """
+    Lets a new regression head start at the mean label. Otherwise the first epoch goes into reaching it, at the rate of
+    fine-tuning, through weights that have better things to learn.
+    """
+    for name, parameter in model.named_parameters():
+        if name in new and name.endswith("bias") and parameter.shape == (1,):
+            with torch.no_grad():
+                parameter.fill_(sum(labels) / len(labels))

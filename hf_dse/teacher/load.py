@@ -1,0 +1,72 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Loading a cross-encoder."""
+
+from typing import Any
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_dse.data.tasks import PairTask
+
+
+def load_teacher(
+    model_name_or_path: str,
+    *,
+    revision: str = "main",
+    trust_remote_code: bool = False,
+    dtype: str | torch.dtype = "float32",
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """
+    Loads a cross-encoder together with its tokenizer.
+
+    Args:
+        model_name_or_path (`str`):
+            A folder or a Hub name: what `AutoModelForSequenceClassification` loads, sentence-transformers
+            CrossEncoders among them.
+        revision (`str`, *optional*, defaults to `"main"`):
+            Branch, tag or commit on the Hub.
+        trust_remote_code (`bool`, *optional*, defaults to `False`):
+            Whether to run the code that comes with the model.
+        dtype (`str` or `torch.dtype`, *optional*, defaults to `"float32"`):
+            Number format of the weights. `"bfloat16"` is several times faster where the hardware has it, and rounds
+            scores to about 0.4 %.
+
+    Returns:
+        `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model in evaluation mode, and the tokenizer.
+
+    Raises:
+        `ValueError`: if the checkpoint has no trained classification head.
+    """
+    source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        model_name_or_path, dtype=dtype, output_loading_info=True, **source
+    )
+    # A head that is not in the checkpoint is random, and its scores are noise.
+    if info["missing_keys"]:
+        raise ValueError(
+            f"{model_name_or_path} is no trained cross-encoder: it lacks {', '.join(sorted(info['missing_keys']))}. "
+            "Fine-tune it on pairs first, with `hf-dse teacher`."
+        )
+    return model.eval(), AutoTokenizer.from_pretrained(model_name_or_path, **source)
+
+
+def check_num_labels(num_logits: int | None, task: PairTask) -> None:
+    """
+    Compares a teacher's head with a task.
+
+    Args:
+        num_logits (`int`):
+            Logits of the teacher.
+        task (`PairTask`):
+            The task; a binary one takes one or two logits.
+
+    Raises:
+        `ValueError`: if they do not fit.
+    """
+    allowed = {2: (1, 2)}.get(task.num_labels, (task.num_labels,))
+    if num_logits not in allowed:
+        raise ValueError(
+            f"The teacher has {num_logits} logits, but task {task.name!r} has {task.num_labels} labels and needs "
+            f"{' or '.join(map(str, allowed))}: use a teacher trained for this task, or the task it was trained for."
+        )

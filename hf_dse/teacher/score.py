@@ -1,0 +1,295 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scoring sentence pairs with a cross-encoder or a bi-encoder."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import torch
+from datasets import Dataset, concatenate_datasets
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+from transformers.utils.logging import tqdm
+
+from hf_dse.common.devices import default_device
+from hf_dse.common.provenance import fingerprint
+from hf_dse.data.tokenization import check_max_length, length_batches, token_lengths
+from hf_dse.inference.encoding import encode_pairs, evaluating
+from hf_dse.teacher.cache import Pair, open_cache
+from hf_dse.teacher.load import load_teacher
+
+
+logger = logging.get_logger(__name__)
+
+
+def score_pairs(
+    teacher: str | PreTrainedModel,
+    dataset: Dataset,
+    *,
+    processing_class: PreTrainedTokenizerBase | None = None,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    symmetric: bool = False,
+    cache_dir: str | Path | None = None,
+    column: str = "teacher_logits",
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """
+    Adds a teacher's raw logits to sentence pairs. Every distinct pair is scored once, in batches of similar length.
+
+    Args:
+        teacher (`str` or `PreTrainedModel`):
+            A cross-encoder: a loaded model, or what [`load_teacher`] takes.
+        dataset (`Dataset`):
+            Pairs with the columns `sentence1` and `sentence2`.
+        processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer; required with a loaded model.
+        batch_size (`int`, *optional*, defaults to 64):
+            Largest number of pairs in a batch; of pairs above 512 tokens a batch takes fewer.
+        max_length (`int`, *optional*):
+            Tokens after which a pair is cut, the longer sentence first. Defaults to what the teacher takes.
+        symmetric (`bool`, *optional*, defaults to `False`):
+            Whether to score both orders of a pair and average.
+        cache_dir (`str` or `Path`, *optional*):
+            Folder of the scores that are already known. They are stored batch by batch, so a run that was killed goes
+            on where it stopped; they belong to the weights, the configuration and the tokenizer of the teacher, so
+            that another teacher never meets them.
+        column (`str`, *optional*, defaults to `"teacher_logits"`):
+            Name of the new column; one of that name is replaced.
+        device (`str` or `torch.device`, *optional*):
+            Where to run. Defaults to where a loaded model is, otherwise to an accelerator if there is one.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `Dataset`: the dataset with a list of `num_labels` floats a row: logits, to which no sigmoid or softmax was
+        applied.
+
+    Raises:
+        `ValueError`: if a column or the tokenizer is missing, a limit does not fit, a score is not finite, or the
+        cache is damaged.
+
+    Example:
+
+    ```python
+    >>> pairs = load_pairs(DataArguments(task_name="stsb"))["train"]
+    >>> score_pairs("cross-encoder/stsb-roberta-base", pairs, symmetric=True, cache_dir="scores")[0]["teacher_logits"]
+    ```
+    """
+    missing = {"sentence1", "sentence2"} - set(dataset.column_names)
+    if missing:
+        raise ValueError(
+            f"There is no column {' or '.join(sorted(missing))} to score; the columns are "
+            f"{', '.join(dataset.column_names)}. Rename them, or read the data with `load_pairs`."
+        )
+    if batch_size < 1:
+        raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
+    if isinstance(teacher, str | Path):
+        model, tokenizer = load_teacher(str(teacher))
+        processing_class = processing_class or tokenizer
+        device = device or default_device()
+    elif processing_class is None:
+        raise ValueError("A teacher given as a model needs its tokenizer: pass `processing_class`.")
+    else:
+        model = teacher
+    if device is not None:
+        model.to(device)  # type: ignore[arg-type]
+    max_length = check_max_length(max_length, model, processing_class, pair=True)
+
+    rows = list(zip(dataset["sentence1"][:], dataset["sentence2"][:], strict=True))
+    orders = [rows, [pair[::-1] for pair in rows]] if symmetric else [rows]
+    pairs = list(dict.fromkeys(pair for order in orders for pair in order))
+    path = None
+    if cache_dir is not None:
+        path = Path(cache_dir).expanduser() / f"{fingerprint(model, processing_class)[:16]}.sqlite"
+    with open_cache(path, model.config.num_labels) as cache:
+        scores = cache.read(pairs, max_length)
+        unknown = [pair for pair in pairs if pair not in scores]
+        with tqdm(total=len(unknown), desc="Scoring pairs", unit="pair", disable=not show_progress) as progress:
+            for batch in _score(model, processing_class, unknown, batch_size, max_length):
+                cache.write(batch, max_length)
+                scores.update(batch)
+                progress.update(len(batch))
+
+    logits = np.mean([[scores[pair] for pair in order] for order in orders], axis=0)  # [N, C]
+    if column in dataset.column_names:
+        dataset = dataset.remove_columns(column)
+    return dataset.add_column(column, logits.tolist())
+
+
+def score_similarities(
+    encoder: PreTrainedModel,
+    dataset: Dataset,
+    *,
+    processing_class: PreTrainedTokenizerBase,
+    scale: float = 5.0,
+    bias: float = 0.0,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    column: str = "teacher_logits",
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """
+    Adds the similarities of a bi-encoder to sentence pairs: a second teacher. On texts like those of its own task,
+    such as queries and passages, the source of a student teaches it to stay what it was there.
+
+    Args:
+        encoder (`PreTrainedModel`):
+            What [`~hf_dse.encode`] takes.
+        dataset (`Dataset`):
+            Pairs with the columns `sentence1` and `sentence2`.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the encoder.
+        scale (`float`, *optional*, defaults to 5.0):
+            A pair's score is `scale * cosine + bias`, on the scale of the labels.
+        bias (`float`, *optional*, defaults to 0.0):
+            See `scale`.
+        batch_size (`int`, *optional*, defaults to 64):
+            Largest number of texts in a batch.
+        max_length (`int`, *optional*):
+            Tokens after which a text is cut. Defaults to what the encoder takes.
+        column (`str`, *optional*, defaults to `"teacher_logits"`):
+            Name of the new column; one of that name is replaced.
+        device (`str` or `torch.device`, *optional*):
+            Where to run. Defaults to where the encoder is.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `Dataset`: the dataset with a list of one float a row.
+
+    Raises:
+        `ValueError`: if an embedding is not finite.
+
+    Example:
+
+    ```python
+    >>> score_similarities(encoder, pairs, processing_class=tokenizer)[0]["teacher_logits"]
+    ```
+    """
+    first, second = encode_pairs(
+        encoder,
+        processing_class,
+        dataset["sentence1"][:],
+        dataset["sentence2"][:],
+        batch_size=batch_size,
+        max_length=max_length,
+        normalize=True,
+        device=device,
+        show_progress=show_progress,
+    )
+    cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+    if column in dataset.column_names:
+        dataset = dataset.remove_columns(column)
+    return dataset.add_column(column, (scale * cosines + bias)[:, None].tolist())
+
+
+def embed_pairs(
+    encoder: PreTrainedModel,
+    dataset: Dataset,
+    *,
+    processing_class: PreTrainedTokenizerBase,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    column: str = "embeddings",
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> Dataset:
+    """
+    Adds the embeddings of a bi-encoder to sentence pairs, for a [`~hf_dse.training.losses.similarity_loss`].
+
+    Args:
+        encoder (`PreTrainedModel`):
+            What [`~hf_dse.encode`] takes. It may have another tokenizer than the student.
+        dataset (`Dataset`):
+            Pairs with the columns `sentence1` and `sentence2`.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the encoder.
+        batch_size (`int`, *optional*, defaults to 64):
+            Largest number of texts in a batch.
+        max_length (`int`, *optional*):
+            Tokens after which a text is cut. Defaults to what the encoder takes.
+        column (`str`, *optional*, defaults to `"embeddings"`):
+            Name of the new column; one of that name is replaced.
+        device (`str` or `torch.device`, *optional*):
+            Where to run. Defaults to where the encoder is.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `Dataset`: the dataset with two embeddings a row, of type float32.
+
+    Raises:
+        `ValueError`: if an embedding is not finite.
+
+    Example:
+
+    ```python
+    >>> len(embed_pairs(encoder, pairs, processing_class=tokenizer)[0]["embeddings"])
+    2
+    ```
+    """
+    vectors = encode_pairs(
+        encoder,
+        processing_class,
+        dataset["sentence1"][:],
+        dataset["sentence2"][:],
+        batch_size=batch_size,
+        max_length=max_length,
+        device=device,
+        show_progress=show_progress,
+    )
+    both = np.stack(vectors, axis=1)
+    if column in dataset.column_names:
+        dataset = dataset.remove_columns(column)
+    rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(both.reshape(-1)), both.shape[2])
+    table = pyarrow.table({column: pyarrow.FixedSizeListArray.from_arrays(rows, 2)})
+    return concatenate_datasets([dataset, Dataset(table)], axis=1)
+
+
+def _score(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    pairs: Sequence[Pair],
+    batch_size: int,
+    max_length: int | None,
+) -> Iterator[dict[Pair, list[float]]]:
+    """Yields the logits of batches of pairs."""
+    if not pairs:
+        return
+    sizes = token_lengths(processing_class, *(list(texts) for texts in zip(*pairs, strict=True)))
+    if max_length is not None:
+        cut = sum(size > max_length for size in sizes)
+        if cut:
+            logger.warning(
+                f"{cut} of {len(pairs)} pairs are longer than {max_length} tokens and were cut: raise the limit, "
+                "or use a teacher with more positions, if their ends matter."
+            )
+        sizes = [min(size, max_length) for size in sizes]
+    with evaluating(model), torch.inference_mode():
+        for positions in length_batches(sizes, batch_size):
+            batch = [pairs[position] for position in positions]
+            first, second = (list(texts) for texts in zip(*batch, strict=True))
+            truncation: Any = "longest_first" if max_length is not None else False
+            encoded = processing_class(
+                first,
+                second,
+                truncation=truncation,
+                max_length=max_length,
+                padding=True,
+                return_tensors="pt",
+                verbose=False,
+            )
+            logits = model(**encoded.to(model.device)).logits.double().cpu()  # [B, C]
+            for pair, row in zip(batch, logits.isfinite().all(dim=-1).tolist(), strict=True):
+                if not row:
+                    raise ValueError(
+                        f"The teacher's score of the pair {pair!r} is NaN or infinite: its weights are damaged, or it "
+                        "does not run in this precision (float16 overflows easily)."
+                    )
+            yield dict(zip(batch, logits.tolist(), strict=True))
