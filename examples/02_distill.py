@@ -48,12 +48,12 @@ trainer = DseTrainer(
         save_strategy="no",
         load_best_model_at_end=False,
         report_to="none",
+        max_length=256,
     ),
     train_dataset=train,
     processing_class=tokenizer,
-    max_seq_length=256,
 )
 trainer.train()
 metrics = evaluate_model(student, tokenizer, pairs["test"], task="stsb")
 print({name: round(100 * value, 2) for name, value in metrics.items()})
-print(export_model(student, tokenizer, f"{output_dir}/model", base_model=source, max_seq_length=256, overwrite=True))
+print(export_model(student, tokenizer, f"{output_dir}/model", base_model=source, max_length=256, overwrite=True))

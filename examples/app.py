@@ -66,7 +66,7 @@ class Demo:
             return "Enter two texts to compare."
         started = time.perf_counter()
         vectors = encode(self.model, self.tokenizer, [first, second], show_progress=False)
-        _, ((score,),) = rank(self.ranker, vectors[:1], vectors[1:], top_k=1, show_progress=False)
+        ((score,),), _ = rank(self.ranker, vectors[:1], vectors[1:], top_k=1, show_progress=False)
         took = 1000 * (time.perf_counter() - started)
         lines = [f"- this model: {self.score_name} **{score:.3f}**, {took:.1f} ms"]
         if self.teacher is not None:
@@ -80,7 +80,7 @@ class Demo:
             return "Enter something to search for.", ""
         started = time.perf_counter()
         vector = encode(self.model, self.tokenizer, [query], show_progress=False)
-        (rows,), (scores,) = rank(self.ranker, vector, self.embeddings, top_k=5, show_progress=False)
+        (scores,), (rows,) = rank(self.ranker, vector, self.embeddings, top_k=5, show_progress=False)
         took = 1000 * (time.perf_counter() - started)
         lines = [f"<b>{score:.3f}</b> {html.escape(self.texts[row])}" for row, score in zip(rows, scores, strict=True)]
         note = f"{len(self.texts):,} texts searched in {took:.1f} ms, best {self.score_name} first."

@@ -64,7 +64,7 @@ class DemoArguments:
     distillation_alpha: float = field(default=1.0, metadata={"help": "Weight of the teacher's scores in the loss."})
     learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
     num_train_epochs: float = field(default=2, metadata={"help": "Passes over the 799 training pairs."})
-    max_seq_length: int = field(default=256, metadata={"help": "Maximum tokens of a text."})
+    max_length: int = field(default=256, metadata={"help": "Maximum tokens of a text."})
     seed: int = field(default=42, metadata={"help": "Random seed."})
 
 
@@ -121,7 +121,7 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, float]]:
         model_folder,
         base_model=args.model_name_or_path or "sentence-transformers/all-MiniLM-L6-v2",
         teacher="sentence-transformers/all-mpnet-base-v2 fine-tuned on STS-B as a cross-encoder",
-        max_seq_length=args.max_seq_length,
+        max_length=args.max_length,
         overwrite=args.overwrite_output_dir,
     )
     print(f"\nSaved to {model_folder}. Loaded in a new process with AutoModel:")
@@ -152,6 +152,7 @@ def _train(
         load_best_model_at_end=False,
         logging_steps=25,
         report_to="none",
+        max_length=args.max_length,
         seed=args.seed,
     )
     DseTrainer(
@@ -159,11 +160,10 @@ def _train(
         args=training_args,
         train_dataset=pairs["train"],
         processing_class=tokenizer,
-        max_seq_length=args.max_seq_length,
     ).train()
 
 
 def _measure(
     student: DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, test: Any, args: DemoArguments
 ) -> dict[str, float]:
-    return evaluate_model(student, tokenizer, test, task="stsb", max_seq_length=args.max_seq_length)
+    return evaluate_model(student, tokenizer, test, task="stsb", max_length=args.max_length)

@@ -27,7 +27,7 @@ def evaluate_model(
     *,
     task: PairTask | str,
     batch_size: int = 32,
-    max_seq_length: int | None = None,
+    max_length: int | None = None,
     device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> dict[str, float]:
@@ -46,7 +46,7 @@ def evaluate_model(
             The task, or the name of a known one.
         batch_size (`int`, *optional*, defaults to 32):
             Sentences (or pairs, for a cross-encoder) in a batch.
-        max_seq_length (`int`, *optional*):
+        max_length (`int`, *optional*):
             Tokens after which a sentence (or pair) is cut. Defaults to what model and tokenizer allow.
         device (`str` or `torch.device`, *optional*):
             Where to run; the model is moved there and stays. Defaults to where the model is.
@@ -73,7 +73,7 @@ def evaluate_model(
     options: dict[str, Any] = {"batch_size": batch_size, "device": device, "show_progress": show_progress}
     if has_head and model.config.model_type != "dse":
         pairs = dataset.select_columns(["sentence1", "sentence2"])
-        options |= {"processing_class": processing_class, "max_length": max_seq_length, "column": "logits"}
+        options |= {"processing_class": processing_class, "max_length": max_length, "column": "logits"}
         logits = np.asarray(score_pairs(model, pairs, **options)["logits"])
         return _score(logits, labels, task.problem_type, task.num_labels)
 
@@ -89,7 +89,7 @@ def evaluate_model(
         processing_class,
         dataset["sentence1"][:],
         dataset["sentence2"][:],
-        max_length=max_seq_length,
+        max_length=max_length,
         **options,
     )
 

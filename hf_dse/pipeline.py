@@ -213,7 +213,7 @@ def run_general(
             base_model=base_model or args.model_name_or_path,
             datasets=[text_args.train_file],
             recipe=recipe,
-            max_seq_length=text_args.max_seq_length,
+            max_length=training_args.max_length,
             model_id=Path(output_dir).name,
             overwrite=True,
         )
@@ -253,9 +253,9 @@ def run_distillation(
     model = load_student(args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
     tokenizer = limit_tokens(AutoTokenizer.from_pretrained(args.model_name_or_path), model)
     # What cannot work shall fail now, not after hours of scoring or training.
-    if data_args.max_seq_length > model.config.max_position_embeddings:
+    if training_args.max_length > model.config.max_position_embeddings:
         raise ValueError(
-            f"`max_seq_length` is {data_args.max_seq_length}, but the student takes at most "
+            f"`max_length` is {training_args.max_length}, but the student takes at most "
             f"{model.config.max_position_embeddings} tokens: lower it, or convert an encoder with a larger "
             "`max_position_embeddings`."
         )
@@ -268,7 +268,7 @@ def run_distillation(
         teacher, teacher_tokenizer = load_teacher(args.teacher_name_or_path)
         check_num_labels(teacher.config.num_labels, task)
         # The teacher reads of both sentences what the student reads, as far as it can.
-        limits = [2 * data_args.max_seq_length, max_tokens(teacher, teacher_tokenizer)]
+        limits = [2 * training_args.max_length, max_tokens(teacher, teacher_tokenizer)]
         for name in unscored:
             parts[name] = score_pairs(
                 teacher,
@@ -286,13 +286,13 @@ def run_distillation(
     if args.bi_encoder_name_or_path is not None:
         encoder, encoder_tokenizer = load_model(ModelArguments(args.bi_encoder_name_or_path))
         # Of long texts both read the same, as far as the bi-encoder can.
-        most = max_tokens(encoder, encoder_tokenizer) or data_args.max_seq_length
+        most = max_tokens(encoder, encoder_tokenizer) or training_args.max_length
         with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
             train = embed_pairs(
                 encoder,
                 train,
                 processing_class=encoder_tokenizer,
-                max_length=min(most, data_args.max_seq_length),
+                max_length=min(most, training_args.max_length),
                 device=training_args.device,
             )
         del encoder
@@ -309,7 +309,6 @@ def run_distillation(
         train_dataset=train,
         eval_dataset=labelled.get("validation"),
         processing_class=tokenizer,
-        max_seq_length=data_args.max_seq_length,
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
     )
     trained = trainer.train(resume_from_checkpoint=checkpoint)
@@ -322,7 +321,7 @@ def run_distillation(
             part,
             task=task,
             batch_size=training_args.per_device_eval_batch_size,
-            max_seq_length=data_args.max_seq_length,
+            max_length=training_args.max_length,
         )
         for split, part in labelled.items()
     }
@@ -338,7 +337,7 @@ def run_distillation(
             teacher=args.teacher_name_or_path,
             datasets=[data_args.task_name or data_args.dataset_name],
             recipe=recipe,
-            max_seq_length=data_args.max_seq_length,
+            max_length=training_args.max_length,
             model_id=training_args.hub_model_id or Path(output_dir).name,
             overwrite=True,
         )

@@ -21,7 +21,7 @@ for task in stsb mrpc qnli nli qqp; do
     [ $task = nli ] || [ $task = qqp ] && epochs=2
     if [ ! -f "$FIVE_TASKS/teachers/$task/all_results.json" ]; then
         hf-dse teacher --model_name_or_path "$teacher" --task_name $name --dataset_name "$FIVE_TASKS/data/$task" \
-            --num_train_epochs $epochs --output_dir "$FIVE_TASKS/teachers/$task" --overwrite_output_dir true \
+            --num_train_epochs $epochs --output_dir "$FIVE_TASKS/teachers/$task" --overwrite_output_dir \
             --seed 42 ${FLAGS:-}
     fi
     hf-dse score --model_name_or_path "$FIVE_TASKS/teachers/$task" --task_name $name --symmetric false \

@@ -38,7 +38,7 @@ def load(file: Path) -> tuple[list[str], list[str], list[set[int]]]:
 def search(head, pool: int | None, of_queries: np.ndarray, of_texts: np.ndarray, own: list[int]):
     """The best rows for each query, but for its own, and the milliseconds of a query."""
     start = time.perf_counter()
-    positions, _ = rank(head, of_queries, of_texts, top_k=TOP + 1, pool=pool, show_progress=False)
+    _, positions = rank(head, of_queries, of_texts, top_k=TOP + 1, pool=pool, show_progress=False)
     milliseconds = 1000 * (time.perf_counter() - start) / len(of_queries)
     others = [[row for row in found if row != out][:TOP] for found, out in zip(positions, own, strict=True)]
     return others, milliseconds

@@ -385,7 +385,7 @@ def run(tmp_path, teachers, make_model, bert_tokenizer):
             "output_file": tmp_path / "out" / "pairs.parquet",
             "encoder_name_or_path": tmp_path / "encoder",
             "teacher_name_or_path": teachers / "teacher-1",
-            "max_seq_length": 64,
+            "max_length": 64,
             "device": "cpu",
         }
         flags = ["augment"]
@@ -477,7 +477,7 @@ class TestCommand:
             ({"encoder_name_or_path": None}, "num_neighbors=2 needs an encoder"),
             ({"max_pairs": 0}, "max_pairs=0: it has to be at least 1"),
             ({"score_bins": 0}, "score_bins=0: it has to be at least 1"),
-            ({"max_seq_length": 65}, "max_length=65 is above the 64 tokens"),
+            ({"max_length": 65}, "max_length=65 is above the 64 tokens"),
             ({"files": None}, "--files"),
         ],
     )

@@ -99,9 +99,7 @@ def test_resolving_a_task_says_what_is_wrong(arguments, message):
         resolve_task(DataArguments(**arguments))
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"num_labels": 0}, {"max_seq_length": 2}, {"max_train_samples": 0}, {"max_eval_samples": -1}]
-)
+@pytest.mark.parametrize("arguments", [{"num_labels": 0}, {"max_train_samples": 0}, {"max_eval_samples": -1}])
 def test_arguments_out_of_range(arguments):
     name = next(iter(arguments))
     with pytest.raises(ValueError, match=f"{name}=.*has to be"):
@@ -388,7 +386,7 @@ def test_cut_sentences_are_counted_and_warned_about_once(tokenizer, warnings):
     assert batch["input_ids"][1, 1, -1] == tokenizer.sep_token_id
     collator(FEATURES[1:] * 2)
     assert collator.n_truncated == 3
-    assert len(warnings) == 1 and "1 of 4 sentences" in warnings[0] and "raise `max_seq_length`" in warnings[0]
+    assert len(warnings) == 1 and "1 of 4 sentences" in warnings[0] and "raise `max_length`" in warnings[0]
 
 
 def test_the_cross_encoder_collator_encodes_pairs(tokenizer):

@@ -29,7 +29,7 @@ from hf_dse_cli import main
 
 # Label of the embedded pairs, 0 to 5, as the label of a task with so many labels
 TO_LABEL = {1: float, 2: lambda label: int(label > 2.5), 3: lambda label: min(int(label / 5 * 3), 2)}
-SHORT_RUN = ["--max_seq_length", "32", "--num_train_epochs", "1", "--learning_rate", "1e-3", "--logging_steps", "1",
+SHORT_RUN = ["--max_length", "32", "--num_train_epochs", "1", "--learning_rate", "1e-3", "--logging_steps", "1",
              "--use_cpu", "--disable_tqdm", "true", "--report_to", "none"]  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def test_distill_from_teacher_to_folder(assets, tmp_path, run, capsys):
     model = AutoModelForSequenceClassification.from_pretrained(output / "model")
     assert model.config.problem_type == "regression"
     data = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))
-    options = {"task": "stsb", "max_seq_length": 32, "show_progress": False}
+    options = {"task": "stsb", "max_length": 32, "show_progress": False}
     again = evaluate_model(model, AutoTokenizer.from_pretrained(output / "model"), data["test"], **options)
     assert again == pytest.approx(results["metrics"]["test"], abs=1e-6)
     assert AutoModel.from_pretrained(output / "model").config.linformer_length == 8
@@ -214,7 +214,7 @@ def test_scores_of_the_data_go_before_the_teacher(assets, tmp_path, run):
 
 def test_a_teacher_of_short_inputs_reads_what_it_can(tmp_path, run):
     # Twice 48 tokens are more than the 64 of the teacher.
-    assert run(max_seq_length=48, max_steps=1) == 0
+    assert run(max_length=48, max_steps=1) == 0
 
 
 @pytest.mark.parametrize(("num_labels", "metrics"), [(2, {"accuracy", "f1", "cosine_ap"}), (3, {"accuracy", "f1"})])
@@ -275,7 +275,7 @@ def test_distill_reads_a_recipe(assets, tmp_path, capsys):
         "num_labels": 1,
         "linformer_length": [8],
         "distillation_alpha": 0.75,
-        "max_seq_length": 32,
+        "max_length": 32,
         "use_cpu": True,
         "max_steps": 2,
         "output_dir": str(tmp_path / "student"),
@@ -301,7 +301,7 @@ def test_distill_reads_a_recipe(assets, tmp_path, capsys):
         ({"teacher_name_or_path": "encoder"}, "is no trained cross-encoder"),
         ({"similarity_weight": 1}, "`--bi_encoder_name_or_path` and `--similarity_weight` go together"),
         ({"bi_encoder_name_or_path": "encoder"}, "`--bi_encoder_name_or_path` and `--similarity_weight` go together"),
-        ({"max_seq_length": 65}, "`max_seq_length` is 65, but the student takes at most 64 tokens"),
+        ({"max_length": 65}, "`max_length` is 65, but the student takes at most 64 tokens"),
         ({"distillation_alpha": 2}, "`distillation_alpha` must be between 0"),
         ({"num_labels": None, "task_name": "stsd"}, "Unknown task 'stsd'"),
         ({"sentence1_column": "premise"}, "there is no column 'premise'"),
@@ -331,7 +331,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
         "model_name_or_path": str(assets / "encoder"),
         "linformer_length": 8,
         "num_hidden_layers": 1,
-        "max_seq_length": 32,
+        "max_length": 32,
         "use_cpu": True,
         "report_to": "none",
         "per_device_train_batch_size": 8,
@@ -531,7 +531,7 @@ def test_the_demo_on_a_tiny_encoder(assets, tmp_path, monkeypatch, capfd):
 
     monkeypatch.setattr(hf_dse.demo, "load_pairs", load_scored)
     arguments = DemoArguments(
-        str(assets / "encoder"), str(tmp_path / "demo"), linformer_length=8, num_train_epochs=0.1, max_seq_length=48
+        str(assets / "encoder"), str(tmp_path / "demo"), linformer_length=8, num_train_epochs=0.1, max_length=48
     )
     results = run_demo(arguments)
     rows = ["teacher (cross-encoder)"]

@@ -54,7 +54,7 @@ def distill(encoder, data):
 
     def command(output, batch_size, *options):
         return ["distill", "--model_name_or_path", str(encoder), "--dataset_name", str(data), "--num_labels", "1",
-                "--linformer_length", "8", "--max_seq_length", "32", "--output_dir", str(output),
+                "--linformer_length", "8", "--max_length", "32", "--output_dir", str(output),
                 "--per_device_train_batch_size", str(batch_size), "--train_sampling_strategy", "sequential",
                 "--optim", "sgd", "--learning_rate", "0.02", "--scale_learning_rate", "0.02", "--max_grad_norm", "0",
                 "--num_train_epochs", "2", "--logging_steps", "1", "--use_cpu",

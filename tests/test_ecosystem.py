@@ -411,7 +411,7 @@ def test_search_with_faiss_and_sentence_transformers(folders):
     corpus_vectors, query_vectors = (
         encode(model, tokenizer, texts, normalize=True, show_progress=False) for texts in (corpus, queries)
     )
-    exact, _ = rank(model, query_vectors, corpus_vectors, top_k=10, show_progress=False)
+    _, exact = rank(model, query_vectors, corpus_vectors, top_k=10, show_progress=False)
 
     dataset = Dataset.from_dict({"text": corpus, "vector": list(corpus_vectors)})
     dataset.add_faiss_index("vector", metric_type=faiss.METRIC_INNER_PRODUCT)
@@ -447,7 +447,7 @@ def distill(folders, tmp_path):
             Dataset.from_dict(PAIRS).to_json(tmp_path / f"{split}.jsonl")
         command = f"distill --model_name_or_path {folders['dse']} --train_file {tmp_path}/train.jsonl "
         command += f"--validation_file {tmp_path}/validation.jsonl --output_dir {tmp_path}/run --num_labels 1 "
-        command += "--distillation_alpha 0 --max_seq_length 32 --num_train_epochs 1 --logging_steps 1 --use_cpu "
+        command += "--distillation_alpha 0 --max_length 32 --num_train_epochs 1 --logging_steps 1 --use_cpu "
         command += f"--disable_tqdm true --report_to {report_to}"
         assert main(command.split()) == 0
         (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")

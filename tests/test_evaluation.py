@@ -488,7 +488,7 @@ class TestEvaluateModel:
 class TestCommands:
     def evaluate(self, student, data, *options):
         command = ["evaluate", "--model_name_or_path", student, "--task_name", "stsb", "--dataset_name", data]
-        return main([*command, "--max_seq_length", "48", "--device", "cpu", *options])
+        return main([*command, "--max_length", "48", "--device", "cpu", *options])
 
     def test_evaluate(self, tokenizer, pairs, student, data, tmp_path, capsys):
         output = tmp_path / "made" / "results.json"

@@ -42,7 +42,7 @@ FACTS = {
     "base_model": "sentence-transformers/all-MiniLM-L6-v2",
     "datasets": ["stsb"],
     "recipe": {"learning rate": 2e-5, "epochs": 3, "machine": "2 cores | CPU", "command": "hf-dse distill --seed 1"},
-    "max_seq_length": 32,
+    "max_length": 32,
     "license": "apache-2.0",
 }
 
@@ -193,7 +193,7 @@ def test_card_holds_what_was_given(tmp_path, make_model, bert_tokenizer):
     assert "| machine | 2 cores \\| CPU |" in text
     assert "```bash\nhf-dse distill --seed 1\n```" in text
     assert (
-        "hf-dse evaluate --model_name_or_path student --task_name stsb --split validation test --max_seq_length 32\n"
+        "hf-dse evaluate --model_name_or_path student --task_name stsb --split validation test --max_length 32\n"
     ) in text
     assert "the weights are under `apache-2.0`" in text
     assert str(tmp_path) not in card.content
@@ -279,8 +279,8 @@ def test_refuses_metrics_that_are_none(tmp_path, make_model, bert_tokenizer, met
 
 @pytest.mark.parametrize("length", [0, 65])
 def test_refuses_lengths_that_do_not_fit(tmp_path, make_model, bert_tokenizer, length):
-    with pytest.raises(ValueError, match=f"`max_seq_length` must be between 1 and 64, .* got {length}"):
-        export_model(make_model(), bert_tokenizer, tmp_path / "model", max_seq_length=length)
+    with pytest.raises(ValueError, match=f"`max_length` must be between 1 and 64, .* got {length}"):
+        export_model(make_model(), bert_tokenizer, tmp_path / "model", max_length=length)
 
 
 def test_refuses_other_models(tmp_path, bert_tokenizer):

@@ -54,5 +54,5 @@ def test_the_numbers_of_the_card(name):
     model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT)
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
-    scores = evaluate_model(model, tokenizer, pairs, task="stsb", max_seq_length=256, show_progress=False)
+    scores = evaluate_model(model, tokenizer, pairs, task="stsb", max_length=256, show_progress=False)
     assert 100 * scores[name.lower()] == pytest.approx(float(number), abs=0.05)

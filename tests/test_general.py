@@ -43,6 +43,7 @@ TEXTS = [
 ]
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TINY_RUN = {
+    "max_length": MAX_LENGTH,
     "per_device_train_batch_size": 8,
     "per_device_eval_batch_size": 5,
     "eval_strategy": "no",
@@ -101,7 +102,6 @@ def make_trainer(tmp_path, bert_tokenizer):
             train_dataset=Dataset.from_dict({"text": train}),
             eval_dataset=None if evaluate is None else Dataset.from_dict({"text": evaluate}),
             processing_class=bert_tokenizer,
-            max_seq_length=MAX_LENGTH,
         )
 
     return make
@@ -539,7 +539,7 @@ def test_arguments_are_flags(tmp_path):
         "true",
     ]
     text_args, training_args = parse_args(argv, TextArguments, GeneralTrainingArguments)
-    assert (text_args.train_file, text_args.max_seq_length) == ("a.txt", 128)
+    assert (text_args.train_file, text_args.max_length) == ("a.txt", 128)
     assert (training_args.layer_mapping, training_args.progressive) == (["1", "3"], True)
     assert (training_args.learning_rate, training_args.per_device_train_batch_size) == (1e-4, 64)
     assert (training_args.num_train_epochs, training_args.relation_heads) == (1, None)
@@ -937,7 +937,7 @@ def test_train_general(source, tmp_path, capsys, batch):
         ours = teacher(**batch).last_hidden_state[batch["attention_mask"] == 1]
         assert torch.allclose(ours, original, atol=1e-5)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    files = {"train_file": str(tmp_path / "train.txt"), "max_seq_length": MAX_LENGTH}
+    files = {"train_file": str(tmp_path / "train.txt")}
     run = {**TINY_RUN, "num_train_epochs": 4, "learning_rate": 2e-3}
     training_args = GeneralTrainingArguments(str(tmp_path / "first"), **{**run, "save_strategy": "epoch"})
     metrics = train_general(teacher, student, tokenizer, TextArguments(**files), training_args)
@@ -967,13 +967,13 @@ def test_what_train_general_refuses(source, tmp_path):
     student = convert_encoder(source, num_hidden_layers=2, max_position_embeddings=128, verbose=False)
     tokenizer = AutoTokenizer.from_pretrained(source, model_max_length=128)
 
-    def train(max_seq_length=MAX_LENGTH, **fields):
+    def train(**fields):
         training_args = GeneralTrainingArguments(str(tmp_path / "run"), **{**TINY_RUN, **fields})
-        text_args = TextArguments(str(tmp_path / "train.txt"), max_seq_length=max_seq_length)
+        text_args = TextArguments(str(tmp_path / "train.txt"))
         train_general(teacher, student, tokenizer, text_args, training_args)
 
     with pytest.raises(ValueError, match="max_length=100 is above the 64 tokens this model takes"):
-        train(max_seq_length=100)
+        train(max_length=100)
     with pytest.raises(ValueError, match="2 numbers from 1 to 4.*got 1 2 3"):
         train(layer_mapping=["1", "2", "3"])
     with pytest.raises(ValueError, match="`relation_heads` must divide"):
@@ -987,11 +987,16 @@ def test_a_student_reads_more_than_its_teacher(source, tmp_path):
     )
     (tmp_path / "long.txt").write_text("\n".join(" ".join(TEXTS * repeats) for repeats in (1, 2, 3)))
     tokenizer = AutoTokenizer.from_pretrained(source, model_max_length=128)
-    fields = {**TINY_RUN, **only("sentence"), "num_train_epochs": 8, "learning_rate": 2e-3, "logging_steps": 1}
+    fields = {
+        **TINY_RUN,
+        **only("sentence"),
+        "num_train_epochs": 8,
+        "learning_rate": 2e-3,
+        "logging_steps": 1,
+        "max_length": 128,
+    }
     training_args = GeneralTrainingArguments(str(tmp_path / "run"), **fields, teacher_chunk_length=16)
-    text_args = TextArguments(
-        str(tmp_path / "long.txt"), validation_file=str(tmp_path / "long.txt"), max_seq_length=128
-    )
+    text_args = TextArguments(str(tmp_path / "long.txt"), validation_file=str(tmp_path / "long.txt"))
     training_args.eval_strategy = "epoch"
     metrics = train_general(teacher, student, tokenizer, text_args, training_args)
     state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
@@ -1009,7 +1014,7 @@ def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, wa
         str(tmp_path / "run"), report_to="none", use_cpu=True, disable_tqdm=True, max_steps=1
     )
     assert training_args.load_best_model_at_end
-    text_args = TextArguments(str(tmp_path / "train.txt"), max_train_samples=3, max_seq_length=MAX_LENGTH)
+    text_args = TextArguments(str(tmp_path / "train.txt"), max_train_samples=3)
     train_general(teacher, student, AutoTokenizer.from_pretrained(source), text_args, training_args)
     assert "There is no `validation_file`" in warnings[0]
     assert (tmp_path / "run" / "checkpoint-1" / "model.safetensors").is_file()

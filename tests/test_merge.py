@@ -93,7 +93,7 @@ def test_the_command(make_models, bert_tokenizer, tmp_path, capsys, monkeypatch)
     folders = [str(export_model(model, bert_tokenizer, tmp_path / f"seed-{n}")) for n, model in enumerate(models)]
     output = tmp_path / "soup"
     command = ["merge", "--model_names_or_paths", *folders, "--output_dir", str(output)]
-    command_line = [*command, "--weights", "1", "3", "--max_seq_length", "32"]
+    command_line = [*command, "--weights", "1", "3", "--max_length", "32"]
     monkeypatch.setattr(sys, "argv", ["hf-dse", *command_line])
     assert main(command_line) == 0
     assert f"Saved to {output}" in capsys.readouterr().out

@@ -63,7 +63,7 @@ def distill(tmp_path, make_model, bert_tokenizer):
     folder = export_model(make_model(num_labels=1), bert_tokenizer, tmp_path / "start")
     command = f"distill --model_name_or_path {folder} --train_file {tmp_path}/train.jsonl --validation_file {tmp_path}"
     command += f"/validation.jsonl --output_dir {tmp_path}/run --num_labels 1 --distillation_alpha 0 --use_cpu "
-    command += "--max_seq_length 32 --num_train_epochs 1 --report_to none"
+    command += "--max_length 32 --num_train_epochs 1 --report_to none"
     return lambda *options: main([*command.split(), *options])
 
 

@@ -91,7 +91,7 @@ def encode_command(student, source, output, *options):
 
 def score_command(teachers, source, output, *options):
     return ["score", "--engine", "ray", "--model_name_or_path", *map(str, teachers), "--dataset_name", str(source),
-            "--output_file", str(output), "--max_seq_length", "64", *map(str, options)]  # fmt: skip
+            "--output_file", str(output), "--max_length", "64", *map(str, options)]  # fmt: skip
 
 
 # One worker, in this process
@@ -159,7 +159,7 @@ def test_a_worker_scores_pairs_as_the_teachers_do(teachers, student, tmp_path, b
     names = [str(student)] if bi_encoder else list(map(str, teachers))
     options = ["--bi_encoder", "--similarity_scale", "4", "--similarity_bias", "-1"] if bi_encoder else []
     command = ["score", "--model_name_or_path", *names, "--dataset_name", str(tmp_path), "--task_name", "stsb",
-               "--max_seq_length", "64", "--device", "cpu", "--output_file",
+               "--max_length", "64", "--device", "cpu", "--output_file",
                str(tmp_path / "plain.parquet")]  # fmt: skip
     assert main([*command, *options]) == 0
     args = ScoreArguments(names, "", bi_encoder=bi_encoder, similarity_scale=4, similarity_bias=-1)
@@ -253,7 +253,7 @@ def test_bad_input(student, tmp_path, capsys):
         (["--split", "test"], "`--split` has no meaning with `--engine ray`"),
         (["--drop_empty_sentences"], "`--drop_empty_sentences` has no meaning"),
         (["--sentence1_column", "text"], "there is no column 'sentence2'; the columns are id, text"),
-        (["--max_seq_length", "65"], "max_length=65 is above the 64 tokens"),
+        (["--max_length", "65"], "max_length=65 is above the 64 tokens"),
     ],
 )
 def test_bad_input_of_score(teachers, tmp_path, capsys, options, message):

@@ -103,7 +103,7 @@ class TestRank:
         model = make(similarity, num_labels, seed)
         queries, corpus = vectors(num_queries, seed), vectors(num_texts, seed + 1)
         label = None if num_labels == 1 else logit
-        positions, scores = rank(
+        scores, positions = rank(
             model, queries, corpus, top_k=top_k, pool=None, label=label, batch_size=7, show_progress=False
         )
         assert positions.shape == scores.shape == (num_queries, min(top_k, num_texts))
@@ -119,7 +119,7 @@ class TestRank:
             model.similarity.bias.fill_(0.5)
         queries, corpus = vectors(3), vectors(20, seed=1)
         # The pool is of no account here.
-        positions, scores = rank(model, queries, corpus, top_k=20, pool=1, show_progress=False)
+        scores, positions = rank(model, queries, corpus, top_k=20, pool=1, show_progress=False)
         assert_best(positions, scores, brute_force(model, queries, corpus))
         if scale == 0:
             assert (scores == 0.5).all()
@@ -131,7 +131,7 @@ class TestRank:
         queries, corpus = vectors(3), vectors(20, seed=1)
         expected = np.array([[cosine(query, text) for text in corpus] for query in queries])
         for model in (None, make("mlp", model_class=DseModel)):
-            positions, scores = rank(model, queries, 7 * corpus, top_k=5, show_progress=False)
+            scores, positions = rank(model, queries, 7 * corpus, top_k=5, show_progress=False)
             assert_best(positions, scores, expected)
 
     def test_labels_have_names_and_numbers(self):
@@ -139,7 +139,7 @@ class TestRank:
         model = make("mlp", num_labels=3, id2label=names, label2id={name: number for number, name in names.items()})
         queries, corpus = vectors(2), vectors(10, seed=1)
         for label, logit in ((0, 0), (1, 1), ("0", 0), ("alike", 1), ("1", 2)):
-            positions, scores = rank(model, queries, corpus, label=label, show_progress=False)
+            scores, positions = rank(model, queries, corpus, label=label, show_progress=False)
             assert_best(positions, scores, brute_force(model, queries, corpus, logit))
 
     def test_equal_texts_stay_in_order(self, similarity):
@@ -149,7 +149,7 @@ class TestRank:
             for parameter in model.similarity.parameters():
                 parameter.copy_((4 * parameter).round())
         corpus = np.tile(np.eye(SIZE, dtype=np.float32)[:2], (6, 1))
-        positions, scores = rank(model, 1 + corpus[:1], corpus, top_k=12, show_progress=False)
+        scores, positions = rank(model, 1 + corpus[:1], corpus, top_k=12, show_progress=False)
         evens, odds = list(range(0, 12, 2)), list(range(1, 12, 2))
         assert positions.tolist() in ([evens + odds], [odds + evens])
         assert len(set(scores[0].tolist())) == 2
@@ -159,14 +159,14 @@ class TestRank:
         whole = rank(model, queries, corpus, pool=12, show_progress=False)
         for elements, batch_size in ((1, 1), (100, 5)):
             monkeypatch.setattr(hf_dse.inference.search, "BLOCK_ELEMENTS", elements)
-            positions, scores = rank(model, queries, corpus, pool=12, batch_size=batch_size, show_progress=False)
-            assert (positions == whole[0]).all()
-            np.testing.assert_allclose(scores, whole[1], rtol=1e-5, atol=1e-5)
+            scores, positions = rank(model, queries, corpus, pool=12, batch_size=batch_size, show_progress=False)
+            assert (positions == whole[1]).all()
+            np.testing.assert_allclose(scores, whole[0], rtol=1e-5, atol=1e-5)
 
     def test_half_precision_has_no_equal_scores(self, similarity):
         model = make(similarity).bfloat16()
         queries, corpus = vectors(2), vectors(500, seed=1)
-        positions, scores = rank(model, queries, corpus, top_k=500, pool=None, show_progress=False)
+        scores, positions = rank(model, queries, corpus, top_k=500, pool=None, show_progress=False)
         assert_best(positions, scores, brute_force(model, queries, corpus))
         assert min(len(set(row)) for row in scores.tolist()) > 490
         assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
@@ -199,7 +199,7 @@ class TestRank:
         config = BertConfig(vocab_size=8, hidden_size=SIZE, num_hidden_layers=1, num_attention_heads=2)
         with pytest.raises(ValueError, match="BertForSequenceClassification scores pairs of texts, not of embeddings"):
             rank(BertForSequenceClassification(config), vectors(2), vectors(5))
-        assert rank(BertModel(config), vectors(2), vectors(5), show_progress=False)[0].shape == (2, 5)
+        assert rank(BertModel(config), vectors(2), vectors(5), show_progress=False)[1].shape == (2, 5)
 
     def test_damaged_heads(self, similarity):
         model = make(similarity)
@@ -214,8 +214,8 @@ class TestTwoSteps:
     def test_the_head_ranks_the_pool(self, pool):
         model, queries, corpus = make("mlp", num_labels=2), vectors(12), vectors(40, seed=1)
         every = brute_force(model, queries, corpus, logit=1)
-        positions, scores = rank(model, queries, corpus, top_k=pool, pool=pool, label=1, show_progress=False)
-        some, _ = rank(model, queries, corpus, top_k=3, pool=pool, label=1, show_progress=False)
+        scores, positions = rank(model, queries, corpus, top_k=pool, pool=pool, label=1, show_progress=False)
+        _, some = rank(model, queries, corpus, top_k=3, pool=pool, label=1, show_progress=False)
         assert (some == positions[:, :3]).all()
         found = 0
         for row, query in enumerate(queries):
@@ -231,7 +231,7 @@ class TestTwoSteps:
         model, queries, corpus = make("mlp"), vectors(4), vectors(20, seed=1)
         swapped = np.array([[logits_of(model, text, query)[0] for text in corpus] for query in queries])
         assert not np.allclose(swapped, brute_force(model, queries, corpus), atol=0.1)
-        _, scores = rank(model, queries, corpus, top_k=1, pool=None, show_progress=False)
+        scores, _ = rank(model, queries, corpus, top_k=1, pool=None, show_progress=False)
         assert not np.allclose(scores[:, 0], swapped.max(axis=1), atol=0.1)
 
 
@@ -293,7 +293,7 @@ class TestCommand:
         assert capsys.readouterr().out == f"3 queries written to {tmp_path / 'results.jsonl'}\n"
         results = read_results(tmp_path / "results.jsonl")
         queries, corpus = (encode(model, bert_tokenizer, texts, show_progress=False) for texts in (QUERIES, TEXTS))
-        positions, scores = rank(model, queries, corpus, top_k=3, pool=8, label=label, show_progress=False)
+        scores, positions = rank(model, queries, corpus, top_k=3, pool=8, label=label, show_progress=False)
         assert [result["query"] for result in results] == QUERIES
         for result, row, values in zip(results, positions, scores, strict=True):
             assert [found["position"] for found in result["results"]] == row.tolist()

@@ -113,7 +113,7 @@ def test_files_are_those_that_sentence_transformers_writes(tmp_path, make_model,
 
 def test_save_and_load_again(tmp_path, make_model, bert_tokenizer):
     model = make_model()
-    folder = export_model(model, bert_tokenizer, tmp_path / "first", max_seq_length=32)
+    folder = export_model(model, bert_tokenizer, tmp_path / "first", max_length=32)
     SentenceTransformer(str(folder), device="cpu").save(str(tmp_path / "second"))
     loaded = SentenceTransformer(str(tmp_path / "second"), device="cpu")
     assert loaded.max_seq_length == 32
@@ -128,7 +128,7 @@ def test_save_and_load_again(tmp_path, make_model, bert_tokenizer):
 def test_texts_are_cut_where_they_were_in_training(tmp_path, make_model, bert_tokenizer):
     model = make_model()
     loaded = SentenceTransformer(
-        str(export_model(model, bert_tokenizer, tmp_path / "model", max_seq_length=10)), device="cpu"
+        str(export_model(model, bert_tokenizer, tmp_path / "model", max_length=10)), device="cpu"
     )
     assert loaded.max_seq_length == 10
     expected = embed_alone(model, bert_tokenizer, truncation=True, max_length=10)

@@ -453,12 +453,13 @@ def run(folder, output="teacher", overwrite=False, data=None, **arguments):
     return train_teacher(
         TeacherArguments(str(folder / "encoder"), overwrite_output_dir=overwrite),
         DataArguments(
-            **{"task_name": "stsb", "dataset_name": str(folder / "data"), "max_seq_length": 32} | (data or {}),
+            **{"task_name": "stsb", "dataset_name": str(folder / "data")} | (data or {}),
         ),
         PairTrainingArguments(
             str(folder / output),
             **{
                 "num_train_epochs": 2,
+                "max_length": 32,
                 "per_device_train_batch_size": 8,
                 "use_cpu": True,
                 "disable_tqdm": True,
@@ -552,14 +553,14 @@ def test_the_head_of_a_trained_teacher_is_kept(folder):
     (folder / "teacher").rename(folder / "again")
     train_teacher(
         TeacherArguments(str(folder / "again")),
-        DataArguments(task_name="stsb", dataset_name=str(folder / "data"), max_seq_length=32),
-        PairTrainingArguments(str(folder / "teacher"), use_cpu=True, learning_rate=0.0, max_steps=1),
+        DataArguments(task_name="stsb", dataset_name=str(folder / "data")),
+        PairTrainingArguments(str(folder / "teacher"), use_cpu=True, learning_rate=0.0, max_steps=1, max_length=32),
     )
     assert torch.equal(load_teacher(str(folder / "teacher"))[0].classifier.bias, expected)
 
 
 def test_pairs_that_are_cut_in_training_are_counted(folder, warnings):
-    run(folder, data={"max_seq_length": 12}, max_steps=1)
+    run(folder, max_length=12, max_steps=1)
     # Ten words and three special tokens.
     assert [message.split(" pairs are longer than 12 tokens")[0] for message in warnings] == [
         "48 of 48 train", "12 of 12 validation", "12 of 12 test",
@@ -576,8 +577,8 @@ def test_a_limit_above_the_models_is_refused_before_the_training(folder):
     with pytest.raises(ValueError, match="max_length=65 is above the 64 tokens"):
         train_teacher(
             TeacherArguments(str(folder / "encoder")),
-            DataArguments(task_name="stsb", dataset_name=str(folder / "data"), max_seq_length=65),
-            PairTrainingArguments(str(folder / "teacher"), use_cpu=True),
+            DataArguments(task_name="stsb", dataset_name=str(folder / "data")),
+            PairTrainingArguments(str(folder / "teacher"), use_cpu=True, max_length=65),
         )
 
 
@@ -672,7 +673,7 @@ def test_a_resumed_training_ends_where_an_unbroken_one_does(folder, monkeypatch,
 
 
 def test_the_teacher_and_score_commands(folder, capsys):
-    data = ["--task_name", "stsb", "--dataset_name", str(folder / "data"), "--max_seq_length", "32"]
+    data = ["--task_name", "stsb", "--dataset_name", str(folder / "data"), "--max_length", "32"]
     output = folder / "teacher"
     command = ["teacher", "--model_name_or_path", str(folder / "encoder"), "--output_dir", str(output), *data]
     training = ["--num_train_epochs", "1", "--use_cpu", "--disable_tqdm", "true", "--learning_rate", "1e-3"]
@@ -712,7 +713,7 @@ def test_scoring_pairs_without_labels_and_without_a_task(folder):
     write_rows(folder / "data" / "texts.jsonl", rows)
     file = folder / "scored.jsonl"
     arguments = ["--model_name_or_path", str(folder / "classes"), "--dataset_name", str(folder / "data"),
-                 "--split", "texts", "--output_file", str(file), "--device", "cpu", "--max_seq_length", "32",
+                 "--split", "texts", "--output_file", str(file), "--device", "cpu", "--max_length", "32",
                  "--cache_dir", str(folder / "cache")]  # fmt: skip
     assert main(["score", *arguments]) == 0
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -731,7 +732,7 @@ def test_the_scores_of_several_teachers_are_averaged(folder, capsys):
     save_teacher(folder / "classes", num_labels=3)
     names = [str(folder / name) for name in ("teacher-0", "teacher-1", "classes")]
     options = ["--dataset_name", str(folder / "data"), "--task_name", "stsb", "--split", "test", "--device", "cpu",
-               "--max_seq_length", "32"]  # fmt: skip
+               "--max_length", "32"]  # fmt: skip
     file = folder / "scored.jsonl"
     assert main(["score", *options, "--output_file", str(file), "--model_name_or_path", *names]) == 2
     assert f"equally many logits: 1 in {names[0]}, 1 in {names[1]}, 3 in {names[2]}" in capsys.readouterr().err
@@ -743,7 +744,7 @@ def test_the_scores_of_several_teachers_are_averaged(folder, capsys):
 
 def test_a_bi_encoder_scores_with_its_cosine(folder, capsys):
     options = ["--model_name_or_path", str(folder / "encoder"), "--bi_encoder", "--dataset_name", str(folder / "data"),
-               "--split", "test", "--device", "cpu", "--max_seq_length", "32"]  # fmt: skip
+               "--split", "test", "--device", "cpu", "--max_length", "32"]  # fmt: skip
     file = folder / "scored.jsonl"
     scale = ["--similarity_scale", "4", "--similarity_bias", "-1"]
     assert main(["score", *options, "--task_name", "stsb", *scale, "--output_file", str(file)]) == 0

@@ -28,6 +28,7 @@ from hf_dse.training.losses import similarity_loss
 
 MAX_LENGTH = 32
 TINY_RUN = {
+    "max_length": MAX_LENGTH,
     "per_device_train_batch_size": 8,
     "eval_strategy": "no",
     "save_strategy": "no",
@@ -100,7 +101,6 @@ def make_trainer(tmp_path, bert_tokenizer):
             train_dataset=train,
             eval_dataset=evaluate,
             processing_class=bert_tokenizer,
-            max_seq_length=MAX_LENGTH,
             **options,
         )
 

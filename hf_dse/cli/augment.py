@@ -66,7 +66,7 @@ class AugmentArguments:
         },
     )
     symmetric: bool = field(default=True, metadata={"help": "Score both orders of a pair and average."})
-    max_seq_length: int = field(default=128, metadata={"help": "Maximum tokens of a pair that the teacher reads."})
+    max_length: int = field(default=128, metadata={"help": "Maximum tokens of a pair that the teacher reads."})
     max_pairs: int | None = field(
         default=None, metadata={"help": "Pairs to keep at the end, drawn evenly over the teacher's scale."}
     )
@@ -98,7 +98,7 @@ def augment(argv: list[str]) -> None:
             args.teacher_name_or_path, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype
         )
         # What cannot work shall fail now, not after the search for neighbours.
-        check_max_length(args.max_seq_length, teacher, teacher_tokenizer, pair=True)
+        check_max_length(args.max_length, teacher, teacher_tokenizer, pair=True)
     encoder, tokenizer = None, None
     if args.encoder_name_or_path is not None:
         model_args = ModelArguments(args.encoder_name_or_path, trust_remote_code=args.trust_remote_code, device=device)
@@ -125,7 +125,7 @@ def augment(argv: list[str]) -> None:
             pairs,
             processing_class=teacher_tokenizer,
             batch_size=args.batch_size,
-            max_length=args.max_seq_length,
+            max_length=args.max_length,
             symmetric=args.symmetric,
             cache_dir=args.score_cache_dir or output.parent / ".hf-dse-scores",
             device=device,

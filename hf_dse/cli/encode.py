@@ -43,7 +43,7 @@ def encode(argv: list[str]) -> None:
         tokenizer,
         columns[args.text_column],
         batch_size=model_args.batch_size,
-        max_length=args.max_length,
+        max_length=model_args.max_length,
         truncation=args.truncation,
         normalize=args.normalize,
     )
@@ -53,7 +53,7 @@ def encode(argv: list[str]) -> None:
         settings = {
             "model": fingerprint(model, tokenizer),
             "model_name_or_path": model_args.model_name_or_path,
-            "max_length": args.max_length,
+            "max_length": model_args.max_length,
             "normalize": args.normalize,
             "columns": [args.text_column],
         }

@@ -43,7 +43,7 @@ def evaluate(argv: list[str]) -> None:
             pairs[split],
             task=task,
             batch_size=model_args.batch_size,
-            max_seq_length=data_args.max_seq_length,
+            max_length=model_args.max_length,
         )
         results[split] = {"num_pairs": len(pairs[split]), **metrics}
     print(format_table(results))
@@ -52,7 +52,7 @@ def evaluate(argv: list[str]) -> None:
             "model_name_or_path": model_args.model_name_or_path,
             "task_name": task.name,
             "dataset_name": data_args.dataset_name,
-            "max_seq_length": data_args.max_seq_length,
+            "max_length": model_args.max_length,
             "results": results,
         }
         write_atomically(output, lambda file: file.write((json.dumps(report, indent=2) + "\n").encode()))

@@ -25,7 +25,7 @@ class MergeArguments:
     weights: list[float] | None = field(
         default=None, metadata={"help": "A weight for each model; they are divided by their sum. Default: equal."}
     )
-    max_seq_length: int | None = field(
+    max_length: int | None = field(
         default=None,
         metadata={"help": "Tokens after which sentence-transformers cuts. Default: the model's limit."},
     )
@@ -57,7 +57,7 @@ def merge(argv: list[str]) -> None:
         tokenizer,
         args.output_dir,
         recipe=recipe,
-        max_seq_length=args.max_seq_length,
+        max_length=args.max_length,
         overwrite=args.overwrite_output_dir,
     )
     print(f"Saved to {folder}")

@@ -55,14 +55,14 @@ def score(argv: list[str]) -> None:
         if data_args.dataset_name is None:
             raise ValueError("`--engine ray` reads parquet files: name one, a folder or a glob with `--dataset_name`.")
         args.model_name_or_path = [local_or_hub(name) for name in names]
-        load = partial(PairScorer, args, data_args.max_seq_length, task.symmetric)
+        load = partial(PairScorer, args, args.max_length, task.symmetric)
         columns = [task.sentence1, task.sentence2]
         num_rows = run_on_shards(load, data_args.dataset_name, args.output_file, columns, engine_args)
         print(f"{num_rows} scored pairs written to {output}")
         return
     pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
     options = {
-        "max_length": data_args.max_seq_length,
+        "max_length": args.max_length,
         "symmetric": task.symmetric,
         "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores",
     }

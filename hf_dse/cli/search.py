@@ -74,7 +74,7 @@ def search(argv: list[str]) -> None:
     model, tokenizer = load_model(model_args)
     logit = check_ranking(model, args.top_k, args.pool, args.label)
     if corpus is None:
-        corpus = encode(model, tokenizer, texts, batch_size=model_args.batch_size)
+        corpus = encode(model, tokenizer, texts, batch_size=model_args.batch_size, max_length=model_args.max_length)
     elif settings["model"] != fingerprint(model, tokenizer):
         raise ValueError(
             f"{args.corpus} was made by {settings.get('model_name_or_path', 'another model')} as it was then, or in "
@@ -86,9 +86,9 @@ def search(argv: list[str]) -> None:
             f"{args.corpus} holds vectors of length 1, but the {model.config.similarity} head compares them as the "
             "model makes them: run `hf-dse encode` without `--normalize`."
         )
-    positions, scores = rank(
+    scores, positions = rank(
         model,
-        encode(model, tokenizer, queries, batch_size=model_args.batch_size),
+        encode(model, tokenizer, queries, batch_size=model_args.batch_size, max_length=model_args.max_length),
         corpus,
         top_k=args.top_k,
         pool=args.pool,

@@ -46,7 +46,7 @@ class RunArguments:
     threads: int | None = field(default=None, metadata={"help": "CPU threads of a run. Default: an equal share."})
     flags: str = field(
         default="",
-        metadata={"help": "More flags of `hf-dse distill` for every run on this machine: --flags='--bf16 true'."},
+        metadata={"help": "More flags of `hf-dse distill` for every run on this machine: --flags='--bf16'."},
     )
     dry_run: bool = field(default=False, metadata={"help": "Only list the runs, and which of them are finished."})
 
@@ -80,6 +80,10 @@ class ProbeArguments:
 
     models: list[str] = field(metadata={"help": "Folders or Hub names of encoders."})
     split: str = field(default="validation", metadata={"help": "Split of the pairs."})
+    max_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens after which a sentence is cut. Default: what model and tokenizer allow."},
+    )
     batch_size: int = field(default=32, metadata={"help": "Sentences in a batch."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
     output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
@@ -167,7 +171,7 @@ def probe(argv: list[str]) -> None:
         model, tokenizer = load_model(ModelArguments(name, trust_remote_code=args.trust_remote_code))
         title = Path(name).name
         results[name if title in results else title] = probe_layers(
-            model, tokenizer, pairs, batch_size=args.batch_size, max_length=data_args.max_seq_length
+            model, tokenizer, pairs, batch_size=args.batch_size, max_length=args.max_length
         )
     print(probe_table(results))
     if output is not None:

@@ -33,7 +33,7 @@ class WhitenArguments:
     power: float = field(default=0.5, metadata={"help": "0: PCA. 1: whitening. Between: some of it."})
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first texts."})
-    max_seq_length: int | None = field(
+    max_length: int | None = field(
         default=None, metadata={"help": "Tokens after which a text is cut. Default: the model's limit."}
     )
     batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
@@ -65,7 +65,7 @@ def whiten(argv: list[str]) -> None:
         texts,
         args.projection_dim,
         power=args.power,
-        max_length=args.max_seq_length,
+        max_length=args.max_length,
         batch_size=args.batch_size,
     )
     recipe = {

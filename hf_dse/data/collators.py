@@ -63,7 +63,7 @@ class PairCollator:
         if cut and not self.n_truncated:
             logger.warning(
                 f"{cut} of {len(texts)} sentences of this batch are longer than {self.max_length} tokens and were "
-                "cut: raise `max_seq_length` if their ends matter. Later ones are only counted."
+                "cut: raise `max_length` if their ends matter. Later ones are only counted."
             )
         self.n_truncated += cut
         batch = pad(self.processing_class, encoded, torch.device("cpu"))
@@ -131,7 +131,7 @@ class TextCollator:
         if cut and not self.n_truncated:
             logger.warning(
                 f"{cut} of {len(rows)} texts of this batch are longer than {self.max_length} tokens and were cut: "
-                "raise `max_seq_length` if their ends matter. Later ones are only counted."
+                "raise `max_length` if their ends matter. Later ones are only counted."
             )
         self.n_truncated += cut
         batch = pad(self.processing_class, features, torch.device("cpu"))

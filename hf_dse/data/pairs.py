@@ -60,9 +60,6 @@ class DataArguments:
         default=None,
         metadata={"help": "Whether the order of the two sentences is meaningless. Defaults to what the task says."},
     )
-    max_seq_length: int = field(
-        default=128, metadata={"help": "Maximum tokens of a sentence (student) or of a pair (cross-encoder)."}
-    )
     max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first training pairs."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Keep only the first pairs of other splits."})
     drop_empty_sentences: bool = field(
@@ -72,8 +69,6 @@ class DataArguments:
     def __post_init__(self) -> None:
         if self.num_labels is not None and self.num_labels < 1:
             raise ValueError(f"num_labels={self.num_labels}: it has to be 1 (regression) or the number of classes.")
-        if self.max_seq_length < 4:
-            raise ValueError(f"max_seq_length={self.max_seq_length}: it has to be at least 4.")
         for name in ("max_train_samples", "max_eval_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:

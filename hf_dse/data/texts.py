@@ -24,7 +24,6 @@ class TextArguments:
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first training texts."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Keep only the first validation texts."})
-    max_seq_length: int = field(default=128, metadata={"help": "Maximum tokens of a text."})
 
     def __post_init__(self) -> None:
         for name in ("max_train_samples", "max_eval_samples"):

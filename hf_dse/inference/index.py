@@ -40,7 +40,6 @@ class EncodeArguments:
         }
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    max_length: int | None = field(default=None, metadata={"help": "Tokens after which a text is cut."})
     truncation: bool = field(default=True, metadata={"help": "False: refuse longer texts instead of cutting them."})
     normalize: bool = field(default=False, metadata={"help": "Scale the vectors to length 1."})
 
@@ -55,7 +54,7 @@ class TextEncoder:
         self.batch_size = model_args.batch_size
         # Whole windows: the batches, and so the vectors to the last bit, are those of a file that is encoded at once.
         self.num_rows = 4 * BATCHES_PER_WINDOW * self.batch_size
-        self.options: dict[str, Any] = {"max_length": args.max_length, "normalize": args.normalize}
+        self.options: dict[str, Any] = {"max_length": model_args.max_length, "normalize": args.normalize}
         self.truncation = args.truncation
         self.settings = {"model": fingerprint(self.model, self.tokenizer), **self.options}
         self.type = pyarrow.list_(pyarrow.float32(), self._encode([]).shape[1])

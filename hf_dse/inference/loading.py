@@ -31,6 +31,10 @@ class ModelArguments:
         },
     )
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    max_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens after which a text is cut. Default: what model and tokenizer allow."},
+    )
     batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
 
 

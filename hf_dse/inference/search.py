@@ -59,7 +59,7 @@ def rank(
             Whether to show progress bars.
 
     Returns:
-        `tuple[np.ndarray, np.ndarray]`: positions in the corpus (int64) and scores (float32), both of shape
+        `tuple[np.ndarray, np.ndarray]`: scores (float32) and positions in the corpus (int64), both of shape
         `(num_queries, min(top_k, num_texts))`, the best first, of equal ones the lower position. Scores are logits of
         the head, or cosines where there is none.
 
@@ -71,7 +71,7 @@ def rank(
 
     ```python
     >>> corpus = encode(model, tokenizer, texts)
-    >>> positions, scores = rank(model, encode(model, tokenizer, ["A cat sleeps."]), corpus, top_k=3)
+    >>> scores, positions = rank(model, encode(model, tokenizer, ["A cat sleeps."]), corpus, top_k=3)
     >>> [texts[position] for position in positions[0]]
     ```
     """
@@ -112,7 +112,7 @@ def rank(
         scores = similarities * scale.abs() + bias
     if not scores.isfinite().all():
         raise ValueError("Scores are NaN or infinite: the weights of the model's head are damaged.")
-    return positions.cpu().numpy(), scores.cpu().numpy()
+    return scores.cpu().numpy(), positions.cpu().numpy()
 
 
 def check_ranking(model: PreTrainedModel | None, top_k: int, pool: int | None, label: int | str | None) -> int | None:

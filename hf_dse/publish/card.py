@@ -33,7 +33,7 @@ def make_model_card(
     teacher: str | None = None,
     datasets: Sequence[str | None] | None = None,
     recipe: Mapping[str, Any] | None = None,
-    max_seq_length: int | None = None,
+    max_length: int | None = None,
     license: str | None = None,
 ) -> ModelCard:
     """
@@ -52,7 +52,7 @@ def make_model_card(
 
     Raises:
         `TypeError`: if `model` is not a DSE model.
-        `ValueError`: if `metrics` are not finite numbers by split, or `max_seq_length` does not fit the model.
+        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` does not fit the model.
     """
     config = model.config
     if config.model_type != "dse":
@@ -60,10 +60,10 @@ def make_model_card(
             f"Only DSE models can be exported, got {type(model).__name__}: make one of it with `convert_encoder`, or "
             "save it with its own `save_pretrained`."
         )
-    if max_seq_length is not None and not 1 <= max_seq_length <= config.max_position_embeddings:
+    if max_length is not None and not 1 <= max_length <= config.max_position_embeddings:
         raise ValueError(
-            f"`max_seq_length` must be between 1 and {config.max_position_embeddings}, the positions of this model, "
-            f"got {max_seq_length}."
+            f"`max_length` must be between 1 and {config.max_position_embeddings}, the positions of this model, "
+            f"got {max_length}."
         )
     metrics = _check_metrics(metrics)
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
@@ -101,7 +101,7 @@ def make_model_card(
         recipe={name: _cell(value) for name, value in (recipe or {}).items() if name != "command"},
         metrics=metrics,
         metric_names={name: _metric_title(name) for name in next(iter(metrics.values()), {})},
-        max_seq_length=max_seq_length,
+        max_length=max_length,
         license=license,
         versions={
             "hf-dse": __version__,

@@ -28,7 +28,7 @@ def export_model(
     teacher: str | None = None,
     datasets: Sequence[str | None] | None = None,
     recipe: Mapping[str, Any] | None = None,
-    max_seq_length: int | None = None,
+    max_length: int | None = None,
     license: str | None = None,
     model_id: str | None = None,
     overwrite: bool = False,
@@ -56,7 +56,7 @@ def export_model(
         recipe (`Mapping[str, Any]`, *optional*):
             How it was trained, row by row of a table in the card: learning rate, epochs, seed, machine.
             `recipe["command"]` is shown as a command line.
-        max_seq_length (`int`, *optional*):
+        max_length (`int`, *optional*):
             Tokens after which texts were cut in training and evaluation; sentence-transformers will cut there too.
             Defaults to what the model takes.
         license (`str`, *optional*):
@@ -72,7 +72,7 @@ def export_model(
     Raises:
         `FileExistsError`: if there is a file, a folder that is not empty, or, with `overwrite`, one without a model.
         `TypeError`: if `model` is not a DSE model, or of a class made from one.
-        `ValueError`: if `metrics` are not finite numbers by split, or `max_seq_length` does not fit the model.
+        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` does not fit the model.
 
     Example:
 
@@ -94,7 +94,7 @@ def export_model(
         teacher=teacher,
         datasets=datasets,
         recipe=recipe,
-        max_seq_length=max_seq_length,
+        max_length=max_length,
         license=license,
     )
     with folder_in_one_step(target) as new:
@@ -106,14 +106,14 @@ def export_model(
                 "export a `DseModel` or `DseForSequenceClassification`, not a class made from one."
             )
         limit_tokens(processing_class, model).save_pretrained(new)
-        for name, content in _sentence_transformers_files(model, max_seq_length).items():
+        for name, content in _sentence_transformers_files(model, max_length).items():
             (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         card.save(new / "README.md")
     return path
 
 
 def _sentence_transformers_files(
-    model: DseModel | DseForSequenceClassification, max_seq_length: int | None
+    model: DseModel | DseForSequenceClassification, max_length: int | None
 ) -> dict[str, Any]:
     """The files that make `SentenceTransformer(folder)` return the `pooler_output` of `DseModel`, by name."""
     transformer: dict[str, Any] = {
@@ -121,8 +121,8 @@ def _sentence_transformers_files(
         "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
         "module_output_name": "sentence_embedding",
     }
-    if max_seq_length is not None:
-        transformer["max_seq_length"] = max_seq_length
+    if max_length is not None:
+        transformer["max_seq_length"] = max_length
     return {
         "modules.json": [
             {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}

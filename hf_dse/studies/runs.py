@@ -44,6 +44,17 @@ BOOKKEEPING = (
 )
 
 
+# Options that had another name when the first runs were made: their keys are made of the first names.
+FIRST_NAMES = {"max_length": "max_seq_length"}
+
+
+def first_names(options: Any) -> Any:
+    """The options, those of their stages among them, by the names that keys of runs are made of."""
+    if isinstance(options, dict):
+        return {FIRST_NAMES.get(name, name): first_names(value) for name, value in options.items()}
+    return [first_names(value) for value in options] if isinstance(options, list) else options
+
+
 @dataclass(frozen=True)
 class Run:
     """One training of a study: the label of each factor, and the options of `hf-dse distill` that they stand for."""
@@ -54,7 +65,7 @@ class Run:
     @property
     def key(self) -> str:
         """Identifies the options, in whatever order and under whatever labels they were given."""
-        return hashlib.sha256(json.dumps(self.options, sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(first_names(self.options), sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def title(self) -> str:
@@ -176,7 +187,7 @@ def run_study(
             CPU threads of a run. Defaults to an equal share of the cores.
         flags (`str`, *optional*, defaults to `""`):
             More flags of `hf-dse distill` for every run, for what a machine can do and not for what is studied, such
-            as `"--bf16 true"`. They stand in the results, but a run is known without them.
+            as `"--bf16"`. They stand in the results, but a run is known without them.
 
     Returns:
         `pd.DataFrame`: the rows of the study's runs, in the order of the study.

@@ -11,7 +11,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
-    TrainingArguments,
     set_seed,
 )
 from transformers.utils import logging
@@ -20,6 +19,7 @@ from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.metrics import compute_metrics_for
+from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer, check_output_dir
 
 
@@ -52,7 +52,7 @@ class CrossEncoderTrainer(ReproducibleTrainer):
 
 
 def train_teacher(
-    teacher_args: TeacherArguments, data_args: DataArguments, training_args: TrainingArguments
+    teacher_args: TeacherArguments, data_args: DataArguments, training_args: PairTrainingArguments
 ) -> dict[str, float]:
     """
     Fine-tunes an encoder as a cross-encoder on a pair task and saves it with its tokenizer.
@@ -65,8 +65,8 @@ def train_teacher(
         data_args (`DataArguments`):
             The pairs. The split `train` is required, `validation` is evaluated during the training, and every
             labelled split but `train` at the end.
-        training_args (`TrainingArguments`):
-            Everything else, usually [`PairTrainingArguments`].
+        training_args ([`PairTrainingArguments`]):
+            Everything else.
 
     Returns:
         `dict[str, float]`: the metrics of the training, and of the saved model as `eval_*` (validation) and `test_*`.
@@ -121,14 +121,14 @@ def train_teacher(
     if task.num_labels == 1:
         new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
         _center_head(model, new, pairs["train"]["label"][:])
-    check_max_length(data_args.max_seq_length, model, tokenizer, pair=True)
+    check_max_length(training_args.max_length, model, tokenizer, pair=True)
     parts = {split: lengths(part, tokenizer, joint=True) for split, part in pairs.items()}
     for split, part in parts.items():
-        cut = sum(length > data_args.max_seq_length for length in part["length"][:])
+        cut = sum(length > training_args.max_length for length in part["length"][:])
         if cut:
             logger.warning(
-                f"{cut} of {len(part)} {split} pairs are longer than {data_args.max_seq_length} tokens and are cut: "
-                "raise `max_seq_length` if their ends matter."
+                f"{cut} of {len(part)} {split} pairs are longer than {training_args.max_length} tokens and are cut: "
+                "raise `max_length` if their ends matter."
             )
     trainer = CrossEncoderTrainer(
         model=model,
@@ -136,7 +136,7 @@ def train_teacher(
         train_dataset=parts["train"],
         eval_dataset=parts["validation"] if "validation" in labelled else None,
         processing_class=tokenizer,
-        data_collator=CrossEncoderCollator(tokenizer, data_args.max_seq_length, swap=task.symmetric),
+        data_collator=CrossEncoderCollator(tokenizer, training_args.max_length, swap=task.symmetric),
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
     )
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)

@@ -54,6 +54,7 @@ class ScoreArguments:
         },
     )
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    max_length: int = field(default=128, metadata={"help": "Tokens after which a pair is cut."})
     batch_size: int = field(default=64, metadata={"help": "Pairs in a batch; fewer above 512 tokens a pair."})
     cache_dir: str | None = field(
         default=None,

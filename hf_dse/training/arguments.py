@@ -16,6 +16,9 @@ class PairTrainingArguments(TrainingArguments):
     learning_rate: float = field(default=3e-5, metadata={"help": "The initial learning rate."})
     per_device_train_batch_size: int = field(default=16, metadata={"help": "Training pairs of a device and step."})
     per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation pairs of a device and step."})
+    max_length: int = field(
+        default=128, metadata={"help": "Maximum tokens of a text (student) or of a pair (cross-encoder)."}
+    )
     warmup_steps: float = field(default=0.1, metadata={"help": "Warmup steps; below 1 the share of all steps."})
     weight_decay: float = field(default=0.01, metadata={"help": "Weight decay."})
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
@@ -41,6 +44,8 @@ class PairTrainingArguments(TrainingArguments):
                 "`remove_unused_columns` must be false: the model takes no texts, so they would be removed before "
                 "they become batches."
             )
+        if self.max_length < 4:
+            raise ValueError(f"`max_length` must be at least 4, got {self.max_length}.")
         if self.eval_strategy != self.save_strategy and self.save_strategy != "best":
             self.load_best_model_at_end = False
         super().__post_init__()

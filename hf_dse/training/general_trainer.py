@@ -76,8 +76,6 @@ class GeneralTrainer(ReproducibleTrainer):
             The same for evaluation.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of student and teacher.
-        max_seq_length (`int`, *optional*, defaults to 128):
-            Maximum tokens of a text.
         kwargs:
             Anything else that [`~transformers.Trainer`] takes.
 
@@ -114,7 +112,6 @@ class GeneralTrainer(ReproducibleTrainer):
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
-        max_seq_length: int = 128,
         **kwargs: Any,
     ):
         if processing_class is None:
@@ -126,7 +123,7 @@ class GeneralTrainer(ReproducibleTrainer):
             )
         if args.train_sampling_strategy in ("group_by_length", "batch_rebalance"):
             train_dataset, eval_dataset = (
-                None if part is None else _with_lengths(part, processing_class, max_seq_length)
+                None if part is None else _with_lengths(part, processing_class, args.max_length)
                 for part in (train_dataset, eval_dataset)
             )
         super().__init__(
@@ -135,7 +132,7 @@ class GeneralTrainer(ReproducibleTrainer):
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
-            data_collator=TextCollator(processing_class, max_seq_length, args.teacher_chunk_length),
+            data_collator=TextCollator(processing_class, args.max_length, args.teacher_chunk_length),
             # Without metrics the Trainer would keep nothing but the loss.
             compute_metrics=lambda result: dict(zip(model.weights, np.mean(result.predictions, axis=0), strict=True)),
             **kwargs,
@@ -273,8 +270,8 @@ def train_general(
     ... )
     ```
     """
-    check_max_length(training_args.teacher_chunk_length or text_args.max_seq_length, teacher, tokenizer)
-    check_max_length(text_args.max_seq_length, student, tokenizer)
+    check_max_length(training_args.teacher_chunk_length or training_args.max_length, teacher, tokenizer)
+    check_max_length(training_args.max_length, student, tokenizer)
     train = load_texts(text_args.train_file, text_args.text_column, text_args.max_train_samples)
     validation = None
     if text_args.validation_file is not None:
@@ -304,7 +301,6 @@ def train_general(
         train_dataset=train,
         eval_dataset=validation,
         processing_class=tokenizer,
-        max_seq_length=text_args.max_seq_length,
     )
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
     trainer.save_state()

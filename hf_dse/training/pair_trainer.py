@@ -57,8 +57,6 @@ class DseTrainer(ReproducibleTrainer):
             The same for evaluation; its teacher scores are not used.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the student. It may differ from the teacher's.
-        max_seq_length (`int`, *optional*, defaults to 128):
-            Maximum tokens of a sentence.
         kwargs:
             Anything else that [`~transformers.Trainer`] takes.
 
@@ -92,13 +90,12 @@ class DseTrainer(ReproducibleTrainer):
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | dict[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
-        max_seq_length: int = 128,
         **kwargs: Any,
     ):
         if kwargs.get("data_collator") is None:
             if processing_class is None:
                 raise ValueError("`DseTrainer` needs `processing_class`, the tokenizer of the student.")
-            kwargs["data_collator"] = PairCollator(processing_class, max_seq_length)
+            kwargs["data_collator"] = PairCollator(processing_class, args.max_length)
         default_problem = "regression" if model.config.num_labels == 1 else "single_label_classification"
         self.pair_loss = PairDistillationLoss(
             args.distillation_alpha,
@@ -115,7 +112,7 @@ class DseTrainer(ReproducibleTrainer):
                 )
             by_length = args.train_sampling_strategy in ("group_by_length", "batch_rebalance")
             if by_length and processing_class is not None and "length" not in train_dataset.column_names:
-                train_dataset = lengths(train_dataset, processing_class, max_length=max_seq_length)
+                train_dataset = lengths(train_dataset, processing_class, max_length=args.max_length)
         super().__init__(
             model=model,
             args=args,

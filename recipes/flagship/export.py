@@ -19,7 +19,7 @@ from hf_dse.data.tasks import EMBEDDED
 
 
 STUDENTS = [f"student-{seed}" for seed in (42, 43, 44)]
-MAX_SEQ_LENGTH = 256
+MAX_LENGTH = 256
 
 
 def main() -> None:
@@ -33,9 +33,9 @@ def main() -> None:
     metrics = {}
     for split, pairs in load_pairs(DataArguments(task_name="stsb", dataset_name=str(data / "stsb"))).items():
         if split != "train":
-            metrics[split] = evaluate_model(model, tokenizer, pairs, task="stsb", max_seq_length=MAX_SEQ_LENGTH)
+            metrics[split] = evaluate_model(model, tokenizer, pairs, task="stsb", max_length=MAX_LENGTH)
     embedded = load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
-    scores = evaluate_model(model, tokenizer, embedded, task="stsb", max_seq_length=MAX_SEQ_LENGTH)
+    scores = evaluate_model(model, tokenizer, embedded, task="stsb", max_length=MAX_LENGTH)
     recipe = {
         "Weights": f"mean of {len(STUDENTS)} students, bfloat16",
         "Labelled pairs": "STS-B train, and pairs of STS 2012 to 2016 without a sentence of STS-B validation or test",
@@ -64,7 +64,7 @@ def main() -> None:
         teacher="all-mpnet-base-v2, fine-tuned on STS-B and STS 2012 to 2016",
         datasets=["stsb"],
         recipe=recipe,
-        max_seq_length=MAX_SEQ_LENGTH,
+        max_length=MAX_LENGTH,
         license="apache-2.0",
         overwrite=True,
     )

@@ -4,7 +4,7 @@
 #   recipes/flagship/run.sh DATA [OUT [CHECKPOINT]]
 #
 # DATA holds the folders stsb, sts12_16, multi30k, nli, mrpc, sick and scifact with parquet files. FLAGS are
-# given to every training: FLAGS="--bf16 true --use_cpu true" halves the hours on a CPU with AVX-512 bf16 or AMX,
+# given to every training: FLAGS="--bf16 --use_cpu" halves the hours on a CPU with AVX-512 bf16 or AMX,
 # and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same for the teacher's scores.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
@@ -47,7 +47,7 @@ for seed in 42 43 44; do
     [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
         --model_name_or_path "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
         --augmented_file "$out/silver.parquet" --bi_encoder_name_or_path "$encoder" \
-        --output_dir "$out/student-$seed" --overwrite_output_dir true $flags
+        --output_dir "$out/student-$seed" --overwrite_output_dir $flags
 done
 
 python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"

@@ -14,7 +14,7 @@ fi
 teacher() {
     local name=$1
     shift
-    [ -f "$out/$name/all_results.json" ] || hf-dse teacher --output_dir "$out/$name" --overwrite_output_dir true \
+    [ -f "$out/$name/all_results.json" ] || hf-dse teacher --output_dir "$out/$name" --overwrite_output_dir \
         --seed 43 "${sts[@]}" $flags "$@"
 }
 teacher teacher-stsb --model_name_or_path "$mpnet" --train_file "$data/stsb/train.parquet"
