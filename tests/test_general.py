@@ -539,7 +539,7 @@ def test_arguments_are_flags(tmp_path):
         "true",
     ]
     text_args, training_args = parse_args(argv, TextArguments, GeneralTrainingArguments)
-    assert (text_args.train_file, text_args.max_length) == ("a.txt", 128)
+    assert (text_args.train_file, training_args.max_length) == ("a.txt", 128)
     assert (training_args.layer_mapping, training_args.progressive) == (["1", "3"], True)
     assert (training_args.learning_rate, training_args.per_device_train_batch_size) == (1e-4, 64)
     assert (training_args.num_train_epochs, training_args.relation_heads) == (1, None)
@@ -1011,7 +1011,7 @@ def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, wa
     teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
     student = convert_encoder(source, linformer_length=4, verbose=False)
     training_args = GeneralTrainingArguments(
-        str(tmp_path / "run"), report_to="none", use_cpu=True, disable_tqdm=True, max_steps=1
+        str(tmp_path / "run"), max_length=32, report_to="none", use_cpu=True, disable_tqdm=True, max_steps=1
     )
     assert training_args.load_best_model_at_end
     text_args = TextArguments(str(tmp_path / "train.txt"), max_train_samples=3)

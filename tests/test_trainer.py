@@ -169,7 +169,7 @@ def test_accumulated_gradients_of_the_stock_trainer(tmp_path, make_student, bert
     for batches in (EIGHT_AT_ONCE, ONE_BY_ONE):
         student = make_student(**NO_DROPOUT)
         start = weights(student)
-        tiny_run = {name: value for name, value in TINY_RUN.items() if name != "load_best_model_at_end"}
+        tiny_run = {name: value for name, value in TINY_RUN.items() if name != "max_length"}
         Trainer(
             model=student,
             args=TrainingArguments(str(tmp_path), **{**tiny_run, **PLAIN_SGD, **batches}),
