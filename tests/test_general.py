@@ -486,8 +486,8 @@ def test_the_teacher_is_no_part_of_the_module(make_teacher, make_student):
         ({"relation_heads": 0}, "got 0"),
         (only("relation"), "Relations alone do not train.*`hidden_weight` or `sentence_weight` above 0"),
         ({**only("relation"), "embedding_weight": 1.0}, "Relations alone do not train"),
-        (dict.fromkeys(ALL_LOSSES, 0.0), "All weights are 0"),
-        ({"sentence_weight": -1.0}, "`sentence_weight` must be a number from 0 on, got -1.0"),
+        (dict.fromkeys(ALL_LOSSES, 0.0), "All loss weights are 0"),
+        ({"sentence_weight": -1.0}, "`sentence_weight` must be a finite number of at least 0, got -1.0"),
         ({"layer_mapping": ["1"]}, "2 numbers from 1 to 2"),
     ],
 )
@@ -513,9 +513,9 @@ def test_other_vocabularies_are_refused(make_teacher, make_student, tiny_config,
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"hidden_weight": -0.1}, "`hidden_weight` must be a number from 0 on, got -0.1"),
-        ({"relation_weight": math.nan}, "`relation_weight` must be a number from 0 on, got nan"),
-        (dict.fromkeys(ALL_LOSSES, 0.0), "All weights are 0.*set one of `hidden_weight`"),
+        ({"hidden_weight": -0.1}, "`hidden_weight` must be a finite number of at least 0, got -0.1"),
+        ({"relation_weight": math.nan}, "`relation_weight` must be a finite number of at least 0, got nan"),
+        (dict.fromkeys(ALL_LOSSES, 0.0), "All loss weights are 0.*set one of `hidden_weight`"),
         ({"relation_heads": 0}, "`relation_heads` must be at least 1, got 0"),
         ({"progressive": True, "hidden_weight": 0.0}, "`hidden_weight` must be above 0"),
         ({"remove_unused_columns": True}, "`remove_unused_columns` must be false"),
@@ -929,7 +929,7 @@ def source(tmp_path, save_bert):
     return str(folder)
 
 
-def test_train_general(source, tmp_path, capsys, batch):
+def test_train_general(source, tmp_path, infos, batch):
     teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
     student = convert_encoder(source, num_hidden_layers=2, linformer_length=4, verbose=False)
     with torch.no_grad():
@@ -941,7 +941,7 @@ def test_train_general(source, tmp_path, capsys, batch):
     run = {**TINY_RUN, "num_train_epochs": 4, "learning_rate": 2e-3}
     training_args = GeneralTrainingArguments(str(tmp_path / "first"), **{**run, "save_strategy": "epoch"})
     metrics = train_general(teacher, student, tokenizer, TextArguments(**files), training_args)
-    assert "Student layers learn from teacher layers: 1 from 2, 2 from 4\n" in capsys.readouterr().out
+    assert "Student layers learn from teacher layers: 1 from 2, 2 from 4" in infos
     assert metrics["train_loss"] > 0
     assert not any(name.startswith("eval_") for name in metrics)
     assert not student.training
@@ -1007,14 +1007,14 @@ def test_a_student_reads_more_than_its_teacher(source, tmp_path):
         train_general(teacher, student, tokenizer, text_args, training_args)
 
 
-def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, warnings):
+def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, infos):
     teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
     student = convert_encoder(source, linformer_length=4, verbose=False)
     training_args = GeneralTrainingArguments(
         str(tmp_path / "run"), max_length=32, report_to="none", use_cpu=True, disable_tqdm=True, max_steps=1
     )
-    assert training_args.load_best_model_at_end
     text_args = TextArguments(str(tmp_path / "train.txt"), max_train_samples=3)
     train_general(teacher, student, AutoTokenizer.from_pretrained(source), text_args, training_args)
-    assert "There is no `validation_file`" in warnings[0]
+    assert "There is no `eval_dataset`: nothing is evaluated, and the last model is kept." in infos
+    assert not training_args.load_best_model_at_end
     assert (tmp_path / "run" / "checkpoint-1" / "model.safetensors").is_file()

@@ -3,7 +3,9 @@
 """DseTrainer on tiny students and embedded pairs: what it computes, resumes, refuses, and that students learn."""
 
 import math
+import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from hf_dse import (
     PairCollator,
     load_pairs,
 )
+from hf_dse.cli.parsing import parse_args
 from hf_dse.data.pairs import mix_pairs
 from hf_dse.inference.encoding import encode
 from hf_dse.metrics import compute_metrics_for
@@ -363,10 +366,69 @@ def test_arguments_out_of_range_are_refused(fields, message):
         DseTrainingArguments("unused", **TINY_RUN, **fields)
 
 
-def test_only_comparable_epochs_are_compared():
-    assert DseTrainingArguments("unused", use_cpu=True).load_best_model_at_end
-    # Without evaluation there is no best epoch; that asks for no second flag.
-    assert not DseTrainingArguments("unused", use_cpu=True, eval_strategy="no").load_best_model_at_end
+# What is set, and eval_strategy, save_strategy and load_best_model_at_end with and without an `eval_dataset`
+STRATEGIES = [
+    ({}, ("epoch", "epoch", True), ("no", "steps", False)),
+    ({"eval_strategy": "no"}, ("no", "steps", False), ("no", "steps", False)),
+    ({"save_strategy": "no"}, ("epoch", "no", False), ("no", "no", False)),
+    ({"save_strategy": "epoch"}, ("epoch", "epoch", True), ("no", "epoch", False)),
+    ({"load_best_model_at_end": False}, ("epoch", "epoch", False), ("no", "steps", False)),
+    ({"eval_strategy": "steps", "eval_steps": 100}, ("steps", "steps", True), None),
+    # The default of `save_steps` is 500.
+    ({"eval_strategy": "steps", "eval_steps": 300}, ("steps", "steps", False), None),
+    ({"eval_strategy": "steps", "save_strategy": "epoch"}, ("steps", "epoch", False), None),
+    ({"eval_strategy": "epoch", "save_strategy": "best"}, ("epoch", "best", True), None),
+    ({"load_best_model_at_end": True, "save_strategy": "steps"}, ("steps", "steps", True), ValueError),
+]
+
+
+@pytest.mark.parametrize(("chosen", "with_data", "without_data"), STRATEGIES)
+def test_evaluation_and_saving_follow_the_data(chosen, with_data, without_data, make_student, pairs, bert_tokenizer):
+    """Twice with the same arguments: what a trainer filled in is not taken for a choice of the user."""
+    args = DseTrainingArguments("unused", max_length=MAX_LENGTH, use_cpu=True, report_to="none", **chosen)
+    for evaluate, expected in (
+        (pairs["validation"], with_data),
+        (None, without_data),
+        (pairs["validation"], with_data),
+    ):
+        parts = {"train_dataset": pairs["train"], "eval_dataset": evaluate, "processing_class": bert_tokenizer}
+        if evaluate is None and not isinstance(expected, tuple):
+            # What was chosen is never changed.
+            with pytest.raises(ValueError, match="pass an `eval_dataset`|there is no `eval_dataset`"):
+                DseTrainer(make_student(), args, **parts)
+            continue
+        trained = DseTrainer(make_student(), args, **parts).args
+        assert (trained.eval_strategy, trained.save_strategy, trained.load_best_model_at_end) == expected
+        assert trained.metric_for_best_model == ("loss" if expected[2] else None)
+
+
+def test_the_best_epoch_is_kept_by_default(make_student, pairs, bert_tokenizer, tmp_path):
+    args = DseTrainingArguments(
+        str(tmp_path), max_length=MAX_LENGTH, num_train_epochs=2, metric_for_best_model="spearman", use_cpu=True
+    )
+    trainer = DseTrainer(
+        make_student(),
+        args,
+        pairs["train"],
+        pairs["validation"],
+        bert_tokenizer,
+        compute_metrics=compute_metrics_for("stsb"),
+    )
+    trainer.train()
+    scores = [entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry]
+    assert len(scores) == 2 and trainer.state.best_metric == max(scores)
+    assert trainer.evaluate()["eval_spearman"] == pytest.approx(max(scores))
+
+
+def test_saved_arguments_stay_open():
+    """Copies of arguments decide anew; `--load_best_model_at_end` needs no value on the command line."""
+    args = DseTrainingArguments("unused", use_cpu=True)
+    assert replace(args, learning_rate=1e-3).eval_strategy is None and args.to_dict()["save_strategy"] is None
+    assert pickle.loads(pickle.dumps(args)).load_best_model_at_end is None
+    (parsed,) = parse_args(["--output_dir", "unused", "--load_best_model_at_end"], DseTrainingArguments)
+    assert parsed.load_best_model_at_end is True and parsed.eval_strategy is None
+    with pytest.raises(ValueError, match="requires the save and eval strategy to match"):
+        DseTrainingArguments("unused", use_cpu=True, load_best_model_at_end=True, save_strategy="no")
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
