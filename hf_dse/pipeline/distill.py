@@ -97,9 +97,7 @@ def distill(
     }
     twice = sorted(own.keys() & options.keys())
     if twice:
-        raise TypeError(
-            f"{', '.join(twice)}: given twice. Pass `model`, `teacher`, `dataset` and `output_dir` instead."
-        )
+        raise TypeError(f"Given twice: {', '.join(twice)}. Pass `model`, `teacher`, `dataset` and `output_dir`.")
     kinds = STAGES["pairs"]
     known = {name: kind for kind in kinds for name in (entry.name for entry in fields(kind) if entry.init)}
     for name in options:
