@@ -12,7 +12,7 @@ import pyarrow
 from datasets import Dataset
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse.common.devices import default_device
+from hf_dse.common.devices import choose_device
 from hf_dse.common.files import output_path
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
@@ -157,7 +157,7 @@ def score_with(
         "processing_class": processing_class,
         "batch_size": args.batch_size,
         "max_length": max_length,
-        "device": args.device or default_device(),
+        "device": choose_device(args.device),
         "show_progress": show_progress,
     }
     if args.bi_encoder:
