@@ -35,7 +35,7 @@ Raises:
 
 Examples:
 
-    >>> from hf_dse.metrics import PearsonSpearman
+    >>> from hf_dse import PearsonSpearman
     >>> metric = PearsonSpearman()
     >>> metric.compute(predictions=[0.1, 0.4, 0.9], references=[0.0, 2.5, 5.0])
     {'pearson': 0.9897..., 'spearman': 1.0}
@@ -56,7 +56,7 @@ Raises:
 
 Examples:
 
-    >>> from hf_dse.metrics import AccuracyF1
+    >>> from hf_dse import AccuracyF1
     >>> metric = AccuracyF1("macro")
     >>> metric.compute(predictions=[0, 1, 2, 2], references=[0, 1, 1, 2])
     {'accuracy': 0.75, 'f1': 0.7777...}

@@ -153,10 +153,10 @@ class TestRandom:
         assert unordered(pairs_of(result)) == unordered(expected)
         assert Counter(result["source"]) == {"cats/random": 10, "dogs/random": 6}
 
-    def test_so_many_for_each_text(self, tmp_path, capsys):
+    def test_so_many_for_each_text(self, tmp_path, infos):
         path = write_lines(tmp_path / "texts.txt", [f"text {n}" for n in range(500)])
         result = augment_pairs([path], row_pairs=0, num_neighbors=0, num_random=3)
-        assert capsys.readouterr().out.splitlines()[1].split()[:3] == [str(path), "1,500", "0"]
+        assert infos[0].splitlines()[1].split()[:3] == [str(path), "1,500", "0"]
         assert all(1 <= count <= 3 for count in Counter(result["sentence1"]).values())
         assert 1450 < len(result) < 1500
 
@@ -178,7 +178,7 @@ class TestRepetition:
 
 
 class TestDeduplication:
-    def test_counts(self, tmp_path, capsys):
+    def test_counts(self, tmp_path, infos):
         pets = [("A cat.", "a  CAT"), ("a cat", "a dog"), ("A dog!", "A cat?")]
         first = write_csv(tmp_path / "first.csv", [*pets, ("old", "new"), ("New", "Old"), ("x", "y")])
         second = write_csv(tmp_path / "second.csv", [("dog, a", "x"), ("a dog", "a cat"), ("?!", "..."), ("z", "x")])
@@ -188,7 +188,7 @@ class TestDeduplication:
             [first, second], row_pairs=1, num_neighbors=0, num_random=0, exclude_files=[f"{tests}:q1,q2", more]
         )
         assert pairs_of(result) == [("a cat", "a dog"), ("x", "y"), ("dog, a", "x"), ("?!", "...")]
-        table = [line.split() for line in capsys.readouterr().out.splitlines()]
+        table = [line.split() for line in infos[0].splitlines()]
         assert table == [
             ["file", "made", "equal", "repeated", "excluded", "kept"],
             [str(first), "6", "1", "2", "1", "2"],

@@ -930,8 +930,8 @@ def source(tmp_path, save_bert):
 
 
 def test_train_general(source, tmp_path, infos, batch):
-    teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
-    student = convert_encoder(source, num_hidden_layers=2, linformer_length=4, verbose=False)
+    teacher = convert_encoder(source, layer_types="full_attention")
+    student = convert_encoder(source, num_hidden_layers=2, linformer_length=4)
     with torch.no_grad():
         original = AutoModel.from_pretrained(source)(**batch).last_hidden_state[batch["attention_mask"] == 1]
         ours = teacher(**batch).last_hidden_state[batch["attention_mask"] == 1]
@@ -948,7 +948,7 @@ def test_train_general(source, tmp_path, infos, batch):
     assert (tmp_path / "first" / "trainer_state.json").is_file()
 
     # The same in two halves, and evaluated.
-    other = convert_encoder(source, num_hidden_layers=2, linformer_length=4, verbose=False)
+    other = convert_encoder(source, num_hidden_layers=2, linformer_length=4)
     training_args = GeneralTrainingArguments(str(tmp_path / "second"), **{**run, "eval_strategy": "epoch"})
     text_args = TextArguments(
         **{**files, "train_file": str(tmp_path / "validation.jsonl")},
@@ -963,8 +963,8 @@ def test_train_general(source, tmp_path, infos, batch):
 
 
 def test_what_train_general_refuses(source, tmp_path):
-    teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
-    student = convert_encoder(source, num_hidden_layers=2, max_position_embeddings=128, verbose=False)
+    teacher = convert_encoder(source, layer_types="full_attention")
+    student = convert_encoder(source, num_hidden_layers=2, max_position_embeddings=128)
     tokenizer = AutoTokenizer.from_pretrained(source, model_max_length=128)
 
     def train(**fields):
@@ -981,10 +981,8 @@ def test_what_train_general_refuses(source, tmp_path):
 
 
 def test_a_student_reads_more_than_its_teacher(source, tmp_path):
-    teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
-    student = convert_encoder(
-        source, linformer_projection="strided", linformer_length=8, max_position_embeddings=128, verbose=False
-    )
+    teacher = convert_encoder(source, layer_types="full_attention")
+    student = convert_encoder(source, linformer_projection="strided", linformer_length=8, max_position_embeddings=128)
     (tmp_path / "long.txt").write_text("\n".join(" ".join(TEXTS * repeats) for repeats in (1, 2, 3)))
     tokenizer = AutoTokenizer.from_pretrained(source, model_max_length=128)
     fields = {
@@ -1008,8 +1006,8 @@ def test_a_student_reads_more_than_its_teacher(source, tmp_path):
 
 
 def test_without_a_validation_file_the_last_student_is_kept(source, tmp_path, infos):
-    teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
-    student = convert_encoder(source, linformer_length=4, verbose=False)
+    teacher = convert_encoder(source, layer_types="full_attention")
+    student = convert_encoder(source, linformer_length=4)
     training_args = GeneralTrainingArguments(
         str(tmp_path / "run"), max_length=32, report_to="none", use_cpu=True, disable_tqdm=True, max_steps=1
     )

@@ -324,9 +324,9 @@ def test_missing_targets_are_named(missing, alpha, message, make_student, make_t
 
 
 def test_a_teacher_with_other_labels_is_refused(make_student, make_trainer, problem_pairs):
-    with pytest.raises(ValueError, match="teacher has 3 logits a pair and the student 1"):
+    with pytest.raises(ValueError, match="teacher has 3 logits per pair and the student 1"):
         make_trainer(make_student(), problem_pairs("regression", num_logits=3))
-    with pytest.raises(ValueError, match="teacher has 1 logits a pair and the student 3"):
+    with pytest.raises(ValueError, match="teacher has 1 logits per pair and the student 3"):
         make_trainer(make_student(**PROBLEMS["three"][0]), problem_pairs("three", num_logits=1))
     # Not asked, the teacher may have any labels.
     trainer = make_trainer(make_student(), problem_pairs("regression", num_logits=3), distillation_alpha=0.0)

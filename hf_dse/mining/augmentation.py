@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.options import _check_at_least
@@ -24,7 +25,9 @@ from hf_dse.inference.encoding import encode
 from hf_dse.inference.search import BLOCK_ELEMENTS
 
 
-# Stems that say nothing about a file: its folder has the name of the corpus.
+logger = logging.get_logger(__name__)
+
+# Files with these stems have the name of the corpus in the name of their folder.
 PLAIN_STEMS = (*SPLITS, "data")
 
 Pair = tuple[str, str]
@@ -86,7 +89,7 @@ def augment_pairs(
         device (`str` or `torch.device`, *optional*):
             Where the encoder runs. Defaults to where it is.
         show_progress (`bool`, *optional*, defaults to `True`):
-            Whether to show progress bars and to print, by file, how many pairs were made, dropped and kept.
+            Whether to show progress bars.
 
     Returns:
         `Dataset`: the columns `sentence1`, `sentence2` and `source`, such as `"multi30k/neighbor"`: the file without
@@ -172,8 +175,7 @@ def augment_pairs(
                         columns[name].append(value)
                 seen.add(key)
                 count.update(("made", fate))
-    if show_progress:
-        print(_format_counts(counts))
+    logger.info(_format_counts(counts))
     if not columns["source"]:
         raise ValueError(
             "No pair is left: the files have too few texts, all pairs are excluded, or `row_pairs`, `num_neighbors` "

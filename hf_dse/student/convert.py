@@ -89,12 +89,12 @@ class ConvertArguments:
         default=False, metadata={"help": "Start from random weights (a floor for comparisons, not a way to train)."}
     )
 
-    def convert(self, name_or_path: str, verbose: bool = True) -> DseModel:
+    def convert(self, name_or_path: str) -> DseModel:
         """`convert_encoder` with these arguments."""
         overrides = asdict(self)
         if len(self.linformer_length) == 1:
             overrides["linformer_length"] = self.linformer_length[0]
-        return convert_encoder(name_or_path, verbose=verbose, **overrides)
+        return convert_encoder(name_or_path, **overrides)
 
 
 def convert_encoder(
@@ -104,7 +104,6 @@ def convert_encoder(
     max_position_embeddings: int | None = None,
     position_extension: str = "dynamic",
     random_init: bool = False,
-    verbose: bool = True,
     **config_overrides: Any,
 ) -> DseModel:
     """
@@ -127,8 +126,6 @@ def convert_encoder(
             stay exact but with `"interpolate"`.
         random_init (`bool`, *optional*, defaults to `False`):
             Keep the shape of the source but not its weights.
-        verbose (`bool`, *optional*, defaults to `True`):
-            Print what was kept, dropped and made new.
         config_overrides:
             Fields of [`DseConfig`], but for those that the weights of the source fix, such as `hidden_size`.
             `layer_types` may name one type for all layers.
@@ -215,8 +212,8 @@ def convert_encoder(
             f"{dropped_inside or 'nothing'} that a DSE encoder has no place for."
         )
     _warn_of_lost_modules(name_or_path)
-    if verbose:
-        print(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, [*dropped, *unexpected]))
+    unused = [*dropped, *unexpected]
+    logger.info(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, unused))
     return model.eval()
 
 

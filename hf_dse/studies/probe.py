@@ -54,8 +54,7 @@ def probe_layers(
     Example:
 
     ```python
-    >>> from hf_dse import load_pairs
-    >>> from hf_dse.studies.probe import probe_layers
+    >>> from hf_dse import load_pairs, probe_layers
 
     >>> probe_layers(model, tokenizer, pairs["validation"])["6"]["spearman"]
     0.8672

@@ -140,7 +140,7 @@ def score_similarities(
 
     Args:
         encoder (`PreTrainedModel`):
-            What [`~hf_dse.encode`] takes.
+            What [`encode`] takes.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):
@@ -205,7 +205,7 @@ def embed_pairs(
 
     Args:
         encoder (`PreTrainedModel`):
-            What [`~hf_dse.encode`] takes. It may have another tokenizer than the student.
+            What [`encode`] takes. It may have another tokenizer than the student.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):

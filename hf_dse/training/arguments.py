@@ -24,7 +24,7 @@ OPEN_FIELDS = (
 @dataclass
 class PairTrainingArguments(TrainingArguments):
     """
-    [`~transformers.TrainingArguments`] with defaults that suit fine-tuning an encoder on sentence pairs.
+    Training arguments: [`~transformers.TrainingArguments`] with defaults for sentence pairs.
 
     `eval_strategy`, `save_strategy` and `load_best_model_at_end` follow the data unless they are set: with an
     `eval_dataset` a trainer evaluates and saves after each epoch and keeps the best model; without one it evaluates
@@ -151,7 +151,7 @@ class PairTrainingArguments(TrainingArguments):
 @dataclass
 class DseTrainingArguments(PairTrainingArguments):
     """
-    [`~transformers.TrainingArguments`] for [`DseTrainer`].
+    Training arguments of [`DseTrainer`].
 
     Args:
         distillation_alpha (`float`, *optional*, defaults to 0.5):
@@ -221,7 +221,7 @@ PARTS = ("hidden", "embedding", "relation", "sentence")
 @dataclass
 class GeneralTrainingArguments(PairTrainingArguments):
     """
-    [`~transformers.TrainingArguments`] for [`GeneralTrainer`].
+    Training arguments of [`GeneralTrainer`].
 
     Args:
         hidden_weight (`float`, *optional*, defaults to 1.0):

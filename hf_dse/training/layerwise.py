@@ -39,7 +39,7 @@ def map_layers(mapping: Sequence[str], num_student_layers: int, num_teacher_laye
     Example:
 
     ```python
-    >>> from hf_dse.training.layerwise import map_layers
+    >>> from hf_dse import map_layers
 
     >>> map_layers(["uniform"], 3, 12)
     [4, 8, 12]
@@ -111,8 +111,7 @@ class LayerwiseDistillation(nn.Module):
     Example:
 
     ```python
-    >>> from hf_dse import convert_encoder
-    >>> from hf_dse.training.layerwise import LayerwiseDistillation
+    >>> from hf_dse import LayerwiseDistillation, convert_encoder
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
     >>> model = LayerwiseDistillation(  # doctest: +SKIP

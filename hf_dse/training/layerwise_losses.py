@@ -32,7 +32,7 @@ def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor
 
     ```python
     >>> import torch
-    >>> from hf_dse.training.layerwise_losses import hidden_loss
+    >>> from hf_dse import hidden_loss
 
     >>> hidden_loss(torch.ones(1, 2, 4), torch.zeros(1, 2, 4), torch.tensor([[1, 0]]))
     tensor(1.)
@@ -69,7 +69,7 @@ def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tens
 
     ```python
     >>> import torch
-    >>> from hf_dse.training.layerwise_losses import relation_loss
+    >>> from hf_dse import relation_loss
 
     >>> values = torch.randn(1, 3, 8)
     >>> relation_loss(values, values, torch.ones(1, 3), num_heads=2)
@@ -131,7 +131,7 @@ def chunk_mean(embeddings: torch.Tensor, weights: torch.Tensor, texts: torch.Ten
 
     ```python
     >>> import torch
-    >>> from hf_dse.training.layerwise_losses import chunk_mean
+    >>> from hf_dse import chunk_mean
 
     >>> chunks = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
     >>> chunk_mean(chunks, torch.tensor([3, 1, 5]), torch.tensor([0, 0, 1]))
