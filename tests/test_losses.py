@@ -213,7 +213,7 @@ def test_logits_that_fit_stay_as_they_are(num_labels):
 def test_a_teacher_with_other_labels_is_refused(teacher, student):
     with pytest.raises(ValueError, match=f"teacher has {teacher} logits per pair and the student {student}"):
         match_teacher_logits(torch.zeros(4, teacher), student)
-    with pytest.raises(ValueError, match=f"make a student with num_labels={teacher}"):
+    with pytest.raises(ValueError, match=f"use a student with num_labels={teacher}"):
         PairDistillationLoss(1.0)(torch.zeros(4, student), None, torch.zeros(4, teacher))
 
 

@@ -106,7 +106,8 @@ def test_public_docstrings_use_public_names():
     for name in hf_dse.__all__:
         docstring = inspect.getdoc(getattr(hf_dse, name)) or ""
         code = ast.parse(example_in(docstring)) if ">>>" in docstring else ast.Module([], [])
-        used = {node.id for node in ast.walk(code) if isinstance(node, ast.Name)} & defined
+        names = [node for node in ast.walk(code) if isinstance(node, ast.Name)]
+        used = {node.id for node in names} & defined - {node.id for node in names if isinstance(node.ctx, ast.Store)}
         references = re.findall(r"\[`~?([\w.]+)`\]", docstring)
         used |= {word for word in references if word.split(".")[0] in defined | {"hf_dse"}}
         unknown = {word.removeprefix("hf_dse.").split(".")[0] for word in used} - set(hf_dse.__all__)

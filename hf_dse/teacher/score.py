@@ -201,7 +201,7 @@ def embed_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Adds the embeddings of a bi-encoder to sentence pairs, for a [`~hf_dse.training.losses.similarity_loss`].
+    Adds the embeddings of a bi-encoder to sentence pairs, for a [`similarity_loss`].
 
     Args:
         encoder (`PreTrainedModel`):

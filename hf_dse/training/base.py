@@ -81,8 +81,8 @@ class ReproducibleTrainer(Trainer):
         return args
 
     @classmethod
-    def _check_datasets(cls, train_dataset: Any, eval_dataset: Any) -> None:
-        datasets = {"train_dataset": train_dataset, "eval_dataset": eval_dataset}
+    def _check_datasets(cls, train_dataset: Any = None, eval_dataset: Any = None, test_dataset: Any = None) -> None:
+        datasets = {"train_dataset": train_dataset, "eval_dataset": eval_dataset, "test_dataset": test_dataset}
         if isinstance(eval_dataset, Mapping):
             datasets |= {f"eval_dataset[{name!r}]": part for name, part in eval_dataset.items()}
             del datasets["eval_dataset"]
@@ -102,8 +102,12 @@ class ReproducibleTrainer(Trainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if not isinstance(eval_dataset, str):
-            self._check_datasets(None, eval_dataset)
+            self._check_datasets(eval_dataset=eval_dataset)
         return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        self._check_datasets(test_dataset=test_dataset)
+        return super().get_test_dataloader(test_dataset)
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
         sampler = super()._get_train_sampler(train_dataset)
