@@ -608,8 +608,8 @@ def test_a_source_without_tokenizer_warns_and_works(sources, kind, tmp_path, cap
         (DebertaConfig(), "type 'deberta' and cannot be converted: its disentangled attention"),
         (DebertaV2Config(), "type 'deberta-v2' and cannot be converted: its disentangled attention"),
         (XLNetConfig(), "type 'xlnet' and cannot be converted: its relative position encoding"),
-        (GPT2Config(), "type 'gpt2', and no faithful conversion is known for it"),
-        (T5Config(), "type 't5', and no faithful conversion is known for it"),
+        (GPT2Config(), "type 'gpt2', and which cannot be converted exactly"),
+        (T5Config(), "type 't5', and which cannot be converted exactly"),
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
@@ -635,7 +635,7 @@ def test_relative_positions_of_bert_are_refused(tmp_path):
 
 def test_a_dse_checkpoint_is_refused(tmp_path):
     DseConfig().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is a DSE model already: load it with `AutoModel.from_pretrained`"):
+    with pytest.raises(ValueError, match="is already a DSE model: load it with `AutoModel.from_pretrained`"):
         convert(tmp_path)
 
 

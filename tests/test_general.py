@@ -867,13 +867,13 @@ def test_texts_are_read(ending, tmp_path, warnings):
         path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
     assert load_texts(str(path))["text"][:] == ["the cat", "a dog, an old one", "new"]
     assert load_texts(str(path), max_samples=2)["text"][:] == ["the cat", "a dog, an old one"]
-    assert "left out 2 of 5 texts, which are empty" in warnings[0]
+    assert "dropped 2 of 5 texts because they are empty" in warnings[0]
 
 
 def test_texts_that_are_not_there(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n \n")
-    with pytest.raises(ValueError, match="texts.txt holds no text"):
+    with pytest.raises(ValueError, match="texts.txt has no text"):
         load_texts(str(path))
     with pytest.raises(FileNotFoundError, match="other.txt"):
         load_texts(str(tmp_path / "other.txt"))

@@ -64,8 +64,8 @@ def rank(
         the head, or cosines where there is none.
 
     Raises:
-        ValueError: embeddings that are NaN, infinite or of another size, an empty corpus, what [`check_ranking`]
-            refuses, a batch size below 1, or scores that are NaN or infinite.
+        `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1, a
+        label that the head does not have, or scores that are NaN or infinite.
 
     Example:
 
