@@ -33,7 +33,7 @@ from .modeling import DseForSequenceClassification, DseModel
 __all__ = ["export_graph", "export_model", "make_model_card"]
 
 CARD_TEMPLATE = Path(__file__).with_name("model_card.md")
-CODE_FILES = ("configuration_dse.py", "modeling_dse.py", "layout_dse.py", "pairs_dse.py")
+CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
 # Formats of graphs, and the packages that write and run them.
 GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
 # The code in a checkpoint is written for these versions; older ones fail in ways that do not name the cause.

@@ -390,8 +390,8 @@ class DseEncoder(nn.Module):
         self.config = config
         self.layer = nn.ModuleList([DseLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
         self.linformer = None
-        # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
         is_shared = config.linformer_sharing == "layerwise" and "linear_attention" in config.layer_types
+        # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
         if config.is_projection_learned and is_shared:
             num_slots = config.projected_lengths[config.layer_types.index("linear_attention")]
             self.linformer = LINFORMERS[config.linformer_projection](config, num_slots)
@@ -556,10 +556,11 @@ class DseModel(DsePreTrainedModel):
         # CODEPATH: checkpoints converted with `pooling_mode="cls"`
         if self.config.pooling_mode == "cls":
             return hidden_states[:, 0]
-        lengths = count_tokens(hidden_states, lengths)
+        is_max = self.config.pooling_mode == "max"
+        if lengths is None:
+            return hidden_states.amax(dim=1) if is_max else hidden_states.mean(dim=1)
         is_token = mask_of(lengths, hidden_states.shape[1])[..., None]  # [B, N, 1]
-        # CODEPATH: checkpoints converted with `pooling_mode="max"`, the others with "mean"
-        if self.config.pooling_mode == "max":
+        if is_max:
             return hidden_states.masked_fill(~is_token, -torch.inf).amax(dim=1)
         return (hidden_states * is_token).sum(dim=1) / lengths.clamp(min=1)
 

@@ -124,14 +124,11 @@ def test_equals_reference(projection, sharing, pattern):
     assert_equals_reference(config, make_batch(MASKS[pattern], config))
 
 
-@pytest.mark.parametrize("keep_ends", [True, False])
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.parametrize("projection", ["learned", "conv"])
-def test_equals_reference_for_every_init(projection, sharing, init, keep_ends):
-    config = tiny_config(
-        linformer_projection=projection, linformer_sharing=sharing, linformer_init=init, linformer_keep_ends=keep_ends
-    )
+def test_equals_reference_for_every_init(projection, sharing, init):
+    config = tiny_config(linformer_projection=projection, linformer_sharing=sharing, linformer_init=init)
     assert_equals_reference(config, make_batch(MASKS["all"], config))
     assert_equals_reference(config, make_batch(MASKS["batch shorter than k"], config))
 
@@ -147,9 +144,8 @@ def test_chunks_equal_reference(chunk_size, pattern):
 @st.composite
 def configs(draw):
     num_layers = draw(st.integers(1, 3))
-    keep_ends = draw(st.booleans())
     sharing = draw(st.sampled_from(SHARINGS))
-    length = st.integers(3 if keep_ends else 1, 14)
+    length = st.integers(3, 14)
     if sharing != "layerwise":
         length = length | st.lists(length, min_size=num_layers, max_size=num_layers)
     layer_type = st.sampled_from(["linear_attention", "linear_attention", "chunked_attention", "full_attention"])
@@ -161,7 +157,6 @@ def configs(draw):
         linformer_projection=draw(st.sampled_from(PROJECTIONS)),
         linformer_sharing=sharing,
         linformer_init=draw(st.sampled_from(INITS)),
-        linformer_keep_ends=keep_ends,
         pooling_mode=draw(st.sampled_from(["mean", "cls", "max"])),
         pooling_layers=draw(st.integers(1, num_layers)),
         projection_dim=draw(st.sampled_from([None, 8, 5])),
@@ -364,16 +359,14 @@ def test_padding_invariance(projection, sharing, implementation):
     assert_padding_does_not_matter(config, implementation)
 
 
-@pytest.mark.parametrize("keep_ends", [True, False])
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("projection", ["learned", "conv"])
-def test_padding_invariance_of_every_init(projection, init, keep_ends):
+def test_padding_invariance_of_every_init(projection, init):
     config = tiny_config(
         max_position_embeddings=80,
         linformer_length=[8, 5],
         linformer_projection=projection,
         linformer_init=init,
-        linformer_keep_ends=keep_ends,
         linformer_sharing="none",
         pooling_mode="max",
         pooling_layers=2,
@@ -547,7 +540,8 @@ def test_exactly_one_input():
     [
         ({"linformer_length": 2}, "linformer_length"),
         ({"linformer_length": [5, 2]}, "linformer_length"),
-        ({"linformer_length": 0, "linformer_keep_ends": False}, "linformer_length"),
+        ({"linformer_length": 0}, "linformer_length"),
+        ({"linformer_keep_ends": False}, "linformer_keep_ends"),
         ({"linformer_length": [5]}, "linformer_length"),
         ({"linformer_length": [5, 5, 5]}, "linformer_length"),
         ({"linformer_length": [4, 5], "linformer_sharing": "layerwise"}, "linformer_length"),
@@ -570,11 +564,6 @@ def test_exactly_one_input():
 def test_bad_config_values(overrides, field):
     with pytest.raises((StrictDataclassError, ValueError), match=field):
         tiny_config(**overrides)
-
-
-def test_length_two_is_fine_without_kept_ends():
-    config = tiny_config(linformer_length=2, linformer_keep_ends=False)
-    assert_equals_reference(config, make_batch(MASKS["all"], config))
 
 
 # On disk
@@ -623,6 +612,12 @@ def test_load_initializes_what_the_checkpoint_lacks(tmp_path, projection, init):
             assert parameter.var().item() == pytest.approx(variance, rel=0.2)
         else:
             assert not parameter.any()
+
+
+def test_config_of_an_older_checkpoint():
+    config = tiny_config(linformer_keep_ends=True)
+    assert "linformer_keep_ends" not in config.to_dict()
+    assert config.to_dict() == tiny_config().to_dict()
 
 
 def test_config_round_trip(tmp_path):

@@ -18,6 +18,7 @@ from huggingface_hub.utils import close_session
 
 from hf_dse import DseForSequenceClassification, export_model, push_model
 from hf_dse.cli import main
+from hf_dse.export import CODE_FILES
 
 
 # huggingface_hub's own way to send files.
@@ -224,7 +225,7 @@ def cut_weights(folder):
     [
         *(
             (remove(name), FileNotFoundError, rf"tiny is not complete, it lacks {name}: write it with `hf-dse export`")
-            for name in ("config.json", "model.safetensors", "configuration_dse.py", "modeling_dse.py", "README.md")
+            for name in ("config.json", "model.safetensors", *CODE_FILES, "README.md")
             + ("modules.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json")
         ),
         (remove("modeling_dse.py", "README.md"), FileNotFoundError, "it lacks modeling_dse.py, README.md"),

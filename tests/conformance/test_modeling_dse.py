@@ -109,7 +109,6 @@ class TestDseModelOtherChoices(ModelTesterMixin, unittest.TestCase):
             linformer_projection="conv",
             linformer_init="mean",
             linformer_sharing="none",
-            linformer_keep_ends=False,
             pooling_mode="max",
             pooling_layers=2,
             projection_dim=24,
