@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import encode_sentence
 from safetensors.torch import load_file, save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_dse.modeling import DseConfig, DseModel
 
@@ -487,7 +488,53 @@ def test_recorded_states(projection, length):
             expected = torch.stack([torch.stack(of_head) for of_head in attentions[layer]])
             # Closed slots and padding get exactly nothing.
             open_slots = weights.sum(dim=(0, 1)) > 0
+            if config.layer_types[layer] == "full_attention":
+                assert open_slots.equal(real)
             torch.testing.assert_close(weights[:, :, open_slots], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("mask", ["11111111", "11111...", "...11111", "1.11.111"])
+def test_gradients_reach_the_input_through_recorded_states(mask):
+    """Layerwise losses are on recorded states, whatever the padding."""
+    config = tiny_config()
+    model = make_model(config)
+    batch = make_batch([mask, "11111111"], config)
+    embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach().requires_grad_()
+    states = model(inputs_embeds=embeds, **batch, output_hidden_states=[1]).hidden_states
+    assert [entry is None for entry in states] == [True, False, True]
+    real = batch["attention_mask"].bool()
+    (states[1] * real[..., None]).sum().backward()
+    assert (embeds.grad.abs().sum(dim=-1) > 0).equal(real)
+
+
+def count_operations(config, mask):
+    """How many operations, without views, a forward pass has."""
+
+    class Counter(TorchDispatchMode):
+        number = 0
+
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+            self.number += not operation.is_view
+            return operation(*args, **(kwargs or {}))
+
+    model = make_model(config)
+    with torch.no_grad(), Counter() as counter:
+        model(**make_batch(mask, config))
+    return counter.number
+
+
+@pytest.mark.parametrize("mask", [["1111111111"], ["1111111111", "11111....."], ["1111111111", ".1.1111111"]])
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_layouts_are_computed_once_a_forward(projection, mask):
+    """A linear layer adds few operations to those of a softmax layer: nothing is laid out in it."""
+    added = {}
+    for kind in ("linear_attention", "full_attention"):
+        configs = [
+            tiny_config(num_hidden_layers=n, layer_types=[kind] * n, linformer_projection=projection) for n in (1, 4)
+        ]
+        fewer, more = (count_operations(config, mask) for config in configs)
+        added[kind] = (more - fewer) / 3
+    assert added["linear_attention"] <= added["full_attention"] + {"learned": 7, "conv": 13}.get(projection, 5)
 
 
 def test_recorded_attentions_of_chunks():

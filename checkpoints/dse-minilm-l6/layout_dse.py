@@ -88,8 +88,10 @@ def take_tokens(states: torch.Tensor, tokens: torch.LongTensor) -> torch.Tensor:
     return states[batch.view(-1, *[1] * (tokens.dim() - 1)), tokens]
 
 
-def restore_order(outputs: BaseModelOutputWithPooling, order: DseOrder) -> BaseModelOutputWithPooling:
-    """Puts token states, and the queries of attention weights, from the order of `order` back into their own."""
+def restore_order(
+    outputs: BaseModelOutputWithPooling, order: DseOrder, layer_types: list[str]
+) -> BaseModelOutputWithPooling:
+    """Puts token states and attention weights, whose real tokens come first, back into the order of the input."""
     outputs.last_hidden_state = take_tokens(outputs.last_hidden_state, order.places)
     if outputs.hidden_states is not None:
         # Those of some layers may not be wanted.
@@ -97,10 +99,18 @@ def restore_order(outputs: BaseModelOutputWithPooling, order: DseOrder) -> BaseM
             None if states is None else take_tokens(states, order.places) for states in outputs.hidden_states
         )
     if outputs.attentions is not None:
+        # Slots and chunks count real tokens, so only full attention has keys that stand for tokens of the input.
+        axes = [(2, 3) if kind == "full_attention" else (2,) for kind in layer_types]
         outputs.attentions = tuple(
-            take_tokens(weights.transpose(1, 2), order.places).transpose(1, 2) for weights in outputs.attentions
+            restore_axes(weights, order, of_layer) for weights, of_layer in zip(outputs.attentions, axes, strict=False)
         )
     return outputs
+
+
+def restore_axes(weights: torch.Tensor, order: DseOrder, axes: tuple[int, ...]) -> torch.Tensor:
+    for axis in axes:
+        weights = take_tokens(weights.transpose(1, axis), order.places).transpose(1, axis)
+    return weights
 
 
 def count_tokens(states: torch.Tensor, lengths: torch.LongTensor | None) -> torch.LongTensor:

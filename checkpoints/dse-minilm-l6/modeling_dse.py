@@ -494,7 +494,8 @@ class DseModel(DsePreTrainedModel):
         for name, tokens in inputs.items():
             if tokens is not None:
                 inputs[name] = take_tokens(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
-        return restore_order(self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs), order)
+        outputs = self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
+        return restore_order(outputs, order, self.config.layer_types)
 
     @merge_with_config_defaults
     @capture_outputs
