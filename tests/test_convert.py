@@ -772,7 +772,7 @@ def test_default_arguments_are_the_defaults_of_the_config(bert):
     converted, default = parse().convert(bert.path, verbose=False).config, DseConfig()
     names = [name for name in vars(ConvertArguments()) if name.startswith(("linformer", "similarity"))]
     names += ["pooling_layers", "pooling_mode"]
-    assert len(names) == 9
+    assert len(names) == 8
     assert {name: getattr(converted, name) for name in names} == {name: getattr(default, name) for name in names}
 
 
