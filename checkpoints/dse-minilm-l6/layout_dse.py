@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Where tokens go: the real ones first, then into the slots or chunks of each layer. Integers only, no weights.
+"""Where tokens go: the real ones first, then into the slots or chunks of each layer. There are no weights here.
 
 All of it is computed once a forward, before the first layer. Shapes in comments: B batch (1 without padding), N
 tokens, K slots, W tokens of the longest slot, C tokens of a chunk, L layers.
@@ -189,16 +189,16 @@ def lay_out_slots(
     if "strided" in kinds:
         slots = select_tokens(slots, lengths, num_slots, config.num_hidden_layers)
         share = (lengths - 2).to(wide) / (num_slots - 2)
-        is_inner = torch.arange(slots.num_slots, device=lengths.device)
-        is_inner = (lengths > num_slots) & (is_inner > 0) & (is_inner < num_slots - 1)
+        places = torch.arange(slots.num_slots, device=lengths.device)
+        is_inner = (lengths > num_slots) & (places > 0) & (places < num_slots - 1)
         bias = bias + torch.where(is_inner, share, 1.0).log().to(dtype)[:, None, None]
     return DseLayout(bias, is_token, slots)
 
 
 def cut_segments(slots: DseSlots, lengths: torch.LongTensor, num_slots: int, num_tokens: int) -> DseSlots:
-    """Cuts what is between the ends into k - 2 segments: token j of l goes to segment floor(j (k - 2) / l)."""
+    """Cuts the m tokens between the ends into k - 2 segments: token j of them goes to floor(j (k - 2) / m)."""
     edges = torch.arange(slots.num_slots + 1, device=lengths.device)[None]
-    # Segment i starts at ceil(i l / (k - 2)).
+    # Segment i starts at ceil(i m / (k - 2)).
     starts = 1 + ((edges - 1).clamp(min=0) * (lengths - 2) + num_slots - 3) // (num_slots - 2)
     starts = torch.where((lengths <= num_slots) | (edges == 0), edges, starts.minimum(lengths))  # [B, K + 1]
     # A closed slot holds a token too, which nobody looks at.
