@@ -552,7 +552,7 @@ def test_modules_that_are_lost_are_named(tmp_path, caplog):
     source = sentence_transformers_folder(tmp_path, {"pooling_mode": "mean"}, ["Transformer", "Pooling", "Dense"])
     with caplog.at_level(logging.WARNING):
         convert(source)
-    assert "['Dense'] cannot be carried over" in caplog.text
+    assert "['Dense'] cannot be converted" in caplog.text
 
 
 def test_pooling_of_the_last_layers(bert):

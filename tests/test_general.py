@@ -272,11 +272,11 @@ def test_uniform_layers_ascend_to_the_last():
         (["uniform", "last"], 3, "got uniform last"),
         ([], 3, "got nothing"),
         (["-1", "2", "3"], 3, "got -1 2 3"),
-        (["1", "2"], 3, "3 numbers from 1 to 6, none below the one before; got 1 2"),
+        (["1", "2"], 3, "3 numbers from 1 to 6 in ascending order; got 1 2"),
         (["0", "3", "6"], 3, "3 numbers from 1 to 6.*got 0 3 6"),
         (["2", "4", "7"], 3, "3 numbers from 1 to 6.*got 2 4 7"),
         (["4", "2", "6"], 3, "3 numbers from 1 to 6.*got 4 2 6"),
-        (["last"], 7, 'needs a teacher of at least 7 layers.*it has 6: choose "uniform"'),
+        (["last"], 7, 'needs a teacher with at least 7 layers.*it has 6: choose "uniform"'),
     ],
 )
 def test_wrong_mappings(mapping, student, message):
@@ -880,7 +880,7 @@ def test_texts_that_are_not_there(tmp_path):
     (tmp_path / "texts.csv").write_text("sentence\na cat\n")
     with pytest.raises(ValueError, match="no column 'text'; the columns are sentence"):
         load_texts(str(tmp_path / "texts.csv"))
-    with pytest.raises(ValueError, match="max_train_samples=0: it has to be at least 1"):
+    with pytest.raises(ValueError, match="max_train_samples=0: it must be at least 1"):
         TextArguments("texts.txt", max_train_samples=0)
 
 
