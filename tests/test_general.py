@@ -809,7 +809,7 @@ def test_batches_are_of_similar_length(make_teacher, make_student, make_trainer,
     assert longest[0] == MAX_LENGTH
 
 
-def test_a_loss_that_is_no_number_stops_the_training(make_teacher, make_student, make_trainer):
+def test_a_nan_or_infinite_loss_stops_the_training(make_teacher, make_student, make_trainer):
     teacher = make_teacher()
     model = LayerwiseDistillation(make_student(teacher), teacher)
     options = {"learning_rate": 1e30, "max_grad_norm": 0.0, "warmup_steps": 0, "max_steps": 4}

@@ -574,7 +574,7 @@ DIVERGING = {"learning_rate": 1e30, "max_grad_norm": 0.0, "warmup_steps": 0, "ma
 
 
 @pytest.mark.parametrize("logging_steps", [1, 50])
-def test_a_loss_that_is_no_number_stops_the_training(logging_steps, make_student, make_trainer, pairs):
+def test_a_nan_or_infinite_loss_stops_the_training(logging_steps, make_student, make_trainer, pairs):
     # Also where the training ends before the first line of the log.
     trainer = make_trainer(make_student(), pairs["train"], **DIVERGING, logging_steps=logging_steps)
     with pytest.raises(ValueError, match=r"The training diverged: (train_)?loss is .*Lower `learning_rate`"):
