@@ -324,7 +324,7 @@ def load_pairs(
         floats).
 
     Raises:
-        `ValueError`: for an unknown task, a missing column, an empty sentence, or a label that is not a number, NaN, or
+        `ValueError`: for an unknown task, a missing column, an empty sentence, or a label that is no finite number or
         no class of the task.
         `FileNotFoundError`: if a file, a folder or a split does not exist.
     """
