@@ -26,9 +26,11 @@ FILES = {
     "config.json",
     "config_sentence_transformers.json",
     "configuration_dse.py",
+    "layout_dse.py",
     "model.safetensors",
     "modeling_dse.py",
     "modules.json",
+    "pairs_dse.py",
     "sentence_bert_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -99,10 +101,11 @@ def test_tokenizer_truncates_to_what_the_model_takes(tmp_path, make_model, bert_
         folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name)
         return AutoTokenizer.from_pretrained(folder).model_max_length
 
+    tiled = {"position_extension": "tile", "original_max_position_embeddings": 64}
     assert bert_tokenizer.model_max_length == 64
     assert exported_limit("shorter", max_position_embeddings=24) == 24
     assert exported_limit("longer", max_position_embeddings=100) == 64
-    assert exported_limit("extended", max_position_embeddings=100, position_extension="tile") == 100
+    assert exported_limit("extended", max_position_embeddings=100, **tiled) == 100
     assert bert_tokenizer.model_max_length == 64
 
 

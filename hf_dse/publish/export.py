@@ -102,7 +102,7 @@ def export_model(
         missing = [name for name in CODE_FILES if not (new / name).is_file()]
         if missing:
             raise TypeError(
-                f"{type(model).__name__} of {type(model).__module__} was saved without {' and '.join(missing)}: "
+                f"{type(model).__name__} of {type(model).__module__} was saved without {', '.join(missing)}: "
                 "export a `DseModel` or `DseForSequenceClassification`, not a subclass."
             )
         limit_tokens(processing_class, model).save_pretrained(new)
