@@ -1,5 +1,5 @@
 """
-Publish a model folder on the Hub, in one commit. A dry run checks the folder and lists what would be pushed; it takes
+Publish a model folder on the Hub, in one commit. A dry run checks the folder and lists what would be pushed; it needs
 no token and no network. Less than a minute on 2 CPU cores.
 
     python examples/09_push_to_the_hub.py user/my-model           # dry run
@@ -11,8 +11,8 @@ The first command ends with
         711,661  tokenizer.json
             592  tokenizer_config.json
 
-From the shell: `hf-dse push --model_name_or_path FOLDER --repo_id user/my-model --dry_run`. Another server than
-huggingface.co is named by HF_ENDPOINT.
+From the shell: `hf-dse push --model_name_or_path FOLDER --repo_id user/my-model --dry_run`. Set HF_ENDPOINT
+to push to a server other than huggingface.co.
 """
 
 import sys

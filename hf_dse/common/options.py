@@ -7,7 +7,7 @@ from typing import Any
 
 def check_positive(args: Any, *names: str) -> None:
     """
-    Checks options that count something.
+    Checks that counts are at least 1.
 
     Args:
         args (dataclass):
