@@ -114,8 +114,18 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
     Example:
 
     ```python
-    >>> args = AttentionArguments("sentence-transformers/all-MiniLM-L6-v2", "articles.txt", lengths=[512])
+    >>> from hf_dse.bench.attention import AttentionArguments, error_table, measure_attention
+
+    >>> args = AttentionArguments(
+    ...     "sentence-transformers/all-MiniLM-L6-v2",
+    ...     "articles.txt",
+    ...     projections=["mean"],
+    ...     projected_lengths=[32],
+    ...     lengths=[64],
+    ...     num_texts=2,
+    ... )
     >>> print(error_table(measure_attention(args)["errors"]))
+    | projection | n | k | mean % | ...
     ```
     """
     set_threads(args.threads)

@@ -139,8 +139,17 @@ def measure_ranking(
     Example:
 
     ```python
-    >>> args = RankArguments(cross_encoder="cross-encoder/stsb-roberta-base", candidates=[100, 10_000])
-    >>> print(rank_table(measure_ranking(model, tokenizer, teacher, teacher_tokenizer, texts, args)))
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder
+    >>> from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, read_candidates
+    >>> from hf_dse.teacher.load import load_teacher
+
+    >>> source = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> student, tokenizer = convert_encoder(source, verbose=False), AutoTokenizer.from_pretrained(source)
+    >>> args = RankArguments(cross_encoder="teacher", candidates=[100, 10_000], max_pairs=8, rounds=1)
+    >>> rows = measure_ranking(student, tokenizer, *load_teacher("teacher"), read_candidates(args), args)
+    >>> print(rank_table(rows))
+    | candidates | ranked by | ...
     ```
     """
     if student.config.model_type != "dse":

@@ -109,8 +109,12 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
     Example:
 
     ```python
-    >>> results = run_speed(SpeedArguments(lengths=[1024, 4096], models=["bert-sdpa", "dse-learned"]))
+    >>> from hf_dse.bench.speed import SpeedArguments, run_speed, speed_table
+
+    >>> args = SpeedArguments(lengths=[256], models=["bert-sdpa", "dse-mean"], batch_size=1, rounds=1, min_seconds=0)
+    >>> results = run_speed(args)
     >>> print(speed_table(results["rows"], results["baseline"]))
+    | tokens | model | ...
     ```
     """
     set_threads(args.threads)

@@ -100,9 +100,13 @@ def augment_pairs(
     Example:
 
     ```python
-    >>> pairs = augment_pairs(["captions.csv:first,second"], num_neighbors=0, exclude_files=["test.csv"])
-    >>> scored = score_pairs("cross-encoder/stsb-roberta-base", pairs, symmetric=True, cache_dir="scores")
-    >>> train = balance_scores(scored, max_pairs=50_000)
+    >>> from hf_dse import augment_pairs, score_pairs
+    >>> from hf_dse.mining.augmentation import balance_scores
+
+    >>> pairs = augment_pairs(["captions.csv:first,second"], num_neighbors=0, show_progress=False)
+    >>> scored = score_pairs("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)
+    >>> balance_scores(scored, max_pairs=10).column_names
+    ['sentence1', 'sentence2', 'source', 'teacher_logits']
     ```
     """
     _check_at_least(0, row_pairs=row_pairs, num_neighbors=num_neighbors, num_random=num_random)
@@ -209,7 +213,12 @@ def balance_scores(dataset: Dataset, max_pairs: int, num_bins: int = 10, seed: i
     Example:
 
     ```python
-    >>> balance_scores(scored, max_pairs=50_000)
+    >>> from datasets import Dataset
+    >>> from hf_dse.mining.augmentation import balance_scores
+
+    >>> scored = Dataset.from_dict({"teacher_logits": [[0.1], [0.2], [0.3], [0.4], [4.9], [5.0]]})
+    >>> sorted(balance_scores(scored, max_pairs=4, num_bins=2)["teacher_logits"])[2:]
+    [[4.9], [5.0]]
     ```
     """
     _check_at_least(1, max_pairs=max_pairs, num_bins=num_bins)
@@ -255,6 +264,8 @@ def normalize_text(text: str) -> str:
     Example:
 
     ```python
+    >>> from hf_dse.mining.augmentation import normalize_text
+
     >>> normalize_text("  A cat's nap, at 3:30!")
     'a cat s nap at 3 30'
     ```

@@ -78,11 +78,18 @@ def train_teacher(
     Example:
 
     ```python
-    >>> train_teacher(
-    ...     TeacherArguments("microsoft/mpnet-base"),
-    ...     DataArguments(task_name="stsb"),
-    ...     PairTrainingArguments(output_dir="teacher", num_train_epochs=3),
+    >>> from hf_dse import DataArguments, train_teacher
+    >>> from hf_dse.teacher.fine_tune import TeacherArguments
+    >>> from hf_dse.training.arguments import PairTrainingArguments
+
+    >>> metrics = train_teacher(
+    ...     TeacherArguments("sentence-transformers/all-MiniLM-L6-v2"),
+    ...     DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16),
+    ...     PairTrainingArguments("trained_teacher", num_train_epochs=1, report_to="none"),
     ... )
+    {'eval_loss': ...}
+    >>> sorted(name for name in metrics if name.endswith("pearson"))
+    ['eval_pearson', 'test_pearson']
     ```
     """
     task = resolve_task(data_args)

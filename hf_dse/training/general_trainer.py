@@ -86,17 +86,26 @@ class GeneralTrainer(ReproducibleTrainer):
 
     ```python
     >>> from datasets import Dataset
-    >>> from hf_dse.training.general_trainer import GeneralTrainer
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder
     >>> from hf_dse.training.arguments import GeneralTrainingArguments
+    >>> from hf_dse.training.general_trainer import GeneralTrainer
     >>> from hf_dse.training.layerwise import LayerwiseDistillation
 
-    >>> trainer = GeneralTrainer(  # doctest: +SKIP
+    >>> source = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> student = convert_encoder(source, num_hidden_layers=3, verbose=False)
+    >>> teacher = convert_encoder(source, layer_types="full_attention", verbose=False)
+    >>> trainer = GeneralTrainer(
     ...     model=LayerwiseDistillation(student, teacher),
-    ...     args=GeneralTrainingArguments("outputs", eval_strategy="no"),
+    ...     args=GeneralTrainingArguments(
+    ...         "outputs", eval_strategy="no", load_best_model_at_end=False, report_to="none", save_strategy="no"
+    ...     ),
     ...     train_dataset=Dataset.from_dict({"text": ["A cat sleeps.", "Rain again."]}),
-    ...     processing_class=tokenizer,
+    ...     processing_class=AutoTokenizer.from_pretrained(source),
     ... )
-    >>> trainer.train()  # doctest: +SKIP
+    >>> trainer.train().global_step
+    {'train_runtime': ...}
+    1
     ```
     """
 
@@ -255,19 +264,22 @@ def train_general(
     ```python
     >>> from transformers import AutoTokenizer
     >>> from hf_dse import convert_encoder
-    >>> from hf_dse.training.arguments import GeneralTrainingArguments
     >>> from hf_dse.data.texts import TextArguments
+    >>> from hf_dse.training.arguments import GeneralTrainingArguments
     >>> from hf_dse.training.general_trainer import train_general
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> student = convert_encoder(source, num_hidden_layers=3)  # doctest: +SKIP
-    >>> train_general(  # doctest: +SKIP
-    ...     teacher=convert_encoder(source, layer_types="full_attention"),
-    ...     student=student,
+    >>> metrics = train_general(
+    ...     teacher=convert_encoder(source, layer_types="full_attention", verbose=False),
+    ...     student=convert_encoder(source, num_hidden_layers=3, verbose=False),
     ...     tokenizer=AutoTokenizer.from_pretrained(source),
     ...     text_args=TextArguments("sentences.txt"),
-    ...     training_args=GeneralTrainingArguments("outputs"),
+    ...     training_args=GeneralTrainingArguments(
+    ...         "outputs", eval_strategy="no", load_best_model_at_end=False, report_to="none", save_strategy="no"
+    ...     ),
     ... )
+    Student layers learn from teacher layers: 1 from 2, 2 from 4, 3 from 6
+    {'train_runtime': ...}
     ```
     """
     check_max_length(training_args.teacher_chunk_length or training_args.max_length, teacher, tokenizer)

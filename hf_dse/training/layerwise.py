@@ -111,14 +111,18 @@ class LayerwiseDistillation(nn.Module):
     Example:
 
     ```python
+    >>> from transformers import AutoTokenizer
     >>> from hf_dse import convert_encoder
     >>> from hf_dse.training.layerwise import LayerwiseDistillation
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> model = LayerwiseDistillation(  # doctest: +SKIP
-    ...     student=convert_encoder(source, num_hidden_layers=3),
-    ...     teacher=convert_encoder(source, layer_types="full_attention"),
+    >>> model = LayerwiseDistillation(
+    ...     student=convert_encoder(source, num_hidden_layers=3, verbose=False),
+    ...     teacher=convert_encoder(source, layer_types="full_attention", verbose=False),
     ... )
+    >>> batch = AutoTokenizer.from_pretrained(source)("A cat sleeps.", return_tensors="pt")
+    >>> sorted(model(batch["input_ids"], batch["attention_mask"]))
+    ['hidden_loss', 'loss', 'relation_loss', 'sentence_loss']
     ```
     """
 

@@ -66,15 +66,23 @@ class DseTrainer(ReproducibleTrainer):
     Example:
 
     ```python
-    >>> from hf_dse import DseTrainer, DseTrainingArguments
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import DataArguments, DseTrainer, DseTrainingArguments, convert_encoder, load_pairs
+    >>> from hf_dse.student.convert import make_pair_model
 
-    >>> trainer = DseTrainer(  # doctest: +SKIP
+    >>> source = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> student = make_pair_model(convert_encoder(source, linformer_length=64, verbose=False), num_labels=1)
+    >>> # The embedded pairs have the scores of a teacher; `score_pairs` adds them to other pairs.
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=16))
+    >>> trainer = DseTrainer(
     ...     model=student,
-    ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5),
-    ...     train_dataset=scored_pairs,
-    ...     processing_class=tokenizer,
+    ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5, num_train_epochs=1, report_to="none"),
+    ...     train_dataset=pairs["train"],
+    ...     processing_class=AutoTokenizer.from_pretrained(source),
     ... )
-    >>> trainer.train()  # doctest: +SKIP
+    >>> trainer.train().global_step
+    {'train_runtime': ...}
+    1
     ```
     """
 
