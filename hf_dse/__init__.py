@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hf_dse.inference.search import rank
     from hf_dse.mining.augmentation import augment_pairs
     from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
+    from hf_dse.pipeline.distill import distill
+    from hf_dse.pipeline.results import DistillationResult
     from hf_dse.publish.export import export_model
     from hf_dse.publish.graph import export_graph
     from hf_dse.publish.push import push_model
@@ -43,6 +45,8 @@ _MODULES = {
     "inference.search": ["rank"],
     "mining.augmentation": ["augment_pairs"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
+    "pipeline.distill": ["distill"],
+    "pipeline.results": ["DistillationResult"],
     "publish.export": ["export_model"],
     "publish.graph": ["export_graph"],
     "publish.push": ["push_model"],
@@ -59,6 +63,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "PAIR_TASKS",
     "DataArguments",
+    "DistillationResult",
     "DseConfig",
     "DseForSequenceClassification",
     "DseModel",
@@ -68,6 +73,7 @@ __all__ = [
     "PairTask",
     "augment_pairs",
     "convert_encoder",
+    "distill",
     "encode",
     "evaluate_model",
     "export_graph",

@@ -3,6 +3,7 @@
 """Training in two processes on the CPU, started as users start it."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 from datasets import Dataset
 from safetensors.torch import load_file
+from transformers import BertForSequenceClassification
 
 from hf_dse_cli import main
 
@@ -77,7 +79,7 @@ def launch(launcher, *command):
     line = [BIN / program, *options, BIN / "hf-dse", *command]
     result = subprocess.run(list(map(str, line)), capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+    return result
 
 
 def losses(output):
@@ -89,8 +91,7 @@ def losses(output):
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_processes_train_as_one_with_the_doubled_batch(launcher, alone, encoder, distill, tmp_path):
     output = tmp_path / "student"
-    printed = launch(launcher, *distill(output, 4))
-    assert printed.count("Saved to") == 1
+    assert launch(launcher, *distill(output, 4)).stdout.count("Saved to") == 1
     first, second = (load_file(folder / "model" / "model.safetensors") for folder in (alone, output))
     for name in first:
         torch.testing.assert_close(second[name], first[name], rtol=0, atol=1e-6, msg=name)
@@ -101,6 +102,25 @@ def test_two_processes_train_as_one_with_the_doubled_batch(launcher, alone, enco
     results = [json.loads((folder / "results.json").read_text()) for folder in (alone, output)]
     assert results[1]["metrics"]["validation"] == pytest.approx(results[0]["metrics"]["validation"], abs=1e-4)
     assert [result["recipe"]["train_batch_size"] for result in results] == [8, 8]
+
+
+@pytest.mark.slow
+def test_one_of_two_processes_scores_embeds_and_evaluates(encoder, data, distill, save_bert, tmp_path):
+    save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1)
+    unscored = tmp_path / "unscored.parquet"
+    Dataset.from_parquet(str(data / "train.parquet")).remove_columns("teacher_logits").to_parquet(unscored)
+    options = ["--train_file", str(unscored), "--teacher_name_or_path", str(tmp_path / "teacher"),
+               "--bi_encoder_name_or_path", str(encoder), "--similarity_weight", "1"]  # fmt: skip
+    assert main(distill(tmp_path / "alone", 8, *options)) == 0
+    result = launch("torchrun", *distill(tmp_path / "both", 4, *options))
+    # A bar that is full has the rate of all its pairs; each process would have one of its own.
+    bars = [line for line in re.split(r"[\r\n]", result.stderr) if "100%" in line]
+    assert sum(line.startswith("Scoring pairs") for line in bars) == 1
+    # The training pairs of the bi-encoder, and the validation split of the student.
+    assert sum(line.startswith("Encoding texts") for line in bars) == 2
+    results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("alone", "both")]
+    assert results[1]["metrics"]["validation"] == pytest.approx(results[0]["metrics"]["validation"], abs=1e-3)
+    assert not (tmp_path / "both" / ".train-data").exists()
 
 
 # FSDP of torch: `accelerate` uses it with accelerators only, so this goes without the Trainer.

@@ -39,9 +39,10 @@ from transformers import (
 )
 
 from hf_dse.common.provenance import fingerprint
+from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.tasks import PAIR_TASKS
-from hf_dse.teacher.fine_tune import CrossEncoderCollator, CrossEncoderTrainer, TeacherArguments, train_teacher
+from hf_dse.teacher.fine_tune import CrossEncoderTrainer, TeacherArguments, train_teacher
 from hf_dse.teacher.load import check_num_labels, load_teacher
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import PairTrainingArguments

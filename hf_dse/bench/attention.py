@@ -11,7 +11,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.devices import default_device, set_threads
+from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import Lines, markdown
 from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_texts
@@ -129,7 +129,7 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
     ```
     """
     set_threads(args.threads)
-    device = torch.device(args.device) if args.device else default_device()
+    device = choose_device(args.device)
     texts = read_texts(args.texts, args.text_column)[args.text_column]
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
     documents = {

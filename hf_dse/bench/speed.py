@@ -21,7 +21,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.bench.encoders import BUILDERS, MODULES, Shape, count_flops, dse_config, read_shape
 from hf_dse.bench.timing import interleave, write_results
-from hf_dse.common.devices import default_device, set_threads
+from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import markdown, plot_lines
 from hf_dse.common.options import check_positive
 
@@ -118,7 +118,7 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
     ```
     """
     set_threads(args.threads)
-    device = torch.device(args.device) if args.device else default_device()
+    device = choose_device(args.device)
     left_out = [name for name in args.models if name in MODULES and find_spec(MODULES[name]) is None]
     models = [name for name in args.models if name not in left_out]
     if not models:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.devices import default_device
+from hf_dse.common.devices import choose_device
 from hf_dse.common.files import output_path
 from hf_dse.common.options import check_positive
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_pairs
@@ -91,7 +91,7 @@ def augment(argv: list[str]) -> None:
         description="Make unlabelled sentence pairs and let a teacher score them.",
     )
     output = output_path(args.output_file, OUTPUT_ENDINGS)
-    device = args.device or str(default_device())
+    device = str(choose_device(args.device))
     teacher, teacher_tokenizer = None, None
     if args.teacher_name_or_path is not None:
         teacher, teacher_tokenizer = load_teacher(

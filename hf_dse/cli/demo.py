@@ -7,7 +7,7 @@ from hf_dse.cli.parsing import parse_args
 
 def demo(argv: list[str]) -> None:
     """`hf-dse demo`."""
-    from ..demo import DemoArguments, run_demo
+    from hf_dse.demo import DemoArguments, run_demo
 
     (args,) = parse_args(
         argv, DemoArguments, prog="hf-dse demo", description="The whole way on a small embedded data set."

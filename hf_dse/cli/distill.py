@@ -6,19 +6,27 @@ import argparse
 from typing import Any
 
 from hf_dse.cli.parsing import parse_args, read_config, split_config
-from hf_dse.pipeline import STAGES, run_stage, run_stages
+from hf_dse.common.display import format_table
+from hf_dse.pipeline.results import DistillationResult
+from hf_dse.pipeline.stages import STAGES, run_stage, run_stages
 
 
 def distill(argv: list[str]) -> None:
     """`hf-dse distill`: one stage, or the `stages` of a recipe one after the other."""
     path, argv = split_config(argv)
     config = {} if path is None else read_config(path)
-    # What cannot work shall fail now, not after the first stage.
+    # All stages are parsed before the first one runs, so that errors come early.
     stages = parse_stages(argv, config)
     if config.get("stages") is None:
-        run_stage(*stages[0])
+        result: DistillationResult | None = run_stage(*stages[0])
     else:
-        run_stages(stages, config.get("stage_cache_dir"))
+        result = run_stages(stages, config.get("stage_cache_dir"))
+    *_, (args, _, _, training_args) = stages
+    if result is None or training_args.process_index != 0:
+        return
+    if args.stage == "pairs" and result.metrics:
+        print(format_table(result.metrics))
+    print(f"Saved to {result.path}")
 
 
 def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -5,8 +5,10 @@
 import torch
 
 
-def default_device() -> torch.device:
-    """The accelerator of this machine if there is one, otherwise the CPU."""
+def choose_device(device: str | torch.device | None = None) -> torch.device:
+    """The device asked for; without one the accelerator of this machine if it has any, otherwise the CPU."""
+    if device is not None:
+        return torch.device(device)
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return accelerator or torch.device("cpu")
 

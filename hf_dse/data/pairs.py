@@ -332,6 +332,40 @@ def load_pairs(
     )
 
 
+def check_pairs(
+    dataset: Dataset | Mapping[str, Dataset], data_args: DataArguments, require_labels: bool = True
+) -> DatasetDict:
+    """
+    Checks sentence pairs that are in memory, as [`load_pairs`] does those of files.
+
+    Args:
+        dataset (`Dataset` or `Mapping[str, Dataset]`):
+            Pairs by split; a single data set is the train split.
+        data_args (`DataArguments`):
+            Columns, labels and limits; what names files is not used.
+        require_labels (`bool`, *optional*, defaults to `True`):
+            Whether a missing label column is an error.
+
+    Returns:
+        `DatasetDict`: what [`load_pairs`] returns.
+
+    Raises:
+        `TypeError`: for a streaming data set, or anything else than data sets.
+        `ValueError`: as [`load_pairs`].
+    """
+    parts = {"train": dataset} if not isinstance(dataset, Mapping) else dict(dataset)
+    for split, part in parts.items():
+        if not isinstance(part, Dataset):
+            raise TypeError(
+                f"Split {split!r} is a {type(part).__name__}, and pairs have to be a `datasets.Dataset`: every row is "
+                "checked before the training. Load it without `streaming=True`."
+            )
+    task = resolve_task(data_args)
+    return DatasetDict(
+        {split: _normalize(part, str(split), data_args, task, require_labels) for split, part in parts.items()}
+    )
+
+
 def mix_pairs(
     labelled: Dataset, unlabelled: Dataset, labelled_weight: float = 1.0, unlabelled_weight: float = 1.0
 ) -> Dataset:

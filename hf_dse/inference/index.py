@@ -5,6 +5,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,12 +13,12 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 
+from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tables import READERS, read_schema, read_texts
-from hf_dse.inference.encoding import BATCHES_PER_WINDOW
-from hf_dse.inference.encoding import encode as encode_texts
+from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.ray_engine import SETTINGS_KEY
+from hf_dse.inference.ray_engine import SETTINGS_KEY, EngineArguments, local_or_hub, refuse_options, run_on_shards
 
 
 EMBEDDING_COLUMN = "embedding"
@@ -44,6 +45,59 @@ class EncodeArguments:
     normalize: bool = field(default=False, metadata={"help": "Scale the vectors to length 1."})
 
 
+def encode_files(
+    model_args: ModelArguments, args: EncodeArguments, engine_args: EngineArguments
+) -> tuple[int, int | None]:
+    """
+    Embeds the texts of a file, or of parquet shards with Ray, and writes the vectors.
+
+    Args:
+        model_args ([`ModelArguments`]):
+            The model.
+        args ([`EncodeArguments`]):
+            The texts, and where the vectors go.
+        engine_args ([`EngineArguments`]):
+            This process, or workers of Ray.
+
+    Returns:
+        `tuple[int, int | None]`: the number of vectors and, but for Ray, their size.
+
+    Raises:
+        `ValueError`: for texts, a model or options that do not fit.
+    """
+    if engine_args.engine == "ray":
+        refuse_options(model_args, "device")
+        model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)
+        load = partial(TextEncoder, model_args, args)
+        return run_on_shards(load, args.input, args.output, [args.text_column], engine_args), None
+    output = output_path(args.output, (".npy", ".parquet"))
+    columns = read_texts(args.input, args.text_column)
+    if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
+        raise ValueError(f"{args.input} already has a column {EMBEDDING_COLUMN!r}: rename it, or write .npy.")
+    model, tokenizer = load_model(model_args)
+    vectors = encode(
+        model,
+        tokenizer,
+        columns[args.text_column],
+        batch_size=model_args.batch_size,
+        max_length=model_args.max_length,
+        truncation=args.truncation,
+        normalize=args.normalize,
+    )
+    if output.suffix == ".npy":
+        write_atomically(output, lambda file: np.save(file, vectors))
+    else:
+        settings = {
+            "model": fingerprint(model, tokenizer),
+            "model_name_or_path": model_args.model_name_or_path,
+            "max_length": model_args.max_length,
+            "normalize": args.normalize,
+            "columns": [args.text_column],
+        }
+        write_atomically(output, lambda file: write_index(file, columns, vectors, settings))
+    return vectors.shape[0], vectors.shape[1]
+
+
 class TextEncoder:
     """What embeds the shards of `hf-dse encode --engine ray`, see [`~hf_dse.inference.ray_engine.ShardModel`]."""
 
@@ -61,7 +115,7 @@ class TextEncoder:
 
     def _encode(self, texts: list[str]) -> np.ndarray:
         options = {"truncation": self.truncation, "show_progress": False, **self.options}
-        return encode_texts(self.model, self.tokenizer, texts, batch_size=self.batch_size, **options)
+        return encode(self.model, self.tokenizer, texts, batch_size=self.batch_size, **options)
 
     def __call__(self, columns: list[list[str]]) -> pyarrow.Array:
         (texts,) = columns

@@ -5,7 +5,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -14,6 +13,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+
+from hf_dse.common.devices import choose_device
 
 
 @dataclass
@@ -65,5 +66,4 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
             f"The checkpoint {args.model_name_or_path} lacks {', '.join(sorted(info['missing_keys']))}: train it "
             "first, or take the head out of `architectures` in its config.json."
         )
-    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return model.to(device), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
+    return model.to(choose_device(args.device)), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)

@@ -3,6 +3,7 @@
 """What a DSE model folder is, and loading one."""
 
 import copy
+from typing import Any
 
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -53,14 +54,15 @@ def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification
 
 
 def load_student(
-    name_or_path: str, convert_args: ConvertArguments, num_labels: int, problem_type: str
+    model: str | PreTrainedModel, convert_args: ConvertArguments, num_labels: int, problem_type: str
 ) -> DseForSequenceClassification:
     """
     Loads a DSE model, or converts an encoder, for sentence pairs.
 
     Args:
-        name_or_path (`str`):
-            A DSE model, with or without a head for this task, or an encoder that [`convert_encoder`] takes.
+        model (`str` or `PreTrainedModel`):
+            A DSE model, with or without a head for this task: a Hub id, a folder or a loaded one. Or the name of an
+            encoder that [`convert_encoder`] takes.
         convert_args (`ConvertArguments`):
             How an encoder is converted; not used for a DSE model.
         num_labels (`int`):
@@ -69,15 +71,25 @@ def load_student(
             `"regression"` or `"single_label_classification"`.
     """
     # Binary cross-entropy on one logit has the name "multi_label_classification" in transformers.
-    labels = {"num_labels": num_labels, "problem_type": problem_type}
+    labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
     if num_labels == 2:
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
-    config = AutoConfig.from_pretrained(name_or_path)
+    config = AutoConfig.from_pretrained(model) if isinstance(model, str) else model.config
+    name = model if isinstance(model, str) else type(model).__name__
+    if config.model_type != "dse" and isinstance(model, str):
+        return make_pair_model(convert_args.convert(model), **labels)
     if config.model_type != "dse":
-        return make_pair_model(convert_args.convert(name_or_path), **labels)
+        raise TypeError(
+            f"A loaded student has to be a DSE model, got {name}: convert it with `convert_encoder`, or pass the name "
+            "that it was loaded by."
+        )
     if convert_args != ConvertArguments():
-        logger.warning(f"{name_or_path} is a DSE model already: the options of conversion are not used.")
-    has_head = "DseForSequenceClassification" in (config.architectures or [])
-    if has_head and config.num_labels == labels["num_labels"]:
-        return DseForSequenceClassification.from_pretrained(name_or_path, problem_type=labels["problem_type"])
-    return make_pair_model(AutoModel.from_pretrained(name_or_path), **labels)
+        logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
+    if not isinstance(model, str):
+        if not has_head(model):
+            return make_pair_model(model, **labels)
+        model.config.problem_type = labels["problem_type"]
+        return model if config.num_labels == labels["num_labels"] else make_pair_model(model.dse, **labels)
+    if "DseForSequenceClassification" in (config.architectures or []) and config.num_labels == labels["num_labels"]:
+        return DseForSequenceClassification.from_pretrained(model, problem_type=labels["problem_type"])
+    return make_pair_model(AutoModel.from_pretrained(model), **labels)

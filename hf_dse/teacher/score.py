@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.devices import default_device
+from hf_dse.common.devices import choose_device
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tokenization import check_max_length, length_batches, token_lengths
 from hf_dse.inference.encoding import encode_pairs, evaluating
@@ -96,7 +96,7 @@ def score_pairs(
     if isinstance(teacher, str | Path):
         model, tokenizer = load_teacher(str(teacher))
         processing_class = processing_class or tokenizer
-        device = device or default_device()
+        device = choose_device(device)
     elif processing_class is None:
         raise ValueError("A teacher given as a model needs its tokenizer: pass `processing_class`.")
     else:

@@ -1,0 +1,147 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf_dse.distill`: the main job in one call."""
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_dse.data.pairs import DataArguments
+from hf_dse.pipeline.arguments import StudentArguments
+from hf_dse.pipeline.pairs_stage import Given, run_pairs
+from hf_dse.pipeline.results import DistillationResult
+from hf_dse.pipeline.stages import STAGES
+from hf_dse.student.convert import ConvertArguments
+from hf_dse.training.arguments import DseTrainingArguments
+
+
+def distill(
+    model: str | PreTrainedModel,
+    teacher: str | PreTrainedModel | None = None,
+    dataset: str | Dataset | Mapping[str, Dataset] | None = None,
+    output_dir: str | os.PathLike = "student",
+    *,
+    processing_class: PreTrainedTokenizerBase | None = None,
+    teacher_processing_class: PreTrainedTokenizerBase | None = None,
+    args: DseTrainingArguments | None = None,
+    **options: Any,
+) -> DistillationResult:
+    """
+    The main job in one call, as `hf-dse distill` does it: scores the pairs with the teacher, converts an encoder to a
+    student with linear attention, trains it on labels and scores, evaluates it, and writes a complete model folder.
+
+    Args:
+        model (`str` or `PreTrainedModel`):
+            The student: a DSE model, or an encoder that is converted first. A Hub id, a folder or a loaded DSE model.
+        teacher (`str` or `PreTrainedModel`, *optional*):
+            The cross-encoder: a Hub id, a folder or a loaded model. Not needed where the pairs have the column
+            `teacher_logits`, or with `distillation_alpha=0`.
+        dataset (`str`, `datasets.Dataset` or `Mapping[str, datasets.Dataset]`, *optional*):
+            The pairs: a Hub id, a folder of files (train, validation, test), `"embedded"` for the small set of this
+            package, or loaded data sets by split; a single one is the train split. Files can be named by the options
+            `train_file`, `validation_file` and `test_file` instead.
+        output_dir (`str` or `os.PathLike`, *optional*, defaults to `"student"`):
+            Folder of checkpoints, `results.json` and, below it in `model`, the finished model.
+        processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer of the student; required with a loaded model.
+        teacher_processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer of the teacher; required with a loaded teacher.
+        args ([`DseTrainingArguments`], *optional*):
+            Training arguments, instead of single options of them; their `output_dir` is not used.
+        options:
+            Any option of `hf-dse distill` by its name, such as `linformer_length=128`, `task_name="stsb"`,
+            `num_train_epochs=2`, `max_length=256` or `overwrite_output_dir=True`.
+
+    Returns:
+        [`DistillationResult`]: the student (`model`, `processing_class`), its `metrics` by split, and the `path` of
+        the model folder.
+
+    Raises:
+        `FileExistsError`: if the output folder is not empty; pass `overwrite_output_dir=True` to use it.
+        `TypeError`: for a loaded model without its tokenizer, or options given twice.
+        `ValueError`: for an unknown option, or data, models or values that do not fit.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import distill
+
+    >>> result = distill(
+    ...     "sentence-transformers/all-MiniLM-L6-v2",
+    ...     dataset="embedded",
+    ...     output_dir="student",
+    ...     linformer_length=64,
+    ...     max_steps=1,
+    ... )
+    >>> sorted(result.metrics)
+    ['test', 'validation']
+    ```
+    """
+    for name, value, tokenizer in (
+        ("model", model, processing_class),
+        ("teacher", teacher, teacher_processing_class),
+    ):
+        if not isinstance(value, str | os.PathLike | None) and tokenizer is None:
+            prefix = "" if name == "model" else "teacher_"
+            raise TypeError(f"A loaded `{name}` needs its tokenizer: pass `{prefix}processing_class`.")
+    own = {
+        "model_name_or_path": _name_of(model),
+        "teacher_name_or_path": _name_of(teacher),
+        "dataset_name": dataset if isinstance(dataset, str) else None,
+        "output_dir": os.fspath(output_dir),
+    }
+    twice = sorted(own.keys() & options.keys())
+    if twice:
+        raise TypeError(f"Given twice: {', '.join(twice)}. Pass `model`, `teacher`, `dataset` and `output_dir`.")
+    kinds = STAGES["pairs"]
+    known = {name: kind for kind in kinds for name in (entry.name for entry in fields(kind) if entry.init)}
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else "`hf-dse distill --help` lists them."
+            raise ValueError(f"There is no option `{name}`; {hint}")
+    if options.get("stage", "pairs") != "pairs":
+        raise ValueError("`distill` runs the pairs stage; for the general stage call `train_general`.")
+    options = _as_lists(kinds, options)
+    values = {kind: {name: value for name, value in options.items() if known[name] is kind} for kind in kinds}
+    for name, value in own.items():
+        values[known[name]][name] = value
+    if args is None:
+        training_args = DseTrainingArguments(**values[DseTrainingArguments])
+    else:
+        given_twice = sorted(values[DseTrainingArguments].keys() - {"output_dir"})
+        if given_twice:
+            raise TypeError(f"{', '.join(given_twice)}: set them in `args`, or leave `args` out.")
+        training_args = replace(args, output_dir=os.fspath(output_dir))
+    return run_pairs(
+        StudentArguments(**values[StudentArguments]),
+        ConvertArguments(**values[ConvertArguments]),
+        DataArguments(**values[DataArguments]),
+        training_args,
+        given=Given(
+            model=None if isinstance(model, str) else model,
+            processing_class=processing_class,
+            teacher=None if isinstance(teacher, str | None) else teacher,
+            teacher_processing_class=teacher_processing_class,
+            dataset=None if isinstance(dataset, str) else dataset,
+        ),
+    )
+
+
+def _name_of(model: str | PreTrainedModel | None) -> Any:
+    """The name of a model, or of what a loaded one was loaded from."""
+    return model if isinstance(model, str | None) else model.config.name_or_path or None
+
+
+def _as_lists(kinds: tuple[type, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Single values of options that take several, as the command line has them: `linformer_length=64`."""
+    several = {entry.name for kind in kinds for entry in fields(kind) if "list[" in str(entry.type)}
+    return {
+        name: [value] if name in several and value is not None and not isinstance(value, list | tuple) else value
+        for name, value in options.items()
+    }

@@ -1,0 +1,281 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The pairs stage: a student learns from labels and the scores of a cross-encoder."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset, DatasetDict, concatenate_datasets, load_from_disk
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.utils import logging
+
+from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
+from hf_dse.data.tasks import EMBEDDED, PairTask
+from hf_dse.data.tokenization import max_tokens
+from hf_dse.evaluation import evaluate_model
+from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.metrics import compute_metrics_for
+from hf_dse.pipeline.arguments import StudentArguments
+from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
+from hf_dse.publish.export import export_model
+from hf_dse.publish.push import push_model
+from hf_dse.student.checkpoint import limit_tokens, load_student
+from hf_dse.student.convert import ConvertArguments
+from hf_dse.teacher.load import check_num_labels, load_teacher
+from hf_dse.teacher.score import embed_pairs, score_pairs
+from hf_dse.training.arguments import DseTrainingArguments
+from hf_dse.training.base import check_output_dir
+from hf_dse.training.pair_trainer import DseTrainer
+
+
+logger = logging.get_logger(__name__)
+
+# What several processes share before the training; removed afterwards.
+TRAIN_FOLDER = ".train-data"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a caller in Python has loaded already."""
+
+    model: PreTrainedModel | None = None
+    processing_class: PreTrainedTokenizerBase | None = None
+    teacher: PreTrainedModel | None = None
+    teacher_processing_class: PreTrainedTokenizerBase | None = None
+    dataset: Dataset | Mapping[str, Dataset] | None = None
+
+
+def run_pairs(
+    args: StudentArguments,
+    convert_args: ConvertArguments,
+    data_args: DataArguments,
+    training_args: DseTrainingArguments,
+    base_model: str | None = None,
+    given: Given | None = None,
+) -> DistillationResult:
+    """
+    Loads pairs, scores them with the teacher where needed, trains the student, evaluates it on the labelled
+    validation and test splits, and writes a complete model folder to `training_args.output_dir`. With several
+    processes the first one alone scores, embeds and evaluates.
+
+    Args:
+        args ([`StudentArguments`]):
+            Student and teacher.
+        convert_args ([`ConvertArguments`]):
+            How an encoder becomes a student.
+        data_args ([`DataArguments`]):
+            The pairs.
+        training_args ([`DseTrainingArguments`]):
+            The training.
+        base_model (`str`, *optional*):
+            What the model card names as the source. Defaults to `args.model_name_or_path`.
+        given ([`Given`], *optional*):
+            Loaded models, tokenizers and data sets to use instead of those that the arguments name.
+
+    Returns:
+        [`DistillationResult`]: the student, with its metrics by split.
+
+    Raises:
+        `FileExistsError`: if the output folder is not empty.
+        `ValueError`: for data, models or options that do not fit.
+    """
+    given = given or Given()
+    output_dir = Path(str(training_args.output_dir))
+    checkpoint = check_output_dir(str(output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir)
+    if (training_args.similarity_weight > 0) != (args.bi_encoder_name_or_path is not None):
+        raise ValueError(
+            "`--bi_encoder_name_or_path` and `--similarity_weight` go together: name the bi-encoder whose "
+            "similarities the student keeps, and give their weight in the loss."
+        )
+    task, pairs = load_task(args, data_args, given)
+    if "train" not in pairs:
+        raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
+
+    set_seed(training_args.seed)
+    model = load_student(given.model or args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
+    tokenizer = given.processing_class or AutoTokenizer.from_pretrained(args.model_name_or_path)
+    tokenizer = limit_tokens(tokenizer, model)
+    # Fail early, not after hours of scoring or training.
+    if training_args.max_length > model.config.max_position_embeddings:
+        raise ValueError(
+            f"`max_length` is {training_args.max_length}, but the student takes at most "
+            f"{model.config.max_position_embeddings} tokens: lower it, or convert an encoder with a larger "
+            "`max_position_embeddings`."
+        )
+
+    def prepare() -> Dataset:
+        train = score_parts(args, data_args, training_args, task, pairs["train"], given)
+        return embed_train(args, training_args, train)
+
+    train = make_once(prepare, training_args, output_dir)
+    labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
+    if "validation" not in labelled:
+        logger.warning("There is no labelled validation split: the last model is kept, not the best.")
+        training_args.eval_strategy, training_args.load_best_model_at_end = "no", False
+    elif training_args.load_best_model_at_end and training_args.metric_for_best_model in (None, "loss"):
+        training_args.metric_for_best_model, training_args.greater_is_better = task.metric_for_best_model, True
+    trainer = DseTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=train,
+        eval_dataset=labelled.get("validation"),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
+    )
+    trained = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_state()
+
+    metrics: dict[str, dict[str, float]] = {}
+    if training_args.process_index == 0:
+        for split, part in labelled.items():
+            metrics[split] = evaluate_model(
+                trainer.model,
+                tokenizer,
+                part,
+                task=task,
+                batch_size=training_args.per_device_eval_batch_size,
+                max_length=training_args.max_length,
+            )
+        names = ("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate")
+        recipe = describe_recipe(training_args, *names)
+        export_model(
+            trainer.model,
+            tokenizer,
+            output_dir / MODEL_FOLDER,
+            metrics=metrics,
+            base_model=base_model or args.model_name_or_path or None,
+            teacher=args.teacher_name_or_path,
+            datasets=[data_args.task_name or data_args.dataset_name],
+            recipe=recipe,
+            max_length=training_args.max_length,
+            model_id=training_args.hub_model_id or output_dir.name,
+            overwrite=True,
+        )
+        results = {"metrics": metrics, "training": trained.metrics}
+        write_results(output_dir, results, args, convert_args, data_args, recipe)
+        if training_args.push_to_hub:
+            commit = push_model(
+                output_dir / MODEL_FOLDER,
+                str(trainer.hub_model_id),
+                revision=training_args.hub_revision,
+                token=training_args.hub_token,
+            )
+            logger.info(f"Pushed to {commit}")
+    if training_args.world_size > 1:
+        # All processes return the metrics of the first.
+        (metrics,) = broadcast_object_list([metrics])
+    return DistillationResult(trainer.model, tokenizer, metrics, output_dir / MODEL_FOLDER)
+
+
+def load_task(args: StudentArguments, data_args: DataArguments, given: Given) -> tuple[PairTask, DatasetDict]:
+    """Reads the pairs. Where no task is named, the logits of the teacher say which kind of labels they have."""
+    if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
+        if given.teacher is not None:
+            data_args = replace(data_args, num_labels=given.teacher.config.num_labels)
+        elif args.teacher_name_or_path is not None:
+            source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
+            config = AutoConfig.from_pretrained(args.teacher_name_or_path, **source)
+            data_args = replace(data_args, num_labels=config.num_labels)
+    task = resolve_task(data_args)
+    if given.dataset is None:
+        return task, load_pairs(data_args, require_labels=False)
+    return task, check_pairs(given.dataset, data_args, require_labels=False)
+
+
+def load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
+    """Reads pairs that `hf-dse augment` made, in the way of `data_args` but for what names the labelled pairs."""
+    own: dict[str, Any] = {"dataset_name": None, "validation_file": None, "test_file": None, "max_train_samples": None}
+    # No column has the name "": labels of another task would be taken for this one's.
+    own |= {"sentence1_column": None, "sentence2_column": None, "label_column": ""}
+    parts = [load_pairs(replace(data_args, train_file=file, **own), require_labels=False)["train"] for file in files]
+    return concatenate_datasets(parts)
+
+
+def score_parts(
+    args: StudentArguments,
+    data_args: DataArguments,
+    training_args: DseTrainingArguments,
+    task: PairTask,
+    train: Dataset,
+    given: Given,
+) -> Dataset:
+    """The training pairs, augmented ones among them, with the teacher's scores where they are needed and missing."""
+    parts = {"train": train}
+    if args.augmented_file:
+        parts["augmented"] = load_augmented(args.augmented_file, data_args)
+    needed = [name for name in parts if name != "train" or training_args.distillation_alpha > 0]
+    unscored = [name for name in needed if "teacher_logits" not in parts[name].column_names]
+    if unscored and (given.teacher is not None or args.teacher_name_or_path is not None):
+        teacher, tokenizer = given.teacher, given.teacher_processing_class
+        if teacher is None or tokenizer is None:
+            teacher, tokenizer = load_teacher(
+                str(args.teacher_name_or_path),
+                revision=args.teacher_revision,
+                trust_remote_code=args.trust_remote_code,
+                dtype=args.teacher_dtype,
+            )
+        check_num_labels(teacher.config.num_labels, task)
+        # The teacher reads of both sentences what the student reads, as far as it can.
+        limits = [2 * training_args.max_length, max_tokens(teacher, tokenizer)]
+        for name in unscored:
+            parts[name] = score_pairs(
+                teacher,
+                parts[name],
+                processing_class=tokenizer,
+                max_length=min(limit for limit in limits if limit is not None),
+                symmetric=task.symmetric,
+                cache_dir=args.score_cache_dir,
+                device=training_args.device,
+            )
+    if "augmented" not in parts:
+        return parts["train"]
+    return mix_pairs(parts["train"], parts["augmented"], args.labelled_weight, args.augmented_weight)
+
+
+def embed_train(args: StudentArguments, training_args: DseTrainingArguments, train: Dataset) -> Dataset:
+    """The training pairs with the embeddings of the bi-encoder whose similarities the student keeps, if any."""
+    if args.bi_encoder_name_or_path is None:
+        return train
+    model_args = ModelArguments(args.bi_encoder_name_or_path, trust_remote_code=args.trust_remote_code)
+    encoder, tokenizer = load_model(model_args)
+    # Of long texts both read the same, as far as the bi-encoder can.
+    most = max_tokens(encoder, tokenizer) or training_args.max_length
+    with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
+        return embed_pairs(
+            encoder,
+            train,
+            processing_class=tokenizer,
+            max_length=min(most, training_args.max_length),
+            device=training_args.device,
+        )
+
+
+def make_once(make: Callable[[], Dataset], training_args: TrainingArguments, folder: Path) -> Dataset:
+    """Lets the first of several processes make a data set; the others wait for it and read it from disk."""
+    if training_args.world_size <= 1:
+        return make()
+    path = folder / TRAIN_FOLDER
+    state = PartialState()
+    if training_args.process_index == 0:
+        shutil.rmtree(path, ignore_errors=True)
+        make().save_to_disk(path)
+    state.wait_for_everyone()
+    # In memory, so that the files can go.
+    dataset = load_from_disk(str(path), keep_in_memory=True)
+    state.wait_for_everyone()
+    if training_args.process_index == 0:
+        shutil.rmtree(path, ignore_errors=True)
+    return dataset

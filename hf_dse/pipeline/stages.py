@@ -1,0 +1,92 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The stages of a recipe, one after the other."""
+
+import hashlib
+import json
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from transformers import TrainingArguments
+from transformers.utils import logging
+
+from hf_dse.data.pairs import DataArguments
+from hf_dse.data.texts import TextArguments
+from hf_dse.pipeline.arguments import GeneralArguments, StudentArguments
+from hf_dse.pipeline.general_stage import run_general
+from hf_dse.pipeline.pairs_stage import run_pairs
+from hf_dse.pipeline.results import RESULTS_FILE, DistillationResult
+from hf_dse.student.convert import ConvertArguments
+from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments
+
+
+logger = logging.get_logger(__name__)
+
+STAGES: dict[str, tuple[type, ...]] = {
+    "general": (GeneralArguments, ConvertArguments, TextArguments, GeneralTrainingArguments),
+    "pairs": (StudentArguments, ConvertArguments, DataArguments, DseTrainingArguments),
+}
+
+
+def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> DistillationResult | None:
+    """
+    Runs stages one after the other, each in a folder of its own below the output folder. Each but the first starts
+    from the model of the one before. When resuming, finished stages are left out.
+
+    Args:
+        stages (`list[tuple]`):
+            What [`parse_stage`] returns for each stage.
+        cache_dir (`str`, *optional*):
+            Folder of all stages but the last, by their options: a stage that another recipe with the same options has
+            finished there is taken from there. Runs at the same time wait for each other.
+
+    Returns:
+        [`DistillationResult`], *optional*: that of the last stage that was run; `None` if all were finished.
+    """
+    result = None
+    base_model, student, key = stages[0][0].model_name_or_path, None, ""
+    for number, (args, convert_args, data_args, training_args) in enumerate(stages, start=1):
+        if student is not None:
+            args.model_name_or_path, convert_args = str(student), ConvertArguments()
+        name = f"{number}-{args.stage}"
+        is_shared = cache_dir is not None and number < len(stages)
+        folder = Path(training_args.output_dir) / name
+        if cache_dir is not None and is_shared:
+            key = stage_key(key, args, convert_args, data_args, training_args)
+            folder = Path(cache_dir) / f"{name}-{key}"
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        training_args.output_dir, student = str(folder), folder / "model"
+        title = f"Stage {number} of {len(stages)} ({args.stage})"
+        with FileLock(f"{folder}.lock") if is_shared else nullcontext():
+            if is_shared or training_args.resume_from_checkpoint:
+                if (folder / RESULTS_FILE).is_file():
+                    logger.info(f"{title} is finished: {student}")
+                    continue
+                is_begun = any(folder.glob("checkpoint-*/trainer_state.json"))
+                training_args.resume_from_checkpoint = "last" if is_begun else None
+                args.overwrite_output_dir = not is_begun
+            logger.info(f"{title}: {args.model_name_or_path} to {student}")
+            result = run_stage(args, convert_args, data_args, training_args, base_model)
+    return result
+
+
+def stage_key(previous: str, *arguments: Any) -> str:
+    """Identifies a stage by all options that decide about its result, and by the stages before it."""
+    options: dict[str, Any] = {}
+    for part in arguments:
+        options |= part.to_dict() if isinstance(part, TrainingArguments) else asdict(part)
+    for name in ("output_dir", "resume_from_checkpoint", "overwrite_output_dir", "logging_dir", "run_name"):
+        options.pop(name, None)
+    text = previous + json.dumps(options, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def run_stage(
+    args: Any, convert_args: ConvertArguments, data_args: Any, training_args: Any, base_model: str | None = None
+) -> DistillationResult:
+    """Runs one stage with arguments of the classes that [`STAGES`] names for it."""
+    run = run_general if args.stage == "general" else run_pairs
+    return run(args, convert_args, data_args, training_args, base_model)
