@@ -26,7 +26,7 @@ from hf_dse.bench.attention import (
     project,
     run_softmax,
 )
-from hf_dse.bench.encoders import BUILDERS, MODULES, Shape, count_flops, read_shape
+from hf_dse.bench.encoders import BUILDERS, CROSS_ENCODER, MODULES, Shape, count_flops, read_shape
 from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, score_query, summarize_ranking
 from hf_dse.bench.speed import (
     MATMUL,
@@ -105,7 +105,8 @@ def test_every_model_runs(name):
     for length, train in ((64, True), (128, False), (768, False)):
         job = Job(Shape(**TINY, vocab_size=50, linformer_length=8), length, batch_size=2, train=train)
         states = job.make_task(name)()
-        assert states.shape == (2, length, 16) and states.dtype == torch.float32
+        width = 768 if name == CROSS_ENCODER else 16
+        assert states.shape == (2, length, width) and states.dtype == torch.float32
         assert states.isfinite().all() and states.requires_grad == train
 
 

@@ -22,6 +22,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 # More than 5 seconds.
 SLOW = {
+    "hf_dse.pipeline.distill.distill",
     "hf_dse.publish.graph.export_graph",
     "hf_dse.student.whiten.whiten_encoder",
     "hf_dse.teacher.fine_tune.train_teacher",

@@ -3,7 +3,7 @@
 """The encoders that are compared by speed: DSE and its peers in one shape, with random weights."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,9 @@ from transformers import (
 from hf_dse.modeling import DseConfig
 from hf_dse.student.sources import BERT_FIELDS, SOURCES
 
+
+# The size of BERT base and of most cross-encoders, whatever the shape of the other models.
+CROSS_ENCODER = "bert-base"
 
 LANDMARKS = 64
 
@@ -93,6 +96,12 @@ def build_dse(shape: Shape, length: int, kind: str) -> nn.Module:
 def build_bert(shape: Shape, length: int, attention: str) -> nn.Module:
     """BERT with softmax attention: the fused kernel (`"sdpa"`) or plain matrix products (`"eager"`)."""
     return AutoModel.from_config(BertConfig(**bert_fields(shape, length)), attn_implementation=attention)
+
+
+def build_bert_base(shape: Shape, length: int) -> nn.Module:
+    """BERT of 12 layers of 768, the size of a teacher, with the vocabulary of the others."""
+    sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    return build_bert(replace(shape, **sizes), length, attention="sdpa")
 
 
 def build_modernbert(shape: Shape, length: int) -> nn.Module:
@@ -188,9 +197,10 @@ BUILDERS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "fnet": build_fnet,
     "linformer": build_linformer,
     "linformer-pytorch": build_linformer_pytorch,
+    CROSS_ENCODER: build_bert_base,
 }
 
-# Models that need a package of their own, and the module that it brings.
+# Models that need a package of their own, and the module of that package.
 MODULES = {"linformer": "linformer", "linformer-pytorch": "linformer_pytorch"}
 
 
