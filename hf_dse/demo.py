@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The main job end to end on the embedded pairs: convert, distil, compare, export, load again, and what it is good for."""
+"""The main job end to end on the embedded pairs: convert, distil, compare, export, load again, and time it."""
 
 import subprocess
 import sys
