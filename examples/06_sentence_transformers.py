@@ -29,7 +29,7 @@ source = default_encoder()
 encoder = convert_encoder(source, linformer_length=64)
 folder = export_model(encoder, AutoTokenizer.from_pretrained(source), f"{output_dir}/converted", overwrite=True)
 
-# Where hf_dse is not imported, add `trust_remote_code=True`: the code lies in the folder.
+# Where hf_dse is not imported, add `trust_remote_code=True`: the code is in the folder.
 model = SentenceTransformer(str(folder))
 embeddings = model.encode(["A plane is taking off.", "An aircraft leaves the runway."])
 print(f"embeddings {embeddings.shape}, cosine {model.similarity(*embeddings).item():.4f}")

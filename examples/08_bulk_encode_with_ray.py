@@ -35,7 +35,7 @@ source = default_encoder()
 model = convert_encoder(source, linformer_length=64, verbose=False)
 export_model(model, AutoTokenizer.from_pretrained(source), folder / "model", base_model=source, overwrite=True)
 
-# Four small shards stand for those of a corpus that no memory holds.
+# Four small shards instead of those of a corpus that does not fit into memory.
 texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"][:num_texts]
 for number in range(4):
     Dataset.from_dict({"text": texts[number::4]}).to_parquet(folder / "texts" / f"part-{number}.parquet")
@@ -44,7 +44,7 @@ for number in range(4):
 command = ["encode", "--engine", "ray", "--num_workers", "2", "--model_name_or_path", str(folder / "model")]
 command += ["--input", str(folder / "texts"), "--output", str(folder / "vectors")]
 main(command)
-# A run that was stopped goes on: what is there is not done again.
+# A run that was stopped continues: finished shards are not repeated.
 (folder / "vectors" / "part-2.parquet").unlink()
 main(command)
 print(pq.read_table(folder / "vectors" / "part-2.parquet").schema.remove_metadata())

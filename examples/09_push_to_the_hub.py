@@ -1,5 +1,5 @@
 """
-Publish a model folder on the Hub, in one commit. A dry run checks the folder and lists what would be pushed; it takes
+Publish a model folder on the Hub, in one commit. A dry run checks the folder and lists what would be pushed; it needs
 no token and no network. Less than a minute on 2 CPU cores.
 
     python examples/09_push_to_the_hub.py user/my-model           # dry run

@@ -21,7 +21,7 @@ from hf_dse.modeling.modeling_dse import DseSelfAttention
 from hf_dse.student.convert import convert_encoder
 
 
-# name -> the fields of `DseConfig` that it stands for
+# name -> fields of `DseConfig`
 PROJECTIONS: dict[str, dict[str, str]] = {
     "mean": {"linformer_projection": "mean"},
     "max": {"linformer_projection": "max"},
@@ -57,14 +57,14 @@ class AttentionArguments:
     )
     position_extension: str = field(
         default="dynamic",
-        metadata={"help": "Positions beyond the encoder's limit.", "choices": ["dynamic", "tile", "interpolate"]},
+        metadata={"help": "Positions beyond the encoder's limit.", "choices": ["dynamic", "tile"]},
     )
     max_spectrum_length: int = field(
         default=1024, metadata={"help": "Longest text whose n x n attention is decomposed, which costs n^3."}
     )
     seed: int = field(default=42, metadata={"help": "Seed of random projections."})
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: what torch takes."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
     output_dir: str = field(
         default="outputs/bench-attention", metadata={"help": "Folder of results.json and plot.png."}
     )
@@ -234,7 +234,7 @@ def project(model: DseModel, linformer_length: int, projection: str) -> DseModel
         linformer_length (`int`):
             Projected length k.
         projection (`str`):
-            A key of `PROJECTIONS`. What is learned stands where training would start.
+            A key of `PROJECTIONS`. Learned weights are at their start.
 
     Returns:
         [`DseModel`] in evaluation mode, where the model is.

@@ -51,7 +51,7 @@ def read_shape(name_or_path: str | None) -> Shape:
 
     Args:
         name_or_path (`str`, *optional*):
-            Folder or Hub name. `None` stands for all-MiniLM-L6-v2.
+            Folder or Hub name. Defaults to all-MiniLM-L6-v2.
 
     Returns:
         `Shape`: its sizes.
@@ -110,7 +110,7 @@ def build_modernbert(shape: Shape, length: int) -> nn.Module:
     fields = {**bert_fields(shape, length), "intermediate_size": 2 * shape.intermediate_size // 3}
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act"):
         del fields[name]
-    # Its own special tokens lie beyond a smaller vocabulary.
+    # Its default special tokens are outside of a smaller vocabulary.
     fields.update(bos_token_id=0, eos_token_id=0, cls_token_id=0, sep_token_id=0)
     return AutoModel.from_config(ModernBertConfig(**fields), attn_implementation="sdpa")
 
@@ -119,7 +119,7 @@ def build_nystromformer(shape: Shape, length: int) -> nn.Module:
     """Nystromformer with 64 landmarks, each the mean of an equal part of the input."""
     landmarks = min(LANDMARKS, length)
     if length % landmarks:
-        raise ValueError(f"Nystromformer takes multiples of its {LANDMARKS} landmarks only, not {length} tokens.")
+        raise ValueError(f"Nystromformer needs a multiple of its {LANDMARKS} landmarks, not {length} tokens.")
     # Any other segment length than that of the input fails, or is full attention where it equals the landmarks.
     return AutoModel.from_config(
         NystromformerConfig(**bert_fields(shape, length), segment_means_seq_len=length, num_landmarks=landmarks)
@@ -135,7 +135,7 @@ def build_longformer(shape: Shape, length: int) -> nn.Module:
 
 
 def build_big_bird(shape: Shape, length: int) -> nn.Module:
-    """BigBird with blocks of 64 tokens, three of them random; up to 704 tokens it takes full attention."""
+    """BigBird with blocks of 64 tokens, three of them random; up to 704 tokens it uses full attention."""
     fields = bert_fields(shape, length)
     fields["max_position_embeddings"] = _round_up(length, BIG_BIRD_BLOCK)
     return AutoModel.from_config(BigBirdConfig(**fields, block_size=BIG_BIRD_BLOCK))

@@ -77,7 +77,7 @@ class SpeedArguments:
         default=None,
         metadata={"help": "Rows of the square matrices by which the machine is rated. Default: 2048, on a GPU 8192."},
     )
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: what torch takes."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
     output_dir: str = field(default="outputs/bench-speed", metadata={"help": "Folder of results.json and plot.png."})
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
 
     Raises:
         `ImportError`: if no model is installed.
-        `ValueError`: if `shape_from` is no encoder of known sizes.
+        `ValueError`: if the config of `shape_from` lacks a size.
 
     Example:
 
