@@ -30,7 +30,7 @@ from hf_dse.data.tables import read_texts
 from hf_dse.data.tokenization import max_tokens
 from hf_dse.demo import default_encoder
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.modeling.modeling_dse import assign_slots
+from hf_dse.modeling.layout_dse import lay_out
 from hf_dse.teacher.load import load_teacher
 
 
@@ -90,23 +90,26 @@ class Demo:
         if not text.strip():
             return "Enter a text.", []
         ids = self.tokenizer(text, truncation=True, max_length=self.max_length, verbose=False)["input_ids"]
-        attention = self.model.base_model.encoder.layer[layer - 1].attention.self
-        num_rows, kind, start = attention.num_slots, self.model.config.linformer_projection, attention.start
+        config = self.model.config
+        num_rows, layer_type = config.projected_lengths[layer - 1], config.layer_types[layer - 1]
+        kind, start = config.linformer_projection, config.linformer_start
         row_of = {}
-        if attention.chunk_size is not None:
-            note = f"Layer {layer} attends in chunks of {attention.chunk_size}: each token has a row in its own chunk."
-        elif not attention.is_linear:
+        if layer_type == "chunked_attention":
+            size = config.attention_chunk_size
+            note = f"Layer {layer} attends in chunks of {size}: each token has a row in its own chunk."
+        elif layer_type == "full_attention":
             note = f"Layer {layer} has softmax attention: each token has a row of its own."
         elif start == "random":
             note = f"Layer {layer} has a random E and F: each of its {num_rows} rows mixes all tokens."
         elif len(ids) <= num_rows:
             note = f"{len(ids)} tokens, {num_rows} rows: each token has a row of its own, so attention is exact."
         else:
-            offset = attention.stride_offset if start == "strided" else None
-            keep_ends = self.model.config.linformer_keep_ends
-            slots = assign_slots(len(ids), num_rows, None, torch.zeros(1), keep_ends, offset)
-            for _, row, place in slots.is_token.nonzero().tolist():
-                row_of[int(slots.tokens[0, row, place])] = str(row + 1)
+            slots = lay_out(config, torch.zeros(1, len(ids), 1), None)[layer - 1].slots
+            if start == "strided":
+                row_of = {token: str(row) for row, token in enumerate(slots.selected[layer - 1, 0].tolist(), start=1)}
+            else:
+                for _, row, place, _ in slots.in_segment.nonzero().tolist():
+                    row_of[int(slots.segments[0, row, place])] = str(row + 1)
             note = f"{len(ids)} tokens, {num_rows} rows (`{kind}`): "
             if start == "strided":
                 note += "a row holds the token before its number; tokens without one have no row in this layer."

@@ -4,6 +4,7 @@
 
 from .configuration_dse import DseConfig
 from .modeling_dse import DseForSequenceClassification, DseModel, DsePreTrainedModel
+from .pairs_dse import DsePairOutput
 
 
-__all__ = ["DseConfig", "DseForSequenceClassification", "DseModel", "DsePreTrainedModel"]
+__all__ = ["DseConfig", "DseForSequenceClassification", "DseModel", "DsePairOutput", "DsePreTrainedModel"]

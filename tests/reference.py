@@ -38,35 +38,31 @@ def evenly_spaced(ranks, k, offset):
     return [ranks[math.floor((i + offset) * Fraction(len(ranks), k))] for i in range(k)]
 
 
-def slot_tokens(length, k, keep_ends):
+def slot_tokens(length, k):
     """The ranks of the tokens of each slot."""
     if length <= k:
         return [[rank] for rank in range(length)]
-    if keep_ends:
-        return [[0]] + equal_segments(range(1, length - 1), k - 2) + [[length - 1]]
-    return equal_segments(range(length), k)
+    return [[0]] + equal_segments(range(1, length - 1), k - 2) + [[length - 1]]
 
 
-def selected_tokens(length, k, keep_ends, layer, num_layers):
+def selected_tokens(length, k, layer, num_layers):
     """For each slot the rank of the one token selected, and the number of tokens that it stands for."""
     if length <= k:
         return [(rank, 1) for rank in range(length)]
     offset = Fraction(2 * layer + 1, 2 * num_layers)
-    if keep_ends:
-        inner = evenly_spaced(range(1, length - 1), k - 2, offset)
-        return [(0, 1)] + [(rank, (length - 2) / (k - 2)) for rank in inner] + [(length - 1, 1)]
-    return [(rank, length / k) for rank in evenly_spaced(range(length), k, offset)]
+    inner = evenly_spaced(range(1, length - 1), k - 2, offset)
+    return [(0, 1)] + [(rank, (length - 2) / (k - 2)) for rank in inner] + [(length - 1, 1)]
 
 
 # The sequence projection
 
 
-def project(xs, kind, k, keep_ends, layer, num_layers):
+def project(xs, kind, k, layer, num_layers):
     """Project the vectors `xs` without parameters. Returns the open slots and how many tokens each stands for."""
     if kind == "strided":
-        selected = selected_tokens(len(xs), k, keep_ends, layer, num_layers)
+        selected = selected_tokens(len(xs), k, layer, num_layers)
         return [xs[rank] for rank, _ in selected], [count for _, count in selected]
-    tokens_of = slot_tokens(len(xs), k, keep_ends)
+    tokens_of = slot_tokens(len(xs), k)
     slots = []
     for ranks in tokens_of:
         slot = xs[ranks[0]]
@@ -78,13 +74,12 @@ def project(xs, kind, k, keep_ends, layer, num_layers):
 
 def project_learned(xs, config, k, layer, parameter, group):
     """Project `xs` with one group of a learned E (or F) or of a convolution kernel, added to the base projection."""
-    keep_ends = config.linformer_keep_ends
-    tokens_of = slot_tokens(len(xs), k, keep_ends)
+    tokens_of = slot_tokens(len(xs), k)
     if config.linformer_init == "random":
         num_open = k if config.linformer_projection == "learned" else len(tokens_of)
         slots, counts = [torch.zeros_like(xs[0]) for _ in range(num_open)], [1] * num_open
     else:
-        slots, counts = project(xs, config.linformer_init, k, keep_ends, layer, config.num_hidden_layers)
+        slots, counts = project(xs, config.linformer_init, k, layer, config.num_hidden_layers)
 
     for i in range(len(slots)):
         if config.linformer_projection == "learned":
@@ -123,7 +118,7 @@ def keys_and_values(xs, config, state, layer):
     if config.layer_types[layer] in ("full_attention", "chunked_attention"):
         slots, counts = {"key": xs, "value": xs}, [1] * len(xs)
     elif kind not in LEARNED_KINDS:
-        x_projected, counts = project(xs, kind, k, config.linformer_keep_ends, layer, config.num_hidden_layers)
+        x_projected, counts = project(xs, kind, k, layer, config.num_hidden_layers)
         slots = {"key": x_projected, "value": x_projected}
     else:
         owner = "encoder" if sharing == "layerwise" else name

@@ -425,16 +425,17 @@ def test_tiled_positions_keep_short_inputs_exact(sources, kind):
     assert difference(states(chunked, {"input_ids": ids}), apart, torch.ones_like(ids)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_interpolated_positions(sources, kind):
-    source, length = sources[kind], 2 * LIMIT + 7
-    model = convert(source, max_position_embeddings=length, position_extension="interpolate")
-    assert model.config.position_extension == "interpolate"
-    table, start = positions_of(model).numpy(), positions_of(convert(source)).numpy()
+def stretched_positions(source, length, **options):
+    """The model with a table of `length` positions, interpolated between those of its source."""
+    model = convert(source, **options)
+    table = positions_of(model).numpy()
     places = np.linspace(0, LIMIT - 1, length)
-    expected = np.stack([np.interp(places, np.arange(LIMIT), column) for column in start.T], axis=1)
-    np.testing.assert_allclose(table, expected, atol=1e-5)
-    assert states(model, {"input_ids": full_length_ids(source, length)}).isfinite().all()
+    stretched = np.stack([np.interp(places, np.arange(LIMIT), column) for column in table.T], axis=1)
+    longer = DseModel(DseConfig(**{**model.config.to_dict(), "max_position_embeddings": length})).eval()
+    state = model.state_dict()
+    state["embeddings.position_embeddings.weight"] = torch.from_numpy(stretched).float()
+    longer.load_state_dict(state)
+    return longer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -457,7 +458,7 @@ def test_dynamic_positions(sources, kind):
         own = both[:1][mask[:1] == 1][None]
         assert difference(own, states(model, {"input_ids": short}), torch.ones_like(short)) <= TOLERANCE
         # A longer text spans the table, as in a table that was stretched to its length.
-        stretched = convert(source, max_position_embeddings=length, position_extension="interpolate", **options)
+        stretched = stretched_positions(source, length, **options)
         alone = {"input_ids": long, "attention_mask": mask[1:]}
         assert difference(both[1:], states(stretched, alone), mask[1:]) <= TOLERANCE
 
@@ -476,7 +477,7 @@ def test_dynamic_positions_need_no_longer_table(bert, tmp_path):
 
 
 def test_unknown_position_extension(bert):
-    with pytest.raises(StrictDataclassError, match=r"'dynamic', 'tile', 'interpolate'.*got stretch"):
+    with pytest.raises(StrictDataclassError, match=r"'dynamic', 'tile'.*got stretch"):
         convert(bert, max_position_embeddings=100, position_extension="stretch")
 
 
@@ -771,7 +772,7 @@ def test_default_arguments_are_the_defaults_of_the_config(bert):
     converted, default = parse().convert(bert.path, verbose=False).config, DseConfig()
     names = [name for name in vars(ConvertArguments()) if name.startswith(("linformer", "similarity"))]
     names += ["pooling_layers", "pooling_mode"]
-    assert len(names) == 9
+    assert len(names) == 8
     assert {name: getattr(converted, name) for name in names} == {name: getattr(default, name) for name in names}
 
 
@@ -787,8 +788,8 @@ def test_arguments_with_a_value_per_layer(bert, capsys):
     arguments = parse(
         *"--linformer_length 8 6 --layer_types linear_attention full_attention --keep_layers 0 3".split(),
         *"--linformer_projection conv --linformer_init mean --linformer_sharing headwise --pooling_mode max".split(),
-        *"--max_position_embeddings 40 --position_extension interpolate --projection_dim 7 --similarity mlp".split(),
-        *"--similarity_hidden_size 9 --pooling_layers 2 --no_linformer_keep_ends".split(),
+        *"--max_position_embeddings 40 --position_extension tile --projection_dim 7 --similarity mlp".split(),
+        *"--similarity_hidden_size 9 --pooling_layers 2".split(),
         *"--hidden_dropout_prob 0.2 --attention_probs_dropout_prob 0 --attention_chunk_size 9".split(),
     )
     model = arguments.convert(bert.path)
@@ -800,11 +801,10 @@ def test_arguments_with_a_value_per_layer(bert, capsys):
         "linformer_projection": "conv",
         "linformer_init": "mean",
         "linformer_sharing": "headwise",
-        "linformer_keep_ends": False,
         "pooling_mode": "max",
         "pooling_layers": 2,
         "max_position_embeddings": 40,
-        "position_extension": "interpolate",
+        "position_extension": "tile",
         "projection_dim": 7,
         "similarity": "mlp",
         "similarity_hidden_size": 9,

@@ -26,9 +26,11 @@ FILES = {
     "config.json",
     "config_sentence_transformers.json",
     "configuration_dse.py",
+    "layout_dse.py",
     "model.safetensors",
     "modeling_dse.py",
     "modules.json",
+    "pairs_dse.py",
     "sentence_bert_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -99,10 +101,11 @@ def test_tokenizer_truncates_to_what_the_model_takes(tmp_path, make_model, bert_
         folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name)
         return AutoTokenizer.from_pretrained(folder).model_max_length
 
+    tiled = {"position_extension": "tile", "original_max_position_embeddings": 64}
     assert bert_tokenizer.model_max_length == 64
     assert exported_limit("shorter", max_position_embeddings=24) == 24
     assert exported_limit("longer", max_position_embeddings=100) == 64
-    assert exported_limit("extended", max_position_embeddings=100, position_extension="tile") == 100
+    assert exported_limit("extended", max_position_embeddings=100, **tiled) == 100
     assert bert_tokenizer.model_max_length == 64
 
 
@@ -295,7 +298,7 @@ class OtherModel(DseModel):
 
 def test_refuses_classes_whose_code_is_elsewhere(tmp_path, make_model, bert_tokenizer):
     """The folder would hold the code of the subclass, but not what that imports."""
-    with pytest.raises(TypeError, match="OtherModel of test_export does not bring .*modeling_dse.py with it"):
+    with pytest.raises(TypeError, match="OtherModel of test_export does not bring .*modeling_dse.py.* with it"):
         export_model(make_model(OtherModel), bert_tokenizer, tmp_path / "model")
     assert not os.listdir(tmp_path)
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import encode_sentence
 from safetensors.torch import load_file, save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_dse.modeling import DseConfig, DseModel
 
@@ -124,14 +125,11 @@ def test_equals_reference(projection, sharing, pattern):
     assert_equals_reference(config, make_batch(MASKS[pattern], config))
 
 
-@pytest.mark.parametrize("keep_ends", [True, False])
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.parametrize("projection", ["learned", "conv"])
-def test_equals_reference_for_every_init(projection, sharing, init, keep_ends):
-    config = tiny_config(
-        linformer_projection=projection, linformer_sharing=sharing, linformer_init=init, linformer_keep_ends=keep_ends
-    )
+def test_equals_reference_for_every_init(projection, sharing, init):
+    config = tiny_config(linformer_projection=projection, linformer_sharing=sharing, linformer_init=init)
     assert_equals_reference(config, make_batch(MASKS["all"], config))
     assert_equals_reference(config, make_batch(MASKS["batch shorter than k"], config))
 
@@ -147,9 +145,8 @@ def test_chunks_equal_reference(chunk_size, pattern):
 @st.composite
 def configs(draw):
     num_layers = draw(st.integers(1, 3))
-    keep_ends = draw(st.booleans())
     sharing = draw(st.sampled_from(SHARINGS))
-    length = st.integers(3 if keep_ends else 1, 14)
+    length = st.integers(3, 14)
     if sharing != "layerwise":
         length = length | st.lists(length, min_size=num_layers, max_size=num_layers)
     layer_type = st.sampled_from(["linear_attention", "linear_attention", "chunked_attention", "full_attention"])
@@ -161,7 +158,6 @@ def configs(draw):
         linformer_projection=draw(st.sampled_from(PROJECTIONS)),
         linformer_sharing=sharing,
         linformer_init=draw(st.sampled_from(INITS)),
-        linformer_keep_ends=keep_ends,
         pooling_mode=draw(st.sampled_from(["mean", "cls", "max"])),
         pooling_layers=draw(st.integers(1, num_layers)),
         projection_dim=draw(st.sampled_from([None, 8, 5])),
@@ -364,16 +360,14 @@ def test_padding_invariance(projection, sharing, implementation):
     assert_padding_does_not_matter(config, implementation)
 
 
-@pytest.mark.parametrize("keep_ends", [True, False])
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize("projection", ["learned", "conv"])
-def test_padding_invariance_of_every_init(projection, init, keep_ends):
+def test_padding_invariance_of_every_init(projection, init):
     config = tiny_config(
         max_position_embeddings=80,
         linformer_length=[8, 5],
         linformer_projection=projection,
         linformer_init=init,
-        linformer_keep_ends=keep_ends,
         linformer_sharing="none",
         pooling_mode="max",
         pooling_layers=2,
@@ -494,7 +488,53 @@ def test_recorded_states(projection, length):
             expected = torch.stack([torch.stack(of_head) for of_head in attentions[layer]])
             # Closed slots and padding get exactly nothing.
             open_slots = weights.sum(dim=(0, 1)) > 0
+            if config.layer_types[layer] == "full_attention":
+                assert open_slots.equal(real)
             torch.testing.assert_close(weights[:, :, open_slots], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("mask", ["11111111", "11111...", "...11111", "1.11.111"])
+def test_gradients_reach_the_input_through_recorded_states(mask):
+    """Layerwise losses are on recorded states, whatever the padding."""
+    config = tiny_config()
+    model = make_model(config)
+    batch = make_batch([mask, "11111111"], config)
+    embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach().requires_grad_()
+    states = model(inputs_embeds=embeds, **batch, output_hidden_states=[1]).hidden_states
+    assert [entry is None for entry in states] == [True, False, True]
+    real = batch["attention_mask"].bool()
+    (states[1] * real[..., None]).sum().backward()
+    assert (embeds.grad.abs().sum(dim=-1) > 0).equal(real)
+
+
+def count_operations(config, mask):
+    """How many operations, without views, a forward pass has."""
+
+    class Counter(TorchDispatchMode):
+        number = 0
+
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+            self.number += not operation.is_view
+            return operation(*args, **(kwargs or {}))
+
+    model = make_model(config)
+    with torch.no_grad(), Counter() as counter:
+        model(**make_batch(mask, config))
+    return counter.number
+
+
+@pytest.mark.parametrize("mask", [["1111111111"], ["1111111111", "11111....."], ["1111111111", ".1.1111111"]])
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_layouts_are_computed_once_a_forward(projection, mask):
+    """A linear layer adds few operations to those of a softmax layer: nothing is laid out in it."""
+    added = {}
+    for kind in ("linear_attention", "full_attention"):
+        configs = [
+            tiny_config(num_hidden_layers=n, layer_types=[kind] * n, linformer_projection=projection) for n in (1, 4)
+        ]
+        fewer, more = (count_operations(config, mask) for config in configs)
+        added[kind] = (more - fewer) / 3
+    assert added["linear_attention"] <= added["full_attention"] + {"learned": 7, "conv": 13}.get(projection, 5)
 
 
 def test_recorded_attentions_of_chunks():
@@ -547,7 +587,8 @@ def test_exactly_one_input():
     [
         ({"linformer_length": 2}, "linformer_length"),
         ({"linformer_length": [5, 2]}, "linformer_length"),
-        ({"linformer_length": 0, "linformer_keep_ends": False}, "linformer_length"),
+        ({"linformer_length": 0}, "linformer_length"),
+        ({"linformer_keep_ends": False}, "linformer_keep_ends"),
         ({"linformer_length": [5]}, "linformer_length"),
         ({"linformer_length": [5, 5, 5]}, "linformer_length"),
         ({"linformer_length": [4, 5], "linformer_sharing": "layerwise"}, "linformer_length"),
@@ -570,11 +611,6 @@ def test_exactly_one_input():
 def test_bad_config_values(overrides, field):
     with pytest.raises((StrictDataclassError, ValueError), match=field):
         tiny_config(**overrides)
-
-
-def test_length_two_is_fine_without_kept_ends():
-    config = tiny_config(linformer_length=2, linformer_keep_ends=False)
-    assert_equals_reference(config, make_batch(MASKS["all"], config))
 
 
 # On disk
@@ -623,6 +659,12 @@ def test_load_initializes_what_the_checkpoint_lacks(tmp_path, projection, init):
             assert parameter.var().item() == pytest.approx(variance, rel=0.2)
         else:
             assert not parameter.any()
+
+
+def test_config_of_an_older_checkpoint():
+    config = tiny_config(linformer_keep_ends=True)
+    assert "linformer_keep_ends" not in config.to_dict()
+    assert config.to_dict() == tiny_config().to_dict()
 
 
 def test_config_round_trip(tmp_path):

@@ -8,7 +8,7 @@ from reference import pair_logits
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, pipeline
 
-from hf_dse.modeling import DseConfig, DseForSequenceClassification
+from hf_dse.modeling import DseConfig, DseForSequenceClassification, DsePairOutput
 
 
 WORDS = "the a cat dog sat ran on under mat rug big small old new red house and then slept all day".split()
@@ -323,6 +323,20 @@ def test_problem_type_follows_the_labels(num_labels, dtype):
     mse, cross_entropy = torch.nn.functional.mse_loss, torch.nn.functional.cross_entropy
     expected = mse(logits[:, 0], labels.to(logits)) if num_labels == 1 else cross_entropy(logits, labels)
     torch.testing.assert_close(model(**batch, labels=labels).loss, expected, check_dtype=False)
+
+
+def test_outputs_carry_the_embeddings():
+    model, tokenizer = make_model(), make_tokenizer("bert")
+    batch = pair_batch(tokenizer)
+    outputs = model(**batch, labels=torch.zeros(4, dtype=torch.float64))
+    assert list(outputs) == ["loss", "logits", "embeddings"]
+    texts = [text for pair in PAIRS for text in pair]
+    expected = model.dse(**tokenizer(texts, padding=True, return_tensors="pt")).pooler_output
+    torch.testing.assert_close(outputs.embeddings, expected.unflatten(0, (4, 2)), rtol=0, atol=1e-10)
+    torch.testing.assert_close(model.similarity(*outputs.embeddings.unbind(1)), outputs.logits, rtol=0, atol=0)
+    # `torch.nn.DataParallel` puts outputs of several devices together in this way.
+    joint = type(outputs)((name, torch.cat([outputs[name]] * 2)) for name in ("logits", "embeddings"))
+    assert isinstance(joint, DsePairOutput) and joint.loss is None and joint.embeddings.shape == (8, 2, 8)
 
 
 def test_no_labels_no_loss():

@@ -17,6 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import close_session
 
 from hf_dse import DseForSequenceClassification, export_model, push_model
+from hf_dse.student.checkpoint import CODE_FILES
 from hf_dse_cli import main
 
 
@@ -224,7 +225,7 @@ def cut_weights(folder):
     [
         *(
             (remove(name), FileNotFoundError, rf"tiny is not complete, it lacks {name}: write it with `hf-dse export`")
-            for name in ("config.json", "model.safetensors", "configuration_dse.py", "modeling_dse.py", "README.md")
+            for name in ("config.json", "model.safetensors", *CODE_FILES, "README.md")
             + ("modules.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json")
         ),
         (remove("modeling_dse.py", "README.md"), FileNotFoundError, "it lacks modeling_dse.py, README.md"),

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from hf_dse import DseConfig, DseForSequenceClassification, DseModel
+from hf_dse.student.checkpoint import CODE_FILES
 
 
 AUTO_CLASSES = {DseModel: "AutoModel", DseForSequenceClassification: "AutoModelForSequenceClassification"}
@@ -107,7 +109,7 @@ def loaded_elsewhere(checkpoints, tmp_path_factory):
 @pytest.mark.parametrize("model_class", AUTO_CLASSES)
 def test_checkpoint_loads_without_hf_dse(checkpoints, loaded_elsewhere, model_class, generation):
     folder = checkpoints[model_class][generation]
-    assert {"configuration_dse.py", "modeling_dse.py", "config.json", "model.safetensors"} <= set(os.listdir(folder))
+    assert {*CODE_FILES, "config.json", "model.safetensors"} <= set(os.listdir(folder))
 
     answer = loaded_elsewhere[str(folder)]
     assert answer["classes"] == ["DseConfig", model_class.__name__, "transformers_modules"]
@@ -117,10 +119,10 @@ def test_checkpoint_loads_without_hf_dse(checkpoints, loaded_elsewhere, model_cl
 
 
 def test_code_needs_nothing_but_torch_and_transformers(checkpoints):
-    for name in ("configuration_dse.py", "modeling_dse.py"):
+    for name in CODE_FILES:
         lines = (checkpoints[DseModel][0] / name).read_text().splitlines()
         modules = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}
         siblings = {module for module in modules if module.startswith(".")}
         roots = {module.split(".")[0] for module in modules - siblings}
         assert roots <= {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
-        assert siblings <= {".configuration_dse"}
+        assert siblings <= {f".{Path(sibling).stem}" for sibling in CODE_FILES}

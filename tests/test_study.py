@@ -22,7 +22,16 @@ from transformers import BertConfig, BertModel
 from hf_dse import DseModel, encode, export_model
 from hf_dse.studies.probe import probe_layers
 from hf_dse.studies.report import compare, correlate, plot, summarize, summary_table
-from hf_dse.studies.runs import append_row, convergence, load_study, read_results, run_study, spread
+from hf_dse.studies.runs import (
+    Run,
+    append_row,
+    convergence,
+    finished_runs,
+    load_study,
+    read_results,
+    run_study,
+    spread,
+)
 from hf_dse_cli import main
 
 
@@ -437,3 +446,14 @@ def test_probing_several_models(tmp_path, bert_tokenizer, make_model, capsys):
     assert len(rows[1]) == 5 and float(rows[1][4]) and len([cell for cell in rows[2] if cell.strip()]) == 3
     written = json.loads((tmp_path / "probe.json").read_text())
     assert float(rows[-1][4]) == pytest.approx(100 * written["short"]["embedding"]["spearman"], abs=0.01)
+
+
+def test_runs_made_under_earlier_names_of_options_are_found():
+    old, new = Run({}, {"max_seq_length": 64, "seed": 42}), Run({}, {"max_length": 64, "seed": 42})
+    assert old.key == new.key != Run({}, {"max_length": 65, "seed": 42}).key
+    stages = [{"stages": [{name: 64}]} for name in ("max_seq_length", "max_length")]
+    assert Run({}, stages[0]).key == Run({}, stages[1]).key
+    finished = finished_runs(STUDIES / "results.parquet")
+    for name, number in {"length_concatenated": 24, "length_hidden": 9, "five_tasks": 16, "depth": 30}.items():
+        runs = load_study(STUDIES / f"{name}.yaml").runs()
+        assert sum(run.key in finished for run in runs) == number

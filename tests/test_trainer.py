@@ -547,6 +547,21 @@ def test_evaluation_is_about_labels(make_student, make_trainer, pairs, bert_toke
     assert metrics["eval_pearson"] == pytest.approx(np.corrcoef(logits, labels)[0, 1], abs=1e-5)
 
 
+def test_predictions_are_logits_alone(make_student, make_trainer, pairs, bert_tokenizer, tmp_path):
+    """The embeddings of an evaluation set would fill the memory."""
+    student = make_student()
+    predictions = make_trainer(student).predict(pairs["validation"]).predictions
+    assert predictions.shape == (len(pairs["validation"]), 1)
+    stock = Trainer(
+        student,
+        TrainingArguments(str(tmp_path), report_to="none", use_cpu=True, disable_tqdm=True),
+        data_collator=PairCollator(bert_tokenizer, MAX_LENGTH),
+    )
+    stock.args.remove_unused_columns = False
+    rows = pairs["validation"].select_columns(["sentence1", "sentence2", "label"])
+    np.testing.assert_allclose(stock.predict(rows).predictions, predictions, atol=1e-5)
+
+
 def test_several_evaluation_sets(make_student, make_trainer, pairs):
     parts = {"near": pairs["validation"], "far": pairs["test"].remove_columns("teacher_logits")}
     trainer = make_trainer(

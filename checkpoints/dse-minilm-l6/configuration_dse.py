@@ -35,7 +35,8 @@ class DseConfig(PreTrainedConfig):
     r"""
     linformer_length (`int` or `list[int]`, *optional*, defaults to 128):
         Projected length k: the number of rows that keys and values are projected to, one for all layers or one per
-        layer. Texts of up to k tokens are attended exactly.
+        layer, at least 3. Texts of up to k tokens are attended exactly. In longer ones the first and the last token
+        keep slots of their own, for pretrained encoders lean on them.
     linformer_projection (`str`, *optional*, defaults to `"learned"`):
         How n tokens become k slots: `"learned"` (the matrices E and F of the paper, added to a fixed start, see
         `linformer_init`), `"conv"` (E has the structure of a convolution whose kernel and stride are n / k tokens),
@@ -45,9 +46,6 @@ class DseConfig(PreTrainedConfig):
         What `"learned"` and `"conv"` projections start from: `"strided"`, `"mean"`, or `"random"` (no fixed start and
         normally distributed E and F with variance 1 / k, as in theorem 2 of the Linformer paper). Ignored by the
         projections without parameters.
-    linformer_keep_ends (`bool`, *optional*, defaults to `True`):
-        Whether the first and the last token of a text longer than k keep slots of their own. Pretrained encoders lean
-        on them. Needs `linformer_length >= 3`.
     linformer_sharing (`str`, *optional*, defaults to `"key_value"`):
         What shares a learned projection: `"none"` (every head has its own E and F), `"headwise"` (one E and one F per
         layer), `"key_value"` (one E = F per layer) or `"layerwise"` (one E = F for the whole model).
@@ -71,11 +69,10 @@ class DseConfig(PreTrainedConfig):
         How many `sep_token_id` stand between the two sentences of a pair: 1 for BERT, 2 for RoBERTa.
     position_extension (`str`, *optional*):
         How positions go beyond the limit of the source encoder: `"dynamic"`, where those of a text that is longer than
-        the table span the table, and all others are as they were; `"tile"`, where they start again at the end of the
-        table; or, for the record, `"interpolate"`, where conversion stretched the table.
+        the table span the table, and all others are as they were; or `"tile"`, where they start again at the end of
+        the table.
     original_max_position_embeddings (`int`, *optional*):
-        Rows of the position table, if `position_extension` is `"dynamic"` or `"tile"`. (Without it a table of
-        `"tile"` has all its rows.)
+        Rows of the position table, if there is a `position_extension`.
 
     Examples:
 
@@ -89,6 +86,8 @@ class DseConfig(PreTrainedConfig):
     ```"""
 
     model_type = "dse"
+    # The Trainer would gather them over the evaluation set.
+    keys_to_ignore_at_inference = ["embeddings"]
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -107,7 +106,6 @@ class DseConfig(PreTrainedConfig):
     linformer_length: int | list[int] = 128
     linformer_projection: Literal["learned", "conv", "mean", "max", "strided"] = "learned"
     linformer_init: Literal["strided", "mean", "random"] = "strided"
-    linformer_keep_ends: bool = True
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
     attention_chunk_size: int = 512
     pooling_mode: Literal["mean", "cls", "max"] = "mean"
@@ -117,10 +115,15 @@ class DseConfig(PreTrainedConfig):
     similarity_hidden_size: int = 512
     sep_token_id: int | None = None
     num_pair_separators: int = 1
-    position_extension: Literal["dynamic", "tile", "interpolate"] | None = None
+    position_extension: Literal["dynamic", "tile"] | None = None
     original_max_position_embeddings: int | None = None
 
     def __post_init__(self, **kwargs):
+        # A field of older checkpoints: the ends have slots of their own now, as they had by default.
+        if not kwargs.pop("linformer_keep_ends", True):
+            raise ValueError(
+                "`linformer_keep_ends=False` is gone: the first and the last token always keep their slots."
+            )
         if self.layer_types is None:
             self.layer_types = ["linear_attention"] * self.num_hidden_layers
         if self.projection_dim is None:
@@ -132,6 +135,22 @@ class DseConfig(PreTrainedConfig):
             "AutoModel": "modeling_dse.DseModel",
             "AutoModelForSequenceClassification": "modeling_dse.DseForSequenceClassification",
         }
+
+    @property
+    def projected_lengths(self) -> list[int]:
+        """The projected length k of each layer."""
+        lengths = self.linformer_length
+        return lengths if isinstance(lengths, list) else [lengths] * self.num_hidden_layers
+
+    @property
+    def is_projection_learned(self) -> bool:
+        """Whether the projection has parameters, E and F."""
+        return self.linformer_projection in ("learned", "conv")
+
+    @property
+    def linformer_start(self) -> str:
+        """What fills the slots before anything is learned: `"strided"`, `"mean"`, `"max"`, or `"random"`, nothing."""
+        return self.linformer_init if self.is_projection_learned else self.linformer_projection
 
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates the architecture of the config."""
@@ -157,8 +176,7 @@ class DseConfig(PreTrainedConfig):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         size = self.original_max_position_embeddings
-        is_missing = size is None and self.position_extension == "dynamic"
-        if is_missing or (size is not None and (size < 2 or self.position_extension not in ("dynamic", "tile"))):
+        if (size is None) != (self.position_extension is None) or (size is not None and size < 2):
             raise ValueError(
                 '`original_max_position_embeddings`, at least 2, and `position_extension="dynamic"` or "tile" go '
                 f"together, got {size} and {self.position_extension!r}."
@@ -172,13 +190,12 @@ class DseConfig(PreTrainedConfig):
                 f"`linformer_length` lists {len(lengths)} projected lengths for {self.num_hidden_layers} layers: give "
                 "one integer, or one per layer (the entries of the other layers are ignored)."
             )
-        lengths = lengths if isinstance(lengths, list) else [lengths] * self.num_hidden_layers
-        lengths = [k for k, kind in zip(lengths, self.layer_types, strict=False) if kind == "linear_attention"]
-        smallest = 3 if self.linformer_keep_ends else 1
-        if min(lengths, default=smallest) < smallest:
+        kinds = zip(self.projected_lengths, self.layer_types, strict=False)
+        lengths = [length for length, kind in kinds if kind == "linear_attention"]
+        if min(lengths, default=3) < 3:
             raise ValueError(
-                f"`linformer_length` must be at least {smallest} with "
-                f"`linformer_keep_ends={self.linformer_keep_ends}`, got {self.linformer_length}."
+                "`linformer_length` must be at least 3, for the first and the last token keep slots of their own, got "
+                f"{self.linformer_length}."
             )
         if self.linformer_sharing == "layerwise" and len(set(lengths)) > 1:
             raise ValueError(

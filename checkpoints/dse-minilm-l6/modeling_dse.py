@@ -13,18 +13,28 @@
 # limitations under the License.
 """PyTorch DSE model: a BERT encoder with Linformer attention that embeds sentences one by one.
 
-Shapes in comments: B batch, N tokens, K slots, W tokens of the longest slot, H heads, D hidden size, P embedding size.
+A layer attends from the n tokens of a text to k slots (Linformer, [Wang et al., 2020](
+https://huggingface.co/papers/2006.04768), equation 7): for each head
+
+    softmax(Q (E K)^T / sqrt(d)) (F V),    E K = (E X) W_K + b_K,    F V = (F X) W_V + b_V,
+
+where E and F are (k, n). Left of W_K and W_V they leave k rows to multiply with, not n. E and F fill the slots with
+chosen or pooled tokens, and may have learned parts that are added to this start. `layout_dse.py` says which tokens go
+to which slot. All layers get texts whose real tokens come first.
+
+Shapes in comments: B batch, N tokens, K slots, W tokens of the longest slot, C tokens of a chunk, H heads, G groups of
+features with an E of their own, D hidden size.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 
 import torch
 from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
@@ -33,227 +43,93 @@ from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_dse import DseConfig
+from .layout_dse import DseLayout, DseSlots, count_tokens, lay_out, mask_of, read_padding, restore_order, take_tokens
+from .pairs_dse import DseClassificationHead, DsePairOutput, split_pairs
 
 
-class DsePadding(NamedTuple):
-    """What the layers need to know about the padding of a batch; `None` in place of it means that there is none."""
-
-    lengths: torch.LongTensor  # [B, 1] real tokens of each text
-    order: torch.LongTensor  # [B, N] positions of the tokens, the real ones first
-    bias: torch.Tensor  # [B, 1, 1, N] added to attention logits: 0 for real tokens, the lowest float for padding
+# The fixed start of a projection: what fills the k slots, from states [B, N, D] to [B, K, D]
 
 
-class DseSlots(NamedTuple):
-    """Which tokens of a text share a slot, that is a row of the projected keys and values."""
-
-    tokens: torch.LongTensor  # [B or 1, K, W] positions of the tokens of each slot
-    is_token: torch.BoolTensor  # [B or 1, K, W] False where a slot holds fewer than W tokens
-    stands_for: torch.Tensor  # [B or 1, K] number of tokens that a slot represents; 0 closes it
+def fill_with_tokens(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> torch.Tensor:
+    """Row i of E is 1 at the token that the layer selects for slot i."""
+    return take_tokens(hidden_states, slots.selected[layer_idx])
 
 
-def mask_bias(is_token: torch.BoolTensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to attention logits: 0 for real tokens, the lowest float for padding."""
-    bias = torch.zeros(is_token.shape, dtype=dtype, device=is_token.device)
-    return bias.masked_fill(~is_token, torch.finfo(dtype).min)
+def fill_with_mean(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> torch.Tensor:
+    """Row i of E is 1 / c at the c tokens of slot i."""
+    tokens = take_tokens(hidden_states, slots.segments) * slots.in_segment  # [B, K, W, D]
+    return tokens.sum(dim=2) / slots.sizes[..., None]
 
 
-def describe_padding(attention_mask: torch.Tensor, dtype: torch.dtype) -> DsePadding:
-    is_token = attention_mask.bool()
-    bias = mask_bias(is_token, dtype)[:, None, None, :]
-    return DsePadding(is_token.sum(dim=1, keepdim=True), order_tokens(is_token), bias)
+def fill_with_max(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> torch.Tensor:
+    """The largest value of each feature among the tokens of slot i: not linear, so there is no such E."""
+    tokens = take_tokens(hidden_states, slots.segments)  # [B, K, W, D]
+    return tokens.masked_fill(~slots.in_segment, torch.finfo(tokens.dtype).min).amax(dim=2)
 
 
-def count_tokens(num_tokens: int, padding: DsePadding | None, device: torch.device) -> torch.LongTensor:
-    """Real tokens of each text [B, 1]; without padding all N of them, [1, 1]."""
-    if padding is None:
-        return torch.full((1, 1), num_tokens, dtype=torch.long, device=device)
-    return padding.lengths
+def fill_with_nothing(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> float:
+    """All of E is random and learned."""
+    return 0.0
 
 
-def order_tokens(is_token: torch.BoolTensor) -> torch.LongTensor:
-    """Positions of the tokens [B, N], the real ones first, otherwise in order."""
-    # Not a sort: the sorts of ONNX keep no order among equals.
-    num_before = is_token.cumsum(dim=1) - is_token.long()
-    positions = torch.arange(is_token.shape[1], device=is_token.device).expand(is_token.shape)
-    ranks = torch.where(is_token, num_before, is_token.sum(dim=1, keepdim=True) + positions - num_before)
-    return torch.zeros_like(ranks).scatter(1, ranks, positions)
-
-
-def assign_slots(
-    num_tokens: int,
-    num_slots: int,
-    padding: DsePadding | None,
-    like: torch.Tensor,
-    keep_ends: bool,
-    stride_offset: tuple[int, int] | None = None,
-) -> DseSlots:
-    """
-    Assigns the l real tokens of each text to k slots. With l <= k, slot i holds token i. Else the tokens are cut into
-    k segments of nearly equal length; with `keep_ends` the first and the last token stand alone and the others share
-    the k - 2 slots between them.
-
-    Args:
-        num_tokens (`int`):
-            Padded length N of the batch.
-        num_slots (`int`):
-            Projected length k.
-        padding (`DsePadding`, *optional*):
-            Padding of the batch; without it every text has N tokens.
-        like (`torch.Tensor`):
-            Gives device and precision.
-        keep_ends (`bool`):
-            Whether the ends stand alone.
-        stride_offset (`tuple[int, int]`, *optional*):
-            With a fraction (a, b), a slot holds only the token at a / b of its segment: `"strided"` projection.
-    """
-    device, dtype = like.device, torch.promote_types(like.dtype, torch.float32)
-    lengths = count_tokens(num_tokens, padding, device)
-    ends = 1 if keep_ends else 0
-    inner_slots, inner_lengths = num_slots - 2 * ends, (lengths - 2 * ends).clamp(min=0)
-    # An exported graph is for all lengths: it must not be told which of the two is less.
-    slots = torch.arange(torch.sym_min(num_slots, num_tokens), device=device)[None]  # [1, K]
-    inner = (slots - ends).clamp(0, inner_slots - 1)
-
-    if stride_offset is not None:
-        numerator, denominator = stride_offset
-        start = (inner * denominator + numerator) * inner_lengths // (denominator * inner_slots)
-        count = torch.ones_like(start)
-        stands_for = (inner_lengths.to(dtype) / inner_slots).expand(start.shape)
-        width = 1
-    else:
-        start = (inner * inner_lengths + inner_slots - 1) // inner_slots
-        count = ((inner + 1) * inner_lengths + inner_slots - 1) // inner_slots - start
-        stands_for = count.to(dtype)
-        # One token a slot is a length of its own to an exported graph.
-        width = torch.sym_max(2 if torch.compiler.is_exporting() else 1, -(-(num_tokens - 2 * ends) // inner_slots))
-    if keep_ends:
-        is_end = (slots == 0) | (slots == num_slots - 1)
-        start = torch.where(is_end, slots.clamp(max=1) * (lengths - 1), start + 1)
-        count = count.masked_fill(is_end, 1)
-        stands_for = stands_for.masked_fill(is_end, 1.0)
-
-    is_short = lengths <= num_slots
-    is_open = slots < lengths
-    start = torch.where(is_short, slots, start)
-    count = torch.where(is_short, is_open.long(), count)
-    stands_for = torch.where(is_short, is_open.to(dtype), stands_for)
-
-    step = torch.arange(width, device=device)
-    tokens = (start[..., None] + step).clamp(0, num_tokens - 1)
-    is_token = step < count[..., None]
-    if padding is not None:
-        tokens = padding.order.gather(1, tokens.flatten(1)).view(tokens.shape)
-    return DseSlots(tokens, is_token, stands_for)
-
-
-def gather_tokens(hidden_states: torch.Tensor, tokens: torch.LongTensor) -> torch.Tensor:
-    """Picks tokens [B or 1, K, W] out of hidden states [B, N, D]; returns [B, K, W, D]."""
-    batch = torch.arange(hidden_states.shape[0], device=hidden_states.device)
-    return hidden_states[batch[:, None, None], tokens]
-
-
-def move_tokens_first(hidden_states: torch.Tensor, padding: DsePadding) -> torch.Tensor:
-    """Hidden states [B, N, D], those of the real tokens first."""
-    return gather_tokens(hidden_states, padding.order[:, None])[:, 0]
-
-
-def cut_chunks(
-    hidden_states: torch.Tensor, padding: DsePadding | None, chunk_size: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    Cuts the real tokens of each text into chunks, C tokens in all but the last.
-
-    Returns the chunks [B * N / C, C, D] and what is added to the logits of their tokens [B * N / C, 1, 1, C].
-    """
-    batch_size, num_tokens, hidden_size = hidden_states.shape
-    # An exported graph is for all lengths: short texts need no whole chunk.
-    chunk_size = torch.sym_min(chunk_size, num_tokens)
-    lengths = count_tokens(num_tokens, padding, hidden_states.device)
-    if padding is not None:
-        hidden_states = move_tokens_first(hidden_states, padding)
-    hidden_states = nn.functional.pad(hidden_states, (0, 0, 0, -num_tokens % chunk_size))
-    is_token = torch.arange(hidden_states.shape[1], device=hidden_states.device) < lengths
-    bias = mask_bias(is_token, hidden_states.dtype).expand(batch_size, -1)
-    return hidden_states.reshape(-1, chunk_size, hidden_size), bias.reshape(-1, 1, 1, chunk_size)
-
-
-def join_chunks(chunks: torch.Tensor, shape: tuple[int, int, int], padding: DsePadding | None) -> torch.Tensor:
-    """The inverse of `cut_chunks`: chunks [B * N / C, C, D] to states of the shape [B, N, D]."""
-    batch_size, num_tokens, size = shape
-    ordered = chunks.reshape(batch_size, -1, size)[:, :num_tokens]
-    if padding is None:
-        return ordered
-    return torch.zeros_like(ordered).scatter(1, padding.order[..., None].expand(ordered.shape), ordered)
+FILLINGS: dict[str, Callable] = {
+    "strided": fill_with_tokens,
+    "mean": fill_with_mean,
+    "max": fill_with_max,
+    "random": fill_with_nothing,
+}
 
 
 class DseLinformer(nn.Module):
-    """
-    The learned part of a Linformer projection: E for the keys and F for the values
-    ([Wang et al., 2020](https://huggingface.co/papers/2006.04768), equation 7), added to the fixed start of the layer.
-    `"learned"` keeps one weight per (slot, token), `"conv"` one per place in a slot.
-    """
+    """The learned parts of E and F: a weight for each slot and token, `(groups, k, max_position_embeddings)`."""
 
     def __init__(self, config: DseConfig, num_slots: int):
         super().__init__()
-        self.kind = config.linformer_projection
-        self.num_slots = num_slots
-        self.is_random = config.linformer_init == "random"
-        # CODEPATH: checkpoints converted with `linformer_keep_ends=False` have no slots of their own for the ends
-        ends = 2 if config.linformer_keep_ends else 0
-        # CODEPATH: checkpoints converted with `linformer_sharing="none"` have a projection per head
-        groups = config.num_attention_heads if config.linformer_sharing == "none" else 1
-        if self.kind == "learned":
-            shape = (groups, num_slots, config.max_position_embeddings)
-            self.random_std = num_slots**-0.5
-        else:
-            width = max(1, -(-(config.max_position_embeddings - ends) // (num_slots - ends)))
-            shape = (groups, width)
-            self.random_std = width**-0.5
+        # CODEPATH: checkpoints converted with `linformer_sharing="none"` have an E and an F for each head
+        self.num_groups = config.num_attention_heads if config.linformer_sharing == "none" else 1
+        self.is_random = config.linformer_start == "random"
+        shape = self.weight_shape(config, num_slots)
+        # The variance of theorem 2, where E starts at random.
+        self.initial_std = shape[1] ** -0.5
         self.key = nn.Parameter(torch.empty(shape))
         shares_key_value = config.linformer_sharing in ("key_value", "layerwise")
         self.value = None if shares_key_value else nn.Parameter(torch.empty(shape))
 
-    def forward(
-        self,
-        weight: torch.Tensor,
-        hidden_states: torch.Tensor,
-        segments: DseSlots | None,
-        padding: DsePadding | None,
-    ) -> torch.Tensor:
-        """
-        Args:
-            weight (`torch.Tensor`):
-                `self.key` or `self.value`; its first axis divides the features of `hidden_states` into groups.
-            hidden_states (`torch.Tensor` of shape `(batch_size, seq_len, hidden_size)`):
-                What is projected.
-            segments (`DseSlots`, *optional*):
-                Where the kernel of `"conv"` is applied, and how many slots are in use (default: all).
-            padding (`DsePadding`, *optional*):
-                Padding of the batch.
+    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
+        return self.num_groups, num_slots, config.max_position_embeddings
 
-        Returns:
-            `torch.Tensor` of shape `(batch_size, num_slots, hidden_size)`.
-        """
-        batch_size, num_tokens, hidden_size = hidden_states.shape
-        groups = weight.shape[0]
-        if self.kind == "conv":
-            places = gather_tokens(hidden_states, segments.tokens) * segments.is_token[..., None]  # [B, K, W, D]
-            places = places.unflatten(-1, (groups, -1))
-            projected = torch.einsum("gw,bkwgd->bkgd", weight[:, : segments.tokens.shape[2]], places)
-            return projected.flatten(2)
-        num_slots = self.num_slots if segments is None else segments.tokens.shape[1]
-        if padding is not None:
-            is_token = torch.arange(num_tokens, device=hidden_states.device) < padding.lengths
-            hidden_states = move_tokens_first(hidden_states, padding) * is_token[..., None]
-        grouped = hidden_states.view(batch_size, num_tokens, groups, -1).transpose(1, 2)  # [B, G, N, D / G]
-        if torch.compiler.is_exporting():
-            # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
-            weight = weight.index_select(1, torch.arange(num_slots, device=weight.device))
-            weight = weight.index_select(2, torch.arange(num_tokens, device=weight.device))
-        else:
-            weight = weight[:, :num_slots, :num_tokens]
-        projected = torch.matmul(weight, grouped)
-        return projected.transpose(1, 2).reshape(batch_size, num_slots, hidden_size)
+    def forward(self, weight: torch.Tensor, hidden_states: torch.Tensor, layout: DseLayout) -> torch.Tensor:
+        """E (m * X) [B, K, D], with E or F as `weight`, X [B, N, D] and the mask m of the real tokens."""
+        if layout.is_token is not None:
+            hidden_states = hidden_states * layout.is_token
+        weight = self.cut_weight(weight, layout.slots.num_slots, hidden_states.shape[1])
+        groups = hidden_states.unflatten(2, (self.num_groups, -1)).transpose(1, 2)  # [B, G, N, D / G]
+        return torch.matmul(weight, groups).transpose(1, 2).flatten(2)
+
+    def cut_weight(self, weight: torch.Tensor, num_slots: int, num_tokens: int) -> torch.Tensor:
+        """The first rows and columns of E, `(groups, num_slots, num_tokens)`."""
+        if not torch.compiler.is_exporting():
+            return weight[:, :num_slots, :num_tokens]
+        # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
+        weight = weight.index_select(1, torch.arange(num_slots, device=weight.device))
+        return weight.index_select(2, torch.arange(num_tokens, device=weight.device))
+
+
+class DseConvolution(DseLinformer):
+    """E and F with the structure of a convolution: a weight for each place in a slot, `(groups, width)`."""
+
+    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
+        # The first and the last token have slots of their own.
+        return self.num_groups, max(1, -(-(config.max_position_embeddings - 2) // (num_slots - 2)))
+
+    def forward(self, weight: torch.Tensor, hidden_states: torch.Tensor, layout: DseLayout) -> torch.Tensor:
+        places = take_tokens(hidden_states, layout.slots.segments) * layout.slots.in_segment  # [B, K, W, D]
+        places = places.unflatten(-1, (self.num_groups, -1))
+        weight = weight[:, : places.shape[2]]
+        return torch.einsum("gw,bkwgd->bkgd", weight, places).flatten(2)
+
+
+LINFORMERS: dict[str, type[DseLinformer]] = {"learned": DseLinformer, "conv": DseConvolution}
 
 
 def eager_attention_forward(
@@ -276,68 +152,47 @@ def eager_attention_forward(
 
 
 class DseSelfAttention(nn.Module):
-    """
-    Multi-head attention of n tokens to k slots (`"linear_attention"`), to those of their own chunk
-    (`"chunked_attention"`) or to all n (`"full_attention"`).
-    """
+    """Multi-head attention to all tokens of a text: layers of the type `"full_attention"`."""
 
     def __init__(self, config: DseConfig, layer_idx: int):
         super().__init__()
         self.config = config
+        self.layer_idx = layer_idx
         self.head_dim = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = config.attention_probs_dropout_prob
         self.is_causal = False
-        self.is_linear = config.layer_types[layer_idx] == "linear_attention"
-        is_chunked = config.layer_types[layer_idx] == "chunked_attention"
-        self.chunk_size = config.attention_chunk_size if is_chunked else None
-        lengths = config.linformer_length
-        self.num_slots = lengths[layer_idx] if isinstance(lengths, list) else lengths
-        has_parameters = config.linformer_projection in ("learned", "conv")
-        self.start = config.linformer_init if has_parameters else config.linformer_projection
-        # In every layer the strided slots see other tokens, so that together the layers see more of a long text.
-        self.stride_offset = (2 * layer_idx + 1, 2 * config.num_hidden_layers)
-
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        is_own = self.is_linear and has_parameters and config.linformer_sharing != "layerwise"
-        self.linformer = DseLinformer(config, self.num_slots) if is_own else None
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        padding: DsePadding | None = None,
+        layout: DseLayout,
         linformer: DseLinformer | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        num_tokens = hidden_states.shape[1]
-        if self.chunk_size is None or (not torch.compiler.is_exporting() and num_tokens <= self.chunk_size):
-            return self.attend(hidden_states, padding, linformer, **kwargs)
+        """
+        Args:
+            hidden_states (`torch.Tensor` of shape `(batch_size, seq_len, hidden_size)`):
+                X; the real tokens of each text come first.
+            layout (`DseLayout`):
+                Padding, slots and chunks.
+            linformer (`DseLinformer`, *optional*):
+                E and F, where all layers share them.
 
-        chunks, bias = cut_chunks(hidden_states, padding, self.chunk_size)
-        attn_output, attn_weights = self.attend(chunks, padding=DsePadding(None, None, bias), **kwargs)
-        attn_output = join_chunks(attn_output, hidden_states.shape, padding)
-        if attn_weights is not None:
-            shape = (hidden_states.shape[0], num_tokens, self.config.num_attention_heads * chunks.shape[1])
-            attn_weights = join_chunks(attn_weights.transpose(1, 2).flatten(2), shape, padding)
-            attn_weights = attn_weights.unflatten(2, (self.config.num_attention_heads, -1)).transpose(1, 2)
-        return attn_output, attn_weights
-
-    def attend(
-        self,
-        hidden_states: torch.Tensor,
-        padding: DsePadding | None = None,
-        linformer: DseLinformer | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        input_shape = hidden_states.shape[:-1]
-        hidden_shape = (*input_shape, -1, self.head_dim)
-        query = self.query(hidden_states).view(hidden_shape).transpose(1, 2)  # [B, H, N, D / H]
-        key, value, bias = self.project_key_value(hidden_states, padding, linformer or self.linformer)
-        key = key.view(*key.shape[:-1], -1, self.head_dim).transpose(1, 2)  # [B, H, K, D / H]
-        value = value.view(*value.shape[:-1], -1, self.head_dim).transpose(1, 2)
-
+        Returns:
+            `tuple`: the context of each token, `(batch_size, seq_len, hidden_size)`, and the attention weights, if the
+            implementation has them, `(batch_size, num_heads, seq_len, n)` with n tokens, k slots or the tokens of a
+            chunk.
+        """
+        query = self.query(hidden_states)
+        key, value = self.project(hidden_states, layout, linformer)
+        query, key, value = (
+            states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, H, N or K, D / H]
+            for states in (query, key, value)
+        )
         attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -346,65 +201,83 @@ class DseSelfAttention(nn.Module):
             query,
             key,
             value,
-            bias,
+            layout.bias,
             dropout=self.attention_dropout if self.training else 0.0,
             scaling=self.scaling,
             **kwargs,
         )
-        return attn_output.reshape(*input_shape, -1).contiguous(), attn_weights
+        return attn_output.flatten(2).contiguous(), attn_weights
 
-    def project_key_value(
-        self, hidden_states: torch.Tensor, padding: DsePadding | None, linformer: DseLinformer | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Keys and values of the slots, `(batch_size, num_slots, hidden_size)`, and what is added to their logits."""
-        num_tokens, dtype = hidden_states.shape[1], hidden_states.dtype
-        is_short = not torch.compiler.is_exporting() and num_tokens <= self.num_slots
-        if not self.is_linear or (linformer is None and is_short):
-            return self.key(hidden_states), self.value(hidden_states), None if padding is None else padding.bias
+    def project(
+        self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys K = X W_K + b_K and values V of all tokens, `(batch_size, seq_len, hidden_size)`."""
+        return self.key(hidden_states), self.value(hidden_states)
 
-        segments, slots, bias = None, None, None
-        # E from a random start mixes all tokens into all slots, however few they are; any other fills them in order.
-        if self.start != "random" or linformer.kind == "conv":
-            layout = (num_tokens, self.num_slots, padding, hidden_states, self.config.linformer_keep_ends)
-            slots = segments = assign_slots(*layout, self.stride_offset if self.start == "strided" else None)
-            if self.start == "strided" and linformer is not None and linformer.kind == "conv":
-                segments = assign_slots(*layout)
-            # A slot that stands for c tokens weighs as much as c of them (Bolya et al., 2022: proportional attention).
-            weights = slots.stands_for.clamp(max=1.0) if self.start == "random" else slots.stands_for
-            bias = weights.clamp(min=1.0).log().to(dtype).masked_fill(weights == 0, torch.finfo(dtype).min)
-            bias = bias[:, None, None, :]
 
+class DseChunkedAttention(DseSelfAttention):
+    """Attention to the tokens of the same chunk: layers of the type `"chunked_attention"`."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        layout: DseLayout,
+        linformer: DseLinformer | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        if layout.chunk_size is None:
+            return super().forward(hidden_states, layout, **kwargs)
+        batch_size, num_tokens, hidden_size = hidden_states.shape
+        chunks = nn.functional.pad(hidden_states, (0, 0, 0, -num_tokens % layout.chunk_size))
+        chunks = chunks.reshape(-1, layout.chunk_size, hidden_size)  # [B * N / C, C, D]
+        attn_output, attn_weights = super().forward(chunks, layout, **kwargs)
+        attn_output = attn_output.reshape(batch_size, -1, hidden_size)[:, :num_tokens]
+        if attn_weights is not None:  # [B * N / C, H, C, C]
+            attn_weights = attn_weights.unflatten(0, (batch_size, -1)).transpose(1, 2).flatten(2, 3)[:, :, :num_tokens]
+        return attn_output, attn_weights
+
+
+class DseLinearAttention(DseSelfAttention):
+    """Attention to k slots: layers of the type `"linear_attention"`."""
+
+    def __init__(self, config: DseConfig, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.fill_slots = FILLINGS[config.linformer_start]
+        # With an E for each head, X is multiplied with W_K first: that tells the features of the heads apart.
+        self.is_per_head = config.linformer_sharing == "none"
+        self.linformer = None
+        # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F, which the encoder owns
+        if config.is_projection_learned and config.linformer_sharing != "layerwise":
+            self.linformer = LINFORMERS[config.linformer_projection](config, config.projected_lengths[layer_idx])
+
+    def project(
+        self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys E K and values F V of the slots, `(batch_size, num_slots, hidden_size)`."""
+        if layout.slots is None:
+            return super().project(hidden_states, layout, linformer)
+        linformer = linformer or self.linformer
+        fill = partial(self.fill_slots, slots=layout.slots, layer_idx=self.layer_idx)
         if linformer is None:
-            slot_states = self.fill_slots(hidden_states, slots)
-            return self.key(slot_states), self.value(slot_states), bias
-
-        value_weight = linformer.key if linformer.value is None else linformer.value
-        # CODEPATH: checkpoints converted with `linformer_sharing="none"`, whose heads project their own features
-        if self.config.linformer_sharing == "none":
+            states = fill(hidden_states)
+            return self.key(states), self.value(states)
+        key_weight, value_weight = linformer.key, linformer.key if linformer.value is None else linformer.value
+        if self.is_per_head:
             key, value = self.key(hidden_states), self.value(hidden_states)
-            key = self.fill_slots(key, slots) + linformer(linformer.key, key, segments, padding)
-            value = self.fill_slots(value, slots) + linformer(value_weight, value, segments, padding)
-            return key, value, bias
-        # Projecting the sequence before the features leaves them k rows to work on instead of n.
-        start = self.fill_slots(hidden_states, slots)
-        key_states = start + linformer(linformer.key, hidden_states, segments, padding)
-        value_states = key_states
-        if linformer.value is not None:
-            value_states = start + linformer(linformer.value, hidden_states, segments, padding)
-        return self.key(key_states), self.value(value_states), bias
+            key = fill(key) + linformer(key_weight, key, layout)
+            return key, fill(value) + linformer(value_weight, value, layout)
+        start = fill(hidden_states)
+        key_states = value_states = start + linformer(key_weight, hidden_states, layout)
+        if value_weight is not key_weight:
+            value_states = start + linformer(value_weight, hidden_states, layout)
+        return self.key(key_states), self.value(value_states)
 
-    def fill_slots(self, hidden_states: torch.Tensor, slots: DseSlots | None) -> torch.Tensor | float:
-        """The fixed start of the projection, `(batch_size, num_slots, hidden_size)`; 0 where there is none."""
-        if self.start == "random":
-            return 0.0
-        tokens = gather_tokens(hidden_states, slots.tokens)  # [B, K, W, D]
-        if self.start == "strided":
-            return tokens[:, :, 0]
-        is_token = slots.is_token[..., None]
-        if self.start == "max":
-            tokens = tokens.masked_fill(~is_token, torch.finfo(tokens.dtype).min).amax(dim=2)
-            return tokens.masked_fill(~is_token.any(dim=2), 0.0)
-        return (tokens * is_token).sum(dim=2) / is_token.sum(dim=2).clamp(min=1)
+
+LAYER_TYPES: dict[str, type[DseSelfAttention]] = {
+    "linear_attention": DseLinearAttention,
+    "chunked_attention": DseChunkedAttention,
+    "full_attention": DseSelfAttention,
+}
 
 
 class DseSelfOutput(nn.Module):
@@ -422,17 +295,17 @@ class DseSelfOutput(nn.Module):
 class DseAttention(nn.Module):
     def __init__(self, config: DseConfig, layer_idx: int):
         super().__init__()
-        self.self = DseSelfAttention(config, layer_idx)
+        self.self = LAYER_TYPES[config.layer_types[layer_idx]](config, layer_idx)
         self.output = DseSelfOutput(config)
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        padding: DsePadding | None = None,
+        layout: DseLayout,
         linformer: DseLinformer | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        attn_output, attn_weights = self.self(hidden_states, padding, linformer, **kwargs)
+        attn_output, attn_weights = self.self(hidden_states, layout, linformer, **kwargs)
         return self.output(attn_output, hidden_states), attn_weights
 
 
@@ -468,11 +341,11 @@ class DseLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        padding: DsePadding | None = None,
+        layout: DseLayout,
         linformer: DseLinformer | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        hidden_states, _ = self.attention(hidden_states, padding, linformer, **kwargs)
+        hidden_states, _ = self.attention(hidden_states, layout, linformer, **kwargs)
         return self.output(self.intermediate(hidden_states), hidden_states)
 
 
@@ -514,24 +387,27 @@ class DseEmbeddings(nn.Module):
 class DseEncoder(nn.Module):
     def __init__(self, config: DseConfig):
         super().__init__()
+        self.config = config
         self.layer = nn.ModuleList([DseLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
-        is_layerwise = config.linformer_sharing == "layerwise" and config.linformer_projection in ("learned", "conv")
-        is_layerwise = is_layerwise and "linear_attention" in config.layer_types
-        lengths = config.linformer_length
-        if is_layerwise and isinstance(lengths, list):
-            lengths = lengths[config.layer_types.index("linear_attention")]
-        self.linformer = DseLinformer(config, lengths) if is_layerwise else None
-        self.pooling_layers = config.pooling_layers
+        self.linformer = None
+        is_shared = config.linformer_sharing == "layerwise" and "linear_attention" in config.layer_types
+        # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
+        if config.is_projection_learned and is_shared:
+            num_slots = config.projected_lengths[config.layer_types.index("linear_attention")]
+            self.linformer = LINFORMERS[config.linformer_projection](config, num_slots)
 
     def forward(
-        self, hidden_states: torch.Tensor, padding: DsePadding | None, **kwargs: Unpack[TransformersKwargs]
+        self,
+        hidden_states: torch.Tensor,
+        lengths: torch.LongTensor | None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> list[torch.Tensor]:
-        """Returns the hidden states of the last `pooling_layers` layers."""
-        last_states = []
-        for idx, layer in enumerate(self.layer):
-            hidden_states = layer(hidden_states, padding, self.linformer, **kwargs)
-            if idx >= len(self.layer) - self.pooling_layers:
-                last_states.append(hidden_states)
+        """Returns the hidden states of the last `pooling_layers` layers, each `(batch_size, seq_len, hidden_size)`."""
+        layouts = lay_out(self.config, hidden_states, lengths)
+        last_states = [hidden_states]
+        for layer, layout in zip(self.layer, layouts, strict=True):
+            hidden_states = layer(hidden_states, layout, self.linformer, **kwargs)
+            last_states = [*last_states, hidden_states][-self.config.pooling_layers :]
         return last_states
 
 
@@ -552,10 +428,10 @@ class DsePreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)
         if isinstance(module, DseLinformer):
-            for weight in (module.key, module.value):
-                if weight is not None and module.is_random:
-                    init.normal_(weight, mean=0.0, std=module.random_std)
-                elif weight is not None:
+            for weight in module.parameters():
+                if module.is_random:
+                    init.normal_(weight, mean=0.0, std=module.initial_std)
+                else:
                     init.zeros_(weight)
         elif isinstance(module, DseClassificationHead) and module.kind != "mlp":
             # Equal scales would give equal logits, and the encoder no gradient.
@@ -589,8 +465,7 @@ class DseModel(DsePreTrainedModel):
     def set_input_embeddings(self, value: nn.Module):
         self.embeddings.word_embeddings = value
 
-    @merge_with_config_defaults
-    @capture_outputs
+    @can_return_tuple
     @auto_docstring
     def forward(
         self,
@@ -604,6 +479,48 @@ class DseModel(DsePreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
         shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
+        self.check_shapes(shape, attention_mask)
+        inputs = {
+            "input_ids": input_ids,
+            "inputs_embeds": inputs_embeds,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+        }
+        lengths, order = read_padding(attention_mask)
+        if order is None:
+            return self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
+
+        # Layers and pooling get the real tokens first, and what they return is in the order of the input again.
+        for name, tokens in inputs.items():
+            if tokens is not None:
+                inputs[name] = take_tokens(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
+        outputs = self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
+        return restore_order(outputs, order, self.config.layer_types)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def encode(
+        self,
+        input_ids: torch.LongTensor | None,
+        token_type_ids: torch.LongTensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.FloatTensor | None,
+        lengths: torch.LongTensor | None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPooling:
+        """The forward pass of texts whose real tokens come first, `lengths` of them or all."""
+        if inputs_embeds is None:
+            inputs_embeds = self.embeddings.word_embeddings(input_ids)
+        if position_ids is None:
+            position_ids = self.fit_positions(inputs_embeds, lengths)
+        hidden_states = self.embeddings(inputs_embeds, position_ids, token_type_ids)
+        last_states = self.encoder(hidden_states, lengths, **kwargs)
+        embeddings = self.pool(torch.cat(last_states, dim=-1), lengths)
+        if self.projection is not None:
+            embeddings = self.projection(embeddings)
+        return BaseModelOutputWithPooling(last_hidden_state=last_states[-1], pooler_output=embeddings)
+
+    def check_shapes(self, shape: tuple[int, ...], attention_mask: torch.Tensor | None):
         if len(shape) != 2:
             raise ValueError(
                 f"`input_ids` must have the shape (batch_size, seq_len), got {tuple(shape)}. For pairs use "
@@ -621,81 +538,32 @@ class DseModel(DsePreTrainedModel):
                 f"with `tokenizer(..., truncation=True, max_length={self.config.max_position_embeddings})`, or "
                 f"convert an encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
             )
-        if inputs_embeds is None:
-            inputs_embeds = self.embeddings.word_embeddings(input_ids)
-        # Most batches of one text have no padding; nothing then depends on the mask.
-        if attention_mask is not None and not is_tracing(attention_mask) and attention_mask.all():
-            attention_mask = None
-        if attention_mask is None:
-            padding = None
-            ranks = torch.arange(shape[1], device=inputs_embeds.device)[None]
-        else:
-            padding = describe_padding(attention_mask, inputs_embeds.dtype)
-            # Positions count real tokens, so left padding changes nothing either.
-            ranks = (attention_mask.bool().cumsum(dim=1) - 1).clamp(min=0)
-        if position_ids is None:
-            position_ids = self.fit_positions(ranks, count_tokens(shape[1], padding, inputs_embeds.device))
 
-        hidden_states = self.embeddings(inputs_embeds, position_ids, token_type_ids)
-        last_states = self.encoder(hidden_states, padding, **kwargs)
-        embeddings = self.pool(torch.cat(last_states, dim=-1), padding)
-        if self.projection is not None:
-            embeddings = self.projection(embeddings)
-        return BaseModelOutputWithPooling(last_hidden_state=last_states[-1], pooler_output=embeddings)
-
-    def fit_positions(self, ranks: torch.LongTensor, lengths: torch.LongTensor) -> torch.Tensor:
-        """Positions `(batch_size, seq_len)`; in a text longer than the table they span it, or start again."""
-        num_positions = self.config.original_max_position_embeddings
-        is_short = num_positions is None or not is_tracing(ranks) and ranks.shape[1] <= num_positions
-        if num_positions is None or is_short:
-            return ranks
-        # CODEPATH: checkpoints converted with `position_extension="tile"`
+    def fit_positions(self, inputs_embeds: torch.Tensor, lengths: torch.LongTensor | None) -> torch.Tensor:
+        """Positions `(batch_size or 1, seq_len)`; in a text longer than the table they span it, or start again."""
+        num_tokens, num_positions = inputs_embeds.shape[1], self.config.original_max_position_embeddings
+        positions = torch.arange(num_tokens, device=inputs_embeds.device)[None]
+        if num_positions is None or (num_tokens <= num_positions and not is_tracing(inputs_embeds)):
+            return positions
+        # CODEPATH: checkpoints converted with `position_extension="tile"`, the others are "dynamic"
         if self.config.position_extension == "tile":
-            return ranks % num_positions
-        scale = ((num_positions - 1) / (lengths - 1).clamp(min=1)).clamp(max=1.0)
-        return (ranks * scale).clamp(max=num_positions - 1)
+            return positions % num_positions
+        last = (count_tokens(inputs_embeds, lengths) - 1).clamp(min=1)
+        scale = ((num_positions - 1) / last).clamp(max=1.0)
+        return (positions * scale).clamp(max=num_positions - 1)
 
-    def pool(self, hidden_states: torch.Tensor, padding: DsePadding | None) -> torch.Tensor:
+    def pool(self, hidden_states: torch.Tensor, lengths: torch.LongTensor | None) -> torch.Tensor:
         """Token states `(batch_size, seq_len, size)` to one vector each, `(batch_size, size)`."""
         # CODEPATH: checkpoints converted with `pooling_mode="cls"`
         if self.config.pooling_mode == "cls":
-            if padding is None:
-                return hidden_states[:, 0]
-            return gather_tokens(hidden_states, padding.order[:, None, :1])[:, 0, 0]
-        # CODEPATH: checkpoints converted with `pooling_mode="max"`
-        if self.config.pooling_mode == "max":
-            if padding is not None:
-                hidden_states = hidden_states.masked_fill(padding.bias[:, 0, 0, :, None] < 0, -torch.inf)
-            return hidden_states.amax(dim=1)
-        if padding is None:
-            return hidden_states.mean(dim=1)
-        is_token = (padding.bias[:, 0, 0, :, None] == 0).to(hidden_states.dtype)  # [B, N, 1]
-        return (hidden_states * is_token).sum(dim=1) / is_token.sum(dim=1).clamp(min=1)
-
-
-class DseClassificationHead(nn.Module):
-    """Two embeddings to logits: a learned scale and bias of their cosine or dot product, or the head of DSE."""
-
-    def __init__(self, config: DseConfig):
-        super().__init__()
-        self.kind = config.similarity
-        if self.kind == "mlp":
-            self.dense = nn.Linear(4 * config.projection_dim, config.similarity_hidden_size)
-            self.out_proj = nn.Linear(config.similarity_hidden_size, config.num_labels)
-        else:
-            self.scale = nn.Parameter(torch.empty(config.num_labels))
-            self.bias = nn.Parameter(torch.empty(config.num_labels))
-
-    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        """Embeddings of shape `(batch_size, projection_dim)` to logits of shape `(batch_size, num_labels)`."""
-        if self.kind == "mlp":
-            features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
-            return self.out_proj(nn.functional.relu(self.dense(features)))
-        if self.kind == "cosine":
-            similarity = nn.functional.cosine_similarity(first, second, dim=-1)
-        else:
-            similarity = (first * second).sum(dim=-1)
-        return similarity[:, None] * self.scale + self.bias
+            return hidden_states[:, 0]
+        is_max = self.config.pooling_mode == "max"
+        if lengths is None:
+            return hidden_states.amax(dim=1) if is_max else hidden_states.mean(dim=1)
+        is_token = mask_of(lengths, hidden_states.shape[1])[..., None]  # [B, N, 1]
+        if is_max:
+            return hidden_states.masked_fill(~is_token, -torch.inf).amax(dim=1)
+        return (hidden_states * is_token).sum(dim=1) / lengths.clamp(min=1)
 
 
 @auto_docstring(
@@ -726,7 +594,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
         inputs_embeds: torch.FloatTensor | None = None,
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput:
+    ) -> DsePairOutput:
         r"""
         input_ids (`torch.LongTensor` of shape `(batch_size, seq_len)` or `(batch_size, 2, seq_len)`, *optional*):
             Pairs encoded by `tokenizer(first, second)`, or the two sentences of each pair encoded alone.
@@ -738,28 +606,29 @@ class DseForSequenceClassification(DsePreTrainedModel):
             With one label: a score (mean squared error), or 0 and 1 if `config.problem_type` is
             `"multi_label_classification"` (binary cross-entropy). With several: a class (cross-entropy).
         """
-        inputs = input_ids if inputs_embeds is None else inputs_embeds
-        if inputs is None or (input_ids is not None and inputs_embeds is not None):
+        if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
-        sentence_dim = inputs.dim() if inputs_embeds is None else inputs.dim() - 1
-        if sentence_dim == 3:
-            if inputs.shape[1] != 2:
-                raise ValueError(
-                    f"Inputs of three axes must have the shape (batch_size, 2, seq_len), got {tuple(inputs.shape)}."
-                )
-            sentences = inputs.flatten(0, 1)
-            mask = None if attention_mask is None else attention_mask.flatten(0, 1)
+        shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
+        if len(shape) == 2:
+            inputs = split_pairs(self.config, input_ids, attention_mask, token_type_ids, inputs_embeds)
+        elif shape[1] == 2:
+            inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+            inputs = {name: tokens.flatten(0, 1) for name, tokens in inputs.items() if tokens is not None}
         else:
-            sentences, mask = self.split_pairs(inputs, input_ids, attention_mask, token_type_ids)
-        names = {"input_ids": sentences} if inputs_embeds is None else {"inputs_embeds": sentences}
-        outputs = self.dse(attention_mask=mask, return_dict=True, **names, **kwargs)
-        logits = self.similarity(outputs.pooler_output[0::2], outputs.pooler_output[1::2])
+            raise ValueError(f"Inputs of three axes must have the shape (batch_size, 2, seq_len), got {tuple(shape)}.")
+        outputs = self.dse(**inputs, return_dict=True, **kwargs)
+        embeddings = outputs.pooler_output.unflatten(0, (-1, 2))  # [B, 2, D]
+        logits = self.similarity(embeddings[:, 0], embeddings[:, 1])
 
         loss = None
         if labels is not None:
             loss = self.compute_loss(logits, labels.to(logits.device))
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        return DsePairOutput(
+            loss=loss,
+            logits=logits,
+            embeddings=embeddings,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
         )
 
     def compute_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -773,91 +642,5 @@ class DseForSequenceClassification(DsePreTrainedModel):
             return nn.functional.binary_cross_entropy_with_logits(logits, labels.view_as(logits).to(logits.dtype))
         return nn.functional.cross_entropy(logits, labels.view(-1))
 
-    def split_pairs(
-        self,
-        inputs: torch.Tensor,
-        input_ids: torch.LongTensor | None,
-        attention_mask: torch.Tensor | None,
-        token_type_ids: torch.LongTensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """
-        Splits pairs `[CLS] a [SEP] b [SEP]` into the sentences `[CLS] a [SEP]` and `[CLS] b [SEP]`.
 
-        Args:
-            inputs (`torch.Tensor` of shape `(batch_size, seq_len)` or `(batch_size, seq_len, hidden_size)`):
-                What is split: token ids or their embeddings.
-            input_ids (`torch.LongTensor` of shape `(batch_size, seq_len)`, *optional*):
-                Token ids, needed where there are no token types.
-            attention_mask (`torch.Tensor` of shape `(batch_size, seq_len)`, *optional*):
-                1 for tokens, 0 for padding.
-            token_type_ids (`torch.LongTensor` of shape `(batch_size, seq_len)`, *optional*):
-                1 for the tokens of the second sentence.
-
-        Returns:
-            `tuple[torch.Tensor, torch.Tensor]`: sentences of shape `(2 * batch_size, new_len, ...)`, the two of a pair
-            one after the other, right-padded, and their mask.
-
-        Raises:
-            `ValueError`: if a row is not a pair, or cannot be split without doubt.
-        """
-        shape, checks = inputs.shape[:2], not is_tracing(inputs)
-        is_token = torch.ones(shape, device=inputs.device) if attention_mask is None else attention_mask
-        is_token = is_token.bool()
-        if token_type_ids is not None and (not checks or (token_type_ids * is_token).any()):
-            is_second = is_token & (token_type_ids == 1)
-            is_first = is_token & ~is_second
-        elif input_ids is None:
-            raise ValueError("Pairs given as `inputs_embeds` need `token_type_ids`, 1 for the second sentence.")
-        # CODEPATH: checkpoints made without a tokenizer know no separator
-        elif self.config.sep_token_id is None:
-            raise ValueError(
-                "Pairs without `token_type_ids` are split at their separators, but the config has no `sep_token_id`: "
-                "set it to that of the tokenizer (`convert_encoder` does)."
-            )
-        else:
-            is_separator = is_token & (input_ids == self.config.sep_token_id)
-            num_before = is_separator.cumsum(dim=1) - is_separator.long()
-            is_first = is_token & (num_before == 0)
-            is_second = is_token & (num_before >= self.config.num_pair_separators)
-            if checks:
-                self.check_separators(is_separator)
-        if checks and not is_second.any(dim=1).all():
-            self.raise_single_sentence(is_second.any(dim=1))
-
-        opens = is_token & (is_token.cumsum(dim=1) == 1)
-        members = torch.stack([is_first, is_second | opens], dim=1).flatten(0, 1)  # [2B, N]
-        order = order_tokens(members)
-        mask = members.gather(1, order)
-        if checks:
-            order = order[:, : int(mask.sum(dim=1).max())]
-            mask = mask[:, : order.shape[1]]
-        pair = torch.arange(order.shape[0], device=order.device)[:, None] // 2
-        return inputs[pair, order], mask.long()
-
-    def check_separators(self, is_separator: torch.BoolTensor):
-        num_separators = is_separator.sum(dim=1)
-        expected = self.config.num_pair_separators + 1
-        if (num_separators < expected).any():
-            self.raise_single_sentence(num_separators >= expected)
-        is_unclear = num_separators > expected
-        # CODEPATH: checkpoints converted from RoBERTa have two separators side by side between the sentences
-        if self.config.num_pair_separators == 2:
-            is_unclear |= ~(is_separator[:, 1:] & is_separator[:, :-1]).any(dim=1)
-        if is_unclear.any():
-            row = int(is_unclear.nonzero()[0])
-            raise ValueError(
-                f"Row {row} holds {int(num_separators[row])} separator tokens (`sep_token_id` "
-                f"{self.config.sep_token_id}) that are not those of one pair, so it cannot be split without doubt. "
-                "Remove them from the text, give `token_type_ids`, or encode the two sentences alone and stack them "
-                "to the shape (batch_size, 2, seq_len)."
-            )
-
-    def raise_single_sentence(self, is_pair: torch.BoolTensor):
-        row = int((~is_pair).nonzero()[0])
-        raise ValueError(
-            f"Row {row} holds only one sentence, but {type(self).__name__} compares two. Encode pairs with "
-            "`tokenizer(first, second)`, or embed single sentences with `AutoModel` (`DseModel`)."
-        )
-
-
-__all__ = ["DseForSequenceClassification", "DseModel", "DsePreTrainedModel"]
+__all__ = ["DseForSequenceClassification", "DseModel", "DsePairOutput", "DsePreTrainedModel"]

@@ -17,6 +17,7 @@ from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_texts
 from hf_dse.data.tokenization import token_lengths
 from hf_dse.modeling import DseConfig, DseModel
+from hf_dse.modeling.layout_dse import lay_out
 from hf_dse.modeling.modeling_dse import DseSelfAttention
 from hf_dse.student.convert import convert_encoder
 
@@ -138,7 +139,6 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
     errors: list[dict[str, Any]] = []
     spectrum: list[dict[str, Any]] = []
     for length, rows in tqdm(documents.items(), desc="Comparing", unit="length"):
-        # An interpolated position table depends on the length.
         softmax = convert_encoder(
             args.model_name_or_path,
             layer_types="full_attention",
@@ -217,9 +217,10 @@ def run_softmax(model: DseModel, input_ids: torch.Tensor) -> SoftmaxRun:
     """Runs a model with full attention on a text `(1, seq_len)` and keeps what the comparison needs."""
     outputs = model(input_ids, output_hidden_states=True)
     states = outputs.hidden_states[:-1]
+    layouts = lay_out(model.config, states[0], None)
     contexts = [
-        layer.attention.self(hidden_states)[0]
-        for layer, hidden_states in zip(model.encoder.layer, states, strict=True)
+        layer.attention.self(hidden_states, layout)[0]
+        for layer, hidden_states, layout in zip(model.encoder.layer, states, layouts, strict=True)
     ]
     return SoftmaxRun(input_ids, states, contexts, outputs.pooler_output)
 
@@ -262,8 +263,10 @@ def context_errors(projected: DseModel, run: SoftmaxRun) -> torch.Tensor:
         `torch.Tensor` of shape `(num_layers,)`: |O_k - O| / |O| in the Frobenius norm.
     """
     errors = []
-    for layer, states, expected in zip(projected.encoder.layer, run.hidden_states, run.contexts, strict=True):
-        context, _ = layer.attention.self(states, None, projected.encoder.linformer)
+    layouts = lay_out(projected.config, run.hidden_states[0], None)
+    parts = zip(projected.encoder.layer, layouts, run.hidden_states, run.contexts, strict=True)
+    for layer, layout, states, expected in parts:
+        context, _ = layer.attention.self(states, layout, projected.encoder.linformer)
         errors.append(torch.linalg.norm(context - expected) / torch.linalg.norm(expected))
     return torch.stack(errors).cpu()
 

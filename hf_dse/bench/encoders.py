@@ -250,11 +250,8 @@ def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
     """
     n, d, f = length, config.hidden_size, config.intermediate_size
     has_parameters = config.linformer_projection in ("learned", "conv")
-    ends = 2 if config.linformer_keep_ends else 0
-    lengths = config.linformer_length
-    lengths = lengths if isinstance(lengths, list) else [lengths] * config.num_hidden_layers
     total = 0
-    for kind, k in zip(config.layer_types or [], lengths, strict=True):
+    for kind, k in zip(config.layer_types or [], config.projected_lengths, strict=True):
         is_projected = kind == "linear_attention" and (has_parameters or n > k)
         is_cut = kind == "chunked_attention" and n > config.attention_chunk_size
         # The last chunk is filled up.
@@ -263,7 +260,7 @@ def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
         rows = s if is_projected and not (has_parameters and config.linformer_sharing == "none") else queries
         total += 2 * (queries + n) * d * d + 4 * rows * d * d + 4 * queries * s * d + 4 * n * d * f
         if is_projected and has_parameters:
-            width = n if config.linformer_projection == "learned" else max(1, -(-(n - ends) // (k - ends)))
+            width = n if config.linformer_projection == "learned" else max(1, -(-(n - 2) // (k - 2)))
             matrices = 1 if config.linformer_sharing in ("key_value", "layerwise") else 2
             # A kernel of one token scales it, which is no matrix product.
             total += matrices * 2 * s * width * d if width > 1 else 0

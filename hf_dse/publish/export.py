@@ -105,7 +105,7 @@ def export_model(
         missing = [name for name in CODE_FILES if not (new / name).is_file()]
         if missing:
             raise TypeError(
-                f"{type(model).__name__} of {type(model).__module__} does not bring {' and '.join(missing)} with it: "
+                f"{type(model).__name__} of {type(model).__module__} does not bring {', '.join(missing)} with it: "
                 "export a `DseModel` or `DseForSequenceClassification`, not a class made from one."
             )
         limit_tokens(processing_class, model).save_pretrained(new)

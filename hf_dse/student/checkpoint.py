@@ -14,7 +14,7 @@ from hf_dse.student.convert import ConvertArguments, make_pair_model
 
 logger = logging.get_logger(__name__)
 
-CODE_FILES = ("configuration_dse.py", "modeling_dse.py")
+CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
 
 # The code in a checkpoint is written for these versions; older ones fail in ways that do not name the cause.
 TRANSFORMERS_NEEDED = ">=5.20"

@@ -34,9 +34,6 @@ class ConvertArguments:
     linformer_init: str = field(
         default="strided", metadata={"help": "strided, mean or random: what learned and conv projections start from."}
     )
-    linformer_keep_ends: bool = field(
-        default=True, metadata={"help": "First and last token keep slots of their own in texts above k tokens."}
-    )
     linformer_sharing: str = field(
         default="key_value", metadata={"help": "none, headwise, key_value or layerwise: what shares E and F."}
     )
@@ -63,8 +60,8 @@ class ConvertArguments:
     position_extension: str = field(
         default="dynamic",
         metadata={
-            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, "
-            "tile, where they start again, or interpolate, a stretched table (short inputs are not exact then)."
+            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or "
+            "tile, where they start again."
         },
     )
     pooling_mode: str | None = field(
@@ -122,9 +119,8 @@ def convert_encoder(
             Longest input in tokens. Defaults to the source's limit.
         position_extension (`str`, *optional*, defaults to `"dynamic"`):
             How positions go beyond the source's limit. `"dynamic"`: those of a text that is longer than the source's
-            table are fractions that span it, so the table stays as it is. `"tile"`: they start again at the end of
-            the table. `"interpolate"` stretches the table to `max_position_embeddings`. Inputs that the source takes
-            stay exact but with `"interpolate"`.
+            table are fractions that span it. `"tile"`: they start again at the end of the table. Inputs that the
+            source takes stay exact.
         random_init (`bool`, *optional*, defaults to `False`):
             Keep the shape of the source but not its weights.
         verbose (`bool`, *optional*, defaults to `True`):
@@ -193,9 +189,7 @@ def convert_encoder(
         fields["pooling_mode"] = _sentence_transformers_pooling(name_or_path)
     fields["max_position_embeddings"] = max_position_embeddings or limit
     if fields["max_position_embeddings"] > limit:
-        fields["position_extension"] = position_extension
-        if position_extension in ("dynamic", "tile"):
-            fields["original_max_position_embeddings"] = limit
+        fields.update(position_extension=position_extension, original_max_position_embeddings=limit)
     config = DseConfig(**fields)
 
     model = DseModel(config)
@@ -205,8 +199,7 @@ def convert_encoder(
             "a floor for comparisons only."
         )
         return model.eval()
-    if config.original_max_position_embeddings is None:
-        state[positions] = _resize_positions(state[positions], config.max_position_embeddings, position_extension)
+    state[positions] = state[positions][: config.max_position_embeddings]
     state, dropped = _select_layers(state, keep_layers)
     missing, unexpected = model.load_state_dict(state, strict=False)
     not_new = [name for name in missing if not re.search(r"linformer\.(key|value)$|^projection\.", name)]
@@ -329,16 +322,6 @@ def _evenly_spaced(num_source_layers: int, num_layers: int) -> list[int]:
             f"{num_layers}."
         )
     return [(layer + 1) * num_source_layers // num_layers - 1 for layer in range(num_layers)]
-
-
-def _resize_positions(table: torch.Tensor, length: int, extension: str) -> torch.Tensor:
-    limit = table.shape[0]
-    if length <= limit:
-        return table[:length]
-    if extension == "interpolate":
-        stretched = torch.nn.functional.interpolate(table.T[None], size=length, mode="linear", align_corners=True)
-        return stretched[0].T.contiguous()
-    raise ValueError(f'`position_extension` must be "dynamic", "tile" or "interpolate", got {extension!r}.')
 
 
 def _select_layers(

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -146,23 +144,11 @@ class DseTrainer(ReproducibleTrainer):
             loss = outputs.loss
         else:
             labels = inputs.pop("labels", None)
-            with self._keep_embeddings() as kept:
-                outputs = model(**inputs)
+            outputs = model(**inputs)
             loss = self.pair_loss(outputs.logits, labels, **targets)
             if self.args.similarity_weight and embeddings is not None:
-                own = kept[0].unflatten(0, (-1, 2))
-                loss = loss + self.args.similarity_weight * similarity_loss(own, embeddings)
+                loss = loss + self.args.similarity_weight * similarity_loss(outputs.embeddings, embeddings)
         return (loss, outputs) if return_outputs else loss
-
-    @contextmanager
-    def _keep_embeddings(self) -> Iterator[list[torch.Tensor]]:
-        """Lists the sentence embeddings of the student, which the outputs of a pair model do not have."""
-        kept: list[torch.Tensor] = []
-        hook = self.model.dse.register_forward_hook(lambda module, args, output: kept.append(output.pooler_output))
-        try:
-            yield kept
-        finally:
-            hook.remove()
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # Grouped by length, predictions would come in another order than the rows.

@@ -74,6 +74,13 @@ class DsePairTester(DseModelTester):
         return self.get_config(), inputs
 
 
+def with_real_tokens_first(test):
+    """Where padding stands before tokens, recorded states are copies in the order of the input, beside the graph."""
+    config, inputs = test.model_tester.prepare_config_and_inputs_for_common()
+    inputs["attention_mask"] = inputs["attention_mask"].sort(dim=1, descending=True).values
+    return config, inputs
+
+
 class TestDseModel(ModelTesterMixin, unittest.TestCase):
     all_model_classes = (DseModel,)
 
@@ -82,6 +89,9 @@ class TestDseModel(ModelTesterMixin, unittest.TestCase):
 
     def test_config(self):
         ConfigTester(self, config_class=DseConfig, hidden_size=36).run_common_tests()
+
+    def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
+        return with_real_tokens_first(self)
 
 
 class TestDseForSequenceClassification(ModelTesterMixin, unittest.TestCase):
@@ -109,11 +119,13 @@ class TestDseModelOtherChoices(ModelTesterMixin, unittest.TestCase):
             linformer_projection="conv",
             linformer_init="mean",
             linformer_sharing="none",
-            linformer_keep_ends=False,
             pooling_mode="max",
             pooling_layers=2,
             projection_dim=24,
         )
+
+    def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
+        return with_real_tokens_first(self)
 
 
 class TestDseForSequenceClassificationOtherChoices(ModelTesterMixin, unittest.TestCase):
