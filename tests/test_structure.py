@@ -14,7 +14,8 @@ MAX_LINES = 450
 # A room imports from the lines below its own only, and the rooms of one line not from each other.
 LAYERS = [
     {"cli"},
-    {"demo", "bench", "studies"},
+    {"demo"},
+    {"bench", "studies"},
     {"pipeline"},
     {"evaluation", "publish"},
     {"teacher"},

@@ -223,10 +223,18 @@ def test_long_pairs_are_cut_and_counted(warnings):
     assert close(scored[0]["teacher_logits"], model(**encoded).logits[0].tolist())
 
 
-def test_an_empty_dataset_and_a_progress_bar(capsys, pairs):
+def test_a_progress_bar(capsys, pairs):
     model, tokenizer = make_model(), make_tokenizer("bert")
     score_pairs(model, pairs, processing_class=tokenizer)
     assert "Scoring pairs: 100%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_an_empty_dataset(tmp_path, pairs, symmetric):
+    model, tokenizer = make_model(), make_tokenizer("bert")
+    options = {"processing_class": tokenizer, "symmetric": symmetric, "show_progress": False}
+    scored = score_pairs(model, pairs.select([]), cache_dir=tmp_path, **options)
+    assert len(scored) == 0 and scored.column_names == [*pairs.column_names, "teacher_logits"]
 
 
 def test_bad_calls(tmp_path, pairs):

@@ -144,7 +144,9 @@ def convert_encoder(
     ```python
     >>> from hf_dse import convert_encoder
 
-    >>> model = convert_encoder("sentence-transformers/all-MiniLM-L6-v2", linformer_length=128)  # doctest: +SKIP
+    >>> model = convert_encoder("sentence-transformers/all-MiniLM-L6-v2", linformer_length=128)
+    >>> model.config.layer_types[0], model.config.linformer_length
+    ('linear_attention', 128)
     ```
     """
     source_config = AutoConfig.from_pretrained(name_or_path)

@@ -52,8 +52,15 @@ def merge_models(
     Example:
 
     ```python
-    >>> students = [AutoModelForSequenceClassification.from_pretrained(f"seed-{seed}") for seed in (42, 43, 44)]
-    >>> merge_models(students).save_pretrained("soup")
+    >>> import torch
+    >>> from hf_dse import convert_encoder, merge_models
+
+    >>> # Such as students of several seeds; here two that differ in one weight.
+    >>> students = [convert_encoder("sentence-transformers/all-MiniLM-L6-v2") for _ in range(2)]
+    >>> weights = [student.embeddings.LayerNorm.weight for student in students]
+    >>> _ = torch.nn.init.ones_(weights[0]), torch.nn.init.zeros_(weights[1])
+    >>> merge_models(students).embeddings.LayerNorm.weight[:3].tolist()
+    [0.5, 0.5, 0.5]
     ```
     """
     if len(models) < 2:

@@ -65,8 +65,15 @@ def whiten_encoder(
     Example:
 
     ```python
-    >>> model = whiten_encoder(model, tokenizer, texts, projection_dim=256)  # doctest: +SKIP
-    >>> model(**tokenizer("A cat sleeps.", return_tensors="pt")).pooler_output.shape  # doctest: +SKIP
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import DataArguments, convert_encoder, load_pairs, whiten_encoder
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> # Some thousand texts are better than these 400.
+    >>> texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"][:400]
+    >>> model = whiten_encoder(model, tokenizer, texts, projection_dim=256)
+    >>> model(**tokenizer("A cat sleeps.", return_tensors="pt")).pooler_output.shape
     torch.Size([1, 256])
     ```
     """

@@ -80,11 +80,14 @@ def train_teacher(
     ```python
     >>> from hf_dse import DataArguments, PairTrainingArguments, TeacherArguments, train_teacher
 
-    >>> train_teacher(  # doctest: +SKIP
-    ...     TeacherArguments("microsoft/mpnet-base"),
-    ...     DataArguments(task_name="stsb"),
-    ...     PairTrainingArguments(output_dir="teacher", num_train_epochs=3),
+    >>> metrics = train_teacher(
+    ...     TeacherArguments("sentence-transformers/all-MiniLM-L6-v2"),
+    ...     DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16),
+    ...     PairTrainingArguments("trained_teacher", num_train_epochs=1, report_to="none"),
     ... )
+    {'eval_loss': ...}
+    >>> sorted(name for name in metrics if name.endswith("pearson"))
+    ['eval_pearson', 'test_pearson']
     ```
     """
     task = resolve_task(data_args)

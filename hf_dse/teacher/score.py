@@ -75,8 +75,13 @@ def score_pairs(
     Example:
 
     ```python
-    >>> pairs = load_pairs(DataArguments(task_name="stsb"))["train"]
-    >>> score_pairs("cross-encoder/stsb-roberta-base", pairs, symmetric=True, cache_dir="scores")[0]["teacher_logits"]
+    >>> from hf_dse import DataArguments, load_pairs, score_pairs
+
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=8))["train"]
+    >>> # A folder, such as `hf-dse teacher` writes, or a Hub id.
+    >>> scored = score_pairs("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)
+    >>> scored["teacher_logits"][0]
+    [...]
     ```
     """
     missing = {"sentence1", "sentence2"} - set(dataset.column_names)
@@ -168,7 +173,16 @@ def score_similarities(
     Example:
 
     ```python
-    >>> score_similarities(encoder, pairs, processing_class=tokenizer)[0]["teacher_logits"]
+    >>> from transformers import AutoModel, AutoTokenizer
+    >>> from hf_dse import DataArguments, load_pairs
+    >>> from hf_dse import score_similarities
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=8))["train"]
+    >>> scored = score_similarities(encoder, pairs, processing_class=tokenizer, show_progress=False)
+    >>> scored["teacher_logits"][0]
+    [...]
     ```
     """
     first, second = encode_pairs(
@@ -229,8 +243,16 @@ def embed_pairs(
     Example:
 
     ```python
-    >>> len(embed_pairs(encoder, pairs, processing_class=tokenizer)[0]["embeddings"])
-    2
+    >>> from transformers import AutoModel, AutoTokenizer
+    >>> from hf_dse import DataArguments, load_pairs
+    >>> from hf_dse import embed_pairs
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=8))["train"]
+    >>> embedded = embed_pairs(encoder, pairs, processing_class=tokenizer, show_progress=False)
+    >>> len(embedded["embeddings"][0]), len(embedded["embeddings"][0][0])
+    (2, 384)
     ```
     """
     vectors = encode_pairs(

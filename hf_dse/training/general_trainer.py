@@ -94,12 +94,14 @@ class GeneralTrainer(ReproducibleTrainer):
     >>> from datasets import Dataset
     >>> from hf_dse import GeneralTrainer, GeneralTrainingArguments
 
-    >>> trainer = GeneralTrainer(  # doctest: +SKIP
+    >>> trainer = GeneralTrainer(
     ...     model="sentence-transformers/all-MiniLM-L6-v2",
-    ...     args=GeneralTrainingArguments("outputs", num_train_epochs=1),
+    ...     args=GeneralTrainingArguments("outputs", num_train_epochs=1, report_to="none"),
     ...     train_dataset=Dataset.from_dict({"text": ["A cat sleeps.", "Rain again."]}),
     ... )
-    >>> trainer.train()  # doctest: +SKIP
+    >>> trainer.train().global_step
+    {'train_runtime': ...}
+    1
     ```
     """
 
@@ -297,14 +299,14 @@ def train_general(
     >>> from hf_dse import GeneralTrainingArguments, TextArguments, convert_encoder, train_general
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> student = convert_encoder(source, num_hidden_layers=3)  # doctest: +SKIP
-    >>> train_general(  # doctest: +SKIP
+    >>> metrics = train_general(
     ...     teacher=convert_encoder(source, layer_types="full_attention"),
-    ...     student=student,
+    ...     student=convert_encoder(source, num_hidden_layers=3),
     ...     tokenizer=AutoTokenizer.from_pretrained(source),
     ...     text_args=TextArguments("sentences.txt"),
-    ...     training_args=GeneralTrainingArguments("outputs"),
+    ...     training_args=GeneralTrainingArguments("outputs", report_to="none"),
     ... )
+    {'train_runtime': ...}
     ```
     """
     check_max_length(training_args.teacher_chunk_length or training_args.max_length, teacher, tokenizer)

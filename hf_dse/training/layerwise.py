@@ -111,13 +111,17 @@ class LayerwiseDistillation(nn.Module):
     Example:
 
     ```python
+    >>> from transformers import AutoTokenizer
     >>> from hf_dse import LayerwiseDistillation, convert_encoder
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> model = LayerwiseDistillation(  # doctest: +SKIP
+    >>> model = LayerwiseDistillation(
     ...     student=convert_encoder(source, num_hidden_layers=3),
     ...     teacher=convert_encoder(source, layer_types="full_attention"),
     ... )
+    >>> batch = AutoTokenizer.from_pretrained(source)("A cat sleeps.", return_tensors="pt")
+    >>> sorted(model(batch["input_ids"], batch["attention_mask"]))
+    ['hidden_loss', 'loss', 'relation_loss', 'sentence_loss']
     ```
     """
 
