@@ -122,9 +122,7 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, float]]:
     students: dict[str, DseForSequenceClassification] = {}
     for name, convert_args in (("linear student", linear), ("softmax student", softmax)):
         set_seed(args.seed)
-        student = make_pair_model(
-            convert_args.convert(encoder, verbose=name == "linear student"), num_labels=1, problem_type="regression"
-        )
+        student = make_pair_model(convert_args.convert(encoder), num_labels=1, problem_type="regression")
         results[f"{name}, undistilled"] = _measure(student, tokenizer, pairs["test"], args)
         print(f"\nDistilling the {name} from the teacher's scores of {len(pairs['train'])} pairs")
         _train(student, tokenizer, pairs, args)

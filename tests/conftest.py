@@ -72,6 +72,21 @@ def warnings():
     logging.getLogger("hf_dse").removeHandler(handler)
 
 
+@pytest.fixture
+def infos():
+    """The messages that hf_dse logs at level info during a test."""
+    messages = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: messages.append(record.getMessage()) if record.levelno == logging.INFO else None
+    logger = logging.getLogger("hf_dse")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield messages
+    logger.setLevel(level)
+    logger.removeHandler(handler)
+
+
 @pytest.fixture(scope="session")
 def bert_tokenizer():
     """A WordPiece tokenizer that spells every ASCII text, `[CLS] a [SEP] b [SEP]` with token types."""

@@ -108,7 +108,7 @@ def agree(printed, shown):
 def converted(tmp_path_factory, hub_cache):
     """The model folder that the guides work with."""
     name = "sentence-transformers/all-MiniLM-L6-v2"
-    model = convert_encoder(name, linformer_length=64, verbose=False)
+    model = convert_encoder(name, linformer_length=64)
     return export_model(model, AutoTokenizer.from_pretrained(name), tmp_path_factory.mktemp("docs") / "converted")
 
 

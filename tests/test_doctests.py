@@ -27,8 +27,6 @@ SLOW = {
     "hf_dse.student.whiten.whiten_encoder",
     "hf_dse.teacher.fine_tune.train_teacher",
 }
-# What an example waits for.
-WAITING = {"hf_dse.training.pair_trainer.DseTrainer": "DseTrainer needs an evaluation dataset, or `eval_strategy`"}
 NEEDS = {"hf_dse.publish.graph.export_graph": "onnxruntime"}
 
 
@@ -74,12 +72,9 @@ def test_there_are_examples():
     assert len(EXAMPLES) > 20 and not (SLOW | set(NEEDS)) - set(EXAMPLES)
 
 
-def marks(name: str) -> list[pytest.MarkDecorator]:
-    waiting = [pytest.mark.xfail(reason=WAITING[name], strict=False)] if name in WAITING else []
-    return waiting + ([pytest.mark.slow] if name in SLOW else [])
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in EXAMPLES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in EXAMPLES]
+)
 def test_example(name, hub_cache, materials, tmp_path, monkeypatch):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])

@@ -52,6 +52,18 @@ def test_no_file_is_long(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
+def test_libraries_log_and_do_not_print():
+    """Only the commands, and the demo, print."""
+    printing = []
+    for path in FILES:
+        if name_of(path).split(".")[1:2] not in (["cli"], ["demo"]):
+            calls = [
+                node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+            ]
+            printing += [name_of(path) for call in calls if getattr(call.func, "id", "") == "print"]
+    assert printing == []
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if path.name != "__init__.py"], ids=name_of)
 def test_imports_run_one_way(path):
     room = name_of(path).split(".")[1]

@@ -144,7 +144,6 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
             layer_types="full_attention",
             max_position_embeddings=length,
             position_extension=args.position_extension,
-            verbose=False,
         ).to(device)
         runs = [run_softmax(softmax, torch.tensor([row], device=device)) for row in rows]
         for name in args.projections:

@@ -64,8 +64,8 @@ def rank(
         the head, or cosines where there is none.
 
     Raises:
-        ValueError: embeddings that are NaN, infinite or of another size, an empty corpus, what [`check_ranking`]
-            refuses, a batch size below 1, or scores that are NaN or infinite.
+        `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1, a
+        label that the head does not have, or scores that are NaN or infinite.
 
     Example:
 
@@ -74,7 +74,7 @@ def rank(
     >>> from hf_dse import convert_encoder, encode, rank
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> texts = ["Rain again.", "The kitten is asleep.", "My dog sleeps."]
     >>> corpus = encode(model, tokenizer, texts, show_progress=False)
     >>> query = encode(model, tokenizer, ["A cat sleeps."], show_progress=False)

@@ -55,8 +55,7 @@ def probe_layers(
 
     ```python
     >>> from transformers import AutoModel, AutoTokenizer
-    >>> from hf_dse import DataArguments, load_pairs
-    >>> from hf_dse.studies.probe import probe_layers
+    >>> from hf_dse import DataArguments, load_pairs, probe_layers
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> model, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)

@@ -145,7 +145,7 @@ def score_similarities(
 
     Args:
         encoder (`PreTrainedModel`):
-            What [`~hf_dse.encode`] takes.
+            What [`encode`] takes.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):
@@ -215,11 +215,11 @@ def embed_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Adds the embeddings of a bi-encoder to sentence pairs, for a [`~hf_dse.training.losses.similarity_loss`].
+    Adds the embeddings of a bi-encoder to sentence pairs, for a [`similarity_loss`].
 
     Args:
         encoder (`PreTrainedModel`):
-            What [`~hf_dse.encode`] takes. It may have another tokenizer than the student.
+            What [`encode`] takes. It may have another tokenizer than the student.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):
