@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Two test processes share the cores best with one thread each.
+# Two test processes run fastest with one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 .PHONY: install demo test test-all study-smoke conformance flagship lint format wheel-test clean
@@ -24,7 +24,7 @@ study-smoke: install
 	$(BIN)/hf-dse study studies/smoke.yaml --results_file outputs/smoke/results.parquet --output_dir outputs/smoke --jobs 2
 	$(BIN)/hf-dse study report studies/smoke.yaml --results_file outputs/smoke/results.parquet --baseline attention=softmax
 
-# Transformers' own tests of configurations and models, on our classes
+# The test suite of transformers for configurations and models, on our classes
 conformance: install
 	$(BIN)/python tests/conformance/fetch_suite.py
 	$(PYTEST) tests/conformance

@@ -15,7 +15,7 @@ from hf_dse import convert_encoder, default_encoder
 
 source = sys.argv[1] if len(sys.argv) > 1 else default_encoder()
 tokenizer = AutoTokenizer.from_pretrained(source)
-# Up to 64 tokens the model gives what its source gives; above, attention costs O(n * 64).
+# The outputs equal those of the source for up to 64 tokens; above, attention costs O(n * 64).
 model = convert_encoder(source, linformer_length=64)
 
 sentences = ["A plane is taking off.", "An aircraft leaves the runway.", "A cat is drinking milk."]

@@ -29,7 +29,7 @@ from hf_dse import (
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/example"
 max_train_samples = int(sys.argv[2]) if len(sys.argv) > 2 else None
 
-# The embedded pairs have the teacher's scores in the column `teacher_logits`.
+# The embedded pairs already have the teacher's scores, in the column `teacher_logits`.
 pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=max_train_samples))
 train = pairs["train"]
 

@@ -1,6 +1,6 @@
 """
-Fine-tune with the Trainer of transformers: of what a script for sentence pairs does, only the model changes. Less than
-2 minutes on 2 CPU cores.
+Fine-tune with the Trainer of transformers: in a script for sentence pairs, only the model changes. Less than 2 minutes
+on 2 CPU cores.
 
     python examples/03_fine_tune_with_trainer.py outputs/fine_tuned
 
@@ -33,7 +33,7 @@ set_seed(42)
 model = make_pair_model(convert_encoder(source, linformer_length=64), num_labels=1, problem_type="regression")
 
 pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=max_train_samples))
-# The score starts as the cosine, so labels from 0 to 5 are brought to its scale. `DseTrainer` fits the head instead.
+# The initial score is the cosine, so labels from 0 to 5 are scaled to its range. `DseTrainer` fits the head instead.
 pairs = pairs.map(lambda row: {**tokenizer(row["sentence1"], row["sentence2"]), "label": row["label"] / 5})
 
 trainer = Trainer(

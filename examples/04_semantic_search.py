@@ -32,7 +32,7 @@ source = default_encoder()
 tokenizer = AutoTokenizer.from_pretrained(source)
 model = convert_encoder(source, linformer_length=64)
 
-# Of vectors of length 1 the inner product is the cosine. For millions of texts take an approximate index.
+# The inner product of unit vectors is their cosine. For millions of texts, use an approximate index.
 index = faiss.IndexFlatIP(model.config.projection_dim)
 index.add(encode(model, tokenizer, texts, normalize=True))
 scores, positions = index.search(encode(model, tokenizer, [query], normalize=True, show_progress=False), 3)

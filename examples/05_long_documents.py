@@ -1,12 +1,12 @@
 """
-Find long documents: one linear pass over all of a document, against its first 512 tokens. Nothing is trained. Less
-than a minute on 2 CPU cores.
+Find long documents: one linear pass over the whole document, compared with its first 512 tokens. Nothing is trained.
+Less than a minute on 2 CPU cores.
 
     python examples/05_long_documents.py
     python examples/05_long_documents.py documents.parquet queries.parquet
 
-The files have the columns doc_id, text and doc_id, query. Without files, the embedded sentences on one topic make a
-document, and what paraphrases a sentence after token 512 is a query. That prints
+The files have the columns doc_id, text and doc_id, query. Without files, the embedded sentences on one topic form a
+document, and paraphrases of sentences after token 512 are the queries. This prints
 
     52 documents, 66 queries
     softmax, first 512 tokens  finds 51.5 % of the documents
@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 from hf_dse import convert_encoder, default_encoder, encode
 
 
-# The tokenizer's limit is the source's, 512 tokens.
+# Raise the limit of the tokenizer, which is 512 tokens as for the source.
 tokenizer = AutoTokenizer.from_pretrained(default_encoder(), model_max_length=4096)
 if len(sys.argv) > 2:
     documents, queries = pd.read_parquet(sys.argv[1]), pd.read_parquet(sys.argv[2])
@@ -36,7 +36,7 @@ else:
 print(f"{len(documents)} documents, {len(queries)} queries")
 
 softmax = {"layer_types": "full_attention"}
-# Projections without weights have no limit of length; positions beyond the source's 512 are extended.
+# Projections without weights have no maximum length; positions beyond the 512 of the source are extended.
 linear = {"linformer_length": 256, "linformer_projection": "strided", "max_position_embeddings": 4096}
 for name, options, max_length in (("softmax, first 512 tokens", softmax, 512), ("linear, one pass", linear, 4096)):
     model = convert_encoder(default_encoder(), **options)

@@ -4,7 +4,7 @@ cores.
 
     python examples/06_sentence_transformers.py outputs/sentence_transformers
 
-prints, beside the progress of the training:
+prints, besides the progress of the training:
 
     embeddings (2, 384), cosine 0.6997
     before Spearman 71.63
@@ -28,7 +28,7 @@ source = default_encoder()
 encoder = convert_encoder(source, linformer_length=64)
 folder = export_model(encoder, AutoTokenizer.from_pretrained(source), f"{output_dir}/converted", overwrite=True)
 
-# Where hf_dse is not imported, add `trust_remote_code=True`: the code is in the folder.
+# Without `import hf_dse`, pass `trust_remote_code=True`: the code is in the folder.
 model = SentenceTransformer(str(folder))
 embeddings = model.encode(["A plane is taking off.", "An aircraft leaves the runway."])
 print(f"embeddings {embeddings.shape}, cosine {model.similarity(*embeddings).item():.4f}")

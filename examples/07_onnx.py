@@ -1,5 +1,5 @@
 """
-Run a model folder in ONNX Runtime, in 32 and in 8 bits (`pip install hf-dse[onnx,train]`). About a minute on 2 CPU
+Run a model in ONNX Runtime with 32-bit and 8-bit weights (`pip install hf-dse[onnx,train]`). About a minute on 2 CPU
 cores with the embedded pairs.
 
     python examples/07_onnx.py outputs/onnx
@@ -17,7 +17,7 @@ and the second, with a checkpoint and the test split of a data set,
     ONNX Runtime         Spearman 86.69  47.8 s  91 MB
     ONNX Runtime, 8 bits Spearman 86.72  26.8 s  23 MB
 
-on cores that two trainings shared.
+on cores shared with two training runs.
 """
 
 import sys
@@ -43,7 +43,7 @@ pairs = load_pairs(data, ["test"])["test"]
 
 
 def embed(session: onnxruntime.InferenceSession, texts: list[str], batch_size: int = 32) -> np.ndarray:
-    """Sentence embeddings of the graph: pooling is in it, and padding changes nothing."""
+    """Returns the sentence embeddings of the graph, which includes pooling and ignores padding."""
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     vectors = np.empty((len(texts), model.config.projection_dim), dtype=np.float32)
     for start in range(0, len(texts), batch_size):

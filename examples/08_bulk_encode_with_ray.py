@@ -7,13 +7,13 @@ CPU cores.
 prints, besides the progress of Ray:
 
     799 vectors written to bulk/vectors
-    3 of 4 shards are done already
+    3 of 4 shards are already finished
     799 vectors written to bulk/vectors
     text: string
     embedding: fixed_size_list<element: float>[384]
       child 0, element: float
 
-RAY_ADDRESS names a cluster; without it Ray starts one on this machine.
+Set RAY_ADDRESS to use a cluster; otherwise Ray starts one on this machine.
 """
 
 import sys
@@ -34,7 +34,7 @@ source = default_encoder()
 model = convert_encoder(source, linformer_length=64)
 export_model(model, AutoTokenizer.from_pretrained(source), folder / "model", base_model=source, overwrite=True)
 
-# Four small shards instead of those of a corpus that does not fit into memory.
+# Four small shards represent those of a corpus that does not fit into memory.
 texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"][:num_texts]
 for number in range(4):
     Dataset.from_dict({"text": texts[number::4]}).to_parquet(folder / "texts" / f"part-{number}.parquet")
@@ -43,7 +43,7 @@ for number in range(4):
 command = ["encode", "--engine", "ray", "--num_workers", "2", "--model_name_or_path", str(folder / "model")]
 command += ["--input", str(folder / "texts"), "--output", str(folder / "vectors")]
 main(command)
-# A run that was stopped continues: finished shards are not repeated.
+# An interrupted run continues: finished shards are skipped.
 (folder / "vectors" / "part-2.parquet").unlink()
 main(command)
 print(pq.read_table(folder / "vectors" / "part-2.parquet").schema.remove_metadata())

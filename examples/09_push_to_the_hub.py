@@ -11,8 +11,8 @@ The first command ends with
         711,661  tokenizer.json
             592  tokenizer_config.json
 
-From the shell: `hf-dse push --model_name_or_path FOLDER --repo_id user/my-model --dry_run`. Another server than
-huggingface.co is named by HF_ENDPOINT.
+From the shell: `hf-dse push --model_name_or_path FOLDER --repo_id user/my-model --dry_run`. Set HF_ENDPOINT
+to push to a server other than huggingface.co.
 """
 
 import sys

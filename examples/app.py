@@ -1,12 +1,12 @@
 """
-A page to try a model in: compare two texts, search a small corpus, see which tokens share a row of the projected keys.
+A web page to try a model: compare two texts, search a small corpus, see which tokens share a row of projected keys.
 
     pip install "hf-dse[app,demo]"
     python examples/app.py
     python examples/app.py --model_name_or_path student/model --teacher_name_or_path teacher --corpus texts.txt
 
-Without a model it converts all-MiniLM-L6-v2. The corpus is a file as `hf-dse search` takes it, by default the 2,396
-embedded sentences. Ready at http://127.0.0.1:7860 in less than a minute on 2 CPU cores.
+Without a model it converts all-MiniLM-L6-v2. The corpus is a file that `hf-dse search` accepts, by default the
+2,396 embedded sentences. Ready at http://127.0.0.1:7860 in less than a minute on 2 CPU cores.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import os
 import time
 
 
-# Gradio would report each start to its makers.
+# Disable the usage statistics of Gradio.
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 
 try:
@@ -42,12 +42,12 @@ from hf_dse.modeling.layout_dse import lay_out
 
 
 class Demo:
-    """A model, a teacher or none, and a corpus; each tab of the page is a method."""
+    """A model, an optional teacher and a corpus; each tab of the page is a method."""
 
     def __init__(self, model, tokenizer, teacher, texts):
         self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
         self.max_length = max_tokens(model, tokenizer)
-        # A head with several logits has no one score; the cosine of the embeddings always is one.
+        # A head with several logits has no single score, so the cosine of the embeddings is used.
         self.ranker = model if model.config.num_labels == 1 else model.base_model
         has_head = self.ranker is not model.base_model
         self.score_name = f"score of the {model.config.similarity} head" if has_head else "cosine"
@@ -57,7 +57,7 @@ class Demo:
 
     def cut_note(self, *texts):
         lengths = [len(ids) for ids in self.tokenizer(list(texts), verbose=False)["input_ids"]]
-        note = "\n\n**A text of {} tokens was cut: the model reads {}.**"
+        note = "\n\n**A text of {} tokens was truncated to {}.**"
         return "".join(note.format(length, self.max_length) for length in lengths if length > self.max_length)
 
     def ask_teacher(self, first, second):
@@ -66,7 +66,9 @@ class Demo:
         batch = tokenizer(first, second, truncation=True, max_length=limit, return_tensors="pt")
         with torch.inference_mode():
             logits = ", ".join(f"{logit:.3f}" for logit in model(**batch).logits[0].tolist())
-        return f"**{logits}**" + (f" (a pair of {length} tokens cut to {limit})" if limit and length > limit else "")
+        return f"**{logits}**" + (
+            f" (pair of {length} tokens truncated to {limit})" if limit and length > limit else ""
+        )
 
     def compare(self, first, second):
         if not (first.strip() and second.strip()):
@@ -123,7 +125,7 @@ class Demo:
             else:
                 note += f"a row holds the {start} of the tokens before its number."
             if kind in ("learned", "conv"):
-                note += " E and F start there; what they have learned is added."
+                note += " This is the initialization of E and F, before training."
         tokens = self.tokenizer.convert_ids_to_tokens(ids)
         return note + self.cut_note(text), [(token, row_of.get(place)) for place, token in enumerate(tokens)]
 
@@ -148,10 +150,10 @@ class Demo:
 
 
 def main():
-    parser = argparse.ArgumentParser(description="A page to try a model in.")
+    parser = argparse.ArgumentParser(description="A web page to try a model.")
     parser.add_argument("--model_name_or_path", help="DSE model. Default: all-MiniLM-L6-v2, converted.")
     parser.add_argument("--teacher_name_or_path", help="Cross-encoder to compare with.")
-    parser.add_argument("--corpus", help="Texts to search: .txt, one a line, or a table with a column `text`.")
+    parser.add_argument("--corpus", help="Texts to search: .txt, one per line, or a table with a column `text`.")
     parser.add_argument("--port", type=int, default=7860)
     args = parser.parse_args()
     if args.model_name_or_path is None:
@@ -160,7 +162,7 @@ def main():
     else:
         model, tokenizer = load_model(ModelArguments(args.model_name_or_path))
     if model.config.model_type != "dse":
-        raise ValueError(f"{args.model_name_or_path} is no DSE model: make one of it with `hf-dse convert`.")
+        raise ValueError(f"{args.model_name_or_path} is not a DSE model: convert it with `hf-dse convert`.")
     teacher = None if args.teacher_name_or_path is None else load_teacher(args.teacher_name_or_path)
     if args.corpus is None:
         pairs = load_pairs(DataArguments(dataset_name="embedded"))

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The evaluation of students, encoders and cross-encoders on a sentence-pair task."""
+"""Evaluation of students, encoders and cross-encoders on a sentence-pair task."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.teacher.score import score_pairs
 
 
-# Pairs of embeddings that the student's head compares at once.
+# Batch size of the student's head, in pairs of embeddings.
 PAIRS_PER_BATCH = 4096
 
 
@@ -32,7 +32,7 @@ def evaluate_model(
     show_progress: bool = True,
 ) -> dict[str, float]:
     """
-    Scores a model on labelled sentence pairs.
+    Evaluates a model on labelled sentence pairs.
 
     Args:
         model (`PreTrainedModel`):
@@ -41,27 +41,27 @@ def evaluate_model(
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the model.
         dataset (`datasets.Dataset`):
-            Pairs with the columns `sentence1`, `sentence2` and `label`, as of [`load_pairs`].
+            Pairs with the columns `sentence1`, `sentence2` and `label`, as returned by [`load_pairs`].
         task (`PairTask` or `str`):
             The task, or the name of a known one.
         batch_size (`int`, *optional*, defaults to 32):
-            Sentences (or pairs, for a cross-encoder) in a batch.
+            Sentences (or pairs, for a cross-encoder) per batch.
         max_length (`int`, *optional*):
-            Tokens after which a sentence (or pair) is cut. Defaults to what model and tokenizer allow.
+            Maximum number of tokens per sentence (or pair). Defaults to the limit of model and tokenizer.
         device (`str` or `torch.device`, *optional*):
-            Where to run; the model is moved there and stays. Defaults to where the model is.
+            Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
 
     Returns:
-        `dict[str, float]`: the metrics of the logits, if the model has any: `pearson` and `spearman`, or `accuracy`
-        and `f1`. For students and encoders also those of the cosine of the two embeddings: `cosine_pearson` and
-        `cosine_spearman`, or, for two classes of which 1 means alike (a symmetric task), the average precision
-        `cosine_ap`, which needs no threshold. All as fractions of 1.
+        `dict[str, float]`: the metrics of the logits, if the model has a head: `pearson` and `spearman`, or `accuracy`
+        and `f1`. Students and encoders also have metrics of the cosine of the two embeddings: `cosine_pearson` and
+        `cosine_spearman`, or, for symmetric tasks with two classes (1 means similar), the average precision
+        `cosine_ap`, which needs no threshold. All are fractions of 1.
 
     Raises:
-        ValueError: no labels, logits that do not fit the task, an encoder without a head on a task that cosine
-            cannot score, or predictions that are NaN, infinite or constant.
+        `ValueError`: if labels are missing, the logits do not fit the task, an encoder without a head is evaluated on
+        a task that the cosine cannot score, or predictions are NaN, infinite or constant.
     """
     if isinstance(task, str):
         if task not in PAIR_TASKS:
@@ -80,9 +80,8 @@ def evaluate_model(
     cosine_fits = task.num_labels == 1 or (task.num_labels == 2 and task.symmetric)
     if not (has_head or cosine_fits):
         raise ValueError(
-            f"Cosine similarity says how alike two sentences are, which is not what task {task.name!r} asks: pass a "
-            "model with a classification head (`DseForSequenceClassification`), or `symmetric=True` if class 1 means "
-            "alike."
+            f"Cosine similarity cannot score task {task.name!r}: pass a model with a classification head "
+            "(`DseForSequenceClassification`), or `symmetric=True` if class 1 means similar."
         )
     first, second = encode_pairs(
         model,
@@ -117,13 +116,13 @@ def check_labelled(dataset: datasets.Dataset) -> None:
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The cosine of each pair of rows, shape `(num_pairs,)`; 0 with a row of zeros."""
+    """Returns the cosine of each pair of rows, shape `(num_pairs,)`; it is 0 for rows of zeros."""
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     return np.einsum("pd,pd->p", first, second) / np.maximum(norms, np.finfo(np.float32).tiny)
 
 
 def _compare(model: DseForSequenceClassification, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Logits `(num_pairs, num_labels)` of the student's head for embeddings `(num_pairs, embedding_size)`."""
+    """Returns the logits `(num_pairs, num_labels)` of the head for embeddings `(num_pairs, embedding_size)`."""
     head = next(model.similarity.parameters())
     logits = []
     with evaluating(model), torch.inference_mode():

@@ -1,10 +1,10 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-A teacher's scores without the texts, by a hash of each pair: students can be trained again without the teacher.
+Stores a teacher's scores without the texts, by a hash of each pair, to train students again without the teacher.
 
     python recipes/kept_scores.py keep SCORED... KEPT      # from files of `hf-dse score`
-    python recipes/kept_scores.py add PAIRS KEPT SCORED    # to pairs of which all have a kept score
+    python recipes/kept_scores.py add PAIRS KEPT SCORED    # to pairs that all have a kept score
 """
 
 import hashlib
@@ -31,7 +31,7 @@ def keep(*files: str) -> None:
     scores["logits"] = scores["logits"].map(lambda logits: np.asarray(logits, dtype=np.float32))
     scores = scores.loc[~scores.assign(logits=scores["logits"].map(tuple)).duplicated()]
     if scores["hash"].duplicated().any():
-        sys.exit("Some pairs have several scores: keep those of each teacher in a file of their own.")
+        sys.exit("Some pairs have several scores: keep the scores of each teacher in a separate file.")
     scores.to_parquet(kept, index=False, compression="zstd")
 
 
@@ -40,7 +40,7 @@ def add(pairs_file: str, kept: str, scored: str) -> None:
     logits = pd.read_parquet(kept).set_index("hash")["logits"].reindex(hashes(pairs))
     if missing := logits.isna().sum():
         sys.exit(
-            f"{missing} of {len(pairs)} pairs of {pairs_file} have no score in {kept}: a teacher has to score them."
+            f"{missing} of {len(pairs)} pairs of {pairs_file} have no score in {kept}: score them with a teacher."
         )
     Path(scored).parent.mkdir(parents=True, exist_ok=True)
     pairs.assign(teacher_logits=logits.tolist()).to_parquet(scored, index=False)

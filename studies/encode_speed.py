@@ -1,12 +1,12 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-`hf_dse.encode` against `SentenceTransformer.encode`: the same weights and texts, batch size 32, float32 and bfloat16.
+`hf_dse.encode` versus `SentenceTransformer.encode`: same weights and texts, batch size 32, float32 and bfloat16.
 
     python studies/encode_speed.py DATA MODEL [--rounds 5]
 
-DATA holds the folders stsb and longwiki with parquet files. MODEL is a folder or a Hub id that sentence-transformers
-loads. Both run in turn; printed are medians in texts a second, and the median of the ratios of each turn.
+DATA has the folders stsb and longwiki with parquet files. MODEL is a folder or a Hub id that sentence-transformers
+loads. Both run in turn. The output is the median speed in texts per second, and the median ratio of a turn.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
             rows.append(
                 [str(dtype)[6:], name, *(f"{value:,.1f}" for value in medians), f"{ratio:.2f}", f"{difference:.0e}"]
             )
-    columns = ["", "texts", "sentence-transformers", "ours", "times as fast", "largest difference"]
+    columns = ["", "texts", "sentence-transformers", "ours", "speedup", "largest difference"]
     print(markdown(columns, rows, num_left=2))
 
 

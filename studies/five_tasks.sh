@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Data, teachers, their scores and students of the five tasks. What is finished is not done again.
+# Data, teachers, their scores and students of the five tasks. Finished steps are skipped.
 #
 #   studies/five_tasks.sh DATA TEACHER_ENCODER STUDENT_ENCODER
 #
 # DATA: see studies/prepare_five_tasks.py. The encoders are folders or Hub ids, such as
-# sentence-transformers/all-mpnet-base-v2 and sentence-transformers/all-MiniLM-L6-v2. FLAGS are given to every training
-# and DTYPE to the scoring, as in recipes/flagship/run.sh; JOBS students are trained at a time. The teachers' scores are
-# kept in teacher_scores; TEACHER=1 trains the teachers and scores again, in about four hours of one core.
+# sentence-transformers/all-mpnet-base-v2 and sentence-transformers/all-MiniLM-L6-v2. FLAGS are passed to every
+# training and DTYPE to the scoring, as in recipes/flagship/run.sh; JOBS is the number of parallel trainings. The
+# teachers' scores are stored in teacher_scores; TEACHER=1 trains the teachers and scores again (4 hours on a core).
 set -euo pipefail
 data=$1 teacher=$2
 export ENCODER=$3 FIVE_TASKS=${FIVE_TASKS:-outputs/five-tasks}

@@ -1,12 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-What a student keeps of its source's generality: SICK relatedness and SciFact retrieval, next to STS-B.
+How much of its source's general quality a student keeps: SICK relatedness and SciFact retrieval, next to STS-B.
 
     python studies/generality.py DATA MODEL [MODEL ...] [--output FILE.json]
 
-DATA holds the folders stsb, sick and scifact with parquet files, MODEL is whatever SentenceTransformer loads. Printed
-are Spearman correlations of the cosine (STS-B test, SICK validation) and nDCG@10 (SciFact test, 300 queries), x 100.
+DATA has the folders stsb, sick and scifact with parquet files. MODEL is any model that SentenceTransformer loads. The
+output is Spearman correlations of the cosine (STS-B test, SICK validation) and nDCG@10 (SciFact test, 300 queries),
+x 100.
 """
 
 import argparse

@@ -5,8 +5,8 @@ Where a student falls behind its teacher: Pearson correlation on STS-B validatio
 
     python studies/genres.py STSB SCORED_OR_MODEL [SCORED_OR_MODEL ...]
 
-STSB is the folder of STS-B with the column `origin`, SCORED the validation split as `hf-dse score` wrote it (parquet),
-MODEL a DSE model, whose cosine counts.
+STSB is the folder of STS-B with the column `origin`. SCORED is the validation split scored by `hf-dse score`
+(parquet). MODEL is a DSE model, which scores by cosine.
 """
 
 import sys

@@ -1,14 +1,14 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Finding long documents: one pass over a whole document against cutting it, averaging its chunks, or keeping them all.
+Retrieval of long documents: one pass over a whole document versus truncation, the mean of its chunks or all chunks.
 
     python studies/long_retrieval.py DATA MODEL [MODEL ...] [--set longwiki|qmsum] [--max_length 4096]
-    python studies/long_retrieval.py DATA SOURCE --chunks mean max    # what users of a short encoder do
+    python studies/long_retrieval.py DATA SOURCE --chunks mean max    # the usual ways with a short encoder
 
-DATA holds the folders longwiki (queries: paragraphs that stand after word 600 of an article) and qmsum (queries:
-answers to questions about a meeting) with parquet files. MODEL is a folder or a Hub id, of DSE or any other encoder.
-Printed are R@1, R@10 and MRR, x 100; each query has one relevant document.
+DATA has the folders longwiki (queries: paragraphs after word 600 of an article) and qmsum (queries: answers to
+questions about a meeting) with parquet files. MODEL is a folder or a Hub id of a DSE model or any other encoder. The
+output is R@1, R@10 and MRR, x 100; each query has one relevant document.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from hf_dse.data.tokenization import max_tokens
 
 
 def load(data: Path, name: str, split: str, max_documents: int | None) -> tuple[list[str], list[str], np.ndarray]:
-    """Documents, queries, and for each query the row of its document."""
+    """Returns documents, queries, and for each query the row of its document."""
     documents = pd.read_parquet(data / name / "docs.parquet")
     documents = documents[documents["split"] == split][:max_documents]
     queries = pd.read_parquet(data / name / ("queries_late.parquet" if name == "longwiki" else "queries.parquet"))
@@ -42,7 +42,7 @@ def load(data: Path, name: str, split: str, max_documents: int | None) -> tuple[
 
 
 def cut(tokenizer, text: str, length: int) -> list[str]:
-    """A text in chunks that have at most `length` tokens, special tokens included."""
+    """Splits a text into chunks of at most `length` tokens, including special tokens."""
     encoded = tokenizer(
         text,
         truncation=True,
@@ -56,7 +56,7 @@ def cut(tokenizer, text: str, length: int) -> list[str]:
 
 
 def ranks(similarities: np.ndarray, relevant: np.ndarray) -> np.ndarray:
-    """How many documents come before the relevant one of each query."""
+    """Returns the number of documents ranked above the relevant one of each query."""
     own = similarities[np.arange(len(relevant)), relevant]
     return (similarities > own[:, None]).sum(axis=1)
 
@@ -68,12 +68,12 @@ def main() -> None:
     parser.add_argument("--set", choices=["longwiki", "qmsum"], default="longwiki")
     parser.add_argument("--split", default="validation")
     parser.add_argument("--max_documents", type=int)
-    parser.add_argument("--max_length", type=int, help="tokens after which a document is cut; default: what fits")
-    parser.add_argument("--extend", type=int, help="run DSE models with dynamic positions at up to so many tokens")
+    parser.add_argument("--max_length", type=int, help="maximum tokens per document; default: the limit")
+    parser.add_argument("--extend", type=int, help="run DSE models with dynamic positions at up to this many tokens")
     parser.add_argument(
-        "--linformer_length", type=int, nargs="+", help="another k, or one a layer, if E and F have no weights"
+        "--linformer_length", type=int, nargs="+", help="another k, or one per layer, if E and F have no weights"
     )
-    parser.add_argument("--chunks", nargs="*", choices=["mean", "max"], default=[], help="also in chunks: their mean")
+    parser.add_argument("--chunks", nargs="*", choices=["mean", "max"], default=[], help="also score by chunks")
     parser.add_argument("--chunk_length", type=int, default=512)
     parser.add_argument("--batch_size", type=int, default=8)
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
@@ -100,7 +100,7 @@ def main() -> None:
         of_queries = embed(queries, limit and min(limit, 512))
         length = min(limit or args.max_length, args.max_length or limit)
         start = time.perf_counter()
-        found = {f"one pass, cut at {length}": of_queries @ embed(documents, length).T}
+        found = {f"one pass, truncated to {length}": of_queries @ embed(documents, length).T}
         seconds = time.perf_counter() - start
         if args.chunks:
             chunks = [cut(tokenizer, text, args.chunk_length) for text in documents]

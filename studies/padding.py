@@ -1,13 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Padding must not change a similarity: the largest change of a pair's cosine when STS-B's sentences are padded to n
-tokens, the length of another text in their batch.
+Padding must not change similarities: the largest change of the cosine of STS-B pairs when the sentences are padded to
+n tokens, the length of another text in the batch.
 
     python studies/padding.py DATA ENCODER
 
-DATA holds the folder stsb with parquet files; the encoder is a folder or a Hub id. It is converted with k = 8, which
-most sentences exceed. Padding stands to the right, and to the left. Nothing is trained.
+DATA has the folder stsb with parquet files; the encoder is a folder or a Hub id. It is converted with k = 8, which
+most sentences exceed. Padding is on the right, and on the left. Nothing is trained.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from hf_dse.common.display import markdown
 
 
 def cosines(model, tokenizer, texts: list[str], **padding) -> torch.Tensor:
-    """The cosine of each two texts; one that is left over is only there for its length."""
+    """Returns the cosine of each pair of successive texts; an additional last text only sets the length."""
     with torch.inference_mode():
         embeddings = model(**tokenizer(texts, padding=True, return_tensors="pt", **padding)).pooler_output
     return torch.cosine_similarity(embeddings[0:-1:2], embeddings[1::2])

@@ -5,11 +5,11 @@ Data of the five sentence-pair tasks of DSE in the splits of `studies/five_tasks
 
     python studies/prepare_five_tasks.py DATA outputs/five-tasks/data
 
-DATA holds the folders stsb, mrpc, qqp, qnli and nli with parquet files. Not all are the sets of GLUE: QQP is a subset
-with a split of its own; of QNLI there are the 5,463 validation pairs alone, split by question 80 / 10 / 10; NLI is
-SNLI's validation pairs and counterfactually revised SNLI for training and SNLI's test pairs for the test, without
-the pairs that both have. Of the training pairs of QQP and NLI 10,000 are drawn; SNLI's test pairs are cut to 5,000.
-Each training split is free of pairs of its own validation and test split.
+DATA has the folders stsb, mrpc, qqp, qnli and nli with parquet files. Not all are the datasets of GLUE: QQP is a
+subset with its own splits; QNLI is only the 5,463 validation pairs, split by question 80 / 10 / 10; NLI is SNLI's
+validation pairs and counterfactually revised SNLI for training and SNLI's test pairs for testing, without common
+pairs. 10,000 training pairs each of QQP and NLI, and 5,000 test pairs of SNLI are sampled. No training split has pairs
+of its validation and test splits.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ import pandas as pd
 from hf_dse.mining.augmentation import normalize_text, pair_key
 
 
-# Pairs of a split; a teacher and its students are trained in hours then, not days.
+# Maximum pairs per split, so that training a teacher and its students takes hours, not days.
 MOST = {"train": 10_000, "validation": 2_500, "test": 5_000}
 
 
@@ -31,7 +31,7 @@ def keys(pairs: pd.DataFrame, first: str, second: str) -> pd.Series:
 
 
 def part_of(text: str) -> str:
-    """The split of a question, by its hash."""
+    """Returns the split of a question, by its hash."""
     number = int(hashlib.sha256(normalize_text(text).encode()).hexdigest(), 16) % 10
     return {8: "validation", 9: "test"}.get(number, "train")
 
@@ -44,7 +44,7 @@ def load_tasks(data: Path) -> dict[str, dict[str, pd.DataFrame]]:
     tasks = {"stsb": {split: read(data / "stsb", split) for split in ("train", "validation", "test")}}
     tasks["qqp"] = {split: read(data / "qqp", split) for split in ("train", "validation", "test")}
 
-    # GLUE's validation pairs are the test; every tenth training pair is for choosing the epoch.
+    # GLUE's validation pairs are the test split; every tenth training pair is for validation.
     train = read(data / "mrpc", "train")
     is_held_out = train.index % 10 == 0
     tasks["mrpc"] = {

@@ -1,15 +1,15 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-STS-B has no long pairs. Two ways to make some, of so many tokens a side, for studies/length_*.yaml:
+Makes long pairs from STS-B in two ways, with a given number of tokens per text, for studies/length_*.yaml:
 
     python studies/prepare_length.py DATA TOKENIZER OUT [--lengths 128 512 1024 2048]
 
-concatenated: pairs of nearly equal score, drawn at random and joined until a side has so many tokens; their label is
-    the mean of their scores. Every part of a text counts.
-hidden: each sentence of a pair at the same place of the same unrelated text of Wikipedia. One part in many counts.
+concatenated: random pairs of nearly equal score, joined up to this number of tokens; the label is the mean of their
+    scores. Every part of a text counts.
+hidden: both sentences of a pair, each at the same place in the same unrelated Wikipedia text. Only one part counts.
 
-DATA holds the folders stsb and longwiki with parquet files; OUT gets a folder for each way and length.
+DATA has the folders stsb and longwiki with parquet files; OUT gets a folder for each way and length.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from transformers import AutoTokenizer
 
 
 NUM_PAIRS = {"train": 256, "validation": 64, "test": 128}
-# Scores that count as nearly equal lie so far apart at most, on the scale of 0 to 5.
+# Maximum difference of scores that count as nearly equal, on the scale of 0 to 5.
 WINDOW = 0.25
 
 
 def concatenated(pairs: pd.DataFrame, count, length: int, number: int, rng: np.random.Generator) -> pd.DataFrame:
-    """Pairs of long texts, joined from pairs of nearly equal score; `count` tells the tokens of a text."""
+    """Makes pairs of long texts by joining pairs of nearly equal score; `count` returns the tokens of a text."""
     tokens = np.maximum(pairs["sentence1"].map(count), pairs["sentence2"].map(count)).to_numpy()
     labels = pairs["label"].to_numpy()
     rows = []
@@ -36,7 +36,7 @@ def concatenated(pairs: pd.DataFrame, count, length: int, number: int, rng: np.r
         while total < length:
             chosen.append(first if not chosen else rng.choice(near))
             total += tokens[chosen[-1]]
-        # The last one would be cut.
+        # The last one would be truncated.
         chosen = chosen[:-1] or chosen
         part = pairs.iloc[chosen]
         rows.append((" ".join(part["sentence1"]), " ".join(part["sentence2"]), part["label"].mean()))
@@ -46,7 +46,7 @@ def concatenated(pairs: pd.DataFrame, count, length: int, number: int, rng: np.r
 def hidden(
     pairs: pd.DataFrame, articles: list[str], count, length: int, number: int, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Pairs of long texts that differ in one sentence each."""
+    """Makes pairs of long texts that differ in one sentence."""
     rows = []
     for pair in pairs.sample(number, random_state=int(rng.integers(2**31))).itertuples():
         room = length - max(count(pair.sentence1), count(pair.sentence2))
@@ -92,7 +92,7 @@ def main() -> None:
                 folder.mkdir(parents=True, exist_ok=True)
                 table.to_parquet(folder / f"{split}.parquet", index=False)
                 tokens = [count(text) + 2 for text in [*table["sentence1"], *table["sentence2"]]]
-                print(f"{name:<13}{length:>6}  {split:<11}{number:>5} pairs, {np.mean(tokens):,.0f} tokens a text")
+                print(f"{name:<13}{length:>6}  {split:<11}{number:>5} pairs, {np.mean(tokens):,.0f} tokens per text")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-The same vectors of SciFact in every search that its users have: nDCG@10 of the exact ranking of hf-dse, of a faiss
-index of `datasets`, and of `semantic_search` of sentence-transformers.
+The same SciFact embeddings in several search backends: nDCG@10 of the exact ranking of hf-dse, of a faiss index of
+`datasets`, and of `semantic_search` of sentence-transformers.
 
     python studies/search_backends.py DATA/scifact MODEL [--bf16]
 """

@@ -1,13 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Retrieval with an mlp head, which fits into no index: what a pool of candidates found by cosine loses.
+Retrieval with an mlp head, which cannot use an index: the loss from ranking only a pool of candidates found by cosine.
 
     python studies/two_step.py outputs/five-tasks/data/qqp/test.parquet MODEL [MODEL ...]
 
-The queries are the first questions of QQP's duplicates, the corpus are all questions of the split but the query
-itself, and relevant are its duplicates. Printed are R@1, R@10 and MRR@10, x 100, the share of the head's own ten best
-that are found, and the milliseconds of a query with its embeddings at hand.
+The queries are the first questions of QQP's duplicates, the corpus is all other questions of the split, and the
+duplicates of a query are relevant. The output is R@1, R@10 and MRR@10, x 100, the share of the head's own top 10 that
+is found, and the milliseconds per query with computed embeddings.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TOP = 10
 
 
 def load(file: Path) -> tuple[list[str], list[str], list[set[int]]]:
-    """Queries, corpus, and for each query the rows of its duplicates."""
+    """Returns queries, corpus, and for each query the rows of its duplicates."""
     pairs = pd.read_parquet(file)
     pairs = pairs[pairs["question1"] != pairs["question2"]]
     duplicates = pairs[pairs["label"] == 1].groupby("question1", sort=False)["question2"].agg(set)
@@ -36,7 +36,7 @@ def load(file: Path) -> tuple[list[str], list[str], list[set[int]]]:
 
 
 def search(head, pool: int | None, of_queries: np.ndarray, of_texts: np.ndarray, own: list[int]):
-    """The best rows for each query, but for its own, and the milliseconds of a query."""
+    """Returns the best rows for each query without the query itself, and the milliseconds per query."""
     start = time.perf_counter()
     _, positions = rank(head, of_queries, of_texts, top_k=TOP + 1, pool=pool, show_progress=False)
     milliseconds = 1000 * (time.perf_counter() - start) / len(of_queries)
@@ -73,7 +73,7 @@ def main() -> None:
             scores = [np.mean(np.less(ranks, 1)), np.mean(np.less(ranks, TOP)), np.mean(1 / (1 + np.array(ranks)))]
             cells = [f"{100 * score:.1f}" for score in (*scores, agreement)]
             rows.append([name, title, *cells, f"{milliseconds:.2f}"])
-    columns = ["model", "ranked by", "R@1", "R@10", "MRR@10", "of the head's 10", "ms a query"]
+    columns = ["model", "ranked by", "R@1", "R@10", "MRR@10", "of the head's 10", "ms per query"]
     print(markdown(columns, rows, num_left=2))
 
 

@@ -299,9 +299,12 @@ def test_distill_reads_a_recipe(assets, tmp_path, capsys):
     [
         ({"teacher_name_or_path": None}, "no column 'teacher_logits'"),
         ({"teacher_name_or_path": "teacher-3"}, "teacher has 3 logits, but task 'pairs' has 1 labels"),
-        ({"teacher_name_or_path": "encoder"}, "is no trained cross-encoder"),
-        ({"similarity_weight": 1}, "`--bi_encoder_name_or_path` and `--similarity_weight` go together"),
-        ({"bi_encoder_name_or_path": "encoder"}, "`--bi_encoder_name_or_path` and `--similarity_weight` go together"),
+        ({"teacher_name_or_path": "encoder"}, "is not a trained cross-encoder"),
+        ({"similarity_weight": 1}, "`--bi_encoder_name_or_path` and `--similarity_weight` need each other"),
+        (
+            {"bi_encoder_name_or_path": "encoder"},
+            "`--bi_encoder_name_or_path` and `--similarity_weight` need each other",
+        ),
         ({"max_length": 65}, "`max_length` is 65, but the student takes at most 64 tokens"),
         ({"distillation_alpha": 2}, "`distillation_alpha` must be between 0"),
         ({"num_labels": None, "task_name": "stsd"}, "Unknown task 'stsd'"),
@@ -369,7 +372,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
         shutil.rmtree(pairs / name, ignore_errors=True)
     before = (general / "model" / "model.safetensors").stat().st_mtime_ns
     assert main(["distill", "--config", str(file), "--resume_from_checkpoint", "last"]) == 0
-    assert "Stage 1 of 2 (general) is finished" in capsys.readouterr().out
+    assert "Stage 1 of 2 (general) is already finished" in capsys.readouterr().out
     assert (general / "model" / "model.safetensors").stat().st_mtime_ns == before
     resumed = load_file(pairs / "model" / "model.safetensors")
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)

@@ -72,9 +72,11 @@ def test_there_are_examples():
     assert len(EXAMPLES) > 20 and not (SLOW | set(NEEDS)) - set(EXAMPLES)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in EXAMPLES]
-)
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if name in SLOW else []
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in EXAMPLES])
 def test_example(name, hub_cache, materials, tmp_path, monkeypatch):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])

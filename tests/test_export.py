@@ -262,16 +262,16 @@ def test_card_describes_the_attention(make_model):
     chunked = make_model(DseModel, layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
     assert "| Chunked attention | 1 layers, chunks of 4 tokens |" in make_model_card(chunked, model_id="x").text
     random = make_model_card(make_model(DseModel, linformer_init="random"), model_id="x")
-    assert "attended to exactly" not in random.text
+    assert "Attention is exact" not in random.text
 
 
 @pytest.mark.parametrize(
     ("metrics", "message"),
     [
-        ({"test": {"pearson": float("nan")}}, r"`metrics\['test'\]\['pearson'\]` is nan, but a card takes measured"),
-        ({"test": {"pearson": "0.9"}}, "is '0.9', but a card takes measured, finite numbers only"),
-        ({"pearson": 0.9}, r'must hold metrics by split, such as \{"test": \{"pearson": 0.86\}\}'),
-        ({"test": {"pearson": 0.9}, "dev": {"f1": 0.9}}, "has different metrics for its splits"),
+        ({"test": {"pearson": float("nan")}}, r"`metrics\['test'\]\['pearson'\]` is nan, but must be a finite number"),
+        ({"test": {"pearson": "0.9"}}, "is '0.9', but must be a finite number"),
+        ({"pearson": 0.9}, r'must map splits to metrics, such as \{"test": \{"pearson": 0.86\}\}'),
+        ({"test": {"pearson": 0.9}, "dev": {"f1": 0.9}}, "must have the same metrics for all splits"),
     ],
 )
 def test_refuses_metrics_that_are_none(tmp_path, make_model, bert_tokenizer, metrics, message):
@@ -288,7 +288,7 @@ def test_refuses_lengths_that_do_not_fit(tmp_path, make_model, bert_tokenizer, l
 
 def test_refuses_other_models(tmp_path, bert_tokenizer):
     config = BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: make one of it with"):
+    with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: convert it with"):
         export_model(BertModel(config), bert_tokenizer, tmp_path / "model")
 
 
@@ -298,7 +298,7 @@ class OtherModel(DseModel):
 
 def test_refuses_classes_whose_code_is_elsewhere(tmp_path, make_model, bert_tokenizer):
     """The folder would hold the code of the subclass, but not what that imports."""
-    with pytest.raises(TypeError, match="OtherModel of test_export does not bring .*modeling_dse.py.* with it"):
+    with pytest.raises(TypeError, match="OtherModel of test_export was saved without .*modeling_dse.py"):
         export_model(make_model(OtherModel), bert_tokenizer, tmp_path / "model")
     assert not os.listdir(tmp_path)
 

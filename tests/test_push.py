@@ -138,7 +138,7 @@ def test_private_repositories(hub, folder):
 
 def test_does_not_publish_what_shall_be_private(hub, folder):
     HfApi(endpoint=hub.url, token=WRITER).create_repo(REPO)
-    with pytest.raises(ValueError, match="user/tiny was not pushed: it is there already and public, which `private`"):
+    with pytest.raises(ValueError, match="user/tiny was not pushed: it already exists and is public, which `private`"):
         push_model(folder, REPO, private=True)
     assert published(hub) == {} and not hub.blobs
 
@@ -187,7 +187,7 @@ def test_warns_of_a_card_with_another_name(folder, caplog, monkeypatch):
     push_model(folder, REPO, dry_run=True)
     assert not caplog.messages
     push_model(folder, "user/other", dry_run=True)
-    assert "README.md does not mention user/other, so its examples load the model by another name" in caplog.text
+    assert "README.md does not mention user/other, so its examples load the model under another name" in caplog.text
 
 
 def remove(*names):
@@ -224,19 +224,19 @@ def cut_weights(folder):
     ("change", "error", "message"),
     [
         *(
-            (remove(name), FileNotFoundError, rf"tiny is not complete, it lacks {name}: write it with `hf-dse export`")
+            (remove(name), FileNotFoundError, rf"tiny is incomplete, missing {name}: write it with `hf-dse export`")
             for name in ("config.json", "model.safetensors", *CODE_FILES, "README.md")
             + ("modules.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json")
         ),
-        (remove("modeling_dse.py", "README.md"), FileNotFoundError, "it lacks modeling_dse.py, README.md"),
+        (remove("modeling_dse.py", "README.md"), FileNotFoundError, "missing modeling_dse.py, README.md"),
         (
             add("optimizer.pt", "rng_state_0.pth", "trainer_state.json"),
             ValueError,
-            r"holds the state of a training \(optimizer.pt, rng_state_0.pth, trainer_state.json\), which is not "
+            r"has training state \(optimizer.pt, rng_state_0.pth, trainer_state.json\), which cannot be "
             r"published: write a model folder from the checkpoint with `hf-dse export` first",
         ),
-        (add("checkpoint-7/scheduler.pt"), ValueError, r"the state of a training \(checkpoint-7/scheduler.pt\)"),
-        (configure(model_type="bert"), ValueError, "of the type 'bert', and only DSE models are pushed"),
+        (add("checkpoint-7/scheduler.pt"), ValueError, r"has training state \(checkpoint-7/scheduler.pt\)"),
+        (configure(model_type="bert"), ValueError, "of type 'bert', but only DSE models can be pushed"),
         (configure(auto_map=None), ValueError, r"does not name the code of the model \(`auto_map`\)"),
         (lambda folder: (folder / "config.json").write_text("{"), OSError, "not a valid JSON file"),
         (cut_weights, ValueError, "model.safetensors is damaged .*: write the folder again"),
@@ -261,7 +261,7 @@ def test_refuses_what_is_no_folder(hub, tmp_path):
     "repo_id", ["a/b/c", "user/", "user/my model", "user/a--b", "-x", "https://huggingface.co/a/b"]
 )
 def test_refuses_bad_names(hub, folder, repo_id):
-    with pytest.raises(ValueError, match=f"{repo_id!r} cannot be the name of a repository: it has to be as in"):
+    with pytest.raises(ValueError, match=f"{repo_id!r} is not a valid repository name: use a name such as"):
         push_model(folder, repo_id)
     assert not hub.requests
 
@@ -302,10 +302,12 @@ def test_lasting_faults_publish_nothing(hub, folder, no_waiting, request_, kind)
     if kind == CUT:
         assert f"the connection to {hub.url} failed (" in message and "Check the network and its proxies" in message
     elif is_page:
-        assert f"what {hub.url} answers is not what a Hub answers" in message and "Push again later; " in message
+        assert f"the response of {hub.url} is not that of a Hub" in message and "Push again later; " in message
     else:
         reason = "injected fault" if kind == 500 else "Server error '502 Bad Gateway' for url"
-        assert f"the Hub has a fault (HTTP {kind}: {reason}" in message and message.endswith("Push again later.")
+        assert f"the Hub has a server error (HTTP {kind}: {reason}" in message and message.endswith(
+            "Push again later."
+        )
     # Whoever sends the commit and gets no answer cannot know.
     is_certain = "commit" not in request_ and not is_page
     assert ("No file was published." in message) == is_certain
@@ -338,12 +340,12 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub, folder):
         (
             READER,
             REPO,
-            r"failed: the token may not write there \(HTTP 403: .* No file .* Use a token with write access",
+            r"failed: the token has no write access to it \(HTTP 403: .* No file .* Use a token with write access",
         ),
         (
             WRITER,
             "other/tiny",
-            r"the token may not write there \(HTTP 403: You do not have the rights to create a model",
+            r"the token has no write access to it \(HTTP 403: You do not have the rights to create a model",
         ),
     ],
 )
@@ -369,10 +371,10 @@ def test_other_refusals(hub, folder):
     with pytest.raises(OSError, match=r"no such repository or revision, or hides it .*: Invalid rev id: refs/pr/9"):
         push_model(folder, REPO, revision="refs/pr/9")
     hub.fail("POST .*/commit/", 412, times=1)
-    with pytest.raises(OSError, match=r"something else was pushed meanwhile \(HTTP 412: .* No file .* Push again.$"):
+    with pytest.raises(OSError, match=r"another commit was pushed meanwhile \(HTTP 412: .* No file .* Push again.$"):
         push_model(folder, REPO)
     hub.fail("POST .*/commit/", 413, times=1)
-    with pytest.raises(OSError, match=r"the Hub refuses it \(HTTP 413: injected fault\). No file was published"):
+    with pytest.raises(OSError, match=r"the Hub rejected it \(HTTP 413: injected fault\). No file was published"):
         push_model(folder, REPO)
     (folder / "README.md").write_text(f"---\ntags: [\n---\n{REPO}\n")
     with pytest.raises(OSError, match=r"Invalid metadata in README.md. - .*line.* No file was published.$"):

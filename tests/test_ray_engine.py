@@ -147,7 +147,7 @@ def test_a_worker_with_another_model_is_refused(student, tmp_path, make_model, b
     bert_tokenizer.save_pretrained(tmp_path)
     settings = make_worker(student).settings
     load = partial(TextEncoder, ModelArguments(str(tmp_path)), EncodeArguments("in", "out"))
-    with pytest.raises(ValueError, match="A worker has another model than the program that started it: model is '"):
+    with pytest.raises(ValueError, match="A worker loaded a different model than the main process: model is '"):
         ShardWorker(load, "cpu", settings)
 
 
@@ -178,7 +178,7 @@ def test_empty_sentences_are_not_scored(teachers, tmp_path):
     load = partial(PairScorer, ScoreArguments([str(teachers[0])], ""), 64, True)
     worker = ShardWorker(load, "cpu", {**load("cpu").settings, "columns": ["a", "b"]})
     error = work(worker, tmp_path / "in.parquet", tmp_path / "out.parquet")
-    assert "in the 2 rows from row 0: pair 1 is ('cat', ' '), and both have to be texts" in error
+    assert "in the 2 rows from row 0: pair 1 is ('cat', ' '), but both have to be non-empty texts" in error
 
 
 # The commands, up to where they would start Ray
@@ -197,7 +197,7 @@ def done(student, tmp_path):
 def test_finished_shards_need_no_cluster(student, done, capsys):
     times = [path.stat().st_mtime_ns for path in sorted(done[1].iterdir())]
     assert main(encode_command(student, *done)) == 0
-    assert "2 of 2 shards are done already\n5 vectors written to" in capsys.readouterr().out
+    assert "2 of 2 shards are already finished\n5 vectors written to" in capsys.readouterr().out
     assert [path.stat().st_mtime_ns for path in sorted(done[1].iterdir())] == times
 
 
@@ -206,8 +206,8 @@ def test_shards_of_other_models_and_settings_are_refused(student, done, make_mod
     bert_tokenizer.save_pretrained(tmp_path / "other")
     before = [path.read_bytes() for path in sorted(done[1].iterdir())]
     for model, options, message in (
-        (tmp_path / "other", (), "stands for something else: model is '"),
-        (student, ("--normalize",), "stands for something else: normalize is False and should be True. Delete it"),
+        (tmp_path / "other", (), "has other data or settings: model is '"),
+        (student, ("--normalize",), "has other data or settings: normalize is False and should be True. Delete it"),
         (student, ("--max_length", 16), "max_length is None and should be 16"),
         (student, ("--text_column", "other"), "there is no column 'other'; the columns are id, text"),
     ):
@@ -229,14 +229,14 @@ def test_bad_input(student, tmp_path, capsys):
     pq.write_table(pa.table({"text": ["cat"], "embedding": [[1.0]]}), tmp_path / "foreign/part-0.parquet")
     for place, target, options, message in (
         (tmp_path / "nothing", output, (), "there are no parquet files"),
-        (tmp_path / "*/part-*.parquet", output, (), "Shards of different folders have the same name"),
-        (tmp_path / "text.txt", output, (), "text.txt is no parquet file"),
+        (tmp_path / "*/part-*.parquet", output, (), "Shards in different folders have the same name"),
+        (tmp_path / "text.txt", output, (), "text.txt is not a parquet file"),
         (tmp_path / "bad", output, (), "not a readable parquet file"),
         (tmp_path / "foreign", output, (), "already has a column 'embedding'"),
         (source, tmp_path / "foreign", (), "was not written by hf-dse"),
         (source, source, (), "holds the input part-0.parquet"),
         (source, tmp_path / "text.txt", (), "is a file: with `--engine ray` the output is a folder"),
-        (source, output, ("--device", "cpu"), "`--device` has no meaning with `--engine ray`"),
+        (source, output, ("--device", "cpu"), "`--device` is not supported with `--engine ray`"),
         (source, output, ("--num_workers", 0), "num_workers=0: it has to be at least 1"),
         (source, output, ("--num_gpus", -1), "num_gpus=-1.0: it must not be negative"),
         (source, output, ("--engine", "local", "--num_workers", 2), "pass `--engine ray`, or leave them out"),
@@ -250,8 +250,8 @@ def test_bad_input(student, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--split", "test"], "`--split` has no meaning with `--engine ray`"),
-        (["--drop_empty_sentences"], "`--drop_empty_sentences` has no meaning"),
+        (["--split", "test"], "`--split` is not supported with `--engine ray`"),
+        (["--drop_empty_sentences"], "`--drop_empty_sentences` is not supported"),
         (["--sentence1_column", "text"], "there is no column 'sentence2'; the columns are id, text"),
         (["--max_length", "65"], "max_length=65 is above the 64 tokens"),
     ],
@@ -267,7 +267,7 @@ def test_score_needs_shards(teachers, tmp_path, capsys):
     command = score_command(teachers, "", tmp_path / "out")
     command = [word for word in command if word not in ("--dataset_name", "")]
     assert main(command) == 2
-    assert "name one, a folder or a glob with `--dataset_name`" in capsys.readouterr().err
+    assert "pass one, a folder or a glob as `--dataset_name`" in capsys.readouterr().err
 
 
 def test_without_ray(student, tmp_path, monkeypatch, capsys):
@@ -327,7 +327,7 @@ def test_a_killed_run_goes_on_with_the_shards_that_are_missing(cluster, student,
                    source / "part-5.parquet")  # fmt: skip
     assert main(encode_command(student, source, output)) == 2
     error = capsys.readouterr().err
-    assert "shards failed, the others are done. The first failures" in error
+    assert "shards failed, the others are finished. The first failures" in error
     assert f"{source / 'part-5.parquet'}: in the 1 rows from row 0: texts[0] is None, not a string" in error
     assert sorted(path.name for path in output.iterdir()) == [f"part-{number}.parquet" for number in range(5)]
     assert all(path.stat().st_mtime_ns == changed for path, changed in finished.items())

@@ -177,10 +177,10 @@ class TestRank:
             ({"top_k": 0}, "top_k=0: it has to be at least 1"),
             ({"batch_size": 0}, "batch_size=0: it has to be at least 1"),
             ({"pool": 9}, "pool=9 is below top_k=10"),
-            ({"label": "no"}, r"label='no': there is no such logit; .*: 0 \(LABEL_0\)\."),
-            ({"model": make("mlp", 2)}, r"label=None: the head has several .*: 0 \(LABEL_0\), 1 \(LABEL_1\)\."),
+            ({"label": "no"}, r"label='no': there is no such logit; pass one of 0 \(LABEL_0\)\."),
+            ({"model": make("mlp", 2)}, r"label=None: the head has .*; pass one of 0 \(LABEL_0\), 1 \(LABEL_1\)\."),
             ({"model": make("dot", 2), "label": 2}, r"label=2: there is no such logit.*1 \(LABEL_1\)"),
-            ({"model": None, "label": 0}, "label=0: without a head the cosine ranks"),
+            ({"model": None, "label": 0}, "label=0: without a head, the cosine ranks and has no labels"),
             ({"model": make("dot", model_class=DseModel), "label": "x"}, "label='x': without a head"),
             ({"corpus_embeddings": vectors(0)}, "The corpus is empty"),
             ({"corpus_embeddings": vectors(5)[0]}, r"corpus_embeddings must have the shape .*, got \(8,\)"),
@@ -332,7 +332,7 @@ class TestCommand:
         stored = encode_corpus()
         make_model(similarity="mlp", linformer_length=6).save_pretrained(tmp_path / "model")
         assert run(corpus=stored) == 2
-        assert f"corpus.parquet was made by {tmp_path / 'model'} as it was then" in capsys.readouterr().err
+        assert f"corpus.parquet was encoded by {tmp_path / 'model'} with other weights" in capsys.readouterr().err
         assert not (tmp_path / "results.jsonl").exists()
 
     def test_a_folder_of_texts(self, tmp_path, run, encode_corpus, capsys):
@@ -390,8 +390,8 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"queries": None}, "Give either `--queries FILE` or `--query`"),
-            ({"query": "cat"}, "Give either `--queries FILE` or `--query`"),
+            ({"queries": None}, "Pass either `--queries FILE` or `--query`"),
+            ({"query": "cat"}, "Pass either `--queries FILE` or `--query`"),
             ({"corpus": "missing.txt"}, "missing.txt: there is no such file"),
             ({"corpus": "corpus.md"}, "corpus.md: unsupported ending '.md'; supported are .txt"),
             ({"corpus": "empty.txt"}, "empty.txt holds no texts"),
@@ -401,9 +401,12 @@ class TestCommand:
             ({"output_file": "out.csv"}, "unsupported ending '.csv'; the output is .jsonl"),
             ({"corpus": "folder"}, "folder: there are no .txt or .md files in this folder"),
             ({"corpus": "damaged.parquet"}, "damaged.parquet: not a readable parquet file"),
-            ({"corpus": "foreign.parquet"}, "foreign.parquet holds no vectors that `hf-dse encode` made"),
-            ({"corpus": "units.parquet"}, "units.parquet holds vectors of length 1, but the mlp head"),
-            ({"corpus": "units.parquet", "text_column": "body"}, "made of a column 'body', but those of ['text']"),
+            ({"corpus": "foreign.parquet"}, "foreign.parquet has no vectors of column 'text' from `hf-dse encode`"),
+            ({"corpus": "units.parquet"}, "units.parquet has normalized vectors, but the mlp head"),
+            (
+                {"corpus": "units.parquet", "text_column": "body"},
+                "has no vectors of column 'body' from `hf-dse encode`, but vectors of ['text']",
+            ),
             ({"label": "alike"}, "label='alike': there is no such logit"),
             ({"top_k": 0}, "top_k=0: it has to be at least 1"),
             ({"pool": 2}, "pool=2 is below top_k=3"),

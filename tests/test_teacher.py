@@ -215,7 +215,7 @@ def test_long_pairs_are_cut_and_counted(warnings):
     model, tokenizer = make_model(), make_tokenizer("bert")
     long = Dataset.from_dict({"sentence1": ["the cat sat " * 30, "a dog"], "sentence2": ["a dog ran", "a cat"]})
     scored = score_pairs(model, long, processing_class=tokenizer, show_progress=False)
-    assert len(warnings) == 1 and "1 of 2 pairs are longer than 64 tokens and were cut" in warnings[0]
+    assert len(warnings) == 1 and "1 of 2 pairs are longer than 64 tokens and were truncated" in warnings[0]
     encoded = tokenizer(
         long[0]["sentence1"], long[0]["sentence2"], truncation=True, max_length=64, return_tensors="pt"
     )
@@ -251,7 +251,9 @@ def test_bad_calls(tmp_path, pairs):
         score_pairs(model, pairs, processing_class=tokenizer, max_length=4)
     BertForMaskedLM(BertConfig(**SHAPE)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is no trained cross-encoder: it lacks .*classifier.weight.*hf-dse teacher"):
+    with pytest.raises(
+        ValueError, match="is not a trained cross-encoder: it has no .*classifier.weight.*hf-dse teacher"
+    ):
         score_pairs(str(tmp_path), pairs)
 
 
@@ -744,7 +746,7 @@ def test_the_scores_of_several_teachers_are_averaged(folder, capsys):
                "--max_length", "32"]  # fmt: skip
     file = folder / "scored.jsonl"
     assert main(["score", *options, "--output_file", str(file), "--model_name_or_path", *names]) == 2
-    assert f"equally many logits: 1 in {names[0]}, 1 in {names[1]}, 3 in {names[2]}" in capsys.readouterr().err
+    assert f"the same number of logits: 1 in {names[0]}, 1 in {names[1]}, 3 in {names[2]}" in capsys.readouterr().err
     assert main(["score", *options, "--output_file", str(file), "--model_name_or_path", *names[:2]]) == 0
     found = [json.loads(line)["teacher_logits"] for line in file.read_text().splitlines()]
     assert not np.allclose(*logits)
@@ -769,7 +771,7 @@ def test_a_bi_encoder_scores_with_its_cosine(folder, capsys):
         assert row["teacher_logits"] == [pytest.approx(expected, abs=1e-4)]
 
     assert main(["score", *options, "--task_name", "mrpc", "--output_file", str(folder / "out.jsonl")]) == 2
-    assert "A bi-encoder's cosine is one number, and task 'mrpc' has 2 labels" in capsys.readouterr().err
+    assert "A bi-encoder gives one score per pair, but task 'mrpc' has 2 labels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

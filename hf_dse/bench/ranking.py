@@ -141,7 +141,7 @@ def measure_ranking(
     >>> from transformers import AutoTokenizer
     >>> from hf_dse import convert_encoder
     >>> from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, read_candidates
-    >>> from hf_dse.teacher.load import load_teacher
+    >>> from hf_dse import load_teacher
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
     >>> student, tokenizer = convert_encoder(source), AutoTokenizer.from_pretrained(source)

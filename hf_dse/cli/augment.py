@@ -20,61 +20,73 @@ from hf_dse.teacher.score import score_pairs
 
 @dataclass
 class AugmentArguments:
-    """Which pairs to make of which texts, who scores them, and how many to keep."""
+    """Which pairs to make from which texts, which teacher scores them, and how many to keep."""
 
     files: list[str] = field(
         metadata={
-            "help": "Files of texts, each as FILE or FILE:column,column: .txt, one a line, or csv, jsonl, json, "
-            "parquet, whose rows hold texts that belong together. Columns default to sentence1,sentence2, then text."
+            "help": "Files of texts, each as FILE or FILE:column,column: .txt with one text per line, or csv, jsonl, "
+            "json, parquet with related texts in a row. Columns default to sentence1,sentence2, then text."
         }
     )
     output_file: str = field(metadata={"help": "File for the pairs: .jsonl or .parquet."})
     encoder_name_or_path: str | None = field(
-        default=None, metadata={"help": "Encoder or student that finds neighbours: a folder or a Hub name."}
+        default=None, metadata={"help": "Encoder or student that finds neighbours: a Hub id or a folder."}
     )
-    row_pairs: int = field(default=1, metadata={"help": "Largest number of pairs within a row."})
-    num_neighbors: int = field(default=2, metadata={"help": "Near texts to pair each text with; 0 needs no encoder."})
-    neighbor_pool: int = field(default=10, metadata={"help": "Nearest texts among which the near ones are drawn."})
-    num_random: int = field(default=1, metadata={"help": "Random texts of its file to pair each text with."})
-    max_rows: int | None = field(default=None, metadata={"help": "Random rows to take from each file."})
+    row_pairs: int = field(default=1, metadata={"help": "Maximum number of pairs from each row."})
+    num_neighbors: int = field(
+        default=2, metadata={"help": "Number of neighbours to pair each text with; 0 needs no encoder."}
+    )
+    neighbor_pool: int = field(
+        default=10, metadata={"help": "Number of nearest texts from which the neighbours are drawn."}
+    )
+    num_random: int = field(
+        default=1, metadata={"help": "Number of random texts of the same file to pair each text with."}
+    )
+    max_rows: int | None = field(
+        default=None, metadata={"help": "Maximum number of rows of each file, drawn at random."}
+    )
     exclude_files: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Files of pairs that must not occur, such as evaluation sets and labelled training pairs, each as "
-            "FILE or FILE:column,column."
+            "help": "Files of pairs to exclude, such as evaluation sets and labelled training pairs, each as FILE or "
+            "FILE:column,column."
         },
     )
     exclude_text_files: list[str] = field(
         default_factory=list,
-        metadata={"help": "Files of texts that must not occur in any pair, such as evaluation sets, likewise."},
+        metadata={"help": "Files of texts to exclude from all pairs, such as evaluation sets, in the same form."},
     )
     teacher_name_or_path: str | None = field(
-        default=None, metadata={"help": "Cross-encoder that scores the pairs. Without one they stay unscored."}
+        default=None, metadata={"help": "Cross-encoder that scores the pairs. Default: no scores."}
     )
     score_cache_dir: str | None = field(
         default=None,
         metadata={
-            "help": "Folder of known scores, from which a run that was stopped goes on. Defaults to `.hf-dse-scores` "
-            "beside the output file."
+            "help": "Folder of cached scores, from which an interrupted run continues. Defaults to `.hf-dse-scores` "
+            "next to the output file."
         },
     )
     teacher_dtype: str = field(
         default="float32",
         metadata={
-            "help": "Number format of the teacher's weights; bfloat16 is faster where the hardware has it.",
+            "help": "Data type of the teacher's weights; bfloat16 is faster on hardware that supports it.",
             "choices": ["float32", "bfloat16", "float16"],
         },
     )
     symmetric: bool = field(default=True, metadata={"help": "Score both orders of a pair and average."})
-    max_length: int = field(default=128, metadata={"help": "Maximum tokens of a pair that the teacher reads."})
+    max_length: int = field(default=128, metadata={"help": "Maximum number of tokens per pair for the teacher."})
     max_pairs: int | None = field(
-        default=None, metadata={"help": "Pairs to keep at the end, drawn evenly over the teacher's scale."}
+        default=None,
+        metadata={"help": "Number of pairs to keep, drawn evenly over the range of the teacher's scores."},
     )
     score_bins: int = field(
-        default=10, metadata={"help": "Bins of that scale; teachers with several logits have one for each class."}
+        default=10,
+        metadata={"help": "Number of bins of that range; teachers with several logits have one bin per class."},
     )
-    batch_size: int = field(default=64, metadata={"help": "Texts or pairs in a batch; fewer above 512 tokens each."})
-    seed: int = field(default=42, metadata={"help": "Seed of all random draws."})
+    batch_size: int = field(
+        default=64, metadata={"help": "Texts or pairs per batch; fewer if longer than 512 tokens."}
+    )
+    seed: int = field(default=42, metadata={"help": "Random seed."})
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
 
@@ -83,12 +95,12 @@ class AugmentArguments:
 
 
 def augment(argv: list[str]) -> None:
-    """Makes pairs of texts, lets a teacher score them, and writes them to a file."""
+    """Makes pairs of texts, scores them with a teacher, and writes them to a file."""
     (args,) = parse_args(
         argv,
         AugmentArguments,
         prog="hf-dse augment",
-        description="Make unlabelled sentence pairs and let a teacher score them.",
+        description="Make unlabelled sentence pairs and score them with a teacher.",
     )
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     device = str(choose_device(args.device))
@@ -97,7 +109,7 @@ def augment(argv: list[str]) -> None:
         teacher, teacher_tokenizer = load_teacher(
             args.teacher_name_or_path, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype
         )
-        # What cannot work shall fail now, not after the search for neighbours.
+        # Fail early, before the search for neighbours.
         check_max_length(args.max_length, teacher, teacher_tokenizer, pair=True)
     encoder, tokenizer = None, None
     if args.encoder_name_or_path is not None:

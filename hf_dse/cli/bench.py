@@ -27,20 +27,20 @@ def bench(argv: list[str]) -> None:
 
 
 def speed(argv: list[str]) -> None:
-    """Times encoders of one shape by length; prints tables in Markdown."""
+    """Times encoders of one size at several lengths; prints tables in Markdown."""
     (args,) = parse_args(
         argv,
         SpeedArguments,
         prog="hf-dse bench speed",
-        description="Time encoders of one shape by length. `hf-dse bench rank` compares the cost of ranking with that "
-        "of a cross-encoder, `hf-dse bench attention` projected with softmax attention.",
+        description="Time encoders of one size at several lengths. `hf-dse bench rank` compares the cost of ranking "
+        "with that of a cross-encoder, `hf-dse bench attention` compares projected with softmax attention.",
     )
     results = run_speed(args)
     print(speed_table(results["rows"], results["baseline"]))
     if results["exponents"]:
         print(f"\n{exponent_table(results['exponents'], results['memory_exponents'])}")
     rates = ", ".join(f"{rate:,.0f} at {length}" for length, rate in results["matmul_gflops"].items())
-    print(f"\nMatrix products in the same rounds, GFLOP/s by tokens of a text: {rates}")
+    print(f"\nMatrix products in the same rounds, GFLOP/s by tokens per text: {rates}")
     if results["left_out"]:
         print(f"Not installed (`pip install hf-dse[bench]`): {', '.join(results['left_out'])}")
     print(f"Written to {args.output_dir}")
@@ -66,7 +66,7 @@ def ranking(argv: list[str]) -> None:
         student, tokenizer, cross_encoder, cross_tokenizer, texts, args, batch_size=model_args.batch_size
     )
     print(rank_table(rows))
-    print("\n~ is extrapolated: all texts and pairs beyond those measured take the same time.")
+    print("\n~ is extrapolated: texts and pairs beyond those measured are assumed to take the same time.")
     if find_spec("faiss") is None:
         print("Not installed (`pip install hf-dse[bench]`): faiss-cpu")
     print(f"Written to {write_results(args.output_dir, (model_args, args), {'rows': rows})}")
@@ -85,5 +85,5 @@ def attention(argv: list[str]) -> None:
     if results["spectrum"]:
         print(f"\n{spectrum_table(results['spectrum'])}")
     file = write_results(args.output_dir, args, results)
-    plot_lines(error_lines(results["errors"]), args.output_dir, "tokens of a text", "relative error", "k")
+    plot_lines(error_lines(results["errors"]), args.output_dir, "tokens per text", "relative error", "k")
     print(f"\nWritten to {file.parent}")

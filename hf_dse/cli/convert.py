@@ -14,7 +14,7 @@ from hf_dse.training.base import check_output_dir
 
 @dataclass
 class ConvertCommandArguments:
-    """What to convert, and where to."""
+    """Which encoder to convert, and where to save it."""
 
     model_name_or_path: str = field(metadata={"help": "Encoder to convert: a Hub id or a folder."})
     output_dir: str = field(metadata={"help": "Folder of the new model."})
@@ -28,7 +28,7 @@ def convert(argv: list[str]) -> None:
         ConvertCommandArguments,
         ConvertArguments,
         prog="hf-dse convert",
-        description="Turn a pretrained encoder into one with linear attention.",
+        description="Convert a pretrained encoder to linear attention.",
     )
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     encoder = convert_args.convert(args.model_name_or_path)

@@ -10,6 +10,6 @@ def demo(argv: list[str]) -> None:
     from hf_dse.demo import DemoArguments, run_demo
 
     (args,) = parse_args(
-        argv, DemoArguments, prog="hf-dse demo", description="The whole way on a small embedded data set."
+        argv, DemoArguments, prog="hf-dse demo", description="Run all steps on a small embedded dataset."
     )
     run_demo(args)

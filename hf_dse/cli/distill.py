@@ -15,7 +15,7 @@ def distill(argv: list[str]) -> None:
     """`hf-dse distill`: one stage, or the `stages` of a recipe one after the other."""
     path, argv = split_config(argv)
     config = {} if path is None else read_config(path)
-    # All stages are parsed before the first one runs, so that errors come early.
+    # All stages are parsed before the first one runs, so that errors are raised early.
     stages = parse_stages(argv, config)
     if config.get("stages") is None:
         result: DistillationResult | None = run_stage(*stages[0])
@@ -35,20 +35,20 @@ def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...
 
     Args:
         argv (`list[str]`):
-            Options of the command line, which go before those of the recipe.
+            Options of the command line, which take precedence over those of the recipe.
         config (`dict[str, Any]`):
             The recipe.
 
     Returns:
-        `list[tuple]`: what [`parse_stage`] returns for each stage.
+        `list[tuple]`: the output of [`parse_stage`] for each stage.
 
     Raises:
-        `ValueError`: if an option or its value is wrong.
+        `ValueError`: if an option or its value is invalid.
     """
     shared = dict(config)
     stages, cache_dir = shared.pop("stages", None), shared.pop("stage_cache_dir", None)
     if stages is None and cache_dir is not None:
-        raise ValueError("--config: `stage_cache_dir` keeps finished `stages`, and there are none: leave it out.")
+        raise ValueError("--config: `stage_cache_dir` is only for recipes with `stages`: leave it out.")
     if stages is None:
         return [parse_stage(argv, shared)]
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
@@ -61,7 +61,7 @@ def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--stage", default=config.get("stage", "pairs"))
     stage = parser.parse_known_args(argv)[0].stage
-    # The parser of the pairs says which stages there are.
+    # For an unknown stage, the parser of the pairs stage lists the allowed ones.
     return parse_args(
         argv,
         *STAGES.get(stage, STAGES["pairs"]),

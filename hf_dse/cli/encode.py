@@ -16,7 +16,7 @@ def encode(argv: list[str]) -> None:
         EncodeArguments,
         EngineArguments,
         prog="hf-dse encode",
-        description="Turn texts into embeddings.",
+        description="Compute the embeddings of texts.",
     )
     num_vectors, size = encode_files(model_args, args, engine_args)
     print(f"{num_vectors} vectors{'' if size is None else f' of size {size}'} written to {args.output}")

@@ -15,21 +15,21 @@ from hf_dse.inference.loading import ModelArguments, load_model
 
 @dataclass
 class EvaluateArguments:
-    """What to measure and where to write it."""
+    """Which splits to evaluate, and where to write the results."""
 
     split: list[str] = field(default_factory=lambda: ["validation"], metadata={"help": "Splits to evaluate on."})
     output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
 
 
 def evaluate(argv: list[str]) -> None:
-    """Scores a model on splits of a pair task; prints a table and writes JSON."""
+    """Evaluates a model on splits of a pair task; prints a table and writes JSON."""
     model_args, args, data_args = parse_args(
         argv,
         ModelArguments,
         EvaluateArguments,
         DataArguments,
         prog="hf-dse evaluate",
-        description="Measure a model on a sentence-pair task.",
+        description="Evaluate a model on a sentence-pair task.",
     )
     task = resolve_task(data_args)
     output = None if args.output_file is None else output_path(args.output_file, (".json",))

@@ -14,17 +14,17 @@ from hf_dse.student.checkpoint import load_dse_model
 
 @dataclass
 class ExportArguments:
-    """What to export, and where to."""
+    """Which model to export, and where to save it."""
 
     model_name_or_path: str = field(metadata={"help": "A DSE model: a Hub id, a folder or a Trainer checkpoint."})
     output_dir: str = field(metadata={"help": "Folder to write."})
     model_id: str | None = field(
-        default=None, metadata={"help": "Name by which the card's examples load it, such as user/name on the Hub."}
+        default=None, metadata={"help": "Name under which the card's examples load it, such as user/name."}
     )
     format: str = field(
         default="transformers",
         metadata={
-            "help": "transformers: a complete model folder. onnx, openvino: a graph that gives sentence embeddings.",
+            "help": "transformers: a complete model folder. onnx, openvino: a graph that returns sentence embeddings.",
             "choices": ["transformers", *GRAPH_FORMATS],
         },
     )
@@ -40,7 +40,7 @@ def export(argv: list[str]) -> None:
     if args.format == "transformers" and args.int8:
         raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
     if args.format != "transformers" and args.model_id is not None:
-        raise ValueError(f"`--model_id` is for the model card, which `--format {args.format}` has not: leave it out.")
+        raise ValueError(f"`--model_id` is for the model card, but `--format {args.format}` has none: leave it out.")
     model = load_dse_model(args.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
     if args.format == "transformers":

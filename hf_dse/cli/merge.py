@@ -16,18 +16,20 @@ from hf_dse.training.base import check_output_dir
 
 @dataclass
 class MergeArguments:
-    """Which models to merge, and where to."""
+    """Which models to merge, and where to save the result."""
 
     model_names_or_paths: list[str] = field(
-        metadata={"help": "DSE models of one start: Hub ids or folders. The first gives tokenizer and head."}
+        metadata={
+            "help": "DSE models with a common start: Hub ids or folders. Tokenizer and head are those of the first."
+        }
     )
     output_dir: str = field(metadata={"help": "Folder to write."})
     weights: list[float] | None = field(
-        default=None, metadata={"help": "A weight for each model; they are divided by their sum. Default: equal."}
+        default=None, metadata={"help": "One weight per model; they are divided by their sum. Default: equal."}
     )
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens after which sentence-transformers cuts. Default: the model's limit."},
+        metadata={"help": "Maximum number of tokens for sentence-transformers. Default: the model's limit."},
     )
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 

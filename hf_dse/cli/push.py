@@ -15,10 +15,10 @@ class PushArguments:
     """What to publish, and where."""
 
     model_name_or_path: str = field(metadata={"help": "Folder that `hf-dse export` or `hf-dse distill` wrote."})
-    repo_id: str = field(metadata={"help": "Repository on the Hub, user/name; it is made if there is none."})
+    repo_id: str = field(metadata={"help": "Repository on the Hub, user/name; created if it does not exist."})
     private: bool = field(default=False, metadata={"help": "Make a new repository private."})
     revision: str | None = field(
-        default=None, metadata={"help": "Branch to commit to, main by default; it is made if there is none."}
+        default=None, metadata={"help": "Branch to commit to, main by default; created if it does not exist."}
     )
     token: str | None = field(
         default=None, metadata={"help": "Token with write access. Default: that of HF_TOKEN or `hf auth login`."}
@@ -26,7 +26,7 @@ class PushArguments:
     commit_message: str | None = field(default=None, metadata={"help": "First line of the commit."})
     create_pr: bool = field(default=False, metadata={"help": "Open a pull request with the commit."})
     dry_run: bool = field(
-        default=False, metadata={"help": "Check the folder and list its files; send nothing, take no token."}
+        default=False, metadata={"help": "Only check the folder and list its files; needs no token, sends nothing."}
     )
 
 

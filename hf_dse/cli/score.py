@@ -16,8 +16,8 @@ def score(argv: list[str]) -> None:
         DataArguments,
         EngineArguments,
         prog="hf-dse score",
-        description="Add a teacher's scores to sentence pairs. Both orders of a pair are scored where the task is "
-        "symmetric; `--symmetric true` or `--symmetric false` overrides what the task says.",
+        description="Add a teacher's scores to sentence pairs. Both orders of a pair are scored if the task is "
+        "symmetric; `--symmetric true` or `--symmetric false` overrides the setting of the task.",
     )
     num_pairs = score_files(args, data_args, engine_args)
     print(f"{num_pairs} scored pairs written to {args.output_file}")

@@ -20,38 +20,38 @@ from hf_dse.inference.search import check_ranking, rank
 
 @dataclass
 class SearchArguments:
-    """What to search for, where, and where the result goes."""
+    """What to search for, in which corpus, and where to write the results."""
 
     corpus: str = field(
         metadata={
-            "help": f"Texts to rank: .txt, one a line, a table: {', '.join(READERS)}, or a folder of .txt and .md "
-            "files. Or an index of them: the .parquet that `hf-dse encode` writes, a file or a folder."
+            "help": f"Texts to rank: .txt with one text per line, a table ({', '.join(READERS)}), or a folder of .txt "
+            "and .md files. Or an index: the .parquet file or folder that `hf-dse encode` writes."
         }
     )
-    queries: str | None = field(default=None, metadata={"help": "File of the queries, in the formats of the corpus."})
+    queries: str | None = field(default=None, metadata={"help": "File of queries, in the same formats as the corpus."})
     query: list[str] = field(
-        default_factory=list, metadata={"help": "The queries themselves, in place of a file; the result is printed."}
+        default_factory=list, metadata={"help": "Queries, instead of a file; the results are printed."}
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in tables."})
-    top_k: int = field(default=10, metadata={"help": "Texts to return for a query."})
+    top_k: int = field(default=10, metadata={"help": "Number of texts to return per query."})
     pool: int = field(
         default=100,
-        metadata={"help": "Nearest texts by cosine that an mlp head ranks. Other heads search the whole corpus."},
+        metadata={"help": "Nearest texts by cosine that an mlp head ranks. Other heads rank the whole corpus."},
     )
     label: str | None = field(
-        default=None, metadata={"help": "The logit that ranks, by name or number; for heads that have several."}
+        default=None, metadata={"help": "Label whose logit ranks, by name or index; required if there are several."}
     )
     output_file: str | None = field(
         default=None,
         metadata={
-            "help": "File for the results, .jsonl: a line for each query; `position` counts the rows of the corpus "
-            "from 0. Without a file they are printed."
+            "help": "File for the results: .jsonl, one line per query; `position` is the row in the corpus, counted "
+            "from 0. Default: print them."
         },
     )
 
     def __post_init__(self) -> None:
         if (self.queries is None) != bool(self.query):
-            raise ValueError("Give either `--queries FILE` or `--query` with one or more texts, and not both.")
+            raise ValueError("Pass either `--queries FILE` or `--query` with one or more texts, not both.")
 
 
 def search(argv: list[str]) -> None:
@@ -77,14 +77,14 @@ def search(argv: list[str]) -> None:
         corpus = encode(model, tokenizer, texts, batch_size=model_args.batch_size, max_length=model_args.max_length)
     elif settings["model"] != fingerprint(model, tokenizer):
         raise ValueError(
-            f"{args.corpus} was made by {settings.get('model_name_or_path', 'another model')} as it was then, or in "
-            f"another `--dtype`, so its vectors are not those of {model_args.model_name_or_path}: run `hf-dse encode` "
+            f"{args.corpus} was encoded by {settings.get('model_name_or_path', 'another model')} with other weights "
+            f"or `--dtype`, so its vectors do not match {model_args.model_name_or_path}: run `hf-dse encode` "
             "with this model, or search with that one."
         )
     elif settings["normalize"] and logit is not None and model.config.similarity != "cosine":
         raise ValueError(
-            f"{args.corpus} holds vectors of length 1, but the {model.config.similarity} head compares them as the "
-            "model makes them: run `hf-dse encode` without `--normalize`."
+            f"{args.corpus} has normalized vectors, but the {model.config.similarity} head needs the original ones: "
+            "run `hf-dse encode` without `--normalize`."
         )
     scores, positions = rank(
         model,
@@ -114,7 +114,7 @@ def search(argv: list[str]) -> None:
 
 
 def format_results(results: Iterable[Mapping[str, Any]], width: int) -> str:
-    """Lays out the results of each query in columns; what a text has beyond the width is cut."""
+    """Formats the results of each query in columns; texts are cut at the width."""
     lines = []
     for result in results:
         lines += [_fit("query: ", result["query"], width), f"{'rank':>4}  {'score':>9}  text"]
@@ -126,6 +126,6 @@ def format_results(results: Iterable[Mapping[str, Any]], width: int) -> str:
 
 
 def _fit(start: str, text: str, width: int) -> str:
-    """One line of output, whatever line breaks the text has."""
+    """Formats one line of output, without the line breaks of the text."""
     line = start + " ".join(text.split())
     return line if len(line) <= width else line[: width - 3] + "..."

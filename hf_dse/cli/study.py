@@ -35,18 +35,18 @@ class RunArguments:
     results_file: str | None = field(
         default=None,
         metadata={
-            "help": "Parquet file of the results. Default: results.parquet beside the study. Studies with one file "
-            "share the runs that they have in common."
+            "help": "Parquet file of the results. Default: results.parquet next to the study. Studies with the same "
+            "file share common runs."
         },
     )
     output_dir: str | None = field(
-        default=None, metadata={"help": "Folder of the trainings and their logs. Default: outputs/NAME."}
+        default=None, metadata={"help": "Folder of the training runs and their logs. Default: outputs/NAME."}
     )
-    jobs: int = field(default=1, metadata={"help": "Runs at a time."})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads of a run. Default: an equal share."})
+    jobs: int = field(default=1, metadata={"help": "Number of parallel runs."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads per run. Default: an equal share."})
     flags: str = field(
         default="",
-        metadata={"help": "More flags of `hf-dse distill` for every run on this machine: --flags='--bf16'."},
+        metadata={"help": "More options of `hf-dse distill` for every run on this machine: --flags='--bf16'."},
     )
     dry_run: bool = field(default=False, metadata={"help": "Only list the runs, and which of them are finished."})
 
@@ -62,35 +62,35 @@ class ReportArguments:
     )
     baseline: list[str] = field(
         default_factory=list,
-        metadata={"help": "FACTOR=LABEL: compare the other labels with this one, in the last of the metrics."},
+        metadata={"help": "FACTOR=LABEL: compare the other labels with this one, by the last metric."},
     )
-    select: list[str] = field(default_factory=list, metadata={"help": "FACTOR=LABEL: only runs of this label."})
+    select: list[str] = field(default_factory=list, metadata={"help": "FACTOR=LABEL: only runs with this label."})
     correlate: list[str] = field(
         default_factory=list,
-        metadata={"help": "FACTOR: its rank correlation, and Pearson's, with the last of the metrics, over all runs."},
+        metadata={"help": "FACTOR: its rank and Pearson correlations with the last metric, over all runs."},
     )
-    plot: str | None = field(default=None, metadata={"help": "Image file of a plot of the last of the metrics."})
+    plot: str | None = field(default=None, metadata={"help": "Image file for a plot of the last metric."})
     x: str | None = field(default=None, metadata={"help": "Factor on the x axis of the plot."})
-    lines: str | None = field(default=None, metadata={"help": "Factor with a line for each label."})
+    lines: str | None = field(default=None, metadata={"help": "Factor with one line per label."})
 
 
 @dataclass
 class ProbeArguments:
     """Which encoders to probe."""
 
-    models: list[str] = field(metadata={"help": "Folders or Hub names of encoders."})
+    models: list[str] = field(metadata={"help": "Hub ids or folders of encoders."})
     split: str = field(default="validation", metadata={"help": "Split of the pairs."})
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens after which a sentence is cut. Default: what model and tokenizer allow."},
+        metadata={"help": "Maximum number of tokens per sentence. Default: the limit of model and tokenizer."},
     )
-    batch_size: int = field(default=32, metadata={"help": "Sentences in a batch."})
+    batch_size: int = field(default=32, metadata={"help": "Sentences per batch."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
     output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
 
 
 def study(argv: list[str]) -> None:
-    """Runs what is missing of a study, or reports on it."""
+    """Runs the missing runs of a study, or reports on it."""
     if argv[:1] in (["report"], ["probe"]):
         {"report": report, "probe": probe}[argv[0]](argv[1:])
         return
@@ -99,14 +99,14 @@ def study(argv: list[str]) -> None:
         RunArguments,
         prog="hf-dse study",
         description="Run a grid of trainings: `hf-dse study FILE`; `hf-dse study report FILE` reports on it. "
-        "`hf-dse study probe` tells what encoders know of similarity after each layer.",
+        "`hf-dse study probe` measures the similarity of pairs after each layer of encoders.",
     )
     content = load_study(args.study_file)
     results_file = _results_file(args.study_file, args.results_file)
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
     finished = finished_runs(results_file)
     common = ["--output_dir", str(output_dir), *shlex.split(args.flags)]
-    # What cannot work shall fail now, not after the runs before it.
+    # Fail early: check the options of all runs before the first one starts.
     for run in content.runs():
         if run.key in finished:
             continue
@@ -118,7 +118,7 @@ def study(argv: list[str]) -> None:
         for run in content.runs():
             print(f"{'finished' if run.key in finished else 'missing':8}  {run.title}")
         return
-    # A study that is asked to stop stops its trainings too.
+    # Stopping a study stops its training runs too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results = run_study(content, results_file, output_dir, jobs=args.jobs, threads=args.threads, flags=args.flags)
     print(f"{len(results)} runs are in {results_file}")
@@ -156,7 +156,7 @@ def report(argv: list[str]) -> None:
 
 
 def probe(argv: list[str]) -> None:
-    """Prints in Markdown how the similarity after each layer of encoders agrees with the labels of pairs."""
+    """Prints a Markdown table: correlation of the cosine with the labels of pairs, after each layer of encoders."""
     args, data_args = parse_args(
         argv,
         ProbeArguments,
@@ -180,7 +180,7 @@ def probe(argv: list[str]) -> None:
 
 
 def _name_file(argv: list[str]) -> list[str]:
-    """Lets the file be given by its place: `hf-dse study FILE`."""
+    """Accepts the study file as a positional argument: `hf-dse study FILE`."""
     return ["--study_file", *argv] if argv and not argv[0].startswith("-") else argv
 
 

@@ -22,21 +22,21 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class WhitenArguments:
-    """Which embeddings to whiten, by which texts."""
+    """Which embeddings to whiten, and the texts to fit on."""
 
     model_name_or_path: str = field(metadata={"help": "A DSE model without a projection: a Hub id or a folder."})
     train_file: str = field(
-        metadata={"help": "Texts to fit to: .txt, one a line, or a csv, json, jsonl or parquet file."}
+        metadata={"help": "Texts to fit on: .txt with one text per line, or csv, json, jsonl, parquet."}
     )
     output_dir: str = field(metadata={"help": "Folder to write."})
-    projection_dim: int = field(metadata={"help": "Size of the new embeddings, less than now."})
-    power: float = field(default=0.5, metadata={"help": "0: PCA. 1: whitening. Between: some of it."})
+    projection_dim: int = field(metadata={"help": "Size of the new embeddings, smaller than the current one."})
+    power: float = field(default=0.5, metadata={"help": "0: PCA. 1: full whitening. Between: partial whitening."})
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first texts."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Use only the first texts."})
     max_length: int | None = field(
-        default=None, metadata={"help": "Tokens after which a text is cut. Default: the model's limit."}
+        default=None, metadata={"help": "Maximum number of tokens per text. Default: the model's limit."}
     )
-    batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
+    batch_size: int = field(default=32, metadata={"help": "Texts per batch; fewer for texts longer than 512 tokens."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
 
@@ -46,15 +46,15 @@ def whiten(argv: list[str]) -> None:
         argv,
         WhitenArguments,
         prog="hf-dse whiten",
-        description="Make the embeddings of a student smaller and use their directions evenly, without training.",
+        description="Reduce the size of a student's embeddings by PCA or whitening, without training.",
     )
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
     model = load_dse_model(args.model_name_or_path)
     if isinstance(model, DseForSequenceClassification):
         logger.warning(
-            f"The head of {args.model_name_or_path} is left out: it was trained for the embeddings as they were. "
-            "`hf-dse distill` puts a new one on the whitened encoder."
+            f"The head of {args.model_name_or_path} is left out: it was trained for the original embeddings. "
+            "`hf-dse distill` adds a new one to the whitened encoder."
         )
         model = model.dse
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)

@@ -13,13 +13,13 @@ MARKERS = "osD^vPX<>ph*d8H"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int) -> str:
-    """Lays out a Markdown table; the first `num_left` columns are words, the others numbers."""
+    """Formats a Markdown table; the first `num_left` columns are left-aligned, the others right-aligned."""
     rule = ["---"] * num_left + ["--:"] * (len(header) - num_left)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
 
 
 def format_table(results: Mapping[str, Mapping[str, float]]) -> str:
-    """Lays out the metrics of each split in columns, times 100 as the literature has them."""
+    """Formats the metrics of each split in columns, times 100 as in the literature."""
     names = list(next(iter(results.values())))
     rows = [["split", *names]]
     for split, metrics in results.items():

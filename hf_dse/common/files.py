@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders that are written whole or not at all."""
+"""Atomic writing of files and folders."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file so that it is either whole or as before, whatever happens on the way."""
+    """Writes a file atomically: if an error occurs, an existing file is unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -24,13 +24,13 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 @contextmanager
 def folder_in_one_step(target: Path) -> Iterator[Path]:
-    """A new folder to write to, which takes the place of `target` at the end; on an error nothing changes."""
+    """Yields a new folder, which replaces `target` at the end. If an error occurs, nothing changes."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A sibling, because only within one file system a folder can be moved in one step.
+    # In the same parent folder, because a folder can only be moved in one step within a file system.
     with tempfile.TemporaryDirectory(
         prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True
-    ) as workshop:
-        new, old = Path(workshop, "new"), Path(workshop, "old")
+    ) as temporary:
+        new, old = Path(temporary, "new"), Path(temporary, "old")
         new.mkdir()
         yield new
         if target.exists():
@@ -44,6 +44,7 @@ def folder_in_one_step(target: Path) -> Iterator[Path]:
 
 
 def check_target(target: Path, overwrite: bool) -> None:
+    """Raises a `FileExistsError` if a model folder must not be written to `target`."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -55,7 +56,7 @@ def check_target(target: Path, overwrite: bool) -> None:
             f"{target} is not empty: name another folder, or pass `overwrite=True` (`--overwrite_output_dir`) to "
             "replace it."
         )
-    # A slip of the keyboard must not cost a home folder or a repository.
+    # A typing error must not delete a home folder or a repository.
     if not (target / "config.json").is_file() or (target / ".git").exists():
         raise FileExistsError(
             f"{target} is not a plain model folder (it has no config.json, or is a git repository), so it is not "
@@ -64,7 +65,7 @@ def check_target(target: Path, overwrite: bool) -> None:
 
 
 def output_path(name: str, endings: tuple[str, ...]) -> Path:
-    """Checks an output file before the work begins, not after."""
+    """Checks the name of an output file, to fail early."""
     path = Path(name).expanduser()
     if path.suffix not in endings:
         raise ValueError(f"{name}: unsupported ending {path.suffix!r}; the output is {' or '.join(endings)}.")

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Where results come from: machine, versions, command, commit, and the models and data behind them."""
+"""The provenance of results: machine, versions, command, commit, models and data."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 @dataclass(frozen=True)
 class Source:
-    """A model or data set that the card names; as a string, a Markdown link if the Hub has it."""
+    """A model or dataset that the card names; as a string, a Markdown link if it is on the Hub."""
 
     name: str
     hub_id: str | None = None
@@ -35,7 +35,7 @@ class Source:
 
 
 def describe_source(name: str, prefix: str = "") -> Source:
-    """What the card says about a model or data set: never where somebody keeps it."""
+    """Describes a model or dataset for the card, without local paths."""
     local = Path(name).expanduser()
     if local.exists() or local.is_absolute() or name.startswith((".", "~")):
         return Source(local.resolve().name)
@@ -44,14 +44,14 @@ def describe_source(name: str, prefix: str = "") -> Source:
 
 
 def describe_machine() -> str:
-    """The kind of machine this is, as far as it decides about speed and rounding."""
+    """Describes the hardware that affects speed and rounding."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return f"{os.cpu_count()} {platform.machine()} CPU cores, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def package_versions(names: Sequence[str]) -> dict[str, str | None]:
-    """The installed versions of packages; `None` where one is missing."""
+    """Returns the installed versions of packages; `None` for missing packages."""
     versions: dict[str, str | None] = dict.fromkeys(names)
     for name in names:
         with suppress(PackageNotFoundError):
@@ -61,7 +61,7 @@ def package_versions(names: Sequence[str]) -> dict[str, str | None]:
 
 def describe_command() -> str | None:
     """
-    The `hf-dse` command that this process runs, without the folders above local files; `None` in other programs.
+    Returns the `hf-dse` command of this process, with only the last part of local paths; `None` in other programs.
     """
     if Path(sys.argv[0]).stem not in ("hf-dse", "hf_dse_cli"):
         return None
@@ -74,7 +74,7 @@ def describe_command() -> str | None:
 
 
 def code_commit() -> str | None:
-    """The commit of this code, where it runs from a repository."""
+    """Returns the commit of this code; `None` if it does not run from a repository."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -84,13 +84,13 @@ def code_commit() -> str | None:
 
 def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> str:
     """
-    Identifies what decides a score.
+    Identifies a model and its tokenizer by everything that affects scores.
 
     Args:
         model (`PreTrainedModel`):
-            The teacher: its weights and its configuration count.
+            The model: its weights and configuration are included.
         processing_class (`PreTrainedTokenizerBase`):
-            Its tokenizer: vocabulary and rules count, not the padding and truncation of the last call.
+            Its tokenizer: vocabulary and rules are included, but not the padding and truncation of the last call.
 
     Returns:
         `str`: a SHA-256 in hexadecimal digits.
@@ -100,7 +100,7 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     config = model.config.to_dict()
-    # What says where a model comes from, or who reads it, does not change its scores.
+    # The origin of a model and the library that reads it do not affect its scores.
     for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures"):
         config.pop(name, None)
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())

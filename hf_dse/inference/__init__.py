@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Models that are run: loading, embeddings, indices and search, on one machine or many."""
+"""Inference: loading models, computing embeddings, indexes and search, in one process or with Ray."""

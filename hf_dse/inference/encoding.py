@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Texts in, sentence embeddings out."""
+"""Computing sentence embeddings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from hf_dse.data.tokenization import check_max_length, length_batches, max_token
 
 logger = logging.get_logger(__name__)
 
-# Texts are sorted by length within a window of this many batches, so that memory stays flat on any corpus.
+# Texts are tokenized and sorted by length in windows of this many batches, which bounds the memory on any corpus.
 BATCHES_PER_WINDOW = 64
 
 
@@ -35,26 +35,26 @@ def encode(
     show_progress: bool = True,
 ) -> np.ndarray:
     """
-    Embeds texts. They are batched by length, so a long one does not slow the others, and returned in their order.
+    Computes sentence embeddings. Texts are batched by length to limit padding; the embeddings keep their order.
 
     Args:
         model (`PreTrainedModel`):
             A DSE model, with or without its classification head, or any other encoder. The embedding is the
-            `pooler_output` of DSE, and the mean over the real tokens of `last_hidden_state` otherwise.
+            `pooler_output` of DSE models, and the mean of `last_hidden_state` without padding of all others.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the model.
         texts (`Sequence[str]`):
-            What to embed.
+            The texts to embed.
         batch_size (`int`, *optional*, defaults to 32):
-            Largest number of texts in a batch; of texts above 512 tokens a batch takes fewer.
+            Maximum number of texts per batch; fewer for texts longer than 512 tokens.
         max_length (`int`, *optional*):
-            Tokens after which a text is cut. Defaults to what model and tokenizer allow.
+            Maximum number of tokens per text. Defaults to the limit of model and tokenizer.
         truncation (`bool`, *optional*, defaults to `True`):
-            Whether to cut texts that are longer, with a warning that counts them, or to refuse them.
+            Whether to truncate longer texts, with a warning that counts them. If `False`, they raise an error.
         normalize (`bool`, *optional*, defaults to `False`):
-            Whether to scale the embeddings to length 1, so that their dot product is their cosine.
+            Whether to scale the embeddings to unit length, so that their dot product is their cosine.
         device (`str` or `torch.device`, *optional*):
-            Where to run; the model is moved there and stays. Defaults to where the model is.
+            Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
 
@@ -62,9 +62,9 @@ def encode(
         `np.ndarray` of shape `(num_texts, embedding_size)` and type float32.
 
     Raises:
-        TypeError: `texts` is one string, or not a sequence.
-        ValueError: a text that is not a string, a `max_length` that does not fit the model, a longer text in spite of
-            `truncation=False`, a batch size below 1, a model with a decoder, or an embedding that is NaN or infinite.
+        `TypeError`: if `texts` is a single string, or not iterable.
+        `ValueError`: if a text is not a string, `max_length` is out of range, a text is too long for
+        `truncation=False`, `batch_size` is below 1, the model has a decoder, or an embedding is NaN or infinite.
 
     Example:
 
@@ -109,16 +109,16 @@ def embed_texts(
     show_progress: bool = True,
 ) -> np.ndarray:
     """
-    [`encode`] with any function of a model and a tokenized batch in the place of the sentence embedding. It returns
-    floating-point vectors of shape `(batch_size, size)`.
+    Like [`encode`], but with any function `embed` instead of the sentence embedding. It takes a model and a tokenized
+    batch, and returns floating-point vectors of shape `(batch_size, size)`.
     """
     texts = _check_texts(texts)
     if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(f"{type(model).__name__} has a decoder: pass its encoder alone (such as `T5EncoderModel`).")
+        raise ValueError(f"{type(model).__name__} has a decoder: pass only its encoder (such as `T5EncoderModel`).")
     if batch_size < 1:
         raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
     if not texts:
-        # Only a text shows the size of an embedding for every architecture.
+        # For an arbitrary architecture, the embedding size is only known after encoding a text.
         options: dict[str, Any] = {"max_length": max_length, "device": device, "show_progress": False}
         return embed_texts(model, processing_class, ["empty"], embed, **options)[:0]
     max_length = check_max_length(max_length, model, processing_class)
@@ -136,7 +136,7 @@ def embed_texts(
             if cut and not truncation:
                 raise ValueError(
                     f"{cut} of texts[{start}:{start + len(window)}] are longer than {max_length} tokens: split them, "
-                    "or pass `truncation=True` to embed their beginnings."
+                    "or pass `truncation=True`."
                 )
             for rows in length_batches([len(feature["input_ids"]) for feature in features], batch_size):
                 batch = pad(processing_class, [features[row] for row in rows], model.device)
@@ -149,8 +149,8 @@ def embed_texts(
         is_most = max_length == max_tokens(model, processing_class)
         remedy = "use a model with more positions" if is_most else "raise max_length"
         logger.warning(
-            f"{num_cut} of {len(texts)} texts are longer than {max_length} tokens and were cut: {remedy} if their "
-            "ends matter."
+            f"{num_cut} of {len(texts)} texts are longer than {max_length} tokens and were truncated: {remedy} if "
+            "their ends matter."
         )
     _check_embeddings(embeddings)
     return embeddings
@@ -166,24 +166,25 @@ def encode_pairs(
     **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Embeds the sentences of pairs, each distinct one once.
+    Embeds the sentences of pairs. Each distinct sentence is embedded once.
 
     Args:
         model (`PreTrainedModel`):
-            What [`encode`] takes.
+            Any model that [`encode`] accepts.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the model.
         first (`Sequence[str]`):
             First sentences.
         second (`Sequence[str]`):
-            Second sentences, as many.
+            Second sentences, one for each first sentence.
         encoder (`Callable`, *optional*, defaults to [`encode`]):
-            What embeds a list of texts, called as [`encode`] is.
+            Function that embeds a list of texts; it is called like [`encode`].
         options:
-            The other arguments of the encoder.
+            Other arguments of `encoder`.
 
     Returns:
-        `tuple[np.ndarray, np.ndarray]`: the embeddings of both, of shape `(num_pairs, embedding_size)`.
+        `tuple[np.ndarray, np.ndarray]`: the embeddings of the first and of the second sentences, both of shape
+        `(num_pairs, embedding_size)`.
     """
     texts = list(dict.fromkeys([*first, *second]))
     embeddings = encoder(model, processing_class, texts, **options)
@@ -199,7 +200,7 @@ def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor
         model (`PreTrainedModel`):
             A DSE model or another encoder, with or without a head.
         batch (`Mapping[str, torch.Tensor]`):
-            `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`, and what else the model takes.
+            `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`, and other inputs of the model.
 
     Returns:
         `torch.Tensor` of shape `(batch_size, embedding_size)` and type float32.
@@ -208,21 +209,21 @@ def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor
 
 
 def pool_outputs(model: PreTrainedModel, outputs: Any, attention_mask: torch.Tensor) -> torch.Tensor:
-    """The sentence embeddings in what the base model returned: those of DSE, or the mean over the real tokens."""
+    """Returns the sentence embeddings: `pooler_output` of DSE, otherwise the mean of all tokens except padding."""
     if model.config.model_type == "dse":
         return outputs.pooler_output.float()
     return mean_tokens(outputs.last_hidden_state, attention_mask)
 
 
 def mean_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-    """The mean over the real tokens, in float32: `(batch_size, seq_len, size)` to `(batch_size, size)`."""
+    """Averages all tokens except padding in float32: `(batch_size, seq_len, size)` to `(batch_size, size)`."""
     mask = attention_mask[..., None].float()  # [B, N, 1]
     return (hidden_states.float() * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switches a model to evaluation; afterwards every module is as before, also those kept in evaluation mode."""
+    """Puts a model in evaluation mode, and restores the mode of every module at the end."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -242,8 +243,8 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
     blank = [row for row, text in enumerate(texts) if not text.strip()]
     if blank:
         logger.warning(
-            f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings mean "
-            "nothing. Drop them, or ignore those rows."
+            f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings are "
+            "meaningless. Drop these texts, or ignore their rows."
         )
     return texts
 
@@ -252,6 +253,6 @@ def _check_embeddings(embeddings: np.ndarray) -> None:
     wrong = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if wrong.size:
         raise ValueError(
-            f"{wrong.size} of {len(embeddings)} embeddings are NaN or infinite, the first that of texts[{wrong[0]}]: "
-            "load the model in float32 or bfloat16 if it runs in float16; otherwise its weights are damaged."
+            f"{wrong.size} of {len(embeddings)} embeddings are NaN or infinite, the first is that of texts[{wrong[0]}]"
+            ": load the model in float32 or bfloat16 if it runs in float16; otherwise its weights are damaged."
         )

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""An index: texts, their vectors and the model that made them, in parquet files."""
+"""Indexes in parquet files: texts, their embeddings and the model that computed them."""
 
 import json
 from collections.abc import Mapping
@@ -26,23 +26,23 @@ EMBEDDING_COLUMN = "embedding"
 
 @dataclass
 class EncodeArguments:
-    """What to embed and where to write it."""
+    """Which texts to embed, and where to write the vectors."""
 
     input: str = field(
         metadata={
-            "help": f"Texts: .txt, one a line, a table: {', '.join(READERS)}, or a folder of .txt and .md files. With "
-            "`--engine ray` .parquet files: one, a folder or a glob."
+            "help": f"Texts: .txt with one text per line, a table ({', '.join(READERS)}), or a folder of .txt and .md "
+            "files. With `--engine ray`: a .parquet file, a folder of them or a glob."
         }
     )
     output: str = field(
         metadata={
-            "help": "Vectors: .npy, a float32 array with a row for each text, or .parquet, the columns of the input "
-            f"and `{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray` a folder of such files."
+            "help": "Vectors: .npy, a float32 array with one row per text, or .parquet, the columns of the input and "
+            f"`{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray`: a folder of .parquet files."
         }
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    truncation: bool = field(default=True, metadata={"help": "False: refuse longer texts instead of cutting them."})
-    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to length 1."})
+    truncation: bool = field(default=True, metadata={"help": "Truncate longer texts. If false, they raise an error."})
+    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to unit length."})
 
 
 def encode_files(
@@ -55,15 +55,15 @@ def encode_files(
         model_args ([`ModelArguments`]):
             The model.
         args ([`EncodeArguments`]):
-            The texts, and where the vectors go.
+            The texts, and where to write the vectors.
         engine_args ([`EngineArguments`]):
-            This process, or workers of Ray.
+            Whether to run in this process or in Ray workers.
 
     Returns:
-        `tuple[int, int | None]`: the number of vectors and, but for Ray, their size.
+        `tuple[int, int | None]`: the number of vectors, and their size (`None` with Ray).
 
     Raises:
-        `ValueError`: for texts, a model or options that do not fit.
+        `ValueError`: if texts, model or options are invalid or do not match.
     """
     if engine_args.engine == "ray":
         refuse_options(model_args, "device")
@@ -99,14 +99,14 @@ def encode_files(
 
 
 class TextEncoder:
-    """What embeds the shards of `hf-dse encode --engine ray`, see [`~hf_dse.inference.ray_engine.ShardModel`]."""
+    """The [`~hf_dse.inference.ray_engine.ShardModel`] of `hf-dse encode --engine ray`."""
 
     column = EMBEDDING_COLUMN
 
     def __init__(self, model_args: ModelArguments, args: EncodeArguments, device: str):
         self.model, self.tokenizer = load_model(replace(model_args, device=device))
         self.batch_size = model_args.batch_size
-        # Whole windows: the batches, and so the vectors to the last bit, are those of a file that is encoded at once.
+        # Whole windows, so that batches and vectors are exactly those of a file that is encoded in one process.
         self.num_rows = 4 * BATCHES_PER_WINDOW * self.batch_size
         self.options: dict[str, Any] = {"max_length": model_args.max_length, "normalize": args.normalize}
         self.truncation = args.truncation
@@ -123,7 +123,7 @@ class TextEncoder:
 
 
 def write_index(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
-    # Lists of fixed size are what vector databases read without a conversion.
+    # Vector databases read lists of fixed size without conversion.
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
     table = pyarrow.table({**columns, EMBEDDING_COLUMN: values})
     pyarrow.parquet.write_table(table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)}), file)
@@ -131,15 +131,15 @@ def write_index(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, s
 
 def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarray | None, dict[str, Any]]:
     """
-    Reads texts, or an index of them: what `hf-dse encode` wrote, a file or a folder of shards.
+    Reads texts, or an index that `hf-dse encode` wrote: a file or a folder of shards.
 
     Returns:
-        `tuple`: the texts by `text_column` (and `file`, where they have names); of an index the vectors, of shape
-        `(num_texts, embedding_size)`, and the settings that they were made with.
+        `tuple`: the columns (`text_column`, and `file` for texts of a folder); for an index also the vectors of shape
+        `(num_texts, embedding_size)` and the settings they were computed with, otherwise `None` and `{}`.
 
     Raises:
-        `ValueError`: if there are vectors that `hf-dse encode` did not make, or shards of several models, or the texts
-        are not those that were embedded.
+        `ValueError`: if the vectors are not from `hf-dse encode`, they are those of another column, or the shards have
+        different models or settings.
     """
     path = Path(name).expanduser()
     shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
@@ -154,13 +154,13 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         settings.pop("input_bytes", None)
         if EMBEDDING_COLUMN not in schema.names or settings.get("columns") != [text_column]:
             raise ValueError(
-                f"{shard} holds no vectors that `hf-dse encode` made of a column {text_column!r}, but those of "
-                f"{settings.get('columns', 'unknown origin')}: encode its texts, or name their column with "
+                f"{shard} has no vectors of column {text_column!r} from `hf-dse encode`, but vectors of "
+                f"{settings.get('columns', 'unknown origin')}: encode its texts, or pass their column as "
                 "`--text_column`."
             )
         found.append(settings)
     if any(settings != found[0] for settings in found):
-        raise ValueError(f"{name} holds shards of several models or settings: encode them in the same way.")
+        raise ValueError(f"{name} has shards of different models or settings: encode all of them alike.")
     table = pyarrow.concat_tables(
         pyarrow.parquet.read_table(
             shard, columns=[column for column in ("file", text_column, EMBEDDING_COLUMN) if column in schema.names]

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Any model and its tokenizer, with its head if it has one."""
+"""Loading any model with its tokenizer, and with its classification head if it has one."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,22 +21,22 @@ from hf_dse.common.devices import choose_device
 class ModelArguments:
     """Which model to run, and how."""
 
-    model_name_or_path: str = field(metadata={"help": "Folder or Hub name of the model and its tokenizer."})
+    model_name_or_path: str = field(metadata={"help": "Hub id or folder of the model and its tokenizer."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
     dtype: str = field(
         default="auto",
         metadata={
-            "help": "Number format of the weights; auto takes that of the checkpoint.",
+            "help": "Data type of the weights; auto: that of the checkpoint.",
             "choices": ["auto", "float32", "bfloat16", "float16"],
         },
     )
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Tokens after which a text is cut. Default: what model and tokenizer allow."},
+        metadata={"help": "Maximum number of tokens per text. Default: the limit of model and tokenizer."},
     )
-    batch_size: int = field(default=32, metadata={"help": "Texts in a batch; fewer above 512 tokens a text."})
+    batch_size: int = field(default=32, metadata={"help": "Texts per batch; fewer for texts longer than 512 tokens."})
 
 
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -45,13 +45,13 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
 
     Args:
         args (`ModelArguments`):
-            Where it is and how to run it.
+            Which model to load, and how to run it.
 
     Returns:
         `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model, on its device, and the tokenizer.
 
     Raises:
-        ValueError: the checkpoint names a classification head but holds no weights for it.
+        `ValueError`: if the config names a classification head, but the checkpoint has no weights for it.
     """
     source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
     config = AutoConfig.from_pretrained(args.model_name_or_path, **source)
@@ -60,10 +60,10 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     model, info = auto_class.from_pretrained(
         args.model_name_or_path, dtype=args.dtype, output_loading_info=True, **source
     )
-    # A head that is not in the checkpoint is random, and its scores are noise.
+    # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
     if has_head and info["missing_keys"]:
         raise ValueError(
-            f"The checkpoint {args.model_name_or_path} lacks {', '.join(sorted(info['missing_keys']))}: train it "
-            "first, or take the head out of `architectures` in its config.json."
+            f"The checkpoint {args.model_name_or_path} has no {', '.join(sorted(info['missing_keys']))}: train it "
+            "first, or remove the head from `architectures` in its config.json."
         )
     return model.to(choose_device(args.device)), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)

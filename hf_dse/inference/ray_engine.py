@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Adding a column to the shards of a parquet data set with the workers of a Ray cluster."""
+"""Adding a column to the shards of a parquet dataset with Ray workers."""
 
 import glob
 import json
@@ -33,18 +33,18 @@ class EngineArguments:
     engine: str = field(
         default="local",
         metadata={
-            "help": "local: this process. ray: workers of the cluster that RAY_ADDRESS names, or of this machine. "
-            "Then input are parquet shards (a file, a folder or a glob), output is a folder with a file for each.",
+            "help": "local: this process. ray: workers of the cluster at RAY_ADDRESS, or of a local one. The input is "
+            "then parquet shards (a file, a folder or a glob), the output a folder with one file per shard.",
             "choices": ["local", "ray"],
         },
     )
     num_workers: int | None = field(
-        default=None, metadata={"help": "Ray workers, each with a model. Default: as many as GPUs or CPU cores allow."}
+        default=None, metadata={"help": "Number of Ray workers. Default: as many as GPUs or CPU cores allow."}
     )
     num_gpus: float | None = field(
         default=None,
         metadata={
-            "help": "GPUs of a Ray worker; a fraction shares one. Default: 1 where the cluster has any, otherwise 0."
+            "help": "GPUs per Ray worker; a fraction shares a GPU. Default: 1 if the cluster has GPUs, otherwise 0."
         },
     )
 
@@ -57,11 +57,11 @@ class EngineArguments:
 
 
 class ShardModel(Protocol):
-    """What makes the new column: a model that was loaded once, with its settings."""
+    """Computes the new column: a loaded model with its settings."""
 
     column: str
     type: pyarrow.DataType
-    # How many rows a worker holds at a time, and a row group of the output has.
+    # Rows that a worker processes at a time, and rows per row group of the output.
     num_rows: int
     settings: dict[str, Any]
 
@@ -76,31 +76,30 @@ def run_on_shards(
     args: EngineArguments,
 ) -> int:
     """
-    Adds a column to every shard of a data set. A shard is read and written in parts, so neither it nor the data set
-    has to fit into memory; its rows keep their order, and its output is there whole or not at all. Shards that are
-    done already are left alone.
+    Adds a column to every shard of a dataset. Shards are read and written in parts, so they do not have to fit into
+    memory. Rows keep their order, each output file is written atomically, and finished shards are skipped.
 
     Args:
         load (`Callable[[str], ShardModel]`):
-            Loads the model on a device, once in this process, on the CPU, and once in each worker. It has to be
+            Loads the model on a device: once on the CPU in this process, and once in each worker. It has to be
             picklable.
         source (`str`):
             A parquet file, a folder of them, or a glob.
         output_dir (`str`):
-            Folder for the new files. They have the names of the shards.
+            Folder for the new files, which have the names of the shards.
         text_columns (`list[str]`):
             The columns that the model reads.
         args ([`EngineArguments`]):
-            How many workers, on what.
+            Number and resources of the workers.
 
     Returns:
-        `int`: the rows of all shards.
+        `int`: the total number of rows.
 
     Raises:
         `ImportError`: if Ray is not installed.
         `FileNotFoundError`: if there are no shards.
-        `ValueError`: if a shard lacks a column or cannot be read, a standing output file was written from other data,
-        by another model or with other settings, or the model fails on a row. The other shards are done nevertheless.
+        `ValueError`: if a column is missing, a shard cannot be read, an existing output file was written from other
+        data or with another model or settings, or the model fails on a row. Other shards are still processed then.
     """
     if find_spec("ray") is None:
         raise ImportError("`--engine ray` needs Ray, which is not installed: `pip install hf-dse[ray]`.")
@@ -112,40 +111,40 @@ def run_on_shards(
     todo = [shard for shard, output in outputs.items() if not _is_done(output, _settings_of(shard, settings))]
     del model
     if len(todo) < len(outputs):
-        logger.info(f"{len(outputs) - len(todo)} of {len(outputs)} shards are done already")
+        logger.info(f"{len(outputs) - len(todo)} of {len(outputs)} shards are already finished")
     for output in map(outputs.__getitem__, todo):
-        # What a killed worker left.
+        # Remove partial files of killed workers.
         for partial in output.parent.glob(f".{glob.escape(output.name)}.*.partial"):
             partial.unlink()
     pairs = [(shard, outputs[shard]) for shard in todo]
     failures = [row["error"] for row in _run(load, pairs, settings, args) if row["error"]] if todo else []
     if failures:
         raise ValueError(
-            f"{len(failures)} of {len(todo)} shards failed, the others are done. The first failures: "
+            f"{len(failures)} of {len(todo)} shards failed, the others are finished. The first failures: "
             f"{'; '.join(failures[:3])}"
         )
     return sum(pyarrow.parquet.read_metadata(output).num_rows for output in outputs.values())
 
 
 def local_or_hub(name: str) -> str:
-    """The name of a model by which any process of this machine finds it."""
+    """Returns the absolute path of a local model, which any process finds; Hub ids are unchanged."""
     return str(Path(name).absolute()) if Path(name).exists() else name
 
 
 def refuse_options(args: Any, *names: str) -> None:
-    """Raises a `ValueError` if one of the options, which mean nothing to Ray, is not at its default."""
+    """Raises a `ValueError` if an option that the Ray engine does not support is set."""
     defaults = {option.name: option.default for option in fields(args)}
     given = [name for name in names if getattr(args, name) != defaults[name]]
     if given:
         raise ValueError(
-            f"`--{given[0]}` has no meaning with `--engine ray`: leave it out. Files are named one by one, by their "
-            "folder or with a glob, and devices with `--num_gpus`."
+            f"`--{given[0]}` is not supported with `--engine ray`: leave it out. Pass a file, a folder or a glob as "
+            "input, and set devices with `--num_gpus`."
         )
 
 
 class ShardWorker:
     """
-    What runs in an actor of Ray: one model, and shard after shard.
+    Runs in a Ray actor: loads the model once, then processes one shard after the other.
 
     Args:
         load (`Callable[[str], ShardModel]`):
@@ -153,20 +152,20 @@ class ShardWorker:
         device (`str`):
             The device.
         settings (`dict[str, Any]`):
-            What decides about the new column.
+            The settings that determine the new column.
 
     Raises:
-        `ValueError`: if this machine has another model under the same name.
+        `ValueError`: if the worker finds a different model under the same name.
     """
 
     def __init__(self, load: Callable[[str], ShardModel], device: str, settings: dict[str, Any]):
         self.model, self.settings = load(device), settings
         different = _differences({**settings, **self.model.settings}, settings)
         if different:
-            raise ValueError(f"A worker has another model than the program that started it: {different}.")
+            raise ValueError(f"A worker loaded a different model than the main process: {different}.")
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Writes the output of one shard. An error of the data stops this shard, not the others, and is returned."""
+        """Writes the output of one shard. Errors in the data are returned, so that the other shards continue."""
         shard = Path(row["shard"])
         try:
             write_atomically(Path(row["output"]), lambda file: self._write(shard, file))
@@ -196,7 +195,7 @@ def _run(
     import ray
 
     if not ray.is_initialized():
-        # A cluster that starts here reports to nobody.
+        # A cluster that is started here sends no usage statistics.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(logging_level=logging.WARNING)
     resources = ray.cluster_resources()
@@ -204,10 +203,10 @@ def _run(
     if num_gpus is None:
         num_gpus = 1.0 if resources.get("GPU") else 0.0
     most = resources.get("GPU", 0.0) / num_gpus if num_gpus else resources.get("CPU", 1.0)
-    # A shard is the work of one worker.
+    # Each shard is processed by a single worker.
     num_workers = min(args.num_workers or max(int(most), 1), len(todo))
     rows = [{"shard": str(shard), "output": str(output)} for shard, output in todo]
-    # A block for each shard: a worker that is free takes the next one.
+    # One block per shard: an idle worker takes the next one.
     dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
         ShardWorker,  # type: ignore[arg-type]
         fn_constructor_args=(load, "cuda" if num_gpus else "cpu", settings),
@@ -227,7 +226,7 @@ def _find_shards(source: str) -> list[Path]:
         raise FileNotFoundError(f"{source}: there are no parquet files; pass a file, a folder or a glob of them.")
     wrong = [shard for shard in found if shard.suffix != ".parquet" or not shard.is_file()]
     if wrong:
-        raise ValueError(f"{wrong[0]} is no parquet file: `--engine ray` reads nothing else.")
+        raise ValueError(f"{wrong[0]} is not a parquet file: `--engine ray` reads only parquet files.")
     return found
 
 
@@ -239,7 +238,7 @@ def _outputs(shards: list[Path], output_dir: Path) -> dict[Path, Path]:
         if shard.resolve() == output.resolve():
             raise ValueError(f"{output_dir} holds the input {shard.name}: choose another folder for the output.")
     if len(set(outputs.values())) < len(shards):
-        raise ValueError("Shards of different folders have the same name, so their output would: process each folder.")
+        raise ValueError("Shards in different folders have the same name: process each folder separately.")
     return outputs
 
 
@@ -253,7 +252,7 @@ def _check_columns(shard: Path, text_columns: list[str], column: str) -> None:
 
 
 def _settings_of(shard: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """What decides about the content of one output file."""
+    """The settings that determine the content of one output file."""
     return {**settings, "input_bytes": shard.stat().st_size}
 
 
@@ -266,7 +265,7 @@ def _is_done(output: Path, settings: dict[str, Any]) -> bool:
         raise ValueError(f"{output} was not written by hf-dse: choose another output folder.") from error
     different = _differences(found, settings)
     if different:
-        raise ValueError(f"{output} stands for something else: {different}. Delete it, or choose another folder.")
+        raise ValueError(f"{output} has other data or settings: {different}. Delete it, or choose another folder.")
     return True
 
 

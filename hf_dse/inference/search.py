@@ -1,8 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Search: the texts of a corpus, embedded once, ranked for queries. A cosine or dot head ranks by one matrix product; the
-head of DSE, an MLP, ranks the nearest candidates, because it takes a pass for each pair.
+Semantic search: ranks the texts of a corpus for queries. A cosine or dot head needs a single matrix product. The MLP
+head of DSE needs a forward pass per pair, so it only ranks the nearest candidates.
 """
 
 import copy
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.utils.logging import tqdm
 
 
-# Similarities computed at once, 128 MiB of them: queries are compared in blocks, however many there are.
+# Maximum number of similarities computed at once (128 MiB); more queries are processed in blocks.
 BLOCK_ELEMENTS = 2**25
 
 
@@ -32,36 +32,36 @@ def rank(
     show_progress: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Ranks the texts of a corpus for queries, by the head of the model.
+    Ranks the texts of a corpus for queries with the head of the model.
 
-    A cosine or dot head is an increasing or decreasing function of one similarity, so the search is exact. The head of
-    DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)), `similarity="mlp"`, fits into no index: the
-    `pool` candidates nearest to a query by cosine are ranked by the logits of the pairs (query, candidate), in that
-    order, for this head is not symmetric. What lies outside the pool is not found.
+    The logit of a cosine or dot head is a monotonic function of the similarity, so the search is exact. The head of
+    DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)), `similarity="mlp"`, cannot use an index: it
+    ranks the `pool` candidates nearest to a query by cosine. It is not symmetric, and scores pairs in the order
+    (query, candidate). Texts outside the pool are not found.
 
     Args:
         model (`PreTrainedModel`, *optional*):
-            The model of the embeddings. The head of a [`DseForSequenceClassification`] ranks; an encoder without a
-            head, and `None`, stand for the cosine. Runs where the model is, otherwise on the CPU, and in float32.
+            The model of the embeddings. The head of a [`DseForSequenceClassification`] ranks; for an encoder without a
+            head, and for `None`, the cosine does. Runs in float32 on the device of the model, otherwise on the CPU.
         query_embeddings (`np.ndarray` of shape `(num_queries, embedding_size)`):
-            What [`encode`] returns, not normalized unless the head is a cosine.
+            Output of [`encode`]. Do not normalize it, unless the head is a cosine.
         corpus_embeddings (`np.ndarray` of shape `(num_texts, embedding_size)`):
-            The same of the corpus.
+            Output of [`encode`] for the corpus.
         top_k (`int`, *optional*, defaults to 10):
-            Texts to return for a query; all, if the corpus has fewer.
+            Number of texts to return per query; all texts if the corpus has fewer.
         pool (`int`, *optional*, defaults to 100):
-            Candidates that an MLP head ranks; `None` for the whole corpus. Not used by the exact search.
+            Number of candidates that an MLP head ranks; `None` for the whole corpus. Ignored by the exact search.
         label (`int` or `str`, *optional*):
-            The logit that ranks, by its name in `config.label2id` or its number. Required where there are several.
+            The label whose logit ranks: a name in `config.label2id`, or an index. Required if there are several.
         batch_size (`int`, *optional*, defaults to 4096):
-            Pairs in a batch of an MLP head.
+            Pairs per batch of an MLP head.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
 
     Returns:
         `tuple[np.ndarray, np.ndarray]`: scores (float32) and positions in the corpus (int64), both of shape
-        `(num_queries, min(top_k, num_texts))`, the best first, of equal ones the lower position. Scores are logits of
-        the head, or cosines where there is none.
+        `(num_queries, min(top_k, num_texts))`, the best first; ties are broken by the lower position. Scores are
+        logits of the head, or cosines without a head.
 
     Raises:
         `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1, a
@@ -96,7 +96,7 @@ def rank(
     if not len(corpus):
         raise ValueError("The corpus is empty: there is nothing to rank.")
 
-    # In half precision near candidates would have equal scores.
+    # In half precision, close candidates would have equal scores.
     head: Any = None if logit is None else copy.deepcopy(model.similarity).float()  # type: ignore[union-attr]
     if head is not None and head.kind == "mlp":
         if pool is None:
@@ -115,7 +115,7 @@ def rank(
         if head is None or head.kind == "cosine":
             queries, corpus = _normalize(queries), _normalize(corpus)
         scale, bias = (queries.new_ones(()), 0.0) if head is None else (head.scale[logit], head.bias[logit])
-        # With a negative scale the least similar are the best.
+        # With a negative scale, the least similar texts rank first.
         similarities, positions = nearest(queries * scale.sign(), corpus, top_k, show_progress=show_progress)
         scores = similarities * scale.abs() + bias
     if not scores.isfinite().all():
@@ -125,43 +125,43 @@ def rank(
 
 def check_ranking(model: PreTrainedModel | None, top_k: int, pool: int | None, label: int | str | None) -> int | None:
     """
-    Checks how a model is to rank, so that what cannot work fails before a corpus is embedded.
+    Checks the options of a ranking, to fail early: before a corpus is embedded.
 
     Args:
         model (`PreTrainedModel`, *optional*):
             The model, see [`rank`].
         top_k (`int`):
-            Texts to return for a query.
+            Number of texts to return per query.
         pool (`int`, *optional*):
-            Candidates that an MLP head ranks.
+            Number of candidates that an MLP head ranks.
         label (`int` or `str`, *optional*):
-            The logit that ranks, by name or number.
+            The label whose logit ranks, by name or index.
 
     Returns:
-        `int`, *optional*: the number of the logit that ranks; `None` if the cosine does.
+        `int`, *optional*: the index of the logit that ranks; `None` if the cosine ranks.
 
     Raises:
-        ValueError: `top_k` below 1, a smaller `pool` of an MLP head, a label that is missing or unknown, or a
-            cross-encoder, which takes texts.
+        `ValueError`: if `top_k` is below 1, the `pool` of an MLP head is below `top_k`, the label is missing or
+        unknown, or the model is a cross-encoder.
     """
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: it has to be at least 1.")
     if not type(model).__name__.endswith("ForSequenceClassification"):
         if label is not None:
-            raise ValueError(f"label={label!r}: without a head the cosine ranks, which has no labels; leave it out.")
+            raise ValueError(f"label={label!r}: without a head, the cosine ranks and has no labels; leave it out.")
         return None
     config: Any = model.config  # type: ignore[union-attr]
     if config.model_type != "dse":
         raise ValueError(
-            f"{type(model).__name__} scores pairs of texts, not of embeddings: rank with a student that it has taught "
+            f"{type(model).__name__} scores pairs of texts, not of embeddings: rank with a student distilled from it "
             "(`hf-dse distill`), or with an encoder."
         )
     if config.similarity == "mlp" and pool is not None and pool < top_k:
-        raise ValueError(f"pool={pool} is below top_k={top_k}: let the head rank at least as many as it returns.")
+        raise ValueError(f"pool={pool} is below top_k={top_k}: raise it to at least top_k.")
     if label is None and config.num_labels == 1:
         return 0
     numbers = range(config.num_labels)
-    # A command line has strings only, and of these a name goes before a number.
+    # The command line passes strings; names take precedence over indices.
     known: dict[Any, int] = {
         **{str(number): number for number in numbers},
         **config.label2id,
@@ -170,7 +170,7 @@ def check_ranking(model: PreTrainedModel | None, top_k: int, pool: int | None, l
     if label not in known:
         what = "the head has several logits" if label is None else "there is no such logit"
         listing = ", ".join(f"{number} ({name})" for name, number in config.label2id.items())
-        raise ValueError(f"label={label!r}: {what}; name the one that ranks: {listing}.")
+        raise ValueError(f"label={label!r}: {what}; pass one of {listing}.")
     return known[label]
 
 
@@ -178,21 +178,21 @@ def nearest(
     vectors: torch.Tensor, corpus: torch.Tensor, top_k: int, *, show_progress: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Finds the vectors of a corpus that have the largest dot products with each of some vectors, block by block.
+    Finds the vectors of a corpus with the largest dot products with each query vector, block by block.
 
     Args:
         vectors (`torch.Tensor` of shape `(num_vectors, embedding_size)`):
-            What to find neighbours of.
+            The query vectors.
         corpus (`torch.Tensor` of shape `(num_texts, embedding_size)`):
-            Among which to find them.
+            The vectors to search.
         top_k (`int`):
-            How many to find; all, if the corpus has fewer.
+            Number of vectors to find; all if the corpus has fewer.
         show_progress (`bool`, *optional*, defaults to `False`):
             Whether to show a progress bar.
 
     Returns:
         `tuple[torch.Tensor, torch.Tensor]`: the dot products and the positions in the corpus, both of shape
-        `(num_vectors, min(top_k, num_texts))`, the largest first, of equal ones the lower position.
+        `(num_vectors, min(top_k, num_texts))`, the largest first; ties are broken by the lower position.
     """
     top_k = min(top_k, len(corpus))
     values = vectors.new_empty(len(vectors), top_k)
@@ -211,14 +211,14 @@ def _normalize(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def _best_first(values: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Sorts along the last axis: the largest value first, of equal ones the lower position."""
+    """Sorts along the last axis: the largest value first; ties are broken by the lower position."""
     positions, order = positions.sort(dim=-1)
     values, best = values.gather(-1, order).sort(dim=-1, descending=True, stable=True)
     return values, positions.gather(-1, best)
 
 
 def _to_tensor(name: str, embeddings: np.ndarray, model: PreTrainedModel | None) -> torch.Tensor:
-    """Checks embeddings and moves them to where the model is, as float32."""
+    """Checks embeddings, and moves them to the device of the model in float32."""
     array = np.asarray(embeddings, dtype=np.float32)
     if array.ndim != 2:
         raise ValueError(f"{name} must have the shape (number, embedding_size), got {array.shape}.")

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.options import _check_at_least
+from hf_dse.common.options import check_at_least
 from hf_dse.data.pairs import SPLITS
 from hf_dse.data.tables import read_columns, read_texts
 from hf_dse.inference.encoding import encode
@@ -105,7 +105,7 @@ def augment_pairs(
 
     ```python
     >>> from hf_dse import augment_pairs, score_pairs
-    >>> from hf_dse.mining.augmentation import balance_scores
+    >>> from hf_dse import balance_scores
 
     >>> pairs = augment_pairs(["captions.csv:first,second"], num_neighbors=0, show_progress=False)
     >>> scored = score_pairs("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)
@@ -113,9 +113,9 @@ def augment_pairs(
     ['sentence1', 'sentence2', 'source', 'teacher_logits']
     ```
     """
-    _check_at_least(0, row_pairs=row_pairs, num_neighbors=num_neighbors, num_random=num_random)
-    _check_at_least(num_neighbors, neighbor_pool=neighbor_pool)
-    _check_at_least(1, max_rows=max_rows)
+    check_at_least(0, row_pairs=row_pairs, num_neighbors=num_neighbors, num_random=num_random)
+    check_at_least(num_neighbors, neighbor_pool=neighbor_pool)
+    check_at_least(1, max_rows=max_rows)
     if num_neighbors > 0 and (encoder is None or processing_class is None):
         raise ValueError(
             f"num_neighbors={num_neighbors} needs an encoder to find similar texts: pass one with its "
@@ -217,14 +217,14 @@ def balance_scores(dataset: Dataset, max_pairs: int, num_bins: int = 10, seed: i
 
     ```python
     >>> from datasets import Dataset
-    >>> from hf_dse.mining.augmentation import balance_scores
+    >>> from hf_dse import balance_scores
 
     >>> scored = Dataset.from_dict({"teacher_logits": [[0.1], [0.2], [0.3], [0.4], [4.9], [5.0]]})
     >>> sorted(balance_scores(scored, max_pairs=4, num_bins=2)["teacher_logits"])[2:]
     [[4.9], [5.0]]
     ```
     """
-    _check_at_least(1, max_pairs=max_pairs, num_bins=num_bins)
+    check_at_least(1, max_pairs=max_pairs, num_bins=num_bins)
     if len(dataset) <= max_pairs:
         return dataset
     bins = np.zeros(len(dataset), dtype=int)
@@ -267,7 +267,7 @@ def normalize_text(text: str) -> str:
     Example:
 
     ```python
-    >>> from hf_dse.mining.augmentation import normalize_text
+    >>> from hf_dse import normalize_text
 
     >>> normalize_text("  A cat's nap, at 3:30!")
     'a cat s nap at 3 30'

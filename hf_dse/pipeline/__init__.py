@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The main job: data, teacher scores, training, evaluation and a documented model folder, stage by stage."""
+"""The distillation pipeline: data, teacher scores, training, evaluation and export, stage by stage."""

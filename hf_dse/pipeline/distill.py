@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf_dse.distill`: the main job in one call."""
+"""`hf_dse.distill`: distillation in one call."""
 
 import difflib
 import os
@@ -32,27 +32,28 @@ def distill(
     **options: Any,
 ) -> DistillationResult:
     """
-    The main job in one call, as `hf-dse distill` does it: scores the pairs with the teacher, converts an encoder to a
-    student with linear attention, trains it on labels and scores, evaluates it, and writes a complete model folder.
+    Distils a teacher into a student in one call, like `hf-dse distill`: scores the pairs with the teacher, converts
+    an encoder to a student with linear attention, trains it on labels and scores, evaluates it, and writes a complete
+    model folder.
 
     Args:
         model (`str` or `PreTrainedModel`):
             The student: a DSE model, or an encoder that is converted first. A Hub id, a folder or a loaded DSE model.
         teacher (`str` or `PreTrainedModel`, *optional*):
-            The cross-encoder: a Hub id, a folder or a loaded model. Not needed where the pairs have the column
+            The cross-encoder: a Hub id, a folder or a loaded model. Not needed if the pairs have the column
             `teacher_logits`, or with `distillation_alpha=0`.
         dataset (`str`, `datasets.Dataset` or `Mapping[str, datasets.Dataset]`, *optional*):
-            The pairs: a Hub id, a folder of files (train, validation, test), `"embedded"` for the small set of this
-            package, or loaded data sets by split; a single one is the train split. Files can be named by the options
-            `train_file`, `validation_file` and `test_file` instead.
+            The pairs: a Hub id, a folder of files (train, validation, test), `"embedded"` for the small one of this
+            package, or loaded datasets by split; a single one is the train split. Alternatively, pass files with the
+            options `train_file`, `validation_file` and `test_file`.
         output_dir (`str` or `os.PathLike`, *optional*, defaults to `"student"`):
-            Folder of checkpoints, `results.json` and, below it in `model`, the finished model.
+            Folder for checkpoints, `results.json` and the finished model (in the subfolder `model`).
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the student; required with a loaded model.
         teacher_processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the teacher; required with a loaded teacher.
         args ([`DseTrainingArguments`], *optional*):
-            Training arguments, instead of single options of them; their `output_dir` is not used.
+            Training arguments, instead of passing them as options; their `output_dir` is ignored.
         options:
             Any option of `hf-dse distill` by its name, such as `linformer_length=128`, `task_name="stsb"`,
             `num_train_epochs=2`, `max_length=256` or `overwrite_output_dir=True`.
@@ -63,8 +64,8 @@ def distill(
 
     Raises:
         `FileExistsError`: if the output folder is not empty; pass `overwrite_output_dir=True` to use it.
-        `TypeError`: for a loaded model without its tokenizer, or options given twice.
-        `ValueError`: for an unknown option, or data, models or values that do not fit.
+        `TypeError`: if a loaded model has no tokenizer, or an option is passed twice.
+        `ValueError`: if an option is unknown, or data, models or values are invalid or do not match.
 
     Example:
 
@@ -101,7 +102,7 @@ def distill(
     }
     twice = sorted(own.keys() & options.keys())
     if twice:
-        raise TypeError(f"Given twice: {', '.join(twice)}. Pass `model`, `teacher`, `dataset` and `output_dir`.")
+        raise TypeError(f"Passed twice: {', '.join(twice)}. Use `model`, `teacher`, `dataset` and `output_dir`.")
     kinds = STAGES["pairs"]
     known = {name: kind for kind in kinds for name in (entry.name for entry in fields(kind) if entry.init)}
     for name in options:
@@ -138,12 +139,12 @@ def distill(
 
 
 def _name_of(model: str | PreTrainedModel | None) -> Any:
-    """The name of a model, or of what a loaded one was loaded from."""
+    """Returns the name of a model; for a loaded model, the name that it was loaded from."""
     return model if isinstance(model, str | None) else model.config.name_or_path or None
 
 
 def _as_lists(kinds: tuple[type, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Single values of options that take several, as the command line has them: `linformer_length=64`."""
+    """Wraps single values of list options in a list, as on the command line: `linformer_length=64`."""
     several = {entry.name for kind in kinds for entry in fields(kind) if "list[" in str(entry.type)}
     return {
         name: [value] if name in several and value is not None and not isinstance(value, list | tuple) else value

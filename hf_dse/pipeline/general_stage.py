@@ -25,8 +25,8 @@ def run_general(
     base_model: str | None = None,
 ) -> DistillationResult:
     """
-    Trains a student on unlabelled text towards the layers of its source encoder, and writes a complete model folder to
-    `training_args.output_dir`. The model card names `base_model` as the source, by default
+    Trains a student to match the layers of its source encoder on unlabelled text, and writes a complete model folder
+    to `training_args.output_dir`. The model card names `base_model` as the source, by default
     `args.model_name_or_path`.
 
     Returns:
@@ -38,7 +38,7 @@ def run_general(
     is_converted = AutoConfig.from_pretrained(args.model_name_or_path).model_type == "dse"
     if is_converted and args.teacher_name_or_path is None:
         raise ValueError(
-            f"{args.model_name_or_path} is a DSE model already, so the encoder to learn from is unknown: name it with "
+            f"{args.model_name_or_path} is already a DSE model, so the encoder to learn from is unknown: name it with "
             "`--teacher_name_or_path`."
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path

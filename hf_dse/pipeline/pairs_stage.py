@@ -43,13 +43,13 @@ from hf_dse.training.pair_trainer import DseTrainer
 
 logger = logging.get_logger(__name__)
 
-# What several processes share before the training; removed afterwards.
+# Folder in which the first of several processes passes the training data to the others.
 TRAIN_FOLDER = ".train-data"
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a caller in Python has loaded already."""
+    """Models, tokenizers and datasets that a Python caller has already loaded."""
 
     model: PreTrainedModel | None = None
     processing_class: PreTrainedTokenizerBase | None = None
@@ -69,36 +69,36 @@ def run_pairs(
     """
     Loads pairs, scores them with the teacher where needed, trains the student, evaluates it on the labelled
     validation and test splits, and writes a complete model folder to `training_args.output_dir`. With several
-    processes the first one alone scores, embeds and evaluates.
+    processes, only the first one scores, embeds and evaluates.
 
     Args:
         args ([`StudentArguments`]):
             Student and teacher.
         convert_args ([`ConvertArguments`]):
-            How an encoder becomes a student.
+            How to convert an encoder to a student.
         data_args ([`DataArguments`]):
             The pairs.
         training_args ([`DseTrainingArguments`]):
             The training.
         base_model (`str`, *optional*):
-            What the model card names as the source. Defaults to `args.model_name_or_path`.
+            The source that the model card names. Defaults to `args.model_name_or_path`.
         given ([`Given`], *optional*):
-            Loaded models, tokenizers and data sets to use instead of those that the arguments name.
+            Loaded models, tokenizers and datasets to use instead of those that the arguments name.
 
     Returns:
         [`DistillationResult`]: the student, with its metrics by split.
 
     Raises:
         `FileExistsError`: if the output folder is not empty.
-        `ValueError`: for data, models or options that do not fit.
+        `ValueError`: if data, models or options are invalid or do not match.
     """
     given = given or Given()
     output_dir = Path(str(training_args.output_dir))
     checkpoint = check_output_dir(str(output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir)
     if (training_args.similarity_weight > 0) != (args.bi_encoder_name_or_path is not None):
         raise ValueError(
-            "`--bi_encoder_name_or_path` and `--similarity_weight` go together: name the bi-encoder whose "
-            "similarities the student keeps, and give their weight in the loss."
+            "`--bi_encoder_name_or_path` and `--similarity_weight` need each other: pass the bi-encoder whose "
+            "similarities the student keeps, and their weight in the loss."
         )
     task, pairs = load_task(args, data_args, given)
     if "train" not in pairs:
@@ -181,7 +181,7 @@ def run_pairs(
 
 
 def load_task(args: StudentArguments, data_args: DataArguments, given: Given) -> tuple[PairTask, DatasetDict]:
-    """Reads the pairs. Where no task is named, the logits of the teacher say which kind of labels they have."""
+    """Loads the pairs. Without a task, the number of labels is the number of the teacher's logits."""
     if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
         if given.teacher is not None:
             data_args = replace(data_args, num_labels=given.teacher.config.num_labels)
@@ -196,9 +196,9 @@ def load_task(args: StudentArguments, data_args: DataArguments, given: Given) ->
 
 
 def load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
-    """Reads pairs that `hf-dse augment` made, in the way of `data_args` but for what names the labelled pairs."""
+    """Loads pairs from `hf-dse augment` with the options in `data_args`, except those for the labelled pairs."""
     own: dict[str, Any] = {"dataset_name": None, "validation_file": None, "test_file": None, "max_train_samples": None}
-    # No column has the name "": labels of another task would be taken for this one's.
+    # No column has the name "", so labels of other tasks are ignored.
     own |= {"sentence1_column": None, "sentence2_column": None, "label_column": ""}
     parts = [load_pairs(replace(data_args, train_file=file, **own), require_labels=False)["train"] for file in files]
     return concatenate_datasets(parts)
@@ -212,7 +212,7 @@ def score_parts(
     train: Dataset,
     given: Given,
 ) -> Dataset:
-    """The training pairs, augmented ones among them, with the teacher's scores where they are needed and missing."""
+    """Returns the labelled and augmented training pairs, with the teacher's scores added where needed and missing."""
     parts = {"train": train}
     if args.augmented_file:
         parts["augmented"] = load_augmented(args.augmented_file, data_args)
@@ -228,7 +228,7 @@ def score_parts(
                 dtype=args.teacher_dtype,
             )
         check_num_labels(teacher.config.num_labels, task)
-        # The teacher reads of both sentences what the student reads, as far as it can.
+        # The teacher reads as many tokens of both sentences as the student, up to its own limit.
         limits = [2 * training_args.max_length, max_tokens(teacher, tokenizer)]
         for name in unscored:
             parts[name] = score_pairs(
@@ -246,12 +246,12 @@ def score_parts(
 
 
 def embed_train(args: StudentArguments, training_args: DseTrainingArguments, train: Dataset) -> Dataset:
-    """The training pairs with the embeddings of the bi-encoder whose similarities the student keeps, if any."""
+    """Returns the training pairs, with the embeddings of the bi-encoder if there is one."""
     if args.bi_encoder_name_or_path is None:
         return train
     model_args = ModelArguments(args.bi_encoder_name_or_path, trust_remote_code=args.trust_remote_code)
     encoder, tokenizer = load_model(model_args)
-    # Of long texts both read the same, as far as the bi-encoder can.
+    # Both models truncate texts to the same length, up to the limit of the bi-encoder.
     most = max_tokens(encoder, tokenizer) or training_args.max_length
     with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
         return embed_pairs(
@@ -264,7 +264,7 @@ def embed_train(args: StudentArguments, training_args: DseTrainingArguments, tra
 
 
 def make_once(make: Callable[[], Dataset], training_args: TrainingArguments, folder: Path) -> Dataset:
-    """Lets the first of several processes make a data set; the others wait for it and read it from disk."""
+    """Makes a dataset in the first of several processes; the others wait, and load it from disk."""
     if training_args.world_size <= 1:
         return make()
     path = folder / TRAIN_FOLDER
@@ -273,7 +273,7 @@ def make_once(make: Callable[[], Dataset], training_args: TrainingArguments, fol
         shutil.rmtree(path, ignore_errors=True)
         make().save_to_disk(path)
     state.wait_for_everyone()
-    # In memory, so that the files can go.
+    # In memory, so that the files can be deleted.
     dataset = load_from_disk(str(path), keep_in_memory=True)
     state.wait_for_everyone()
     if training_args.process_index == 0:

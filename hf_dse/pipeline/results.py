@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a stage leaves behind: the student, its metrics and its recipe."""
+"""Results of a stage: the student, its metrics and its recipe."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -13,7 +13,7 @@ from hf_dse.common.files import write_atomically
 from hf_dse.common.provenance import describe_command, describe_machine
 
 
-# The last file that a training writes.
+# The last file that a stage writes.
 RESULTS_FILE = "results.json"
 
 MODEL_FOLDER = "model"
@@ -22,7 +22,7 @@ MODEL_FOLDER = "model"
 @dataclass(frozen=True)
 class DistillationResult:
     """
-    What a distillation returns.
+    The result of a distillation.
 
     Args:
         model (`PreTrainedModel`):
@@ -30,7 +30,7 @@ class DistillationResult:
         processing_class (`PreTrainedTokenizerBase`):
             Its tokenizer.
         metrics (`dict[str, dict[str, float]]`):
-            Metrics of each labelled split but train, as [`evaluate_model`] returns them.
+            Metrics of each labelled split except train, as [`evaluate_model`] returns them.
         path (`pathlib.Path`):
             The model folder, complete with code, tokenizer and model card.
     """
@@ -42,7 +42,7 @@ class DistillationResult:
 
 
 def describe_recipe(training_args: TrainingArguments, *names: str) -> dict[str, Any]:
-    """What a reader of the model card wants to know of a training: what all have, and the fields named."""
+    """Returns the training settings for the model card: common ones, and the fields `names`."""
     recipe = {
         **{name: getattr(training_args, name) for name in names},
         "learning_rate": training_args.learning_rate,
@@ -59,7 +59,7 @@ def describe_recipe(training_args: TrainingArguments, *names: str) -> dict[str, 
 
 
 def write_results(output_dir: Path, results: dict[str, Any], *arguments: Any) -> None:
-    """Writes results together with the arguments, dataclasses or mappings, that they come from. Written last."""
+    """Writes results and their arguments (dataclasses or dictionaries) to `results.json`, as the last file."""
     recipe: dict[str, Any] = {}
     for part in arguments:
         recipe |= part if isinstance(part, dict) else asdict(part)

@@ -33,18 +33,18 @@ STAGES: dict[str, tuple[type, ...]] = {
 
 def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> DistillationResult | None:
     """
-    Runs stages one after the other, each in a folder of its own below the output folder. Each but the first starts
-    from the model of the one before. When resuming, finished stages are left out.
+    Runs stages one after the other, each in its own subfolder of the output folder. Each stage after the first
+    starts from the model of the previous one. When resuming, finished stages are skipped.
 
     Args:
         stages (`list[tuple]`):
-            What [`parse_stage`] returns for each stage.
+            The output of [`parse_stage`] for each stage.
         cache_dir (`str`, *optional*):
-            Folder of all stages but the last, by their options: a stage that another recipe with the same options has
-            finished there is taken from there. Runs at the same time wait for each other.
+            Cache folder of all stages except the last. A stage that another recipe has finished with the same options
+            is reused. Concurrent runs wait for each other.
 
     Returns:
-        [`DistillationResult`], *optional*: that of the last stage that was run; `None` if all were finished.
+        [`DistillationResult`], *optional*: the result of the last stage that ran; `None` if all were already finished.
     """
     result = None
     base_model, student, key = stages[0][0].model_name_or_path, None, ""
@@ -63,7 +63,7 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
         with FileLock(f"{folder}.lock") if is_shared else nullcontext():
             if is_shared or training_args.resume_from_checkpoint:
                 if (folder / RESULTS_FILE).is_file():
-                    logger.info(f"{title} is finished: {student}")
+                    logger.info(f"{title} is already finished: {student}")
                     continue
                 is_begun = any(folder.glob("checkpoint-*/trainer_state.json"))
                 training_args.resume_from_checkpoint = "last" if is_begun else None
@@ -74,7 +74,7 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
 
 
 def stage_key(previous: str, *arguments: Any) -> str:
-    """Identifies a stage by all options that decide about its result, and by the stages before it."""
+    """Identifies a stage by all options that affect its result, and by the stages before it."""
     options: dict[str, Any] = {}
     for part in arguments:
         options |= part.to_dict() if isinstance(part, TrainingArguments) else asdict(part)

@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Finished models: folders, model cards, graphs and the Hub."""
+"""Publishing models: folders, model cards, graphs and the Hub."""

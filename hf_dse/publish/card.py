@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The model card."""
+"""Model cards."""
 
 import math
 import platform
@@ -37,13 +37,13 @@ def make_model_card(
     license: str | None = None,
 ) -> ModelCard:
     """
-    Renders `model_card.md`. What was not given is left out, nothing is guessed.
+    Renders `model_card.md`. Missing information is left out, never guessed.
 
     Args:
         model ([`DseModel`] or [`DseForSequenceClassification`]):
             The model to describe.
         model_id (`str`):
-            Name to load it by in the examples: a Hub id or a folder.
+            Name under which the examples load the model: a Hub id or a folder.
 
     The other arguments are those of [`export_model`].
 
@@ -52,13 +52,13 @@ def make_model_card(
 
     Raises:
         `TypeError`: if `model` is not a DSE model.
-        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` does not fit the model.
+        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` is out of range.
     """
     config = model.config
     if config.model_type != "dse":
         raise TypeError(
-            f"Only DSE models can be exported, got {type(model).__name__}: make one of it with `convert_encoder`, or "
-            "save it with its own `save_pretrained`."
+            f"Only DSE models can be exported, got {type(model).__name__}: convert it with `convert_encoder`, or save "
+            "it with its own `save_pretrained`."
         )
     if max_length is not None and not 1 <= max_length <= config.max_position_embeddings:
         raise ValueError(
@@ -112,7 +112,7 @@ def make_model_card(
         transformers_needed=TRANSFORMERS_NEEDED,
         sentence_transformers_needed=f">={SENTENCE_TRANSFORMERS_FORMAT.removesuffix('.0')}",
     )
-    # Sections that are left out leave their blank lines behind.
+    # Remove the blank lines of sections that are left out.
     card.content = re.sub(r"\n{3,}", "\n\n", card.content).rstrip() + "\n"
     return card
 
@@ -122,18 +122,16 @@ def _check_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[st
     for split, values in (metrics or {}).items():
         if not isinstance(values, Mapping):
             raise ValueError(
-                f'`metrics` must hold metrics by split, such as {{"test": {{"pearson": 0.86}}}}, got {values!r} for '
+                f'`metrics` must map splits to metrics, such as {{"test": {{"pearson": 0.86}}}}, got {values!r} for '
                 f"{split!r}."
             )
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise ValueError(
-                    f"`metrics[{split!r}][{name!r}]` is {value!r}, but a card takes measured, finite numbers only."
-                )
+                raise ValueError(f"`metrics[{split!r}][{name!r}]` is {value!r}, but must be a finite number.")
         checked[split] = {name: int(value) if name == "num_pairs" else float(value) for name, value in values.items()}
     names = [list(values) for values in checked.values()]
     if any(other != names[0] for other in names):
-        raise ValueError(f"`metrics` has different metrics for its splits ({names}): measure the same on all.")
+        raise ValueError(f"`metrics` must have the same metrics for all splits, got {names}.")
     return checked
 
 
@@ -181,5 +179,5 @@ def _describe_dataset(name: str) -> Source:
 
 
 def _cell(value: Any) -> str:
-    """A value as it may stand in a Markdown table."""
+    """Formats a value for a cell of a Markdown table."""
     return " ".join(str(value).split()).replace("|", "\\|")

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A model as a folder that transformers and sentence-transformers load, with its code and a model card."""
+"""Exporting a model as a folder that transformers and sentence-transformers load, with its code and a model card."""
 
 import json
 import os
@@ -34,45 +34,45 @@ def export_model(
     overwrite: bool = False,
 ) -> Path:
     """
-    Writes a complete model folder: weights, configuration, code, tokenizer, what sentence-transformers needs, and a
-    model card. It loads where hf_dse is not installed. The folder appears whole or not at all.
+    Writes a complete model folder: weights, configuration, code, tokenizer, files of sentence-transformers, and a
+    model card. It loads without hf_dse installed. If an error occurs, nothing is written.
 
     Args:
         model ([`DseModel`] or [`DseForSequenceClassification`]):
-            What to save; a head for sentence pairs is kept.
+            The model to save, with its head for sentence pairs if it has one.
         processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer of the model. A copy that does not allow more tokens than the model takes is saved.
+            The tokenizer of the model. The saved copy truncates to the maximum length of the model.
         path (`str` or `os.PathLike`):
             Folder to write.
         metrics (`Mapping[str, Mapping[str, float]]`, *optional*):
             Measured metrics by split, as [`evaluate_model`] returns them: `{"test": {"pearson": 0.86}}`; `num_pairs`
-            may stand among them. They belong to the first of `datasets`.
+            is allowed too. They were measured on the first of `datasets`.
         base_model (`str`, *optional*):
-            The encoder that the model was made from.
+            The encoder that the model was converted from.
         teacher (`str`, *optional*):
-            The cross-encoder whose scores it learned.
+            The cross-encoder that it was distilled from.
         datasets (`Sequence[str]`, *optional*):
-            Training data: names of pair tasks, Hub ids or folders. Of local paths only the last part is published.
+            Training data: names of pair tasks, Hub ids or folders. Only the last part of a local path is published.
         recipe (`Mapping[str, Any]`, *optional*):
-            How it was trained, row by row of a table in the card: learning rate, epochs, seed, machine.
-            `recipe["command"]` is shown as a command line.
+            Settings of the training for a table in the card, such as learning rate, epochs, seed and machine.
+            `recipe["command"]` is shown as a shell command.
         max_length (`int`, *optional*):
-            Tokens after which texts were cut in training and evaluation; sentence-transformers will cut there too.
-            Defaults to what the model takes.
+            Maximum number of tokens per text in training and evaluation, to which sentence-transformers truncates too.
+            Defaults to the limit of the model.
         license (`str`, *optional*):
             Hub identifier of the license of the weights, such as `"apache-2.0"`.
         model_id (`str`, *optional*):
-            Name to load the model by in the examples of the card. Defaults to the name of the folder.
+            Name under which the examples of the card load the model. Defaults to the name of the folder.
         overwrite (`bool`, *optional*, defaults to `False`):
-            Whether to replace a model folder that is already there, with all that is in it.
+            Whether to replace an existing model folder with all its files.
 
     Returns:
         `pathlib.Path`: the folder.
 
     Raises:
-        `FileExistsError`: if there is a file, a folder that is not empty, or, with `overwrite`, one without a model.
-        `TypeError`: if `model` is not a DSE model, or of a class made from one.
-        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` does not fit the model.
+        `FileExistsError`: if `path` is a file, a folder that is not empty, or, with `overwrite`, one without a model.
+        `TypeError`: if `model` is not a DSE model, or is of a custom subclass.
+        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` is out of range.
 
     Example:
 
@@ -105,8 +105,8 @@ def export_model(
         missing = [name for name in CODE_FILES if not (new / name).is_file()]
         if missing:
             raise TypeError(
-                f"{type(model).__name__} of {type(model).__module__} does not bring {', '.join(missing)} with it: "
-                "export a `DseModel` or `DseForSequenceClassification`, not a class made from one."
+                f"{type(model).__name__} of {type(model).__module__} was saved without {', '.join(missing)}: "
+                "export a `DseModel` or `DseForSequenceClassification`, not a subclass."
             )
         limit_tokens(processing_class, model).save_pretrained(new)
         for name, content in _sentence_transformers_files(model, max_length).items():
@@ -141,7 +141,7 @@ def _sentence_transformers_files(
             "model_type": "SentenceTransformer",
             "prompts": {"document": "", "query": ""},
             "requirements": {"transformers": TRANSFORMERS_NEEDED},
-            # The head of DSE ("mlp") is not among the similarities of sentence-transformers.
+            # sentence-transformers has no similarity function for the head of DSE ("mlp").
             "similarity_fn_name": "dot" if model.config.similarity == "dot" else "cosine",
         },
     }

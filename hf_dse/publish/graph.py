@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""An encoder as a graph for ONNX Runtime or OpenVINO."""
+"""Exporting an encoder as a graph for ONNX Runtime or OpenVINO."""
 
 import os
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.checkpoint import has_head, limit_tokens
 
 
-# Formats of graphs, and the packages that write and run them.
+# Graph formats, and the packages that they need.
 GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
 
 
@@ -29,32 +29,32 @@ def export_graph(
     overwrite: bool = False,
 ) -> Path:
     """
-    Writes the encoder as a graph for ONNX Runtime or OpenVINO, by the exporters of transformers, with its tokenizer.
-    From `input_ids` and `attention_mask` of any batch size and length the graph gives `last_hidden_state` and
-    `pooler_output`, the sentence embeddings. A head for sentence pairs is left out.
+    Exports the encoder as a graph for ONNX Runtime or OpenVINO, with its tokenizer, using the exporters of
+    transformers. The graph takes `input_ids` and `attention_mask` of any batch size and length, and returns
+    `last_hidden_state` and `pooler_output`, the sentence embeddings. A head for sentence pairs is not exported.
 
     Args:
         model ([`DseModel`] or [`DseForSequenceClassification`]):
-            What to export.
+            The model to export.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the model.
         path (`str` or `os.PathLike`):
             Folder to write: `model.onnx` and `model.onnx.data`, or `openvino_model.xml` and `openvino_model.bin`.
         format (`str`, *optional*, defaults to `"onnx"`):
-            `"onnx"` or `"openvino"`. On CPUs with bfloat16 instructions OpenVINO computes in bfloat16 unless
+            `"onnx"` or `"openvino"`. On CPUs with bfloat16 instructions, OpenVINO computes in bfloat16 unless
             `INFERENCE_PRECISION_HINT` is `"f32"`.
         int8 (`bool`, *optional*, defaults to `False`):
-            Whether to quantize the weights of an ONNX graph to 8 bits; ONNX Runtime quantizes activations as it runs.
+            Whether to quantize the weights of an ONNX graph to 8 bits; activations are quantized dynamically.
         overwrite (`bool`, *optional*, defaults to `False`):
-            Whether to replace a model folder that is already there, with all that is in it.
+            Whether to replace an existing model folder with all its files.
 
     Returns:
         `pathlib.Path`: the folder.
 
     Raises:
-        `FileExistsError`: if there is a file, a folder that is not empty, or, with `overwrite`, one without a model.
+        `FileExistsError`: if `path` is a file, a folder that is not empty, or, with `overwrite`, one without a model.
         `ImportError`: if the packages of the format are not installed.
-        `ValueError`: if there is no such format, or it cannot be quantized.
+        `ValueError`: if `format` is unknown, or does not support `int8`.
 
     Example:
 
@@ -73,9 +73,9 @@ def export_graph(
     ```
     """
     if format not in GRAPH_FORMATS:
-        raise ValueError(f"format={format!r}: allowed are {' and '.join(GRAPH_FORMATS)}.")
+        raise ValueError(f"format={format!r} is not supported: pass {' or '.join(GRAPH_FORMATS)}.")
     if int8 and format != "onnx":
-        raise ValueError(f'int8=True: only an ONNX graph can be quantized here, and format={format!r}; pass "onnx".')
+        raise ValueError(f'int8=True is not supported with format={format!r}: pass format="onnx".')
     path = Path(path).expanduser()
     target = path.resolve()
     check_target(target, overwrite)
@@ -92,7 +92,7 @@ def export_graph(
         options["quantizer"] = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True))
     export_config = AutoExportConfig.from_dict(options)
     encoder = model.dse if has_head(model) else model
-    # Two texts of different lengths: what is traced must not depend on there being one text, or no padding.
+    # Two texts of different lengths, so that the graph does not assume a single text or no padding.
     attention_mask = torch.ones(2, min(16, model.config.max_position_embeddings), dtype=torch.long)
     attention_mask[1, 1:] = 0
     inputs: dict[str, Any] = {"input_ids": torch.zeros_like(attention_mask), "attention_mask": attention_mask}

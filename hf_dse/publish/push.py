@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A model folder on the Hub: checked before anything is sent, then published in one commit."""
+"""Publishing a model folder on the Hub: it is checked first, then uploaded in one commit."""
 
 import json
 import os
@@ -24,7 +24,7 @@ logger = logging.get_logger(__name__)
 
 WEIGHTS = "model.safetensors"
 
-# What every folder of `export_model` holds, and the other names that a tokenizer's vocabulary can have.
+# Files in every folder that `export_model` writes, and the possible names of a tokenizer's vocabulary.
 MODEL_FILES = (
     "config.json",
     WEIGHTS,
@@ -38,7 +38,7 @@ MODEL_FILES = (
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 
-# What Trainer keeps beside a model in order to resume.
+# Files that Trainer saves next to a model for resuming.
 TRAINING_STATE = (
     "optimizer.*",
     "scheduler.*",
@@ -52,19 +52,19 @@ TRAINING_STATE = (
 ANSWERS = {
     401: (
         "the Hub does not accept the token",
-        "Log in with `hf auth login` or pass a valid `token`; one in HF_TOKEN goes before the login.",
+        "Log in with `hf auth login` or pass a valid `token`; HF_TOKEN takes precedence over the login.",
     ),
     403: (
-        "the token may not write there",
+        "the token has no write access to it",
         "Use a token with write access (https://huggingface.co/settings/tokens), or a repository of your own.",
     ),
     404: (
         "the Hub has no such repository or revision, or hides it from this token",
         "Check the name, the revision and the token.",
     ),
-    409: ("something else was pushed meanwhile", "Push again."),
-    412: ("something else was pushed meanwhile", "Push again."),
-    429: ("the Hub has got too many requests", "Wait, then push again."),
+    409: ("another commit was pushed meanwhile", "Push again."),
+    412: ("another commit was pushed meanwhile", "Push again."),
+    429: ("the Hub received too many requests", "Wait, then push again."),
 }
 
 
@@ -83,37 +83,37 @@ def push_model(
     Publishes a model folder on the Hub, or on the server that `HF_ENDPOINT` names. It takes a folder, not a model:
     write one with [`export_model`] first.
 
-    All files go up in one commit, so that the Hub has all of them or none. Hidden files and compiled Python stay where
-    they are. Files on the Hub that are not in the folder are left alone; if nothing has changed, there is no commit.
+    All files are uploaded in one commit, so that the Hub has all of them or none. Hidden files and compiled Python
+    files are not uploaded. Files that are only on the Hub are kept. Without changes, no commit is made.
 
     Args:
         path (`str` or `os.PathLike`):
             A folder that [`export_model`] wrote; other files may have been added to it.
         repo_id (`str`):
-            Repository to publish in, as in `"user/my-model"`. It is made if there is none.
+            Repository to publish in, such as `"user/my-model"`. It is created if it does not exist.
         private (`bool`, *optional*):
-            Whether a new repository is private. Defaults to what the Hub does, which is public for users.
+            Whether a new repository is private. Defaults to the setting of the Hub, which is public for users.
         revision (`str`, *optional*, defaults to `"main"`):
-            Branch to commit to. It is made from `"main"` if there is none.
+            Branch to commit to. It is created from `"main"` if it does not exist.
         token (`str`, *optional*):
-            Token that may write to the repository. Defaults to that of `HF_TOKEN` or `hf auth login`.
+            Token with write access. Defaults to that of `HF_TOKEN` or `hf auth login`.
         commit_message (`str`, *optional*):
             First line of the commit.
         create_pr (`bool`, *optional*, defaults to `False`):
-            Whether to open a pull request with the commit. It takes no right to write to the repository.
+            Whether to open a pull request with the commit. It needs no write access to the repository.
         dry_run (`bool`, *optional*, defaults to `False`):
-            Whether only to check the folder and tell what would be pushed. Takes no token and sends no request.
+            Whether to only check the folder and return what would be pushed. Needs no token and sends no request.
 
     Returns:
-        `huggingface_hub.CommitInfo`: the commit; as a string, its URL. After a dry run `dict[str, int]`: the files
-        and their sizes in bytes (which of them go by LFS, the Hub decides).
+        `huggingface_hub.CommitInfo`: the commit; `str` gives its URL. For a dry run, `dict[str, int]`: the files and
+        their sizes in bytes (the Hub decides which of them use LFS).
 
     Raises:
-        `FileNotFoundError`: if there is no such folder, or files are missing in it.
-        `ValueError`: if the folder holds a Trainer checkpoint, another kind of model or damaged weights, if `repo_id`
-        is not a name, or if `private` is asked for and the repository is public already.
+        `FileNotFoundError`: if the folder or files in it are missing.
+        `ValueError`: if the folder has a Trainer checkpoint, another kind of model or damaged weights, if `repo_id` is
+        not a valid name, or if `private=True` and the repository is already public.
         `PermissionError`: if there is no token, or the Hub does not accept it.
-        `OSError`: if the Hub cannot be reached or refuses. What huggingface_hub raised is the cause of the error.
+        `OSError`: if the Hub cannot be reached or rejects the push. The error of huggingface_hub is its `__cause__`.
 
     Example:
 
@@ -135,15 +135,15 @@ def push_model(
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise ValueError(
-            f"{repo_id!r} cannot be the name of a repository: it has to be as in `user/my-model`, of letters, digits, "
-            "'-', '_' and '.', with none of these twice or at an end."
+            f"{repo_id!r} is not a valid repository name: use a name such as `user/my-model`, with letters, digits, "
+            "'-', '_' and '.', but without '--' or '..', and without '-' or '.' at either end."
         ) from error
     folder = Path(path).expanduser()
     files = _list_files(folder)
     _check_model(folder, files)
     if repo_id not in files["README.md"].read_text(encoding="utf-8"):
         logger.warning(
-            f"README.md does not mention {repo_id}, so its examples load the model by another name: correct them, or "
+            f"README.md does not mention {repo_id}, so its examples load the model under another name: fix them, or "
             f'write the folder with `export_model(..., model_id="{repo_id}")`.'
         )
     if dry_run:
@@ -159,8 +159,8 @@ def push_model(
         is_exposed = private and not api.model_info(repo_id).private
     if is_exposed:
         raise ValueError(
-            f"{repo_id} was not pushed: it is there already and public, which `private` does not change. Push to "
-            "another name, or make it private in its settings first."
+            f"{repo_id} was not pushed: it already exists and is public, which `private` does not change. Push "
+            "to another name, or make it private in its settings first."
         )
     with _explained(repo_id, api.endpoint):
         if revision is not None and not revision.startswith("refs/") and not create_pr:
@@ -176,7 +176,7 @@ def push_model(
 
 
 def _list_files(folder: Path) -> dict[str, Path]:
-    """The files that go to the Hub, by their names there."""
+    """Returns the files to upload, by their names on the Hub."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder: write one with `hf-dse export` (`export_model`).")
     files = {file.relative_to(folder): file for file in sorted(folder.rglob("*")) if file.is_file()}
@@ -191,15 +191,15 @@ def _check_model(folder: Path, files: dict[str, Path]) -> None:
     states = [name for name, file in files.items() if any(fnmatch(file.name, pattern) for pattern in TRAINING_STATE)]
     if states:
         raise ValueError(
-            f"{folder} holds the state of a training ({', '.join(states)}), which is not published: write a model "
-            "folder from the checkpoint with `hf-dse export` first."
+            f"{folder} has training state ({', '.join(states)}), which cannot be published: write a model folder from "
+            "the checkpoint with `hf-dse export` first."
         )
     if "config.json" in files:
         config, _ = DseConfig.get_config_dict(folder)
         if config.get("model_type") != "dse":
             raise ValueError(
-                f"{folder} holds a model of the type {config.get('model_type')!r}, and only DSE models are pushed: "
-                "make one of it with `hf-dse convert`."
+                f"{folder} has a model of type {config.get('model_type')!r}, but only DSE models can be pushed: "
+                "convert it with `hf-dse convert`."
             )
         if not {"AutoConfig", "AutoModel"} <= set(config.get("auto_map") or {}):
             raise ValueError(
@@ -211,7 +211,7 @@ def _check_model(folder: Path, files: dict[str, Path]) -> None:
         missing.append(VOCABULARIES[0])
     if missing:
         raise FileNotFoundError(
-            f"{folder} is not complete, it lacks {', '.join(missing)}: write it with `hf-dse export` (`export_model`)."
+            f"{folder} is incomplete, missing {', '.join(missing)}: write it with `hf-dse export` (`export_model`)."
         )
     try:
         with safe_open(files[WEIGHTS], framework="pt"):
@@ -224,7 +224,7 @@ def _check_model(folder: Path, files: dict[str, Path]) -> None:
 
 @contextmanager
 def _explained(repo_id: str, endpoint: str) -> Iterator[None]:
-    """Makes one line of what can go wrong with the Hub: what it is, what to do, and what has become of the push."""
+    """Reports errors of the Hub in one line: the problem, the outcome of the push, and what to do."""
     try:
         yield
     except (HTTPError, OSError, RuntimeError, ValueError) as error:
@@ -232,13 +232,13 @@ def _explained(repo_id: str, endpoint: str) -> Iterator[None]:
 
 
 def _explain(error: Exception, repo_id: str, endpoint: str) -> OSError:
-    # The upload of a file raises a RuntimeError from what went wrong.
+    # A failed upload raises a RuntimeError whose cause is the actual error.
     answer = error.__cause__ if isinstance(error, RuntimeError) else error
     status, request = None, None
     if isinstance(answer, HfHubHTTPError):
         status, request = answer.response.status_code, answer.response.request
-        fault = ("the Hub has a fault", "Push again later.")
-        refusal = ("the Hub refuses it", "Change what it names, then push again.")
+        fault = ("the Hub has a server error", "Push again later.")
+        refusal = ("the Hub rejected it", "Fix what the message names, then push again.")
         problem, advice = ANSWERS.get(status) or (fault if status >= 500 else refusal)
         said = answer.server_message or str(answer).partition("\n")[0]
         problem += f" (HTTP {status}: {said})"
@@ -247,7 +247,7 @@ def _explain(error: Exception, repo_id: str, endpoint: str) -> OSError:
         problem = f"the connection to {endpoint} failed ({answer})"
         advice = "Check the network and its proxies, and HF_ENDPOINT if it is set."
     elif isinstance(answer, json.JSONDecodeError):
-        problem = f"what {endpoint} answers is not what a Hub answers"
+        problem = f"the response of {endpoint} is not that of a Hub"
         advice = "Push again later; if that does not help, check proxies, and HF_ENDPOINT if it is set."
     else:
         problem, advice = str(error), ""
@@ -258,5 +258,5 @@ def _explain(error: Exception, repo_id: str, endpoint: str) -> OSError:
     else:
         outcome = "No file was published."
     kind = PermissionError if status in (401, 403) else OSError
-    # What libraries say may have several lines.
+    # Messages of libraries may have several lines.
     return kind(" ".join(f"Pushing {repo_id} failed: {problem.rstrip('.')}. {outcome} {advice}".split()))

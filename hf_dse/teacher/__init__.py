@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Teachers: cross-encoders that are fine-tuned, loaded, and that score pairs."""
+"""Teachers: fine-tuning and loading cross-encoders, and scoring pairs with them."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The scores of a teacher on disk."""
+"""A cache of teacher scores on disk."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ Pair = tuple[str, str]
 
 
 class ScoreCache:
-    """The scores of one teacher in a table: a digest of the ordered pair and the length limit, and its logits."""
+    """The scores of one teacher: a table from a hash of the ordered pair and `max_length` to the logits."""
 
     def __init__(self, connection: sqlite3.Connection, num_labels: int | None):
         self.connection = connection
@@ -33,7 +33,7 @@ class ScoreCache:
             key = (self._key(pair, max_length),)
             row = self.connection.execute("SELECT logits FROM scores WHERE pair = ?", key).fetchone()
             if row is not None:
-                # Eight bytes a number: anything else was not written here.
+                # Eight bytes per number: with any other size the file is damaged.
                 if not isinstance(row[0], bytes) or len(row[0]) != 8 * (self.num_labels or 0):
                     raise sqlite3.DatabaseError(f"a score is not {self.num_labels} numbers")
                 scores[pair] = np.frombuffer(row[0], dtype="<f8").tolist()
@@ -47,7 +47,7 @@ class ScoreCache:
 
 @contextmanager
 def open_cache(path: Path | None, num_labels: int | None) -> Iterator[ScoreCache]:
-    """Opens a cache, in memory without a path, and says which file to delete where it is damaged."""
+    """Opens a cache (in memory without a path). The error for a damaged cache names the file to delete."""
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

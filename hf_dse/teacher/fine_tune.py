@@ -28,9 +28,9 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class TeacherArguments:
-    """Which encoder becomes a cross-encoder."""
+    """Which encoder to fine-tune as a cross-encoder."""
 
-    model_name_or_path: str = field(metadata={"help": "The encoder to fine-tune: a folder or a Hub name."})
+    model_name_or_path: str = field(metadata={"help": "The encoder to fine-tune: a Hub id or a folder."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
     overwrite_output_dir: bool = field(
@@ -39,7 +39,7 @@ class TeacherArguments:
 
 
 class CrossEncoderTrainer(ReproducibleTrainer):
-    """A [`~transformers.Trainer`] that swaps sentences in training only."""
+    """A [`~transformers.Trainer`] that swaps the sentences of pairs in training only."""
 
     def get_eval_dataloader(self, eval_dataset=None):
         training = self.data_collator
@@ -57,23 +57,23 @@ def train_teacher(
     """
     Fine-tunes an encoder as a cross-encoder on a pair task and saves it with its tokenizer.
 
-    In a symmetric task each pair is seen in a random order, so that both orders are learned over the epochs.
+    In symmetric tasks each pair is shown in random order, so that both orders are learned over the epochs.
 
     Args:
         teacher_args (`TeacherArguments`):
             The encoder.
         data_args (`DataArguments`):
-            The pairs. The split `train` is required, `validation` is evaluated during the training, and every
-            labelled split but `train` at the end.
+            The pairs. The split `train` is required. `validation` is evaluated during training, and both `validation`
+            and `test` at the end, if they are labelled.
         training_args ([`PairTrainingArguments`]):
-            Everything else.
+            The training arguments.
 
     Returns:
         `dict[str, float]`: the metrics of the training, and of the saved model as `eval_*` (validation) and `test_*`.
 
     Raises:
         `FileExistsError`: if the output folder is not empty.
-        `ValueError`: for bad data, a loss that is NaN or infinite, or constant predictions.
+        `ValueError`: if the data are invalid, the loss is NaN or infinite, or all predictions are equal.
 
     Example:
 
@@ -83,7 +83,7 @@ def train_teacher(
     >>> metrics = train_teacher(
     ...     TeacherArguments("sentence-transformers/all-MiniLM-L6-v2"),
     ...     DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16),
-    ...     PairTrainingArguments("trained_teacher", num_train_epochs=1),
+    ...     PairTrainingArguments("trained_teacher", num_train_epochs=1, report_to="none"),
     ... )
     {'eval_loss': ...}
     >>> sorted(name for name in metrics if name.endswith("pearson"))
@@ -107,13 +107,13 @@ def train_teacher(
         "trust_remote_code": teacher_args.trust_remote_code,
     }
     tokenizer = AutoTokenizer.from_pretrained(teacher_args.model_name_or_path, **source)
-    # Weights stored in half precision are no basis for training: TrainingArguments' bf16 and fp16 keep float32 ones.
+    # Train float32 weights even if the checkpoint is in half precision; bf16 and fp16 are mixed precision.
     model, info = AutoModelForSequenceClassification.from_pretrained(
         teacher_args.model_name_or_path,
         num_labels=task.num_labels,
         problem_type=task.problem_type,
         dtype=torch.float32,
-        # A cross-encoder of another task may start from its encoder; its head is replaced.
+        # A cross-encoder for another task can be the base too; its head is replaced.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **source,
@@ -127,8 +127,8 @@ def train_teacher(
         cut = sum(length > training_args.max_length for length in part["length"][:])
         if cut:
             logger.warning(
-                f"{cut} of {len(part)} {split} pairs are longer than {training_args.max_length} tokens and are cut: "
-                "raise `max_length` if their ends matter."
+                f"{cut} of {len(part)} {split} pairs are longer than {training_args.max_length} tokens and are "
+                "truncated: raise `max_length` if their ends matter."
             )
     trainer = CrossEncoderTrainer(
         model=model,
@@ -151,8 +151,8 @@ def train_teacher(
 
 def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float]) -> None:
     """
-    Lets a new regression head start at the mean label. Otherwise the first epoch goes into reaching it, at the rate of
-    fine-tuning, through weights that have better things to learn.
+    Initializes the bias of a new regression head with the mean label. Otherwise the first epoch is spent on learning
+    this offset with the small learning rate of fine-tuning.
     """
     for name, parameter in model.named_parameters():
         if name in new and name.endswith("bias") and parameter.shape == (1,):

@@ -22,14 +22,14 @@ def load_teacher(
 
     Args:
         model_name_or_path (`str`):
-            A folder or a Hub name: what `AutoModelForSequenceClassification` loads, sentence-transformers
-            CrossEncoders among them.
+            Hub id or folder of any model that `AutoModelForSequenceClassification` loads, including CrossEncoders of
+            sentence-transformers.
         revision (`str`, *optional*, defaults to `"main"`):
             Branch, tag or commit on the Hub.
         trust_remote_code (`bool`, *optional*, defaults to `False`):
             Whether to run the code that comes with the model.
         dtype (`str` or `torch.dtype`, *optional*, defaults to `"float32"`):
-            Number format of the weights. `"bfloat16"` is several times faster where the hardware has it, and rounds
+            Data type of the weights. `"bfloat16"` is several times faster on hardware that supports it, and rounds
             scores to about 0.4 %.
 
     Returns:
@@ -42,27 +42,27 @@ def load_teacher(
     model, info = AutoModelForSequenceClassification.from_pretrained(
         model_name_or_path, dtype=dtype, output_loading_info=True, **source
     )
-    # A head that is not in the checkpoint is random, and its scores are noise.
+    # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
     if info["missing_keys"]:
         raise ValueError(
-            f"{model_name_or_path} is no trained cross-encoder: it lacks {', '.join(sorted(info['missing_keys']))}. "
-            "Fine-tune it on pairs first, with `hf-dse teacher`."
+            f"{model_name_or_path} is not a trained cross-encoder: it has no "
+            f"{', '.join(sorted(info['missing_keys']))}. Fine-tune it on pairs first, with `hf-dse teacher`."
         )
     return model.eval(), AutoTokenizer.from_pretrained(model_name_or_path, **source)
 
 
 def check_num_labels(num_logits: int | None, task: PairTask) -> None:
     """
-    Compares a teacher's head with a task.
+    Checks that the head of a teacher fits a task.
 
     Args:
         num_logits (`int`):
-            Logits of the teacher.
+            Number of logits of the teacher.
         task (`PairTask`):
-            The task; a binary one takes one or two logits.
+            The task; binary tasks accept one or two logits.
 
     Raises:
-        `ValueError`: if they do not fit.
+        `ValueError`: if the number of logits does not fit the task.
     """
     allowed = {2: (1, 2)}.get(task.num_labels, (task.num_labels,))
     if num_logits not in allowed:

@@ -39,39 +39,38 @@ def score_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Adds a teacher's raw logits to sentence pairs. Every distinct pair is scored once, in batches of similar length.
+    Adds a teacher's raw logits to sentence pairs. Each distinct pair is scored once, in batches of similar length.
 
     Args:
         teacher (`str` or `PreTrainedModel`):
-            A cross-encoder: a loaded model, or what [`load_teacher`] takes.
+            A cross-encoder: a loaded model, or a Hub id or folder.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer; required with a loaded model.
         batch_size (`int`, *optional*, defaults to 64):
-            Largest number of pairs in a batch; of pairs above 512 tokens a batch takes fewer.
+            Maximum number of pairs per batch; fewer for pairs longer than 512 tokens.
         max_length (`int`, *optional*):
-            Tokens after which a pair is cut, the longer sentence first. Defaults to what the teacher takes.
+            Maximum number of tokens per pair; the longer sentence is truncated first. Defaults to the limit of the
+            teacher.
         symmetric (`bool`, *optional*, defaults to `False`):
             Whether to score both orders of a pair and average.
         cache_dir (`str` or `Path`, *optional*):
-            Folder of the scores that are already known. They are stored batch by batch, so a run that was killed goes
-            on where it stopped; they belong to the weights, the configuration and the tokenizer of the teacher, so
-            that another teacher never meets them.
+            Folder of cached scores. They are saved after every batch, so an interrupted run continues where it
+            stopped. The cache is specific to the weights, the configuration and the tokenizer of the teacher.
         column (`str`, *optional*, defaults to `"teacher_logits"`):
-            Name of the new column; one of that name is replaced.
+            Name of the new column; an existing one is replaced.
         device (`str` or `torch.device`, *optional*):
-            Where to run. Defaults to where a loaded model is, otherwise to an accelerator if there is one.
+            Device to run on. Defaults to the device of a loaded model, otherwise to an accelerator if available.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
 
     Returns:
-        `Dataset`: the dataset with a list of `num_labels` floats a row: logits, to which no sigmoid or softmax was
-        applied.
+        `Dataset`: the dataset with a list of `num_labels` raw logits per row, without sigmoid or softmax.
 
     Raises:
-        `ValueError`: if a column or the tokenizer is missing, a limit does not fit, a score is not finite, or the
-        cache is damaged.
+        `ValueError`: if a column or the tokenizer is missing, `max_length` is out of range, a score is NaN or
+        infinite, or the cache is damaged.
 
     Example:
 
@@ -140,43 +139,43 @@ def score_similarities(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Adds the similarities of a bi-encoder to sentence pairs: a second teacher. On texts like those of its own task,
-    such as queries and passages, the source of a student teaches it to stay what it was there.
+    Adds the similarities of a bi-encoder to sentence pairs, as the scores of a second teacher. On texts of its own
+    task, such as queries and passages, the source encoder helps its student to keep its quality there.
 
     Args:
         encoder (`PreTrainedModel`):
-            What [`encode`] takes.
+            Any model that [`encode`] accepts.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the encoder.
         scale (`float`, *optional*, defaults to 5.0):
-            A pair's score is `scale * cosine + bias`, on the scale of the labels.
+            The score of a pair is `scale * cosine + bias`, on the scale of the labels.
         bias (`float`, *optional*, defaults to 0.0):
             See `scale`.
         batch_size (`int`, *optional*, defaults to 64):
-            Largest number of texts in a batch.
+            Maximum number of texts per batch.
         max_length (`int`, *optional*):
-            Tokens after which a text is cut. Defaults to what the encoder takes.
+            Maximum number of tokens per text. Defaults to the limit of the encoder.
         column (`str`, *optional*, defaults to `"teacher_logits"`):
-            Name of the new column; one of that name is replaced.
+            Name of the new column; an existing one is replaced.
         device (`str` or `torch.device`, *optional*):
-            Where to run. Defaults to where the encoder is.
+            Device to run on. Defaults to the device of the encoder.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
 
     Returns:
-        `Dataset`: the dataset with a list of one float a row.
+        `Dataset`: the dataset with a list of one float per row.
 
     Raises:
-        `ValueError`: if an embedding is not finite.
+        `ValueError`: if an embedding is NaN or infinite.
 
     Example:
 
     ```python
     >>> from transformers import AutoModel, AutoTokenizer
     >>> from hf_dse import DataArguments, load_pairs
-    >>> from hf_dse.teacher.score import score_similarities
+    >>> from hf_dse import score_similarities
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
@@ -215,38 +214,38 @@ def embed_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Adds the embeddings of a bi-encoder to sentence pairs, for a [`similarity_loss`].
+    Adds the embeddings of a bi-encoder to sentence pairs, for [`similarity_loss`].
 
     Args:
         encoder (`PreTrainedModel`):
-            What [`encode`] takes. It may have another tokenizer than the student.
+            Any model that [`encode`] accepts. Its tokenizer may differ from that of the student.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the encoder.
         batch_size (`int`, *optional*, defaults to 64):
-            Largest number of texts in a batch.
+            Maximum number of texts per batch.
         max_length (`int`, *optional*):
-            Tokens after which a text is cut. Defaults to what the encoder takes.
+            Maximum number of tokens per text. Defaults to the limit of the encoder.
         column (`str`, *optional*, defaults to `"embeddings"`):
-            Name of the new column; one of that name is replaced.
+            Name of the new column; an existing one is replaced.
         device (`str` or `torch.device`, *optional*):
-            Where to run. Defaults to where the encoder is.
+            Device to run on. Defaults to the device of the encoder.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
 
     Returns:
-        `Dataset`: the dataset with two embeddings a row, of type float32.
+        `Dataset`: the dataset with two float32 embeddings per row.
 
     Raises:
-        `ValueError`: if an embedding is not finite.
+        `ValueError`: if an embedding is NaN or infinite.
 
     Example:
 
     ```python
     >>> from transformers import AutoModel, AutoTokenizer
     >>> from hf_dse import DataArguments, load_pairs
-    >>> from hf_dse.teacher.score import embed_pairs
+    >>> from hf_dse import embed_pairs
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
@@ -289,8 +288,8 @@ def _score(
         cut = sum(size > max_length for size in sizes)
         if cut:
             logger.warning(
-                f"{cut} of {len(pairs)} pairs are longer than {max_length} tokens and were cut: raise the limit, "
-                "or use a teacher with more positions, if their ends matter."
+                f"{cut} of {len(pairs)} pairs are longer than {max_length} tokens and were truncated: raise "
+                "max_length, or use a teacher with more positions, if their ends matter."
             )
         sizes = [min(size, max_length) for size in sizes]
     with evaluating(model), torch.inference_mode():
@@ -311,7 +310,7 @@ def _score(
             for pair, row in zip(batch, logits.isfinite().all(dim=-1).tolist(), strict=True):
                 if not row:
                     raise ValueError(
-                        f"The teacher's score of the pair {pair!r} is NaN or infinite: its weights are damaged, or it "
-                        "does not run in this precision (float16 overflows easily)."
+                        f"The teacher's score of the pair {pair!r} is NaN or infinite: its weights are damaged, or "
+                        "its precision is too low (float16 overflows easily)."
                     )
             yield dict(zip(batch, logits.tolist(), strict=True))

@@ -96,7 +96,7 @@ class GeneralTrainer(ReproducibleTrainer):
 
     >>> trainer = GeneralTrainer(
     ...     model="sentence-transformers/all-MiniLM-L6-v2",
-    ...     args=GeneralTrainingArguments("outputs", num_train_epochs=1),
+    ...     args=GeneralTrainingArguments("outputs", num_train_epochs=1, report_to="none"),
     ...     train_dataset=Dataset.from_dict({"text": ["A cat sleeps.", "Rain again."]}),
     ... )
     >>> trainer.train().global_step
@@ -304,7 +304,7 @@ def train_general(
     ...     student=convert_encoder(source, num_hidden_layers=3),
     ...     tokenizer=AutoTokenizer.from_pretrained(source),
     ...     text_args=TextArguments("sentences.txt"),
-    ...     training_args=GeneralTrainingArguments("outputs", num_train_epochs=1),
+    ...     training_args=GeneralTrainingArguments("outputs", report_to="none"),
     ... )
     {'train_runtime': ...}
     ```

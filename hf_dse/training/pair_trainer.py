@@ -75,11 +75,11 @@ class DseTrainer(ReproducibleTrainer):
     ```python
     >>> from hf_dse import DataArguments, DseTrainer, DseTrainingArguments, load_pairs
 
-    >>> # These pairs have teacher scores already; `score_pairs` adds them to others.
-    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=16))
+    >>> # The embedded pairs have the scores of a teacher; `score_pairs` adds them to other pairs.
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16))
     >>> trainer = DseTrainer(
     ...     model="sentence-transformers/all-MiniLM-L6-v2",
-    ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5, num_train_epochs=1),
+    ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5, num_train_epochs=1, report_to="none"),
     ...     train_dataset=pairs["train"],
     ... )
     >>> trainer.train().global_step

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Merges the students of recipes/flagship/run.sh into one, measures it and writes it with its card.
+Merges the students of recipes/flagship/run.sh, evaluates the result and exports it with a model card.
 
     python recipes/flagship/export.py DATA OUT CHECKPOINT
 """
@@ -26,7 +26,7 @@ def main() -> None:
     data, out, checkpoint = map(Path, sys.argv[1:4])
     folders = [out / name / "model" for name in STUDENTS]
     model = merge_models([DseForSequenceClassification.from_pretrained(folder) for folder in folders])
-    # The card's numbers are those of the stored weights: rounded to bfloat16, used in float32.
+    # Evaluate the stored weights: rounded to bfloat16, used in float32.
     model.to(torch.bfloat16).float()
     tokenizer = AutoTokenizer.from_pretrained(folders[0])
 
@@ -53,7 +53,7 @@ def main() -> None:
             recipe[f"{name} (all-MiniLM-L6-v2)"] = f"{100 * student[name]:.2f} ({100 * source[name]:.2f})"
     recipe["command"] = "recipes/flagship/run.sh DATA"
 
-    # Loaded in float32 although stored in bfloat16, which many CPUs are slow in.
+    # Stored in bfloat16 but loaded in float32, because bfloat16 is slow on many CPUs.
     model.to(torch.bfloat16)
     export_model(
         model,

@@ -1,14 +1,14 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-The pairs of the flagship. None of them holds a sentence of the validation or test split of STS-B, but for STS-B's own
-training pairs, 678 of which share one with them.
+The pairs of the flagship. None of them has a sentence of the validation or test split of STS-B, except 678 of STS-B's
+own training pairs.
 
     python recipes/flagship/pairs.py labelled DATA OUT    # before the teacher is trained
-    python recipes/flagship/pairs.py unlabelled OUT       # from what `hf-dse augment` made there
-    python recipes/flagship/pairs.py training OUT         # from what the teacher scored there
+    python recipes/flagship/pairs.py unlabelled OUT       # from the pairs of `hf-dse augment` there
+    python recipes/flagship/pairs.py training OUT         # from the scored pairs there
 
-DATA holds the folders stsb and sts12_16 (SemEval STS 2012 to 2016, of which STS-B was made) with parquet files.
+DATA has the folders stsb and sts12_16 (SemEval STS 2012 to 2016, the source of STS-B) with parquet files.
 """
 
 import sys
@@ -31,8 +31,8 @@ def rows(pairs: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 def labelled(data: Path, out: Path) -> None:
     """
-    extra.parquet: pairs of STS 2012 to 2016 that are not in STS-B train and hold no sentence of its other splits.
-    gold.parquet: STS-B train and these. continue.parquet: these and half of STS-B train, for a teacher that knows it.
+    extra.parquet: pairs of STS 2012 to 2016 that are not in STS-B train and have no sentence of its other splits.
+    gold.parquet: STS-B train and these. continue.parquet: these and half of STS-B train, to train the teacher further.
     """
     splits = [pd.read_parquet(data / "stsb" / f"{split}.parquet") for split in ("train", "validation", "test")]
     train = splits[0][[*TEXTS, "label"]]
@@ -50,7 +50,7 @@ def labelled(data: Path, out: Path) -> None:
 
 
 def unlabelled(out: Path) -> None:
-    """pool.parquet: a draw from the files of `hf-dse augment`, by kind of pair."""
+    """pool.parquet: a sample of the pairs of `hf-dse augment`, by kind of pair."""
     made = {path.stem.removeprefix("made_"): pd.read_parquet(path) for path in sorted(out.glob("made_*.parquet"))}
     kinds = {name: pairs["source"].str.split("/").str[-1] for name, pairs in made.items()}
     parts = [
@@ -71,7 +71,7 @@ def unlabelled(out: Path) -> None:
 
 def training(out: Path) -> None:
     """
-    silver.parquet: 20,000 scored pairs that have no label, drawn evenly over the teacher's scale.
+    silver.parquet: 20,000 scored pairs without labels, drawn evenly over the range of the teacher's scores.
     scored_stsb.parquet: STS-B train alone, for studies.
     """
     gold, pool = (pd.read_parquet(out / f"scored_{name}.parquet") for name in ("gold", "pool"))

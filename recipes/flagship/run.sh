@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Remakes checkpoints/dse-minilm-l6 from packages and local data. What is finished is not done again.
+# Rebuilds checkpoints/dse-minilm-l6 from packages and local data. Finished steps are skipped.
 #
 #   recipes/flagship/run.sh DATA [OUT [CHECKPOINT]]
 #
-# DATA holds the folders stsb, sts12_16, multi30k, nli, mrpc, sick and scifact with parquet files. FLAGS are
-# given to every training: FLAGS="--bf16 --use_cpu" halves the hours on a CPU with AVX-512 bf16 or AMX,
+# DATA has the folders stsb, sts12_16, multi30k, nli, mrpc, sick and scifact with parquet files. FLAGS are
+# passed to every training: FLAGS="--bf16 --use_cpu" halves the hours on a CPU with AVX-512 bf16 or AMX,
 # and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same for the teacher's scores.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
@@ -12,7 +12,7 @@ flags=${FLAGS:-} dtype=${DTYPE:-float32}
 encoder=$(python -c "from hf_dse.demo import default_encoder; print(default_encoder())")
 mkdir -p "$out"
 
-# Unlabelled pairs that hold no sentence of an evaluation set.
+# Unlabelled pairs without sentences of evaluation sets.
 [ -f "$out/extra.parquet" ] || python "$here/pairs.py" labelled "$data" "$out"
 augment() {
     local name=$1
@@ -29,7 +29,7 @@ augment snli --files "$data/nli/snli.parquet" --max_rows 4000 --num_neighbors 0 
 augment mrpc --files "$data/mrpc/train.parquet" --num_neighbors 1 --neighbor_pool 4 --num_random 0
 [ -f "$out/pool.parquet" ] || python "$here/pairs.py" unlabelled "$out"
 
-# The teacher's scores are kept beside this file; TEACHER=1 trains it and scores again, an hour and a half.
+# The teacher's scores are stored next to this file. TEACHER=1 trains the teacher and scores again (1.5 hours).
 sts=(--num_labels 1 --symmetric true --validation_file "$data/stsb/validation.parquet"
     --test_file "$data/stsb/test.parquet")
 for name in gold pool; do
@@ -41,8 +41,8 @@ if [ ! -f "$out/scored_pool.parquet" ]; then
 fi
 [ -f "$out/silver.parquet" ] || python "$here/pairs.py" training "$out"
 
-# Three students, which keep the similarities that the source finds between the sentences of different pairs. The mean
-# of their weights is the checkpoint.
+# Three students, which keep the similarities of the source between sentences of different pairs. The checkpoint is the
+# mean of their weights.
 for seed in 42 43 44; do
     [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
         --model_name_or_path "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \

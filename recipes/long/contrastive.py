@@ -1,14 +1,14 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-After the chunk teacher: the long student learns to find an article from a part of it, with sentence-transformers.
+Contrastive training of the long student with sentence-transformers: find an article by a part of it.
 
     python recipes/long/contrastive.py MODEL DATA/longwiki/docs.parquet OUTPUT [--num_articles 1600] \\
         [--linformer_length 128 128 128 128 512 512]
 
-MODEL is the student of recipes/long/student.yaml. A pair is an article of the train split and 30 to 150 successive
-words of it, from anywhere; the other articles of the batch, whose leads are like its own, are what it must not be
-taken for. OUTPUT/model is the new student. A run that was stopped goes on when it is started again.
+MODEL is the student of recipes/long/student.yaml. A pair is an article of the train split and 30 to 150 consecutive
+words from anywhere in it; negatives are the other articles of the batch, which have similar leads. OUTPUT/model is the
+new student. An interrupted run continues when it is started again.
 """
 
 import argparse
@@ -30,13 +30,13 @@ from transformers.trainer_utils import get_last_checkpoint
 
 
 def cut(texts: list[str], tokenizer, length: int) -> list[str]:
-    """The texts up to so many tokens."""
+    """Truncates texts to `length` tokens."""
     offsets = tokenizer(texts, truncation=True, max_length=length, return_offsets_mapping=True)["offset_mapping"]
     return [text[: max(end for _, end in spans)] for text, spans in zip(texts, offsets, strict=True)]
 
 
 def make_pairs(bodies: list[str], seed: int) -> Dataset:
-    """A part of each article, and the article."""
+    """Pairs of a part of each article and the article."""
     rng = np.random.default_rng(seed)
     parts = []
     for body in bodies:
@@ -48,7 +48,7 @@ def make_pairs(bodies: list[str], seed: int) -> Dataset:
 
 
 def batches_of_neighbours(embeddings: np.ndarray, batch_size: int, seed: int) -> np.ndarray:
-    """An order in which the articles of a batch are like each other: strangers are told apart already."""
+    """An order that groups similar articles into batches, as hard negatives."""
     left = np.random.default_rng(seed).permutation(len(embeddings))
     batches = []
     while len(left):
@@ -67,9 +67,9 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("documents", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--linformer_length", type=int, nargs="+", help="another k, or one a layer")
+    parser.add_argument("--linformer_length", type=int, nargs="+", help="another k, or one per layer")
     parser.add_argument("--num_articles", type=int, default=1600)
-    parser.add_argument("--max_length", type=int, default=2048, help="tokens of an article in training")
+    parser.add_argument("--max_length", type=int, default=2048, help="maximum tokens per article in training")
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--learning_rate", type=float, default=2e-5)
     parser.add_argument("--scale", type=float, default=20.0, help="inverse temperature")

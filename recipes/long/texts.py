@@ -1,12 +1,12 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Texts for the long student: whole articles, and their leads so that short texts stay where they were.
+Texts for the long student: whole articles, and their leads to keep the quality on short texts.
 
     python recipes/long/texts.py DATA/longwiki/docs.parquet OUT/texts.parquet [NUM_ARTICLES [FIRST]] [--pieces WORDS]
 
-The table needs the columns `split` (only `train` is used), `lead` and `body`. With `--pieces` the texts are the
-articles in pieces of so many words, to whiten by.
+The table needs the columns `split` (only `train` is used), `lead` and `body`. With `--pieces` the texts are
+pieces of the articles with WORDS words each, to fit whitening on.
 """
 
 import argparse
