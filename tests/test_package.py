@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The package as a whole: what `import hf_dse` does and costs, and what the wheel holds."""
+"""The package as a whole: effect and cost of `import hf_dse`, and the content of the wheel."""
 
 import importlib.metadata
 import shutil
@@ -16,7 +16,7 @@ import hf_dse
 
 ROOT = Path(__file__).parent.parent
 
-# What any package that registers a model with the Auto classes has to import
+# Imports of any package that registers a model with the Auto classes
 TRANSFORMERS = """
 import transformers.modeling_layers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
@@ -56,7 +56,7 @@ def test_public_names():
         _ = hf_dse.nonsense
 
 
-def test_version_is_that_of_the_distribution():
+def test_version_equals_that_of_the_distribution():
     assert hf_dse.__version__ == importlib.metadata.version("hf-dse")
 
 
@@ -77,7 +77,7 @@ print(heavy & (set(sys.modules) - before))
 
 @pytest.mark.slow
 def test_import_takes_less_than_300_milliseconds_beyond_transformers():
-    # Processor time: other programs on the machine do not count.
+    # Processor time, so that other programs on the machine do not matter.
     code = f"""
 import time
 {TRANSFORMERS}
@@ -100,7 +100,7 @@ def test_wheel(tmp_path):
         [*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={tmp_path}", str(source)], check=True
     )
     (wheel,) = tmp_path.glob("*.whl")
-    # An environment that sees the dependencies of this one, but not its link to the checkout.
+    # An environment with the dependencies of this one, but not its editable install.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     programs = tmp_path / "venv" / "bin"
     subprocess.run([*pip, f"--python={programs / 'python'}", "install", "--no-deps", str(wheel)], check=True)
