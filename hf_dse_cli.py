@@ -1,13 +1,14 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-The `hf-dse` command. It stands outside the package because importing `hf_dse` imports torch, and `hf-dse --help` shall
-answer at once: nothing heavy is imported before a command runs.
+The `hf-dse` command. It is outside the package because importing `hf_dse` imports torch, and `hf-dse --help` must be
+fast: nothing heavy is imported before a command runs.
 """
 
 import argparse
 import importlib
 import importlib.metadata
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,19 +17,19 @@ from contextlib import contextmanager
 
 # command -> (one line of help, module, function taking the rest of the command line)
 COMMANDS = {
-    "demo": ("the whole way on a small embedded data set, in a few minutes on a CPU", "hf_dse.cli.demo", "demo"),
+    "demo": ("distil a student on a small embedded data set, in a few minutes on a CPU", "hf_dse.cli.demo", "demo"),
     "teacher": ("fine-tune a cross-encoder on a sentence-pair task", "hf_dse.cli.teacher", "teacher"),
     "score": ("add a teacher's scores to a sentence-pair data set", "hf_dse.cli.score", "score"),
-    "augment": ("make unlabelled sentence pairs and let a teacher score them", "hf_dse.cli.augment", "augment"),
-    "convert": ("turn a pretrained encoder into one with linear attention", "hf_dse.cli.convert", "convert"),
+    "augment": ("generate unlabelled sentence pairs and score them with a teacher", "hf_dse.cli.augment", "augment"),
+    "convert": ("convert a pretrained encoder to linear attention", "hf_dse.cli.convert", "convert"),
     "distill": ("train a student on labels and teacher scores", "hf_dse.cli.distill", "distill"),
     "evaluate": ("measure a model on a sentence-pair task", "hf_dse.cli.evaluate", "evaluate"),
-    "encode": ("turn texts into embeddings", "hf_dse.cli.encode", "encode"),
+    "encode": ("compute the embeddings of texts", "hf_dse.cli.encode", "encode"),
     "search": ("rank the texts of a corpus for queries", "hf_dse.cli.search", "search"),
     "study": ("run a grid of trainings and report on it", "hf_dse.cli.study", "study"),
     "bench": ("measure speed, ranking cost and the error of projected attention", "hf_dse.cli.bench", "bench"),
-    "whiten": ("make embeddings smaller and more evenly spread", "hf_dse.cli.whiten", "whiten"),
-    "merge": ("average the weights of students of one start", "hf_dse.cli.merge", "merge"),
+    "whiten": ("reduce the size of embeddings and whiten them", "hf_dse.cli.whiten", "whiten"),
+    "merge": ("average the weights of students with the same initial weights", "hf_dse.cli.merge", "merge"),
     "export": ("write a complete, documented model folder", "hf_dse.cli.export", "export"),
     "push": ("publish a model folder on the Hub", "hf_dse.cli.push", "push"),
 }
@@ -46,12 +47,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             The command line, without the program's name.
 
     Returns:
-        `int`: The exit code: 0, 2 after an error of the user's, 130 after an interruption.
+        `int`: The exit code: 0, 2 after a user error, 130 after an interruption.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if QUIET in argv:
+        argv = [word for word in argv if word != QUIET]
         with only_errors():
-            return main([word for word in argv if word != QUIET])
+            return run(argv)
+    with show_log():
+        return run(argv)
+
+
+def run(argv: list[str]) -> int:
+    """Runs one command, without `--quiet`, and returns the exit code."""
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:<{width}}  {line}" for name, (line, _, _) in COMMANDS.items())
     parser = argparse.ArgumentParser(
@@ -59,12 +67,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         usage="hf-dse [--help] [--version] [--quiet] COMMAND [OPTIONS]",
         description="Distil a cross-encoder into a sentence-embedding model with linear attention.",
         epilog=f"commands:\n{listing}\n\n`hf-dse COMMAND --help` lists the options of a command. {QUIET} hides "
-        f"progress bars and warnings. {TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
+        f"progress bars, warnings and notes. {TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hf-dse {importlib.metadata.version('hf-dse')}")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
-    # Only the words before the command are this parser's; argparse would take the command's --help for its own.
+    # This parser reads the words up to the command only, because `--help` after it belongs to the command.
     command = parser.parse_args(argv[:1]).command
     if command is None:
         parser.print_help()
@@ -88,26 +96,49 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def only_errors() -> Iterator[None]:
-    """Hides progress bars and warnings of hf-dse and of the libraries under it; what a command prints stays."""
-    import datasets
-    from transformers.utils import logging
-
-    verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    datasets.disable_progress_bars()
+def show_log(level: int = logging.INFO) -> Iterator[None]:
+    """Shows what hf_dse logs: notes on stdout, warnings and errors on stderr."""
+    # One of several processes is enough.
+    if os.environ.get("RANK", "0") != "0":
+        level = max(level, logging.WARNING)
+    notes, warnings = logging.StreamHandler(sys.stdout), logging.StreamHandler(sys.stderr)
+    notes.addFilter(lambda record: record.levelno < logging.WARNING)
+    warnings.setLevel(logging.WARNING)
+    logger = logging.getLogger("hf_dse")
+    before = logger.level
+    logger.setLevel(level)
+    for handler in (notes, warnings):
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        logger.setLevel(before)
+        for handler in (notes, warnings):
+            logger.removeHandler(handler)
+
+
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """Hides progress bars, warnings and notes of hf_dse and its libraries, but not the output of a command."""
+    import datasets
+    from transformers.utils import logging as library
+
+    verbosity, had_bars = library.get_verbosity(), library.is_progress_bar_enabled()
+    library.set_verbosity_error()
+    library.disable_progress_bar()
+    datasets.disable_progress_bars()
+    try:
+        with show_log(logging.ERROR):
+            yield
+    finally:
+        library.set_verbosity(verbosity)
         if had_bars:
-            logging.enable_progress_bar()
+            library.enable_progress_bar()
             datasets.enable_progress_bars()
 
 
 def _is_user_error(error: Exception) -> bool:
-    """Tells what a user can mend (bad values, files, names, missing packages) from a fault in the program."""
+    """Whether an error is a user error (bad values, files, names, missing packages), not a bug."""
     from huggingface_hub.errors import StrictDataclassError
 
     return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError)
@@ -116,7 +147,7 @@ def _is_user_error(error: Exception) -> bool:
 def _describe(error: Exception) -> str:
     from huggingface_hub.errors import HFValidationError
 
-    # What has slashes enough for a path is refused as the id of a repository.
+    # A path is no valid repository id.
     hint = " There is no such folder either." if isinstance(error.__cause__ or error, HFValidationError) else ""
     return f"{error}{hint}"
 

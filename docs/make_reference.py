@@ -5,6 +5,7 @@
 import dataclasses
 import inspect
 import re
+from inspect import get_annotations
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,17 @@ def describe(docstring: str) -> str:
 def describe_fields(kind: Any) -> str:
     """The fields of a dataclass that have their help beside them, as on the command line."""
     lines = ["**Fields**", ""]
+    # Those that transformers documents are left out.
+    own = {name for base in kind.__mro__ if base.__module__.startswith("hf_dse") for name in get_annotations(base)}
     for field in dataclasses.fields(kind):
-        kind = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
-        lines += [f"- `{field.name}` (`{kind}`, defaults to `{field.default!r}`):", f"  {field.metadata['help']}"]
+        if field.name not in own:
+            continue
+        annotation = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        suffix = "" if default is dataclasses.MISSING else f", defaults to `{default!r}`"
+        lines += [f"- `{field.name}` (`{annotation}`{suffix}):", f"  {field.metadata['help']}"]
     return "\n".join(lines)
 
 

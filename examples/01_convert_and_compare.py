@@ -10,8 +10,7 @@ import sys
 import torch
 from transformers import AutoTokenizer
 
-from hf_dse import convert_encoder
-from hf_dse.demo import default_encoder
+from hf_dse import convert_encoder, default_encoder
 
 
 source = sys.argv[1] if len(sys.argv) > 1 else default_encoder()

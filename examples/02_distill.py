@@ -18,12 +18,12 @@ from hf_dse import (
     DseTrainer,
     DseTrainingArguments,
     convert_encoder,
+    default_encoder,
     evaluate_model,
     export_model,
     load_pairs,
+    make_pair_model,
 )
-from hf_dse.demo import default_encoder
-from hf_dse.student.convert import make_pair_model
 
 
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/example"
@@ -44,9 +44,7 @@ trainer = DseTrainer(
         learning_rate=5e-5,
         num_train_epochs=1,
         per_device_train_batch_size=16,
-        eval_strategy="no",
         save_strategy="no",
-        load_best_model_at_end=False,
         report_to="none",
         max_length=256,
     ),

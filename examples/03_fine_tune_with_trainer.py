@@ -14,10 +14,14 @@ import sys
 
 from transformers import AutoTokenizer, Trainer, TrainingArguments, set_seed
 
-from hf_dse import DataArguments, convert_encoder, load_pairs
-from hf_dse.demo import default_encoder
-from hf_dse.metrics import compute_metrics_for
-from hf_dse.student.convert import make_pair_model
+from hf_dse import (
+    DataArguments,
+    compute_metrics_for,
+    convert_encoder,
+    default_encoder,
+    load_pairs,
+    make_pair_model,
+)
 
 
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/fine_tuned"

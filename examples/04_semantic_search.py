@@ -18,8 +18,7 @@ from pathlib import Path
 import faiss
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, encode, load_pairs
-from hf_dse.demo import default_encoder
+from hf_dse import DataArguments, convert_encoder, default_encoder, encode, load_pairs
 
 
 query = sys.argv[1]
@@ -31,7 +30,7 @@ else:
 
 source = default_encoder()
 tokenizer = AutoTokenizer.from_pretrained(source)
-model = convert_encoder(source, linformer_length=64, verbose=False)
+model = convert_encoder(source, linformer_length=64)
 
 # The inner product of unit vectors is their cosine. For millions of texts, use an approximate index.
 index = faiss.IndexFlatIP(model.config.projection_dim)

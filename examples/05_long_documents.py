@@ -14,13 +14,12 @@ document, and paraphrases of sentences after token 512 are the queries. This pri
 """
 
 import sys
+from importlib.resources import files
 
 import pandas as pd
 from transformers import AutoTokenizer
 
-from hf_dse import convert_encoder, encode
-from hf_dse.data.pairs import EMBEDDED_FOLDER
-from hf_dse.demo import default_encoder
+from hf_dse import convert_encoder, default_encoder, encode
 
 
 # Raise the limit of the tokenizer, which is 512 tokens as for the source.
@@ -28,7 +27,7 @@ tokenizer = AutoTokenizer.from_pretrained(default_encoder(), model_max_length=40
 if len(sys.argv) > 2:
     documents, queries = pd.read_parquet(sys.argv[1]), pd.read_parquet(sys.argv[2])
 else:
-    splits = (EMBEDDED_FOLDER / f"{split}.jsonl" for split in ("train", "validation", "test"))
+    splits = (str(files("hf_dse") / f"data/embedded/{split}.jsonl") for split in ("train", "validation", "test"))
     pairs = pd.concat([pd.read_json(split, lines=True) for split in splits]).rename(columns={"topic": "doc_id"})
     documents = pairs.groupby("doc_id")["sentence1"].agg(" ".join).rename("text").reset_index()
     tokens = pairs["sentence1"].map(lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]))
@@ -40,7 +39,7 @@ softmax = {"layer_types": "full_attention"}
 # Projections without weights have no maximum length; positions beyond the 512 of the source are extended.
 linear = {"linformer_length": 256, "linformer_projection": "strided", "max_position_embeddings": 4096}
 for name, options, max_length in (("softmax, first 512 tokens", softmax, 512), ("linear, one pass", linear, 4096)):
-    model = convert_encoder(default_encoder(), verbose=False, **options)
+    model = convert_encoder(default_encoder(), **options)
     vectors = encode(model, tokenizer, documents["text"], max_length=max_length, normalize=True, batch_size=4)
     similarities = encode(model, tokenizer, queries["query"], normalize=True) @ vectors.T
     found = documents["doc_id"].to_numpy()[similarities.argmax(axis=1)] == queries["doc_id"]

@@ -18,8 +18,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, export_model, load_pairs
-from hf_dse.demo import default_encoder
+from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_pairs
 
 
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/sentence_transformers"

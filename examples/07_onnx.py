@@ -29,8 +29,7 @@ import onnxruntime
 from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, encode, export_graph, load_pairs
-from hf_dse.demo import default_encoder
+from hf_dse import DataArguments, convert_encoder, default_encoder, encode, export_graph, load_pairs
 
 
 output_dir = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/onnx")

@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, export_model, load_pairs
-from hf_dse.demo import default_encoder
+from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_pairs
 from hf_dse_cli import main
 
 
@@ -32,7 +31,7 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/bulk")
 num_texts = int(sys.argv[2]) if len(sys.argv) > 2 else None
 
 source = default_encoder()
-model = convert_encoder(source, linformer_length=64, verbose=False)
+model = convert_encoder(source, linformer_length=64)
 export_model(model, AutoTokenizer.from_pretrained(source), folder / "model", base_model=source, overwrite=True)
 
 # Four small shards represent those of a corpus that does not fit into memory.

@@ -20,13 +20,12 @@ import tempfile
 
 from transformers import AutoTokenizer
 
-from hf_dse import convert_encoder, export_model, push_model
-from hf_dse.demo import default_encoder
+from hf_dse import convert_encoder, default_encoder, export_model, push_model
 
 
 repo_id, dry_run = sys.argv[1], "--push" not in sys.argv[2:]
 source = default_encoder()
-encoder = convert_encoder(source, linformer_length=64, verbose=False)
+encoder = convert_encoder(source, linformer_length=64)
 with tempfile.TemporaryDirectory() as parent:
     folder = export_model(
         encoder,

@@ -25,13 +25,20 @@ except ImportError as error:
 import torch
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, encode, load_pairs, rank
-from hf_dse.data.tables import read_texts
-from hf_dse.data.tokenization import max_tokens
-from hf_dse.demo import default_encoder
-from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse import (
+    DataArguments,
+    ModelArguments,
+    convert_encoder,
+    default_encoder,
+    encode,
+    load_model,
+    load_pairs,
+    load_teacher,
+    max_tokens,
+    rank,
+    read_texts,
+)
 from hf_dse.modeling.layout_dse import lay_out
-from hf_dse.teacher.load import load_teacher
 
 
 class Demo:

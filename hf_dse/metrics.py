@@ -13,7 +13,7 @@ from transformers import EvalPrediction
 from hf_dse.data.tasks import PAIR_TASKS, PairTask
 
 
-# Predictions whose spread is below this share of their size differ by rounding only.
+# Below this ratio of spread to size, predictions differ by rounding errors only.
 CONSTANT_SPREAD = 1e-6
 
 CONSTANT_HELP = (
@@ -35,7 +35,7 @@ Raises:
 
 Examples:
 
-    >>> from hf_dse.metrics import PearsonSpearman
+    >>> from hf_dse import PearsonSpearman
     >>> metric = PearsonSpearman()
     >>> metric.compute(predictions=[0.1, 0.4, 0.9], references=[0.0, 2.5, 5.0])
     {'pearson': 0.9897..., 'spearman': 1.0}
@@ -45,18 +45,18 @@ ACCURACY_F1_INPUTS = """
 Args:
     predictions (`list[int]` of length `num_pairs`): predicted classes.
     references (`list[int]` of length `num_pairs`): gold classes.
-    allow_constant (`bool`, *optional*, defaults to `False`): score predictions of one class instead of refusing.
+    allow_constant (`bool`, *optional*, defaults to `False`): allow predictions of a single class.
 
 Returns:
-    accuracy (`float`): share of right predictions, from 0 to 1.
+    accuracy (`float`): share of correct predictions, from 0 to 1.
     f1 (`float`): F1 of class 1 (configuration "binary"), or the mean over classes ("macro").
 
 Raises:
-    ValueError: no pairs, or one class predicted everywhere although the references hold several.
+    ValueError: no pairs, or predictions of a single class while the references have several classes.
 
 Examples:
 
-    >>> from hf_dse.metrics import AccuracyF1
+    >>> from hf_dse import AccuracyF1
     >>> metric = AccuracyF1("macro")
     >>> metric.compute(predictions=[0, 1, 2, 2], references=[0, 1, 1, 2])
     {'accuracy': 0.75, 'f1': 0.7777...}
@@ -66,7 +66,7 @@ Examples:
 class _OfflineMetric(evaluate.Metric):
     config_name: str
 
-    # A metric on disk keeps its file locked when `_compute` raises, and ours raise on purpose.
+    # A metric on disk keeps its file locked if `_compute` raises an error, and ours may.
     def __init__(self, config_name: str | None = None, keep_in_memory: bool | None = None, **kwargs: Any):
         if keep_in_memory is None:
             keep_in_memory = kwargs.get("num_process", 1) == 1
@@ -74,7 +74,7 @@ class _OfflineMetric(evaluate.Metric):
 
 
 class PearsonSpearman(_OfflineMetric):
-    """Pearson and Spearman correlation of predicted and gold similarities, computed without any download."""
+    """Pearson and Spearman correlation of predicted and gold similarities, without downloads."""
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
@@ -102,7 +102,7 @@ class PearsonSpearman(_OfflineMetric):
 
 class AccuracyF1(_OfflineMetric):
     """
-    Accuracy and F1 of predicted classes, computed without any download.
+    Accuracy and F1 of predicted classes, without downloads.
 
     Args:
         config_name (`str`, *optional*, defaults to `"binary"`):
@@ -131,13 +131,13 @@ class AccuracyF1(_OfflineMetric):
             raise ValueError("Accuracy needs at least 1 pair, got none.")
         if not allow_constant and x.size > 1 and np.ptp(x) == 0 and np.ptp(y) > 0:
             raise ValueError(
-                f"Constant predictions: all {x.size} are class {x[0]}, while the references hold several classes. "
+                f"Constant predictions: all {x.size} are class {x[0]}, while the references have several classes. "
                 + CONSTANT_HELP
             )
         classes = np.array([1]) if self.config_name == "binary" else np.union1d(x, y)
         hits = np.array([np.sum((x == c) & (y == c)) for c in classes], dtype=np.float64)
         total = np.array([np.sum(x == c) + np.sum(y == c) for c in classes], dtype=np.float64)
-        # A class that neither side holds has nothing to find: 0, as everywhere else.
+        # The F1 of a class without predictions and references is 0, as in other libraries.
         f1 = np.divide(2 * hits, total, out=np.zeros_like(hits), where=total > 0)
         return {"accuracy": float(np.mean(x == y)), "f1": float(f1.mean())}
 
@@ -152,7 +152,7 @@ def compute_metrics_for(
         task (`PairTask` or `str`):
             A task, the name of a known task, or a problem type: `"regression"` or `"single_label_classification"`.
         num_labels (`int`, *optional*):
-            Number of classes; taken from the task where it is given, needed with `"single_label_classification"`.
+            Number of classes. Required with `"single_label_classification"`; a task has its own.
 
     Returns:
         `Callable`: maps an [`~transformers.EvalPrediction`] with logits of shape `(num_pairs, num_columns)` to
@@ -161,7 +161,7 @@ def compute_metrics_for(
 
     Raises:
         ValueError: an unknown task or problem type. The returned function raises it for logits that are NaN,
-            infinite, constant, or of another number of columns than the task has.
+            infinite, constant, or have another number of columns than the task.
     """
     problem_type, num_labels = _problem(task, num_labels)
 
@@ -197,30 +197,30 @@ def _score(
     allowed = (1,) if problem_type == "regression" else (1, 2) if num_labels == 2 else (num_labels,)
     if columns not in allowed:
         raise ValueError(
-            f"The model returns {columns} logits a pair, but this task ({problem_type}, {num_labels} labels) needs "
-            f"{' or '.join(map(str, allowed))}: pass a model that was trained with num_labels={allowed[-1]}."
+            f"The model returns {columns} logits per pair, but this task ({problem_type}, {num_labels} labels) needs "
+            f"{' or '.join(map(str, allowed))}: pass a model with num_labels={allowed[-1]}."
         )
     check_finite("predictions", logits)
     if problem_type == "regression":
         return PearsonSpearman().compute(predictions=logits[:, 0], references=labels.reshape(-1))
     if len(logits) > 1 and np.all(np.ptp(logits, axis=0) <= CONSTANT_SPREAD * np.abs(logits).max()):
-        raise ValueError(f"Constant predictions: all {len(logits)} pairs get the same logits. {CONSTANT_HELP}")
+        raise ValueError(f"Constant predictions: all {len(logits)} pairs have the same logits. {CONSTANT_HELP}")
     classes = labels.reshape(-1)
     if not np.isin(classes, np.arange(num_labels)).all():
         wrong = np.setdiff1d(classes, np.arange(num_labels))
         raise ValueError(
             f"Labels of a task with {num_labels} labels are 0 to {num_labels - 1}, but these occur too: "
-            f"{wrong[:5].tolist()}. Pass the right num_labels, or a split with gold labels."
+            f"{wrong[:5].tolist()}. Pass the num_labels of the data, or a split with gold labels."
         )
     predictions = (logits[:, 0] > 0) if columns == 1 else logits.argmax(axis=1)
-    # Early in training a classifier may well answer with the majority class: a score then, an error at the end.
+    # Early in a training a classifier may predict the majority class only. That is an error at the end only.
     return AccuracyF1("binary" if num_labels == 2 else "macro").compute(
         predictions=predictions.astype(np.int64), references=classes.astype(np.int64), allow_constant=not strict
     )
 
 
 def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Mean precision over the positives, from the highest score down; equal scores count as one step."""
+    """Mean precision over the positives, from the highest score down; equal scores are one step."""
     check_finite("predictions", scores)
     if np.ptp(scores) <= CONSTANT_SPREAD * np.abs(scores).max():
         raise ValueError(f"Constant predictions: all {len(scores)} cosines are {scores[0]:.6g}. {CONSTANT_HELP}")
@@ -237,13 +237,13 @@ def check_finite(name: str, values: np.ndarray) -> None:
     wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
     if wrong.size:
         raise ValueError(
-            f"{wrong.size} of {len(values)} {name} are NaN or infinite, the first at row {wrong[0]}: a score of them "
-            "would mean nothing. Check the learning rate and the precision (fp16 overflows easily)."
+            f"{wrong.size} of {len(values)} {name} are NaN or infinite, the first at row {wrong[0]}, so there "
+            "is no valid score. Check the learning rate and the precision (fp16 overflows easily)."
         )
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-    # Scaled first, so that neither tiny nor huge values under- or overflow in the products.
+    # Scaled first, so that products of tiny or huge values do not under- or overflow.
     x, y = x - x.mean(), y - y.mean()
     x, y = x / np.abs(x).max(), y / np.abs(y).max()
     return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1.0, 1.0))
@@ -251,5 +251,5 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    # The mean rank of a group of ties is its last rank less half its size.
+    # The mean rank of a group of ties is its last rank minus half its size.
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]

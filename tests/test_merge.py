@@ -72,9 +72,9 @@ def test_a_student_and_the_encoder_it_started_from(make_models, head_first):
     [
         ([{}], None, "at least two models, got 1"),
         ([{}, {}], [1.0], "2 models need 2 weights, got 1"),
-        ([{}, {}], [1.0, -1.0], "numbers from 0, not all of them 0, got"),
-        ([{}, {}], [1.0, float("nan")], "numbers from 0"),
-        ([{}, {}], [0.0, 0.0], "numbers from 0"),
+        ([{}, {}], [1.0, -1.0], "finite numbers of at least 0, and not all 0, got"),
+        ([{}, {}], [1.0, float("nan")], "finite numbers of at least 0"),
+        ([{}, {}], [0.0, 0.0], "finite numbers of at least 0"),
         ([{}, {}, {"linformer_length": 4}], None, r"Model 3 has another configuration .*linformer_length: 8 and 4"),
         ([{}, {"similarity": "dot"}], None, "similarity: cosine and dot"),
         ([{}, {"num_labels": 3}], None, "another weights|another configuration"),

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package as a whole: effect and cost of `import hf_dse`, and the content of the wheel."""
 
+import ast
 import importlib.metadata
+import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -54,6 +57,61 @@ def test_public_names():
     assert set(hf_dse.__all__) <= set(dir(hf_dse))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = hf_dse.nonsense
+
+
+# The code that is saved with checkpoints has its own path.
+ALLOWED_MODULES = {"hf_dse", "hf_dse.modeling", "hf_dse.modeling.layout_dse"}
+SOURCES = [*(ROOT / "hf_dse").rglob("*.py"), *(ROOT / "modeling").glob("*.py")]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def imports_in(code):
+    """Yields (module, name) of each import from hf_dse."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "hf_dse":
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names if alias.name.split(".")[0] == "hf_dse")
+
+
+def example_in(text):
+    return "\n".join(re.findall(r"^ *(?:>>>|\.\.\.) ?(.*)$", text, re.MULTILINE))
+
+
+def docstrings():
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+                yield f"{path.stem}.{getattr(node, 'name', '')}", ast.get_docstring(node)
+
+
+def test_examples_import_public_names_only():
+    codes = {path.name: path.read_text(encoding="utf-8") for path in EXAMPLES}
+    codes |= {name: example_in(text) for name, text in docstrings() if ">>>" in text}
+    assert len(codes) > 25
+    for source, code in codes.items():
+        for module, name in imports_in(code):
+            assert module in ALLOWED_MODULES, f"{source} imports from {module}"
+            assert module != "hf_dse" or name is None or name in hf_dse.__all__, f"{source} imports {name}"
+
+
+def test_public_docstrings_use_public_names():
+    """In examples, and in references such as [`encode`]."""
+    defined = {
+        node.name
+        for path in SOURCES
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
+    for name in hf_dse.__all__:
+        docstring = inspect.getdoc(getattr(hf_dse, name)) or ""
+        code = ast.parse(example_in(docstring)) if ">>>" in docstring else ast.Module([], [])
+        names = [node for node in ast.walk(code) if isinstance(node, ast.Name)]
+        used = {node.id for node in names} & defined - {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        references = re.findall(r"\[`~?([\w.]+)`\]", docstring)
+        used |= {word for word in references if word.split(".")[0] in defined | {"hf_dse"}}
+        unknown = {word.removeprefix("hf_dse.").split(".")[0] for word in used} - set(hf_dse.__all__)
+        assert not unknown, f"the docstring of {name} uses {unknown}"
 
 
 def test_version_equals_that_of_the_distribution():

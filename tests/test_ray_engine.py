@@ -97,8 +97,8 @@ def score_command(teachers, source, output, *options):
 # One worker, in this process
 
 
-def make_worker(student, batch_size=32, **options):
-    model_args = ModelArguments(str(student), batch_size=batch_size, max_length=options.pop("max_length", None))
+def make_worker(student, batch_size=32, max_length=None, **options):
+    model_args = ModelArguments(str(student), batch_size=batch_size, max_length=max_length)
     load = partial(TextEncoder, model_args, EncodeArguments("in", "out", **options))
     return ShardWorker(load, "cpu", {**load("cpu").settings, "columns": ["text"]})
 

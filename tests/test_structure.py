@@ -14,7 +14,8 @@ MAX_LINES = 450
 # A subpackage imports only from lines below its own, and not from others on the same line.
 LAYERS = [
     {"cli"},
-    {"demo", "bench", "studies"},
+    {"demo"},
+    {"bench", "studies"},
     {"pipeline"},
     {"evaluation", "publish"},
     {"teacher"},
@@ -49,6 +50,18 @@ def imports_of(path):
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_are_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_libraries_log_and_do_not_print():
+    """Only the commands, and the demo, print."""
+    printing = []
+    for path in FILES:
+        if name_of(path).split(".")[1:2] not in (["cli"], ["demo"]):
+            calls = [
+                node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+            ]
+            printing += [name_of(path) for call in calls if getattr(call.func, "id", "") == "print"]
+    assert printing == []
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name != "__init__.py"], ids=name_of)

@@ -187,7 +187,7 @@ def test_a_study_runs_once_and_reports(tiny_study, tmp_path, capsys):
     # Nothing is run again, not even under other labels; a new seed alone is.
     capsys.readouterr()
     assert main(["study", file, *where]) == 0
-    assert "4 runs stand in" in capsys.readouterr().out
+    assert "4 runs are in" in capsys.readouterr().out
     assert list(read_results(tmp_path / "results.parquet")["finished"]) == list(results["finished"])
 
     report = ["study", "report", file, "--metrics", "test.pearson", "--baseline", "attention=softmax"]

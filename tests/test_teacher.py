@@ -223,10 +223,18 @@ def test_long_pairs_are_truncated_and_counted(warnings):
     assert close(scored[0]["teacher_logits"], model(**encoded).logits[0].tolist())
 
 
-def test_an_empty_dataset_and_a_progress_bar(capsys, pairs):
+def test_a_progress_bar(capsys, pairs):
     model, tokenizer = make_model(), make_tokenizer("bert")
     score_pairs(model, pairs, processing_class=tokenizer)
     assert "Scoring pairs: 100%" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_an_empty_dataset(tmp_path, pairs, symmetric):
+    model, tokenizer = make_model(), make_tokenizer("bert")
+    options = {"processing_class": tokenizer, "symmetric": symmetric, "show_progress": False}
+    scored = score_pairs(model, pairs.select([]), cache_dir=tmp_path, **options)
+    assert len(scored) == 0 and scored.column_names == [*pairs.column_names, "teacher_logits"]
 
 
 def test_invalid_arguments(tmp_path, pairs):
@@ -531,12 +539,12 @@ def test_sentences_are_swapped_only_in_training_of_symmetric_tasks(folder, monke
     assert swaps == {48: {task_symmetric}, 12: {False}}
 
 
-def test_without_a_validation_split_the_last_model_is_kept(folder, warnings):
+def test_without_a_validation_split_the_last_model_is_kept(folder, infos):
     (folder / "data" / "validation.jsonl").unlink()
     (folder / "data" / "test.jsonl").unlink()
     metrics = run(folder)
     assert not any(name.startswith(("eval_", "test_")) for name in metrics)
-    assert "no labelled validation split" in warnings[0]
+    assert "There is no `eval_dataset`: nothing is evaluated, and the last model is kept." in infos
     load_teacher(str(folder / "teacher"))
 
 
@@ -633,7 +641,7 @@ def test_output_folders(tmp_path):
     (output / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty: choose another one"):
         check_output_dir(str(output), None, False)
-    with pytest.raises(FileNotFoundError, match="there is no such checkpoint"):
+    with pytest.raises(FileNotFoundError, match="There is no checkpoint .*checkpoint-7 to resume from"):
         check_output_dir(str(output), str(output / "checkpoint-7"), False)
     assert check_output_dir(str(output), "last", False) == str(output / "checkpoint-10")
     assert check_output_dir(str(output), True, False) == str(output / "checkpoint-10")

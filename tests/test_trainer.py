@@ -3,7 +3,9 @@
 """DseTrainer on tiny students and embedded pairs: what it computes, resumes, refuses, and that students learn."""
 
 import math
+import pickle
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from hf_dse import (
     PairCollator,
     load_pairs,
 )
+from hf_dse.cli.parsing import parse_args
 from hf_dse.data.pairs import mix_pairs
 from hf_dse.inference.encoding import encode
 from hf_dse.metrics import compute_metrics_for
@@ -169,7 +172,7 @@ def test_accumulated_gradients_of_the_stock_trainer(tmp_path, make_student, bert
     for batches in (EIGHT_AT_ONCE, ONE_BY_ONE):
         student = make_student(**NO_DROPOUT)
         start = weights(student)
-        tiny_run = {name: value for name, value in TINY_RUN.items() if name != "load_best_model_at_end"}
+        tiny_run = {name: value for name, value in TINY_RUN.items() if name != "max_length"}
         Trainer(
             model=student,
             args=TrainingArguments(str(tmp_path), **{**tiny_run, **PLAIN_SGD, **batches}),
@@ -321,9 +324,9 @@ def test_missing_targets_are_named(missing, alpha, message, make_student, make_t
 
 
 def test_a_teacher_with_other_labels_is_refused(make_student, make_trainer, problem_pairs):
-    with pytest.raises(ValueError, match="teacher has 3 logits a pair and the student 1"):
+    with pytest.raises(ValueError, match="teacher has 3 logits per pair and the student 1"):
         make_trainer(make_student(), problem_pairs("regression", num_logits=3))
-    with pytest.raises(ValueError, match="teacher has 1 logits a pair and the student 3"):
+    with pytest.raises(ValueError, match="teacher has 1 logits per pair and the student 3"):
         make_trainer(make_student(**PROBLEMS["three"][0]), problem_pairs("three", num_logits=1))
     # Not asked, the teacher may have any labels.
     trainer = make_trainer(make_student(), problem_pairs("regression", num_logits=3), distillation_alpha=0.0)
@@ -363,10 +366,69 @@ def test_arguments_out_of_range_are_refused(fields, message):
         DseTrainingArguments("unused", **TINY_RUN, **fields)
 
 
-def test_only_comparable_epochs_are_compared():
-    assert DseTrainingArguments("unused", use_cpu=True).load_best_model_at_end
-    # Without evaluation there is no best epoch; that asks for no second flag.
-    assert not DseTrainingArguments("unused", use_cpu=True, eval_strategy="no").load_best_model_at_end
+# What is set, and eval_strategy, save_strategy and load_best_model_at_end with and without an `eval_dataset`
+STRATEGIES = [
+    ({}, ("epoch", "epoch", True), ("no", "steps", False)),
+    ({"eval_strategy": "no"}, ("no", "steps", False), ("no", "steps", False)),
+    ({"save_strategy": "no"}, ("epoch", "no", False), ("no", "no", False)),
+    ({"save_strategy": "epoch"}, ("epoch", "epoch", True), ("no", "epoch", False)),
+    ({"load_best_model_at_end": False}, ("epoch", "epoch", False), ("no", "steps", False)),
+    ({"eval_strategy": "steps", "eval_steps": 100}, ("steps", "steps", True), None),
+    # The default of `save_steps` is 500.
+    ({"eval_strategy": "steps", "eval_steps": 300}, ("steps", "steps", False), None),
+    ({"eval_strategy": "steps", "save_strategy": "epoch"}, ("steps", "epoch", False), None),
+    ({"eval_strategy": "epoch", "save_strategy": "best"}, ("epoch", "best", True), None),
+    ({"load_best_model_at_end": True, "save_strategy": "steps"}, ("steps", "steps", True), ValueError),
+]
+
+
+@pytest.mark.parametrize(("chosen", "with_data", "without_data"), STRATEGIES)
+def test_evaluation_and_saving_follow_the_data(chosen, with_data, without_data, make_student, pairs, bert_tokenizer):
+    """Twice with the same arguments: what a trainer filled in is not taken for a choice of the user."""
+    args = DseTrainingArguments("unused", max_length=MAX_LENGTH, use_cpu=True, report_to="none", **chosen)
+    for evaluate, expected in (
+        (pairs["validation"], with_data),
+        (None, without_data),
+        (pairs["validation"], with_data),
+    ):
+        parts = {"train_dataset": pairs["train"], "eval_dataset": evaluate, "processing_class": bert_tokenizer}
+        if evaluate is None and not isinstance(expected, tuple):
+            # What was chosen is never changed.
+            with pytest.raises(ValueError, match="pass an `eval_dataset`|there is no `eval_dataset`"):
+                DseTrainer(make_student(), args, **parts)
+            continue
+        trained = DseTrainer(make_student(), args, **parts).args
+        assert (trained.eval_strategy, trained.save_strategy, trained.load_best_model_at_end) == expected
+        assert trained.metric_for_best_model == ("loss" if expected[2] else None)
+
+
+def test_the_best_epoch_is_kept_by_default(make_student, pairs, bert_tokenizer, tmp_path):
+    args = DseTrainingArguments(
+        str(tmp_path), max_length=MAX_LENGTH, num_train_epochs=2, metric_for_best_model="spearman", use_cpu=True
+    )
+    trainer = DseTrainer(
+        make_student(),
+        args,
+        pairs["train"],
+        pairs["validation"],
+        bert_tokenizer,
+        compute_metrics=compute_metrics_for("stsb"),
+    )
+    trainer.train()
+    scores = [entry["eval_spearman"] for entry in trainer.state.log_history if "eval_spearman" in entry]
+    assert len(scores) == 2 and trainer.state.best_metric == max(scores)
+    assert trainer.evaluate()["eval_spearman"] == pytest.approx(max(scores))
+
+
+def test_saved_arguments_stay_open():
+    """Copies of arguments decide anew; `--load_best_model_at_end` needs no value on the command line."""
+    args = DseTrainingArguments("unused", use_cpu=True)
+    assert replace(args, learning_rate=1e-3).eval_strategy is None and args.to_dict()["save_strategy"] is None
+    assert pickle.loads(pickle.dumps(args)).load_best_model_at_end is None
+    (parsed,) = parse_args(["--output_dir", "unused", "--load_best_model_at_end"], DseTrainingArguments)
+    assert parsed.load_best_model_at_end is True and parsed.eval_strategy is None
+    with pytest.raises(ValueError, match="requires the save and eval strategy to match"):
+        DseTrainingArguments("unused", use_cpu=True, load_best_model_at_end=True, save_strategy="no")
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
@@ -512,7 +574,7 @@ DIVERGING = {"learning_rate": 1e30, "max_grad_norm": 0.0, "warmup_steps": 0, "ma
 
 
 @pytest.mark.parametrize("logging_steps", [1, 50])
-def test_a_loss_that_is_no_number_stops_the_training(logging_steps, make_student, make_trainer, pairs):
+def test_a_nan_or_infinite_loss_stops_the_training(logging_steps, make_student, make_trainer, pairs):
     # Also where the training ends before the first line of the log.
     trainer = make_trainer(make_student(), pairs["train"], **DIVERGING, logging_steps=logging_steps)
     with pytest.raises(ValueError, match=r"The training diverged: (train_)?loss is .*Lower `learning_rate`"):

@@ -87,7 +87,7 @@ def test_everything_else_stays(make_model, bert_tokenizer, texts, tmp_path):
         ({}, {"power": float("nan")}, ValueError, "got nan"),
         ({}, {"texts": ["a cat"] * (SIZE - 1)}, ValueError, "15 texts are too few .* at least 16"),
         ({}, {"texts": ["a cat", "the dog"] * SIZE}, ValueError, "span 1 directions, fewer than `projection_dim` = 4"),
-        ({"projection_dim": 8}, {}, ValueError, "has a projection to 8 numbers already"),
+        ({"projection_dim": 8}, {}, ValueError, "already has a projection to 8 dimensions"),
     ],
 )
 def test_what_is_refused(fields, options, error, message, make_model, bert_tokenizer, texts):
@@ -99,7 +99,7 @@ def test_what_is_refused(fields, options, error, message, make_model, bert_token
 
 
 def test_a_head_is_refused(make_model, bert_tokenizer, texts):
-    with pytest.raises(TypeError, match="got DseForSequenceClassification: .* train the head afterwards"):
+    with pytest.raises(TypeError, match="got DseForSequenceClassification: .* train a new head afterwards"):
         whiten_encoder(make_model(), bert_tokenizer, texts, 4)
 
 

@@ -22,7 +22,7 @@ from hf_dse.modeling.modeling_dse import DseSelfAttention
 from hf_dse.student.convert import convert_encoder
 
 
-# name -> the fields of `DseConfig` that it stands for
+# name -> fields of `DseConfig`
 PROJECTIONS: dict[str, dict[str, str]] = {
     "mean": {"linformer_projection": "mean"},
     "max": {"linformer_projection": "max"},
@@ -65,7 +65,7 @@ class AttentionArguments:
     )
     seed: int = field(default=42, metadata={"help": "Seed of random projections."})
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: what torch takes."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
     output_dir: str = field(
         default="outputs/bench-attention", metadata={"help": "Folder of results.json and plot.png."}
     )
@@ -115,8 +115,18 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
     Example:
 
     ```python
-    >>> args = AttentionArguments("sentence-transformers/all-MiniLM-L6-v2", "articles.txt", lengths=[512])
+    >>> from hf_dse.bench.attention import AttentionArguments, error_table, measure_attention
+
+    >>> args = AttentionArguments(
+    ...     "sentence-transformers/all-MiniLM-L6-v2",
+    ...     "articles.txt",
+    ...     projections=["mean"],
+    ...     projected_lengths=[32],
+    ...     lengths=[64],
+    ...     num_texts=2,
+    ... )
     >>> print(error_table(measure_attention(args)["errors"]))
+    | projection | n | k | mean % | ...
     ```
     """
     set_threads(args.threads)
@@ -134,7 +144,6 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
             layer_types="full_attention",
             max_position_embeddings=length,
             position_extension=args.position_extension,
-            verbose=False,
         ).to(device)
         runs = [run_softmax(softmax, torch.tensor([row], device=device)) for row in rows]
         for name in args.projections:
@@ -225,7 +234,7 @@ def project(model: DseModel, linformer_length: int, projection: str) -> DseModel
         linformer_length (`int`):
             Projected length k.
         projection (`str`):
-            A key of `PROJECTIONS`. What is learned stands where training would start.
+            A key of `PROJECTIONS`. Learned weights are at their start.
 
     Returns:
         [`DseModel`] in evaluation mode, where the model is.

@@ -3,7 +3,7 @@
 """The encoders that are compared by speed: DSE and its peers in one shape, with random weights."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,9 @@ from transformers import (
 from hf_dse.modeling import DseConfig
 from hf_dse.student.sources import BERT_FIELDS, SOURCES
 
+
+# The size of BERT base and of most cross-encoders, whatever the shape of the other models.
+CROSS_ENCODER = "bert-base"
 
 LANDMARKS = 64
 
@@ -48,7 +51,7 @@ def read_shape(name_or_path: str | None) -> Shape:
 
     Args:
         name_or_path (`str`, *optional*):
-            Folder or Hub name. `None` stands for all-MiniLM-L6-v2.
+            Folder or Hub name. Defaults to all-MiniLM-L6-v2.
 
     Returns:
         `Shape`: its sizes.
@@ -95,13 +98,19 @@ def build_bert(shape: Shape, length: int, attention: str) -> nn.Module:
     return AutoModel.from_config(BertConfig(**bert_fields(shape, length)), attn_implementation=attention)
 
 
+def build_bert_base(shape: Shape, length: int) -> nn.Module:
+    """BERT of 12 layers of 768, the size of a teacher, with the vocabulary of the others."""
+    sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    return build_bert(replace(shape, **sizes), length, attention="sdpa")
+
+
 def build_modernbert(shape: Shape, length: int) -> nn.Module:
     """ModernBERT: a window of 128 tokens, every third layer full attention."""
     # Its feed-forward layer is gated and has three matrices instead of two.
     fields = {**bert_fields(shape, length), "intermediate_size": 2 * shape.intermediate_size // 3}
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act"):
         del fields[name]
-    # Its own special tokens lie beyond a smaller vocabulary.
+    # Its default special tokens are outside of a smaller vocabulary.
     fields.update(bos_token_id=0, eos_token_id=0, cls_token_id=0, sep_token_id=0)
     return AutoModel.from_config(ModernBertConfig(**fields), attn_implementation="sdpa")
 
@@ -110,7 +119,7 @@ def build_nystromformer(shape: Shape, length: int) -> nn.Module:
     """Nystromformer with 64 landmarks, each the mean of an equal part of the input."""
     landmarks = min(LANDMARKS, length)
     if length % landmarks:
-        raise ValueError(f"Nystromformer takes multiples of its {LANDMARKS} landmarks only, not {length} tokens.")
+        raise ValueError(f"Nystromformer needs a multiple of its {LANDMARKS} landmarks, not {length} tokens.")
     # Any other segment length than that of the input fails, or is full attention where it equals the landmarks.
     return AutoModel.from_config(
         NystromformerConfig(**bert_fields(shape, length), segment_means_seq_len=length, num_landmarks=landmarks)
@@ -126,7 +135,7 @@ def build_longformer(shape: Shape, length: int) -> nn.Module:
 
 
 def build_big_bird(shape: Shape, length: int) -> nn.Module:
-    """BigBird with blocks of 64 tokens, three of them random; up to 704 tokens it takes full attention."""
+    """BigBird with blocks of 64 tokens, three of them random; up to 704 tokens it uses full attention."""
     fields = bert_fields(shape, length)
     fields["max_position_embeddings"] = _round_up(length, BIG_BIRD_BLOCK)
     return AutoModel.from_config(BigBirdConfig(**fields, block_size=BIG_BIRD_BLOCK))
@@ -188,9 +197,10 @@ BUILDERS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "fnet": build_fnet,
     "linformer": build_linformer,
     "linformer-pytorch": build_linformer_pytorch,
+    CROSS_ENCODER: build_bert_base,
 }
 
-# Models that need a package of their own, and the module that it brings.
+# Models that need a package of their own, and the module of that package.
 MODULES = {"linformer": "linformer", "linformer-pytorch": "linformer_pytorch"}
 
 

@@ -57,7 +57,7 @@ class RankArguments:
         default=100_000, metadata={"help": "Number of candidates from which faiss's graph index is timed too."}
     )
     rounds: int = field(default=5, metadata={"help": "Queries that are timed; the median counts."})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: what torch takes."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
     output_dir: str = field(default="outputs/bench-rank", metadata={"help": "Folder of results.json."})
 
     def __post_init__(self) -> None:
@@ -107,10 +107,9 @@ def measure_ranking(
 
     The cross-encoder scores N pairs. The student embeds the candidates once, before any query (`offline`), and then
     the query, whose embedding is compared with theirs: by [`rank`] with the cosine, by an index of faiss, or by the
-    head of DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161), section 3), which takes a pass for
-    each candidate. What depends on the content of a text runs on real texts. The vectors of the candidates are random
-    units, so that they can be many: the time of exact search does not depend on them. That of HNSW does, slightly, and
-    what it finds does much, so that its recall has to be measured on data of one's own.
+    head of DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161), section 3), which runs once
+    for each candidate. Texts are real, the vectors of the candidates are random, so that they can be many: the time of
+    exact search does not depend on them. That of HNSW does, slightly; measure its recall on your own data.
 
     Args:
         student (`PreTrainedModel`):
@@ -134,13 +133,22 @@ def measure_ranking(
         `online_extrapolated`), and `speedup`, the median ratio of the cross-encoder's time to this one.
 
     Raises:
-        `ValueError`: if the student is no DSE model.
+        `ValueError`: if the student is not a DSE model.
 
     Example:
 
     ```python
-    >>> args = RankArguments(cross_encoder="cross-encoder/stsb-roberta-base", candidates=[100, 10_000])
-    >>> print(rank_table(measure_ranking(model, tokenizer, teacher, teacher_tokenizer, texts, args)))
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder
+    >>> from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, read_candidates
+    >>> from hf_dse import load_teacher
+
+    >>> source = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> student, tokenizer = convert_encoder(source, verbose=False), AutoTokenizer.from_pretrained(source)
+    >>> args = RankArguments(cross_encoder="teacher", candidates=[100, 10_000], max_pairs=8, rounds=1)
+    >>> rows = measure_ranking(student, tokenizer, *load_teacher("teacher"), read_candidates(args), args)
+    >>> print(rank_table(rows))
+    | candidates | ranked by | ...
     ```
     """
     if student.config.model_type != "dse":

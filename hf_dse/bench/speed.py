@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from transformers.utils.logging import tqdm
 
-from hf_dse.bench.encoders import BUILDERS, MODULES, Shape, count_flops, dse_config, read_shape
+from hf_dse.bench.encoders import BUILDERS, CROSS_ENCODER, MODULES, Shape, count_flops, dse_config, read_shape
 from hf_dse.bench.timing import interleave, write_results
 from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import markdown, plot_lines
@@ -44,8 +44,11 @@ class SpeedArguments:
     )
     batch_size: int | None = field(default=None, metadata={"help": "Texts of a batch at every length instead."})
     models: list[str] = field(
-        default_factory=lambda: list(BUILDERS),
-        metadata={"help": "Models to time; the first one is the baseline if bert-sdpa is not among them."},
+        default_factory=lambda: [name for name in BUILDERS if name != CROSS_ENCODER],
+        metadata={
+            "help": "Models to time; the first one is the baseline if bert-sdpa is not among them. Default: all of "
+            f"one shape. {CROSS_ENCODER}: BERT of 12 layers of 768, the size of a teacher."
+        },
     )
     linformer_length: int = field(default=128, metadata={"help": "Projected length k of the Linformer models."})
     shape_from: str | None = field(
@@ -74,7 +77,7 @@ class SpeedArguments:
         default=None,
         metadata={"help": "Rows of the square matrices by which the machine is rated. Default: 2048, on a GPU 8192."},
     )
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: what torch takes."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
     output_dir: str = field(default="outputs/bench-speed", metadata={"help": "Folder of results.json and plot.png."})
 
     def __post_init__(self) -> None:
@@ -104,13 +107,17 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
 
     Raises:
         `ImportError`: if no model is installed.
-        `ValueError`: if `shape_from` is no encoder of known sizes.
+        `ValueError`: if the config of `shape_from` lacks a size.
 
     Example:
 
     ```python
-    >>> results = run_speed(SpeedArguments(lengths=[1024, 4096], models=["bert-sdpa", "dse-learned"]))
+    >>> from hf_dse.bench.speed import SpeedArguments, run_speed, speed_table
+
+    >>> args = SpeedArguments(lengths=[256], models=["bert-sdpa", "dse-mean"], batch_size=1, rounds=1, min_seconds=0)
+    >>> results = run_speed(args)
     >>> print(speed_table(results["rows"], results["baseline"]))
+    | tokens | model | ...
     ```
     """
     set_threads(args.threads)
@@ -118,7 +125,7 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
     left_out = [name for name in args.models if name in MODULES and find_spec(MODULES[name]) is None]
     models = [name for name in args.models if name not in left_out]
     if not models:
-        raise ImportError(f"{', '.join(left_out)}: not installed. `pip install hf-dse[bench]` brings them.")
+        raise ImportError(f"{', '.join(left_out)}: not installed. Install them with `pip install hf-dse[bench]`.")
     shape = replace(read_shape(args.shape_from), linformer_length=args.linformer_length)
     baseline = "bert-sdpa" if "bert-sdpa" in models else models[0]
     rows: list[dict[str, Any]] = []
@@ -205,7 +212,9 @@ class Job:
         if not self.train:
             return torch.inference_mode()(partial(token_states, model, input_ids))
         # The gradient of a sum would vanish in the last layer norm, and with it the work of the backward pass.
-        gradient = torch.randn(*size, self.shape.hidden_size, generator=generator).to(self.device, self.torch_dtype)
+        with torch.no_grad():
+            states = token_states(model, input_ids)
+        gradient = torch.randn(states.shape, generator=generator).to(states)
 
         def step() -> torch.Tensor:
             model.zero_grad(set_to_none=True)

@@ -1,13 +1,100 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How the commands read their options."""
+"""Options of the commands: parsing them, and their help text."""
 
 import argparse
+import copy
+import dataclasses
 import difflib
+import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+
+# A command -> an example of it, for its help text.
+EXAMPLES = {
+    "hf-dse demo": "hf-dse demo --output_dir outputs/demo",
+    "hf-dse teacher": "hf-dse teacher --model_name_or_path microsoft/MiniLM-L12-H384-uncased --task_name stsb "
+    "--output_dir teacher",
+    "hf-dse score": "hf-dse score --model_name_or_path teacher --task_name stsb --split train "
+    "--output_file scored.parquet",
+    "hf-dse augment": "hf-dse augment --files sentences.txt --num_neighbors 0 --teacher_name_or_path teacher "
+    "--output_file augmented.parquet",
+    "hf-dse convert": "hf-dse convert --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 "
+    "--output_dir converted",
+    "hf-dse distill": "hf-dse distill --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 "
+    "--teacher_name_or_path teacher --task_name stsb --output_dir student",
+    "hf-dse evaluate": "hf-dse evaluate --model_name_or_path student/model --task_name stsb --split validation",
+    "hf-dse encode": "hf-dse encode --model_name_or_path student/model --input texts.txt --output vectors.npy",
+    "hf-dse search": "hf-dse search --model_name_or_path student/model --corpus texts.txt "
+    "--query 'How do planes fly?'",
+    "hf-dse study": "hf-dse study studies/smoke.yaml",
+    "hf-dse study report": "hf-dse study report studies/smoke.yaml",
+    "hf-dse study probe": "hf-dse study probe --models student/model --task_name stsb",
+    "hf-dse bench speed": "hf-dse bench speed --lengths 128 512 2048",
+    "hf-dse bench rank": "hf-dse bench rank --model_name_or_path student/model --cross_encoder teacher",
+    "hf-dse bench attention": "hf-dse bench attention --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 "
+    "--texts texts.txt",
+    "hf-dse whiten": "hf-dse whiten --model_name_or_path converted --train_file texts.txt --projection_dim 256 "
+    "--output_dir smaller",
+    "hf-dse merge": "hf-dse merge --model_names_or_paths seed-42/model seed-43/model --output_dir merged",
+    "hf-dse export": "hf-dse export --model_name_or_path student/model --output_dir graph --format onnx",
+    "hf-dse push": "hf-dse push --model_name_or_path student/model --repo_id user/name",
+}
+
+TRAINER_HEADING = "other options of the training (transformers.TrainingArguments)"
+
+# Options of transformers that are listed with our own.
+COMMON_OPTIONS = {
+    "output_dir",
+    "num_train_epochs",
+    "max_steps",
+    "gradient_accumulation_steps",
+    "bf16",
+    "seed",
+    "resume_from_checkpoint",
+}
+
+
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows one spelling of each option, the type of its value, and its default if it has one."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        action = copy.copy(action)
+        action.option_strings = [name for name in action.option_strings if "-" not in name.lstrip("-")]
+        return super()._format_action_invocation(action)
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        names = {"int": "INT", "float": "FLOAT", "str": "TEXT", "string_to_bool": "BOOL"}
+        return names.get(getattr(action.type, "__name__", ""), "VALUE")
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if isinstance(action, argparse._StoreFalseAction):
+            return f"The same as `--{action.dest} false`."
+        if action.required:
+            return f"{action.help} (required)"
+        return action.help if action.default in (None, []) else super()._get_help_string(action)
+
+
+def _group_fields(dataclass_types: Sequence[type]) -> dict[str, list[str]]:
+    """Headings of the help text, each with its options. What a class inherits from transformers comes last."""
+    from transformers import TrainingArguments
+
+    groups: dict[str, list[str]] = {}
+    inherited: list[str] = []
+    for kind in dataclass_types:
+        # A class without a docstring has its signature instead.
+        docstring = re.sub(rf"^{kind.__name__}\(.*", kind.__name__, inspect.getdoc(kind) or "", flags=re.DOTALL)
+        heading = re.split(r"\.(?:\s|$)", docstring)[0]
+        own = groups.setdefault(re.sub(r"[\[\]`~]", "", " ".join(heading.split())), [])
+        bases = [base for base in kind.__mro__ if not issubclass(TrainingArguments, base)]
+        shown = {name for base in bases for name in inspect.get_annotations(base)} | COMMON_OPTIONS
+        for entry in dataclasses.fields(kind):
+            (own if entry.name in shown else inherited).append(entry.name)
+    return {**groups, TRAINER_HEADING: inherited} if inherited else groups
 
 
 def parse_args(
@@ -18,36 +105,61 @@ def parse_args(
     config: Mapping[str, Any] | None = None,
 ) -> tuple[Any, ...]:
     """
-    Parses a command line into dataclasses. `--config file.yaml` gives values under the dataclasses' field names; the
-    command line goes before them.
+    Parses a command line into dataclasses. A `--config file.yaml` sets options by the field names of the dataclasses,
+    and the command line overrides it.
 
     Args:
         argv (`Sequence[str]`):
             The command line, without program and command.
         dataclass_types (`type`):
-            The dataclasses whose fields are the options; no two may share a field.
+            The dataclasses with the options as fields; no two may share a field. The first line of a docstring is
+            the heading of its options in the help text.
         prog (`str`, *optional*):
             The command's name in the help text, as in `"hf-dse evaluate"`.
         description (`str`, *optional*):
             What the command does, for the help text.
         config (`Mapping[str, Any]`, *optional*):
-            Values in place of those of a `--config` file.
+            Values to use instead of a `--config` file.
 
     Returns:
         `tuple`: One instance of each dataclass, in the order given.
 
     Raises:
-        `ValueError`: An unknown or missing option, a value of the wrong type, or a file that does not fit.
-        `FileNotFoundError`: There is no such `--config` file.
+        `ValueError`: for an unknown or missing option, a value of the wrong type, or an invalid file.
+        `FileNotFoundError`: if the `--config` file does not exist.
     """
     from transformers import HfArgumentParser
 
     class Parser(HfArgumentParser):
-        # argparse would print the usage of well over a hundred options and exit; `main` prints the one line.
+        # argparse would print the usage of well over a hundred options and exit; `main` prints one line.
         def error(self, message: str):
             raise ValueError(message)
 
-    parser = Parser(dataclass_types, prog=prog, description=description, allow_abbrev=False)  # type: ignore[arg-type]
+        def format_help(self) -> str:
+            """Each dataclass is a group of options; without it all options would be one list."""
+            formatter = self._get_formatter()
+            formatter.add_text(self.description)
+            of_field: dict[str, list[argparse.Action]] = {}
+            for action in self._actions:
+                of_field.setdefault(action.dest, []).append(action)
+            groups = _group_fields(dataclass_types)
+            named = {name for names in groups.values() for name in names}
+            general = [name for name in of_field if name not in named]
+            for heading, names in {**groups, "general": general}.items():
+                formatter.start_section(heading)
+                formatter.add_arguments([action for name in names for action in of_field.get(name, [])])
+                formatter.end_section()
+            usage = f"usage: {self.prog} [OPTIONS]\n\n"
+            example = f"\nexample:\n  {EXAMPLES[self.prog]}\n" if self.prog in EXAMPLES else ""
+            return usage + formatter.format_help() + example
+
+    parser = Parser(
+        dataclass_types,  # type: ignore[arg-type]
+        prog=prog,
+        description=description,
+        allow_abbrev=False,
+        formatter_class=HelpFormatter,
+    )
     parser.add_argument("--config", metavar="FILE", help="YAML file with values for these options, by their names")
 
     path, argv = split_config(argv)
@@ -89,7 +201,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[str]:
-    """Spells a config as command-line tokens, so that both go through the same conversions and checks."""
+    """Converts a config to command-line tokens, so that both have the same conversions and checks."""
     actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in ("help", "config")}
     tokens = []
     for name, value in values.items():
@@ -99,7 +211,7 @@ def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -
             raise ValueError(f"--config: unknown key {name!r}{hint}; allowed are {', '.join(sorted(actions))}")
         action = actions[name]
         if value is None or value == []:
-            # There is no way to say "nothing" on a command line.
+            # A command line cannot express "nothing".
             action.default = value
         elif action.nargs == "+":
             tokens += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]

@@ -121,7 +121,7 @@ def study(argv: list[str]) -> None:
     # Stopping a study stops its training runs too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     results = run_study(content, results_file, output_dir, jobs=args.jobs, threads=args.threads, flags=args.flags)
-    print(f"{len(results)} runs stand in {results_file}")
+    print(f"{len(results)} runs are in {results_file}")
 
 
 def report(argv: list[str]) -> None:

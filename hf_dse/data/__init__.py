@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets: tasks, files, pairs of texts, tokens and batches."""
+"""Data sets: tasks, files, sentence pairs, tokenization and batches."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Collators: rows of a data set become tokenized batches."""
+"""Collators: from rows of a data set to tokenized batches."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ def _targets(features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         if all(isinstance(label, int) for label in labels):
             targets["labels"] = torch.tensor(labels)
         else:
-            # What is not labelled is NaN: no loss takes it for a label.
+            # A missing label is NaN, which the losses ignore.
             targets["labels"] = torch.tensor([math.nan if label is None else float(label) for label in labels])
     if "teacher_logits" in features[0]:
         scores = [feature["teacher_logits"] for feature in features]
@@ -38,16 +38,16 @@ def _targets(features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
 
 class PairCollator:
     """
-    Tokenizes the two sentences of each pair on their own, for a bi-encoder. Use it with `remove_unused_columns=False`.
+    Tokenizes the two sentences of each pair separately, for a bi-encoder. Use it with `remove_unused_columns=False`.
 
     Args:
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer.
         max_length (`int`):
-            Maximum tokens of a sentence; `n_truncated` counts the sentences that were cut.
+            Maximum tokens of a sentence; `n_truncated` counts the truncated sentences.
 
-    A call returns `input_ids` and `attention_mask` of shape `(batch_size, 2, seq_len)`, and where the features have
-    them `labels` and `weights` of shape `(batch_size,)`, `teacher_logits` of shape `(batch_size, num_labels)` and
+    A call returns `input_ids` and `attention_mask` of shape `(batch_size, 2, seq_len)`, and if the features have them
+    `labels` and `weights` of shape `(batch_size,)`, `teacher_logits` of shape `(batch_size, num_labels)` and
     `embeddings` of shape `(batch_size, 2, embedding_size)`.
     Labels and scores that are `None` become NaN.
     """
@@ -63,7 +63,7 @@ class PairCollator:
         if cut and not self.n_truncated:
             logger.warning(
                 f"{cut} of {len(texts)} sentences of this batch are longer than {self.max_length} tokens and were "
-                "cut: raise `max_length` if their ends matter. Later ones are only counted."
+                "truncated: raise `max_length` if the ends of the texts matter. Later ones are only counted."
             )
         self.n_truncated += cut
         batch = pad(self.processing_class, encoded, torch.device("cpu"))
@@ -79,10 +79,10 @@ class CrossEncoderCollator:
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer.
         max_length (`int`):
-            Maximum tokens of a pair; the longer sentence is cut first.
+            Maximum tokens of a pair; the longer sentence is truncated first.
         swap (`bool`, *optional*, defaults to `False`):
-            Whether the sentences of a pair change places with probability 1/2. The random numbers are PyTorch's, so
-            a seeded run repeats and both orders are seen over the epochs.
+            Whether to swap the sentences of a pair with probability 1/2. It uses PyTorch's random numbers, so a
+            seeded training is reproducible and sees both orders over the epochs.
     """
 
     def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int, swap: bool = False):
@@ -110,14 +110,14 @@ class TextCollator:
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer.
         max_length (`int`):
-            Maximum tokens of a text; `n_truncated` counts the texts that were cut.
+            Maximum tokens of a text; `n_truncated` counts the truncated texts.
         chunk_length (`int`, *optional*):
-            Tokens of a chunk, special tokens included. A text has the whole number of chunks next to what
-            `max_length` leaves of it.
+            Tokens of a chunk, including special tokens. A text is truncated to a whole number of chunks, rounded to
+            the number nearest to `max_length`.
 
-    A call takes rows with a `text` and returns `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`; with
-    a chunk length also `chunk_input_ids` and `chunk_attention_mask` of shape `(num_chunks, chunk_len)` and
-    `chunk_texts` of shape `(num_chunks,)`, the row of each chunk.
+    A call accepts rows with a `text` and returns `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`;
+    with a chunk length also `chunk_input_ids` and `chunk_attention_mask` of shape `(num_chunks, chunk_len)` and
+    `chunk_texts` of shape `(num_chunks,)`, the row number of each chunk.
     """
 
     def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int, chunk_length: int | None = None):
@@ -130,8 +130,8 @@ class TextCollator:
         features, cut = tokenize(self.processing_class, [row["text"] for row in rows], self.max_length)
         if cut and not self.n_truncated:
             logger.warning(
-                f"{cut} of {len(rows)} texts of this batch are longer than {self.max_length} tokens and were cut: "
-                "raise `max_length` if their ends matter. Later ones are only counted."
+                f"{cut} of {len(rows)} texts of this batch are longer than {self.max_length} tokens and were "
+                "truncated: raise `max_length` if the ends of the texts matter. Later ones are only counted."
             )
         self.n_truncated += cut
         batch = pad(self.processing_class, features, torch.device("cpu"))

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Sentence pairs: the GLUE pair tasks, data sets of the Hub and local files, every row checked."""
+"""Sentence pairs of GLUE tasks, Hub data sets and local files, with checks of every row."""
 
 import json
 import math
@@ -27,7 +27,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass
 class DataArguments:
-    """Which sentence pairs to read, and how. Every field is a command-line flag."""
+    """Which sentence pairs to read, and how. Every field is a command-line option."""
 
     task_name: str | None = field(
         default=None,
@@ -58,36 +58,37 @@ class DataArguments:
     )
     symmetric: bool | None = field(
         default=None,
-        metadata={"help": "Whether the order of the two sentences is meaningless. Defaults to what the task says."},
+        metadata={"help": "Whether the order of the two sentences does not matter. Defaults to the task's value."},
     )
     max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first training pairs."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Keep only the first pairs of other splits."})
     drop_empty_sentences: bool = field(
-        default=False, metadata={"help": "Leave out pairs with an empty sentence instead of stopping (QQP has some)."}
+        default=False,
+        metadata={"help": "Drop pairs with an empty sentence instead of raising an error (QQP has some)."},
     )
 
     def __post_init__(self) -> None:
         if self.num_labels is not None and self.num_labels < 1:
-            raise ValueError(f"num_labels={self.num_labels}: it has to be 1 (regression) or the number of classes.")
+            raise ValueError(f"num_labels={self.num_labels}: it must be 1 (regression) or the number of classes.")
         for name in ("max_train_samples", "max_eval_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: it has to be at least 1; leave it out to keep every pair.")
+                raise ValueError(f"{name}={value}: it must be at least 1; omit it to keep every pair.")
 
 
 def resolve_task(data_args: DataArguments) -> PairTask:
     """
-    Combines a known task with what the arguments override.
+    Returns a known task with the overrides of the arguments.
 
     Args:
         data_args (`DataArguments`):
-            The arguments; either `task_name` or `num_labels` has to be set, except for the embedded set.
+            The arguments. Either `task_name` or `num_labels` must be set, except for the embedded set.
 
     Returns:
-        `PairTask`: the task with the columns and the symmetry asked for.
+        `PairTask`: the task with the columns and the symmetry of the arguments.
 
     Raises:
-        `ValueError`: for an unknown task, or where the number of labels is unknown or contradicts the task.
+        `ValueError`: for an unknown task, or if the number of labels is unknown or contradicts the task.
     """
     name = data_args.task_name
     if name is None and data_args.dataset_name == EMBEDDED and data_args.num_labels is None:
@@ -95,18 +96,18 @@ def resolve_task(data_args: DataArguments) -> PairTask:
     if name is not None:
         if name not in PAIR_TASKS:
             raise ValueError(
-                f"Unknown task {name!r}: the known tasks are {', '.join(PAIR_TASKS)}. For other data leave out "
+                f"Unknown task {name!r}: the known tasks are {', '.join(PAIR_TASKS)}. For other data omit "
                 "`task_name` and pass `num_labels` together with `dataset_name` or `train_file`."
             )
         task = PAIR_TASKS[name]
         if data_args.num_labels not in (None, task.num_labels):
             raise ValueError(
-                f"num_labels={data_args.num_labels} contradicts task {name!r}, which has {task.num_labels}: leave one "
-                "of the two out."
+                f"num_labels={data_args.num_labels} contradicts task {name!r}, which has {task.num_labels}: omit "
+                "one of the two."
             )
     elif data_args.num_labels is None:
         raise ValueError(
-            f"The kind of labels is unknown: pass `task_name` (one of {', '.join(PAIR_TASKS)}) or `num_labels` "
+            f"The number of labels is unknown: pass `task_name` (one of {', '.join(PAIR_TASKS)}) or `num_labels` "
             "(1 for a regression, 2 or more for classes)."
         )
     else:
@@ -200,19 +201,21 @@ def _check_labels(values: Sequence, num_labels: int, where: str) -> list:
     count, row = _first_bad(numbers, lambda number: number is None)
     if count:
         raise ValueError(
-            f"{where}, row {row}: the label {values[row]!r} is not a number ({count} such rows). A regression has "
-            "numbers as labels, classes are 0 to num_labels - 1: map names to numbers first."
+            f"{where}, row {row}: the label {values[row]!r} is not a number ({count} such rows). Labels of a "
+            "regression are numbers, classes are 0 to num_labels - 1: convert names to numbers first."
         )
     count, row = _first_bad(numbers, lambda number: not math.isfinite(number))
     if count:
-        raise ValueError(f"{where}, row {row}: the label is {values[row]!r} ({count} such rows): drop or repair them.")
+        raise ValueError(
+            f"{where}, row {row}: the label is {values[row]!r} ({count} such rows): remove or correct them."
+        )
     if num_labels == 1:
         return numbers
     count, row = _first_bad(numbers, lambda number: number != int(number) or not 0 <= number < num_labels)
     if count:
         raise ValueError(
             f"{where}, row {row}: the label {values[row]!r} is outside 0..{num_labels - 1} ({count} such rows). With "
-            f"num_labels={num_labels} the classes are whole numbers from 0; pass the `num_labels` that fits the data."
+            f"num_labels={num_labels} the classes are integers from 0; pass the `num_labels` of the data."
         )
     return [int(number) for number in numbers if number is not None]
 
@@ -241,7 +244,7 @@ def _column(columns: Iterable[str], wanted: Sequence[str], where: str) -> str:
         if name in names:
             return name
     raise ValueError(
-        f"{where}: there is no column {wanted[0]!r}; the columns are {', '.join(names)}. Name the right one with "
+        f"{where}: there is no column {wanted[0]!r}; the columns are {', '.join(names)}. Choose a column with "
         "`sentence1_column`, `sentence2_column` or `label_column`."
     )
 
@@ -261,7 +264,7 @@ def _normalize(
         ("sentence1", task.sentence1, data_args.sentence1_column),
         ("sentence2", task.sentence2, data_args.sentence2_column),
     ):
-        # A column asked for by name has to exist; a task's own column may also have the plain name.
+        # A column named in the arguments must exist; a column of the task may have the default name instead.
         sentences[key] = take(_column(names, [column] if explicit else [column, key], where))
     if not sentences["sentence1"]:
         raise ValueError(f"{where} has no rows.")
@@ -271,7 +274,7 @@ def _normalize(
         pairs = zip(sentences["sentence1"], sentences["sentence2"], strict=True)
         kept = [row for row, pair in enumerate(pairs) if all(text is not None and str(text).strip() for text in pair)]
         if len(kept) < len(keep):
-            logger.warning(f"{where}: left out {len(keep) - len(kept)} pairs with an empty sentence.")
+            logger.warning(f"{where}: dropped {len(keep) - len(kept)} pairs with an empty sentence.")
         sentences = {key: [texts[row] for row in kept] for key, texts in sentences.items()}
     else:
         kept = list(keep)
@@ -279,7 +282,7 @@ def _normalize(
         count, row = _first_bad(texts, lambda text: text is None or (isinstance(text, str) and not text.strip()))
         if count:
             raise ValueError(
-                f"{where}, row {row}: {key} is empty ({count} such rows). Repair the data, or leave such pairs out "
+                f"{where}, row {row}: {key} is empty ({count} such rows). Correct the data, or drop such pairs "
                 "with `drop_empty_sentences`."
             )
         count, row = _first_bad(texts, lambda text: not isinstance(text, str))
@@ -291,7 +294,7 @@ def _normalize(
         name = _column(names, [data_args.label_column], where)
         labels = [take(name)[row] for row in kept] if len(kept) < len(keep) else take(name)
         if all(_to_float(label) == -1 for label in labels) and split != "train":
-            logger.warning(f"{where}: every label is -1, as in GLUE's hidden test sets; the split has no labels.")
+            logger.warning(f"{where}: every label is -1, as in the GLUE test sets; the split is read without labels.")
         else:
             result["label"] = _check_labels(labels, task.num_labels, where)
     if "teacher_logits" in names:
@@ -308,7 +311,7 @@ def load_pairs(
 
     Args:
         data_args (`DataArguments`):
-            Where the pairs are.
+            The source of the pairs.
         splits (`Sequence[str]`, *optional*):
             The splits to read. Defaults to those of train, validation and test that exist. In a local folder every
             readable file is a split named after the file.
@@ -317,12 +320,12 @@ def load_pairs(
 
     Returns:
         `DatasetDict`: per split the columns `sentence1`, `sentence2`, `label` (a float for a regression, otherwise an
-        integer; absent where the labels are hidden) and, where the source has them, `teacher_logits` (a list of
+        integer; missing if the labels are hidden) and, if the source has them, `teacher_logits` (a list of
         floats).
 
     Raises:
-        `ValueError`: for an unknown task, a missing column, an empty sentence, or a label that is not a number, is NaN
-        or is not a class of the task.
+        `ValueError`: for an unknown task, a missing column, an empty sentence, or a label that is no finite number or
+        no class of the task.
         `FileNotFoundError`: if a file, a folder or a split does not exist.
     """
     task = resolve_task(data_args)
@@ -370,20 +373,20 @@ def mix_pairs(
     labelled: Dataset, unlabelled: Dataset, labelled_weight: float = 1.0, unlabelled_weight: float = 1.0
 ) -> Dataset:
     """
-    Puts labelled pairs and pairs that only a teacher scored into one training set.
+    Combines labelled pairs and pairs with teacher scores only to one training set.
 
     Args:
         labelled (`Dataset`):
-            Pairs as [`load_pairs`] returns them, with `label` and maybe `teacher_logits`.
+            Pairs of [`load_pairs`], with `label` and optionally `teacher_logits`.
         unlabelled (`Dataset`):
-            Pairs with `teacher_logits`. Labels in it are left out.
+            Pairs with `teacher_logits`. Their labels are ignored.
         labelled_weight (`float`, *optional*, defaults to 1.0):
             Weight of the loss of a labelled pair.
         unlabelled_weight (`float`, *optional*, defaults to 1.0):
             Weight of the loss of any other pair.
 
     Returns:
-        `Dataset`: the rows of both with a column `weight`; `label` or `teacher_logits` are `None` where unknown.
+        `Dataset`: the rows of both with a column `weight`; unknown `label` or `teacher_logits` are `None`.
 
     Raises:
         `ValueError`: if the unlabelled pairs have no scores, or a weight is negative.

@@ -15,7 +15,7 @@ from hf_dse.common.files import write_atomically
 
 
 def _read_csv(path: Path) -> dict[str, list]:
-    # Everything stays a string here: a sentence "NA" must not turn into a missing value, nor "007" into 7.
+    # All cells stay strings: a sentence "NA" must not become a missing value, nor "007" the number 7.
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         columns: dict[str, list] = {name: [] for name in reader.fieldnames or []}
@@ -34,7 +34,7 @@ def _read_csv(path: Path) -> dict[str, list]:
 
 def _read_json(path: Path) -> dict[str, list]:
     text = path.read_text(encoding="utf-8-sig")
-    # One list, or one object a line. Not `splitlines`: it also breaks at characters that JSON strings may hold.
+    # One list, or one object per line. Not `splitlines`, which also splits at characters inside JSON strings.
     documents = [text] if text.lstrip().startswith("[") else text.split("\n")
     rows: list = []
     for number, document in enumerate(documents, start=1):
@@ -46,7 +46,7 @@ def _read_json(path: Path) -> dict[str, list]:
     if len(documents) == 1 and len(rows) == 1 and isinstance(rows[0], list):
         rows = rows[0]
     if not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path}: every row has to be a JSON object with named columns.")
+        raise ValueError(f"{path}: every row must be a JSON object with named columns.")
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -78,11 +78,11 @@ def read_columns(path: str | Path) -> dict[str, list]:
             A csv, json, jsonl or parquet file with named columns.
 
     Returns:
-        `dict[str, list]`: the columns, in the order of the file; csv cells stay strings.
+        `dict[str, list]`: the columns in the order of the file; cells of a csv file stay strings.
 
     Raises:
         `FileNotFoundError`: if there is no such file.
-        `ValueError`: for another ending or unreadable content.
+        `ValueError`: for an unsupported ending or invalid content.
     """
     path = Path(path).expanduser()
     if path.suffix.lower() not in READERS:
@@ -94,21 +94,21 @@ def read_columns(path: str | Path) -> dict[str, list]:
 
 def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
     """
-    Reads texts: sentences or documents, whatever they are for.
+    Reads texts: sentences or documents.
 
     Args:
         path (`str` or `Path`):
-            A .txt file with a text in each line, a table with named columns, or a folder, in which every .txt and .md
-            file is a text.
+            A .txt file with one text per line, a table with named columns, or a folder with one text per .txt or .md
+            file.
         text_column (`str`, *optional*, defaults to `"text"`):
-            The column of the texts; the name that texts without one get.
+            The column of the texts, also in the result for files without columns.
 
     Returns:
-        `dict[str, list]`: the columns of the file; of a folder the texts and `file`, their names in it.
+        `dict[str, list]`: the columns of the file; for a folder the texts and the column `file`, their relative paths.
 
     Raises:
-        ValueError: an unknown ending, a missing column, or a text that is not a string.
-        FileNotFoundError: there is no such file, or none with texts in the folder.
+        `ValueError`: for an unsupported ending, a missing column, or a text that is not a string.
+        `FileNotFoundError`: if the file does not exist, or the folder has no text files.
     """
     file = Path(path).expanduser()
     if file.is_dir():
@@ -121,7 +121,7 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
     if file.suffix.lower() == ".txt":
         if not file.is_file():
             raise FileNotFoundError(f"{path}: there is no such file.")
-        # Not `splitlines`, which also breaks at characters that stand inside of texts. The last line may be unended.
+        # Not `splitlines`, which also splits at other characters. The last line may have no line break.
         lines = file.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
         return {text_column: [] if lines == [""] else lines}
     if file.suffix.lower() not in READERS:
@@ -142,7 +142,7 @@ OUTPUT_ENDINGS = (".jsonl", ".parquet")
 
 
 def write_pairs(pairs: Dataset, path: Path) -> None:
-    """Writes pairs as JSON lines or parquet, by the ending of the file, whole or not at all."""
+    """Writes pairs atomically, as JSON lines or parquet by the ending of the file."""
     if path.suffix == ".parquet":
         write_atomically(path, pairs.to_parquet)
     else:
@@ -151,7 +151,7 @@ def write_pairs(pairs: Dataset, path: Path) -> None:
 
 
 def read_schema(path: Path) -> pyarrow.Schema:
-    """The columns of a parquet file; a `ValueError` if it is none."""
+    """The schema of a parquet file; raises a `ValueError` if it is invalid."""
     try:
         return pyarrow.parquet.read_schema(path)
     except pyarrow.ArrowInvalid as error:

@@ -13,7 +13,7 @@ EMBEDDED = "embedded"
 @dataclass(frozen=True)
 class PairTask:
     """
-    What a model has to know about a sentence-pair task.
+    A sentence-pair task.
 
     Args:
         name (`str`):
@@ -25,9 +25,9 @@ class PairTask:
         num_labels (`int`):
             1 for a regression, otherwise the number of classes.
         symmetric (`bool`):
-            Whether the label stays the same when the two sentences change places.
+            Whether the label stays the same if the two sentences are swapped.
         metric_for_best_model (`str`):
-            The metric by which checkpoints are compared.
+            The metric for comparing checkpoints.
         glue_name (`str`, *optional*):
             Configuration of the task in the GLUE dataset.
     """

@@ -18,7 +18,7 @@ class TextArguments:
     """Which texts to learn from."""
 
     train_file: str = field(
-        metadata={"help": "Texts without labels: .txt, one a line, or a csv, json, jsonl or parquet file."}
+        metadata={"help": "Texts without labels: .txt with one per line, or a csv, json, jsonl or parquet file."}
     )
     validation_file: str | None = field(default=None, metadata={"help": "Texts to evaluate on, in the same formats."})
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
@@ -29,32 +29,32 @@ class TextArguments:
         for name in ("max_train_samples", "max_eval_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: it has to be at least 1; leave it out to keep every text.")
+                raise ValueError(f"{name}={value}: it must be at least 1; omit it to keep every text.")
 
 
 def load_texts(path: str, text_column: str = "text", max_samples: int | None = None) -> Dataset:
     """
-    Reads the texts of a file and leaves out the empty ones.
+    Reads the texts of a file and drops the empty ones.
 
     Args:
         path (`str`):
-            A .txt file with a text in each line, or a csv, json, jsonl or parquet file.
+            A .txt file with one text per line, or a csv, json, jsonl or parquet file.
         text_column (`str`, *optional*, defaults to `"text"`):
             Column of the texts in a table.
         max_samples (`int`, *optional*):
-            Keep only so many, the first.
+            Keep only the first texts.
 
     Returns:
         `Dataset`: the column `text`.
 
     Raises:
-        `FileNotFoundError`: if there is no such file.
-        `ValueError`: if there is no such column, no text, or one that is not a string.
+        `FileNotFoundError`: if the file does not exist.
+        `ValueError`: if the column does not exist, there is no text, or a text is not a string.
     """
     texts = read_texts(path, text_column)[text_column]
     kept = [text for text in texts if text.strip()]
     if len(kept) < len(texts):
-        logger.warning(f"{path}: left out {len(texts) - len(kept)} of {len(texts)} texts, which are empty.")
+        logger.warning(f"{path}: dropped {len(texts) - len(kept)} of {len(texts)} texts because they are empty.")
     if not kept:
-        raise ValueError(f"{path} holds no text: give a file with one text a line, or a row.")
+        raise ValueError(f"{path} has no text: pass a file with one text per line or row.")
     return Dataset.from_dict({"text": kept[:max_samples]})

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens: tokenizing and padding texts, their lengths, and batches of similar length."""
+"""Tokenization, padding, lengths in tokens, and batches of similar length."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -10,26 +10,26 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-# A full batch has texts of up to this many tokens; of longer ones it takes fewer.
+# A batch of longer texts than this, in tokens, has fewer texts.
 TOKENS_PER_TEXT = 512
 
-# Below this length padding costs less than another batch would.
+# Below this length padding costs less than another batch.
 SHORT_TEXT = 64
 
 
 def tokenize(
     processing_class: PreTrainedTokenizerBase, texts: list[str], max_length: int | None
 ) -> tuple[list[dict[str, list[int]]], int]:
-    """Tokenizes texts, unpadded; returns one `dict` for each text and how many texts were cut."""
+    """Tokenizes texts without padding; returns one `dict` per text and the number of truncated texts."""
     truncation = {"truncation": max_length is not None, "max_length": max_length}
     encoded = processing_class(texts, **truncation, verbose=False)
     lengths = [len(ids) for ids in encoded["input_ids"]]
     if not all(lengths):
-        raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: drop it.")
+        raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: remove it.")
     if encoded.encodings is not None:
         num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
     else:
-        # A tokenizer in Python. Only a text that fills the limit can have been cut; those alone are counted whole.
+        # A slow tokenizer. Only texts that fill the limit can be truncated, so only these are tokenized again.
         full = [text for text, length in zip(texts, lengths, strict=True) if length == max_length]
         whole = processing_class(full, verbose=False)["input_ids"] if full else []
         num_cut = sum(len(ids) > (max_length or 0) for ids in whole)
@@ -40,23 +40,23 @@ def tokenize(
 def pad(
     processing_class: PreTrainedTokenizerBase, features: list[dict[str, list[int]]], device: torch.device
 ) -> Mapping[str, torch.Tensor]:
-    """Pads tokenized texts to the longest and stacks them to tensors of shape `(batch_size, seq_len)`."""
+    """Pads tokenized texts to the longest one; returns tensors of shape `(batch_size, seq_len)`."""
     return processing_class.pad(features, return_tensors="pt", verbose=False).to(device)
 
 
 def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """
-    Groups texts of similar length, the longest first: memory that suffices for the first batch suffices for all.
+    Groups texts of similar length, the longest first: the first batch needs the most memory.
 
     Args:
         lengths (`Sequence[int]`):
             Number of tokens of each text.
         batch_size (`int`):
-            Largest number of texts in a batch; `batch_size * 512` padded tokens are not exceeded either, unless by
-            one text alone.
+            Maximum number of texts in a batch. A batch also has at most `batch_size * 512` tokens with padding, or a
+            single text.
 
     Returns:
-        `Iterator[list[int]]`: positions of the texts of each batch; every text occurs once.
+        `Iterator[list[int]]`: positions of the texts of each batch; each text is in one batch.
     """
     batch: list[int] = []
     longest = 0
@@ -73,17 +73,17 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
 
 
 def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
-    """The longest input that both model and tokenizer take, special tokens included; `None` without a limit."""
+    """Maximum tokens of an input for model and tokenizer, including special tokens; `None` without a limit."""
     limits = [processing_class.model_max_length, getattr(model.config, "max_position_embeddings", None)]
     for name, module in model.base_model.named_modules():
-        # RoBERTa-like models count positions from the padding index on, so their table is longer than their inputs.
+        # RoBERTa-like models start positions after the padding index, so their table is longer than their inputs.
         if (
             name.endswith("position_embeddings")
             and isinstance(module, nn.Embedding)
             and module.padding_idx is not None
         ):
             limits.append(module.num_embeddings - module.padding_idx - 1)
-    # A tokenizer without a limit has a huge number, relative positions may have -1.
+    # A tokenizer without a limit has a huge limit, models with relative positions may have -1.
     known = [limit for limit in limits if limit is not None and 0 < limit < 10**9]
     return min(known, default=None)
 
@@ -92,23 +92,23 @@ def check_max_length(
     max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, pair: bool = False
 ) -> int | None:
     """
-    Checks a limit in tokens, special tokens included.
+    Checks a limit in tokens, including special tokens.
 
     Args:
         max_length (`int`, *optional*):
-            The limit; `None` stands for what model and tokenizer allow.
+            The limit; `None` is the limit of model and tokenizer.
         model (`PreTrainedModel`):
             The model.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer.
         pair (`bool`, *optional*, defaults to `False`):
-            Whether it holds for two sentences in one sequence.
+            Whether the limit is for two sentences in one sequence.
 
     Returns:
-        `int`, *optional*: the limit; `None` if there is none at all.
+        `int`, *optional*: the limit; `None` if there is none.
 
     Raises:
-        `ValueError`: if the model takes fewer tokens, or nothing is left for the text.
+        `ValueError`: if the limit is above that of the model, or leaves no room for text.
     """
     most = max_tokens(model, processing_class)
     if max_length is None:
@@ -136,7 +136,7 @@ def lengths(
         max_length (`int`, *optional*):
             Upper limit of the lengths.
         joint (`bool`, *optional*, defaults to `False`):
-            `True` counts the tokens of the encoded pair (cross-encoder), `False` those of the longer sentence.
+            `True` counts the tokens of the pair in one sequence (cross-encoder), `False` those of the longer sentence.
 
     Returns:
         `Dataset`: the dataset with the column `length`.
@@ -158,11 +158,11 @@ def lengths(
 def token_lengths(
     processing_class: PreTrainedTokenizerBase, first: list[str], second: list[str] | None = None
 ) -> list[int]:
-    """Counts tokens of sentences or pairs, special tokens included and nothing truncated."""
+    """Counts tokens of sentences or pairs, including special tokens, without truncation."""
     sizes: list[int] = []
     for start in range(0, len(first), 1000):
         part = slice(start, start + 1000)
-        # verbose=False: the tokenizer would warn of long sequences that are never given to a model in this form.
+        # verbose=False: the tokenizer would warn about long sequences, but these are not inputs of a model.
         encoded = processing_class(
             first[part], second and second[part], truncation=False, return_attention_mask=False, verbose=False
         )

@@ -70,8 +70,10 @@ def encode(
 
     ```python
     >>> from transformers import AutoModel, AutoTokenizer
+    >>> from hf_dse import encode
 
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), AutoModel.from_pretrained(name)
     >>> encode(model, tokenizer, ["A cat sleeps.", "Rain again."], show_progress=False).shape
     (2, 384)
     ```

@@ -20,6 +20,8 @@ from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_schema
 
 
+logger = logging.getLogger(__name__)
+
 # Key of the settings in the metadata of the written files.
 SETTINGS_KEY = b"hf_dse"
 
@@ -109,7 +111,7 @@ def run_on_shards(
     todo = [shard for shard, output in outputs.items() if not _is_done(output, _settings_of(shard, settings))]
     del model
     if len(todo) < len(outputs):
-        print(f"{len(outputs) - len(todo)} of {len(outputs)} shards are already finished")
+        logger.info(f"{len(outputs) - len(todo)} of {len(outputs)} shards are already finished")
     for output in map(outputs.__getitem__, todo):
         # Remove partial files of killed workers.
         for partial in output.parent.glob(f".{glob.escape(output.name)}.*.partial"):

@@ -64,15 +64,23 @@ def rank(
         logits of the head, or cosines without a head.
 
     Raises:
-        `ValueError`: if embeddings are NaN, infinite or of the wrong size, the corpus is empty, [`check_ranking`]
-        fails, `batch_size` is below 1, or scores are NaN or infinite.
+        `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1, a
+        label that the head does not have, or scores that are NaN or infinite.
 
     Example:
 
     ```python
-    >>> corpus = encode(model, tokenizer, texts)
-    >>> scores, positions = rank(model, encode(model, tokenizer, ["A cat sleeps."]), corpus, top_k=3)
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder, encode, rank
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> texts = ["Rain again.", "The kitten is asleep.", "My dog sleeps."]
+    >>> corpus = encode(model, tokenizer, texts, show_progress=False)
+    >>> query = encode(model, tokenizer, ["A cat sleeps."], show_progress=False)
+    >>> scores, positions = rank(model, query, corpus, top_k=2, show_progress=False)
     >>> [texts[position] for position in positions[0]]
+    ['The kitten is asleep.', 'My dog sleeps.']
     ```
     """
     logit = check_ranking(model, top_k, pool, label)

@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""New training data from plain texts."""
+"""Training data from texts without labels."""

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Augmentation: unlabelled sentence pairs for a teacher to label, so that a student learns from more than the gold pairs
+Augmentation: synthetic sentence pairs that a teacher scores, as additional training data for a student
 (Augmented SBERT, Thakur et al. 2021, https://arxiv.org/abs/2010.08240).
 """
 
@@ -15,16 +15,19 @@ import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.options import _check_at_least
+from hf_dse.common.options import check_at_least
 from hf_dse.data.pairs import SPLITS
 from hf_dse.data.tables import read_columns, read_texts
 from hf_dse.inference.encoding import encode
 from hf_dse.inference.search import BLOCK_ELEMENTS
 
 
-# Stems that say nothing about a file: its folder has the name of the corpus.
+logger = logging.get_logger(__name__)
+
+# Files with these stems have the name of the corpus in the name of their folder.
 PLAIN_STEMS = (*SPLITS, "data")
 
 Pair = tuple[str, str]
@@ -48,45 +51,46 @@ def augment_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Makes unlabelled sentence pairs of three kinds within each file: texts of one row (`row`), texts near each other
-    (`neighbor`, the semantic search of Augmented SBERT, section 3.1) and any two texts (`random`). Mostly unlike ones,
-    random pairs let the scores reach the lower end of the scale.
+    Generates unlabelled sentence pairs of three kinds within each file: texts of one row (`row`), similar texts
+    (`neighbor`, the semantic search of Augmented SBERT, section 3.1) and random texts (`random`). Most random pairs
+    are unrelated, so they cover the lower end of the scores.
 
-    Two texts that differ in case, punctuation and spaces only count as one. Each unordered pair occurs once. What a
-    file gives is drawn independently of the other files, so the cached scores of its pairs outlast a new file.
+    Texts that differ only in case, punctuation and spaces are the same text. Each unordered pair occurs once. The
+    pairs of a file do not depend on the other files, so their cached scores stay valid if a file is added. How many
+    pairs were generated, dropped and kept is logged at level info.
 
     Args:
         files (`Sequence[str | Path]`):
-            Tables (csv, json, jsonl, parquet) or texts (.txt, one a line), as `FILE` or `FILE:column,column`. A row
-            holds texts that belong together: a sentence, the two of a pair, the captions of a picture. Without names
-            the columns are `sentence1` and `sentence2` where both exist, otherwise `text`. Empty cells are left out.
+            Tables (csv, json, jsonl, parquet) or texts (.txt, one per line), as `FILE` or `FILE:column,column`. A row
+            has texts that belong together: one sentence, a pair, the captions of an image. The default columns are
+            `sentence1` and `sentence2` if both exist, otherwise `text`. Empty cells are ignored.
         encoder (`PreTrainedModel`, *optional*):
-            What [`encode`] takes; neighbours are near in its embeddings. Required unless `num_neighbors` is 0.
+            A model for [`encode`] that finds neighbours. Required unless `num_neighbors` is 0.
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the encoder.
         row_pairs (`int`, *optional*, defaults to 1):
-            Largest number of pairs from the texts of a row, drawn at random where there are more.
+            Maximum number of pairs from the texts of a row; if there are more, random ones.
         num_neighbors (`int`, *optional*, defaults to 2):
-            Neighbours that each text is paired with.
+            Number of neighbours per text.
         neighbor_pool (`int`, *optional*, defaults to 10):
-            Nearest texts by cosine, none of them from a row of the text, among which its neighbours are drawn.
+            Number of nearest texts by cosine, from other rows, from which the neighbours are drawn.
         num_random (`int`, *optional*, defaults to 1):
-            Random texts that each text is paired with.
+            Number of random pairs per text.
         max_rows (`int`, *optional*):
-            Random rows to take from each file. Defaults to all.
+            Maximum number of rows of each file; if there are more, random ones. Defaults to all.
         exclude_files (`Sequence[str | Path]`, *optional*, defaults to `()`):
-            Files of pairs that must not occur, such as evaluation sets, as `FILE` or `FILE:column,column`.
+            Files of pairs to exclude, such as evaluation sets, as `FILE` or `FILE:column,column`.
         exclude_text_files (`Sequence[str | Path]`, *optional*, defaults to `()`):
-            Files of texts that must not occur in any pair, in the same form. Stricter than `exclude_files`: a sentence
-            of an evaluation set is then not seen beside another one either.
+            Files of texts to exclude from all pairs, in the same form. Stricter than `exclude_files`: a sentence of
+            an evaluation set is then in no pair at all.
         seed (`int`, *optional*, defaults to 42):
-            Seed of all random draws.
+            Random seed.
         batch_size (`int`, *optional*, defaults to 64):
             Texts in a batch of the encoder.
         device (`str` or `torch.device`, *optional*):
-            Where the encoder runs. Defaults to where it is.
+            Device of the encoder. Defaults to its current device.
         show_progress (`bool`, *optional*, defaults to `True`):
-            Whether to show progress bars and to print, by file, how many pairs were made, dropped and kept.
+            Whether to show progress bars.
 
     Returns:
         `Dataset`: the columns `sentence1`, `sentence2` and `source`, such as `"multi30k/neighbor"`: the file without
@@ -94,27 +98,31 @@ def augment_pairs(
 
     Raises:
         `ValueError`: for a number out of range, neighbours without an encoder, a missing column, a text that is not a
-        string, a file without texts, or when no pair is left.
+        string, a file without texts, or if there are no pairs.
         `FileNotFoundError`: if a file does not exist.
 
     Example:
 
     ```python
-    >>> pairs = augment_pairs(["captions.csv:first,second"], num_neighbors=0, exclude_files=["test.csv"])
-    >>> scored = score_pairs("cross-encoder/stsb-roberta-base", pairs, symmetric=True, cache_dir="scores")
-    >>> train = balance_scores(scored, max_pairs=50_000)
+    >>> from hf_dse import augment_pairs, score_pairs
+    >>> from hf_dse import balance_scores
+
+    >>> pairs = augment_pairs(["captions.csv:first,second"], num_neighbors=0, show_progress=False)
+    >>> scored = score_pairs("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)
+    >>> balance_scores(scored, max_pairs=10).column_names
+    ['sentence1', 'sentence2', 'source', 'teacher_logits']
     ```
     """
-    _check_at_least(0, row_pairs=row_pairs, num_neighbors=num_neighbors, num_random=num_random)
-    _check_at_least(num_neighbors, neighbor_pool=neighbor_pool)
-    _check_at_least(1, max_rows=max_rows)
+    check_at_least(0, row_pairs=row_pairs, num_neighbors=num_neighbors, num_random=num_random)
+    check_at_least(num_neighbors, neighbor_pool=neighbor_pool)
+    check_at_least(1, max_rows=max_rows)
     if num_neighbors > 0 and (encoder is None or processing_class is None):
         raise ValueError(
-            f"num_neighbors={num_neighbors} needs an encoder that tells which texts are near: pass one with its "
+            f"num_neighbors={num_neighbors} needs an encoder to find similar texts: pass one with its "
             "tokenizer (`encoder_name_or_path` on the command line), or num_neighbors=0."
         )
 
-    # Every file is read before the encoder runs, so that an error does not come after an hour.
+    # Read all files before the encoder runs, so that errors come early.
     excluded = {pair_key(*row) for file in exclude_files for row in _read_rows(file, num_columns=2) if len(row) == 2}
     barred = {normalize_text(text) for file in exclude_text_files for row in _read_rows(file) for text in row}
     tables = []
@@ -172,36 +180,35 @@ def augment_pairs(
                         columns[name].append(value)
                 seen.add(key)
                 count.update(("made", fate))
-    if show_progress:
-        print(_format_counts(counts))
+    logger.info(_format_counts(counts))
     if not columns["source"]:
         raise ValueError(
-            "No pair is left: the files have too few texts, all pairs are excluded, or `row_pairs`, `num_neighbors` "
-            "and `num_random` are 0."
+            "There are no pairs: the files have too few texts, all pairs are excluded, or `row_pairs`, "
+            "`num_neighbors` and `num_random` are 0."
         )
     return Dataset.from_dict(columns)
 
 
 def balance_scores(dataset: Dataset, max_pairs: int, num_bins: int = 10, seed: int = 42) -> Dataset:
     """
-    Draws pairs evenly over the teacher's scale. Most pairs of a corpus are unrelated: drawn without regard to their
-    scores, they would teach little else.
+    Samples pairs evenly over the range of the teacher's scores. Most pairs of a corpus are unrelated, so a random
+    sample would have few pairs with high scores.
 
-    Every bin of [`bin_scores`] gives the same number of pairs (one more or less, for the remainder); what a poor bin
-    lacks, the others give. Pairs without scores are a single bin.
+    The sample has the same number of pairs from each bin of [`bin_scores`] (plus or minus one). If a bin has too few
+    pairs, the others have more. Pairs without scores are a single bin.
 
     Args:
         dataset (`Dataset`):
             Pairs, usually with the column `teacher_logits`.
         max_pairs (`int`):
-            How many pairs to keep; all, if there are no more.
+            Maximum number of pairs to keep.
         num_bins (`int`, *optional*, defaults to 10):
             Number of bins of a teacher with one logit.
         seed (`int`, *optional*, defaults to 42):
-            Seed of the draw.
+            Random seed.
 
     Returns:
-        `Dataset`: the pairs drawn, in their order.
+        `Dataset`: the sampled pairs, in the original order.
 
     Raises:
         `ValueError`: if `max_pairs` or `num_bins` is below 1.
@@ -209,10 +216,15 @@ def balance_scores(dataset: Dataset, max_pairs: int, num_bins: int = 10, seed: i
     Example:
 
     ```python
-    >>> balance_scores(scored, max_pairs=50_000)
+    >>> from datasets import Dataset
+    >>> from hf_dse import balance_scores
+
+    >>> scored = Dataset.from_dict({"teacher_logits": [[0.1], [0.2], [0.3], [0.4], [4.9], [5.0]]})
+    >>> sorted(balance_scores(scored, max_pairs=4, num_bins=2)["teacher_logits"])[2:]
+    [[4.9], [5.0]]
     ```
     """
-    _check_at_least(1, max_pairs=max_pairs, num_bins=num_bins)
+    check_at_least(1, max_pairs=max_pairs, num_bins=num_bins)
     if len(dataset) <= max_pairs:
         return dataset
     bins = np.zeros(len(dataset), dtype=int)
@@ -226,14 +238,14 @@ def balance_scores(dataset: Dataset, max_pairs: int, num_bins: int = 10, seed: i
 
 def bin_scores(dataset: Dataset, num_bins: int = 10) -> tuple[np.ndarray, list[str]]:
     """
-    Sorts scored pairs into bins.
+    Assigns scored pairs to bins.
 
     Args:
         dataset (`Dataset`):
             Pairs with the column `teacher_logits`.
         num_bins (`int`, *optional*, defaults to 10):
-            Number of bins of equal width between the smallest and the largest score. Teachers with several logits
-            have a bin for each class instead, that of the largest logit.
+            Number of bins of equal width between the smallest and the largest score. For a teacher with several
+            logits there is one bin per class, the class with the largest logit.
 
     Returns:
         `tuple[np.ndarray, list[str]]`: the bin of each pair, from 0, of shape `(num_pairs,)`, and the name of each
@@ -249,12 +261,14 @@ def bin_scores(dataset: Dataset, num_bins: int = 10) -> tuple[np.ndarray, list[s
 
 def normalize_text(text: str) -> str:
     """
-    Reduces a text to what tells it from others: lower case, and every run of other characters than letters and digits
-    as one space. A text without any letter or digit stays as it is, stripped and in lower case.
+    Normalizes a text for comparisons: lower case, with one space for each run of characters that are not letters or
+    digits. A text without letters and digits is only stripped and in lower case.
 
     Example:
 
     ```python
+    >>> from hf_dse import normalize_text
+
     >>> normalize_text("  A cat's nap, at 3:30!")
     'a cat s nap at 3 30'
     ```
@@ -264,15 +278,15 @@ def normalize_text(text: str) -> str:
 
 
 def pair_key(first: str, second: str) -> Pair:
-    """What two texts share with every pair of the same ones, whatever their order, case and punctuation."""
+    """The key of a pair, which does not depend on order, case and punctuation."""
     first, second = sorted((normalize_text(first), normalize_text(second)))
     return first, second
 
 
 def _split_columns(file: str | Path) -> tuple[Path, list[str]]:
-    """Takes `FILE:column,column` apart; a path that exists goes before a list of columns."""
+    """Splits `FILE:column,column`, unless it is the path of an existing file."""
     name, _, columns = str(file).rpartition(":")
-    # What has no ending is no file of ours but a Windows drive, or there was no colon.
+    # Without an ending it is no file but a Windows drive, or there was no colon.
     if Path(file).expanduser().exists() or not Path(name).suffix:
         return Path(file).expanduser(), []
     return Path(name).expanduser(), columns.split(",")
@@ -284,7 +298,7 @@ def _corpus_name(file: str | Path) -> str:
 
 
 def _read_rows(file: str | Path, num_columns: int | None = None) -> list[list[str]]:
-    """Reads the rows of a file that hold texts, without their empty cells."""
+    """Reads the rows of a file without empty cells and rows."""
     path, names = _split_columns(file)
     if path.suffix.lower() == ".txt":
         columns = read_texts(path)
@@ -295,12 +309,12 @@ def _read_rows(file: str | Path, num_columns: int | None = None) -> list[list[st
     missing = [name for name in names if name not in columns]
     if missing:
         raise ValueError(
-            f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(columns)}. Name those of the "
+            f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(columns)}. Choose those of the "
             "texts, as in `FILE:column,column`."
         )
     if num_columns is not None and len(names) != num_columns:
         raise ValueError(
-            f"{path}: {num_columns} columns of texts are needed here, not {len(names)} ({', '.join(names)}). Name "
+            f"{path}: {num_columns} columns of texts are required, got {len(names)} ({', '.join(names)}). Choose "
             "them, as in `FILE:column,column`."
         )
     for name in names:
@@ -331,7 +345,7 @@ def _row_pairs(rows: list[list[str]], row_pairs: int, rng: np.random.Generator) 
 def _random_pairs(texts: list[str], num_random: int, rng: np.random.Generator) -> Iterator[Pair]:
     if len(texts) < 2:
         return
-    # A step of 1 to n - 1 around the circle of texts leads to any text but the first.
+    # A step of 1 to n - 1, modulo n, leads to any other text.
     steps = rng.integers(1, len(texts), size=(len(texts), num_random))
     for first, others in enumerate(steps):
         for step in others:
@@ -348,7 +362,7 @@ def _neighbors(
     show_progress: bool,
 ) -> Iterator[tuple[int, int]]:
     """Yields the positions of texts and their neighbours, by unit vectors of shape `(num_texts, embedding_size)`."""
-    # By text the positions in its rows, its own among them: none of these is a neighbour.
+    # Text -> positions of all texts in its rows, which are no neighbours.
     barred: list[list[int]] = [[] for _ in vectors]
     for group in groups:
         for position in group:
@@ -361,7 +375,7 @@ def _neighbors(
         first, second = torch.tensor(own, device=vectors.device).T
         similarities[first, second] = -torch.inf
         values, nearest = (part.cpu().numpy() for part in similarities.topk(min(neighbor_pool, len(vectors))))
-        # The smallest of random numbers are a random draw without repetition.
+        # The positions of the smallest random numbers are a random sample without replacement.
         draws = np.where(np.isfinite(values), rng.random(values.shape), np.inf)
         for row, columns in enumerate(draws.argsort(axis=1)[:, :num_neighbors]):
             drawn = [column for column in columns if np.isfinite(draws[row, column])]
@@ -369,7 +383,7 @@ def _neighbors(
 
 
 def _fill_evenly(supplies: np.ndarray, total: int) -> np.ndarray:
-    """Shares a total that the supplies suffice for, the poorest first: each gives an equal part of what is left."""
+    """Splits a total evenly over supplies; the smallest supply first, so that the others can fill its gap."""
     quotas = np.zeros_like(supplies)
     for rank, number in enumerate(np.argsort(supplies, kind="stable")):
         quotas[number] = min(supplies[number], total // (len(supplies) - rank))

@@ -72,15 +72,19 @@ def distill(
     ```python
     >>> from hf_dse import distill
 
+    >>> # A few of the embedded pairs, which have the scores of a teacher; others need `teacher`.
     >>> result = distill(
     ...     "sentence-transformers/all-MiniLM-L6-v2",
     ...     dataset="embedded",
     ...     output_dir="student",
     ...     linformer_length=64,
-    ...     max_steps=1,
+    ...     num_train_epochs=1,
+    ...     max_train_samples=16,
+    ...     max_eval_samples=16,
     ... )
-    >>> sorted(result.metrics)
-    ['test', 'validation']
+    Converted sentence-transformers/all-MiniLM-L6-v2: learned projection to k = 64, ...
+    >>> sorted(result.metrics), result.path
+    (['test', 'validation'], PosixPath('student/model'))
     ```
     """
     for name, value, tokenizer in (

@@ -42,7 +42,7 @@ def run_general(
             "`--teacher_name_or_path`."
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
-    teacher = convert_encoder(teacher_name, layer_types="full_attention", verbose=False)
+    teacher = convert_encoder(teacher_name, layer_types="full_attention")
     if is_converted:
         student = AutoModel.from_pretrained(args.model_name_or_path)
     else:

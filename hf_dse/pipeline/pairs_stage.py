@@ -125,7 +125,7 @@ def run_pairs(
     if "validation" not in labelled:
         logger.warning("There is no labelled validation split: the last model is kept, not the best.")
         training_args.eval_strategy, training_args.load_best_model_at_end = "no", False
-    elif training_args.load_best_model_at_end and training_args.metric_for_best_model in (None, "loss"):
+    elif training_args.metric_for_best_model is None:
         training_args.metric_for_best_model, training_args.greater_is_better = task.metric_for_best_model, True
     trainer = DseTrainer(
         model=model,

@@ -77,9 +77,12 @@ def export_model(
     Example:
 
     ```python
-    >>> from hf_dse import export_model
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder, export_model
 
-    >>> export_model(model, tokenizer, "my-model", base_model="sentence-transformers/all-MiniLM-L6-v2")
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> export_model(model, tokenizer, "my-model", base_model=name)
     PosixPath('my-model')
     ```
     """

@@ -59,12 +59,17 @@ def export_graph(
     Example:
 
     ```python
+    >>> from transformers import AutoTokenizer
     >>> from transformers.exporters import ExportedModel
+    >>> from hf_dse import convert_encoder, export_graph
 
-    >>> from hf_dse import export_graph
-
-    >>> graph = ExportedModel.from_pretrained(export_graph(model, tokenizer, "graph"), trust_remote_code=True)
-    >>> embeddings = graph(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt")).pooler_output
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> folder = export_graph(model, tokenizer, "graph")
+    [torch.onnx] ...
+    >>> graph = ExportedModel.from_pretrained(folder, trust_remote_code=True)
+    >>> graph(**tokenizer(["A cat sleeps.", "Rain again."], padding=True, return_tensors="pt")).pooler_output.shape
+    torch.Size([2, 384])
     ```
     """
     if format not in GRAPH_FORMATS:

@@ -118,10 +118,16 @@ def push_model(
     Example:
 
     ```python
-    >>> from hf_dse import export_model, push_model
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder, export_model, push_model
 
-    >>> export_model(model, tokenizer, "my-model", model_id="user/my-model")
-    >>> push_model("my-model", "user/my-model").commit_url
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> folder = export_model(model, tokenizer, "my-model", model_id="user/my-model")
+    >>> sorted(push_model(folder, "user/my-model", dry_run=True))[:2]
+    ['README.md', 'config.json']
+    >>> # Without `dry_run` it needs a token.
+    >>> push_model(folder, "user/my-model").commit_url  # doctest: +SKIP
     'https://huggingface.co/user/my-model/commit/...'
     ```
     """

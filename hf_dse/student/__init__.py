@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Students: made from pretrained encoders, loaded, merged and whitened."""
+"""Students: converting pretrained encoders, loading, merging and whitening."""

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a DSE model folder is, and loading one."""
+"""The files of a DSE model folder, and loading models."""
 
 import copy
 from typing import Any
@@ -16,7 +16,7 @@ logger = logging.get_logger(__name__)
 
 CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
 
-# The code in a checkpoint is written for these versions; older ones fail in ways that do not name the cause.
+# Older versions fail on the code of a checkpoint with unclear errors.
 TRANSFORMERS_NEEDED = ">=5.20"
 # The first version that reads the files below.
 SENTENCE_TRANSFORMERS_FORMAT = "5.4.0"
@@ -24,16 +24,16 @@ SENTENCE_TRANSFORMERS_FORMAT = "5.4.0"
 
 def has_head(model: PreTrainedModel) -> bool:
     """Whether a DSE model has a head for sentence pairs."""
-    # By name: a model loaded with its own code is of a class of its own.
+    # By name, because a model that was loaded with the code of its folder has another class.
     return type(model).__name__ == "DseForSequenceClassification"
 
 
 def limit_tokens(
     processing_class: PreTrainedTokenizerBase, model: DseModel | DseForSequenceClassification
 ) -> PreTrainedTokenizerBase:
-    """A copy of the tokenizer whose truncation fits the model."""
+    """A copy of the tokenizer with the limit of the model."""
     limit = model.config.max_position_embeddings
-    # The limit of the source encoder's tokenizer is void where the position table was extended.
+    # The limit of the source encoder's tokenizer is not valid for an extended position table.
     if model.config.position_extension is None:
         limit = min(limit, processing_class.model_max_length)
     tokenizer = copy.deepcopy(processing_class)
@@ -42,7 +42,7 @@ def limit_tokens(
 
 
 def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification:
-    """Loads a DSE model with its head for sentence pairs, if it has one."""
+    """Loads a DSE model, with its head for sentence pairs if it has one."""
     config = AutoConfig.from_pretrained(name_or_path)
     if config.model_type != "dse":
         raise ValueError(
@@ -70,7 +70,7 @@ def load_student(
         problem_type (`str`):
             `"regression"` or `"single_label_classification"`.
     """
-    # Binary cross-entropy on one logit has the name "multi_label_classification" in transformers.
+    # In transformers, binary cross-entropy on one logit is called "multi_label_classification".
     labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
     if num_labels == 2:
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A pretrained encoder with softmax attention becomes a DSE encoder with Linformer attention."""
+"""Conversion of a pretrained encoder with softmax attention to a DSE encoder with Linformer attention."""
 
 import copy
 import json
@@ -23,19 +23,21 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class ConvertArguments:
-    """How a student is made from a pretrained encoder: the fields of `DseConfig` that conversion chooses."""
+    """How an encoder is converted to a student. The fields are those of `DseConfig`."""
 
     linformer_length: list[int] = field(
         default_factory=lambda: [128], metadata={"help": "Projected length k: one for all layers, or one per layer."}
     )
     linformer_projection: str = field(
-        default="learned", metadata={"help": "learned, conv, mean, max or strided: how n tokens become k slots."}
+        default="learned",
+        metadata={"help": "How n tokens are projected to k rows: learned, conv, mean, max or strided."},
     )
     linformer_init: str = field(
-        default="strided", metadata={"help": "strided, mean or random: what learned and conv projections start from."}
+        default="strided",
+        metadata={"help": "Initial weights of learned and conv projections: strided, mean or random."},
     )
     linformer_sharing: str = field(
-        default="key_value", metadata={"help": "none, headwise, key_value or layerwise: what shares E and F."}
+        default="key_value", metadata={"help": "Which parts share E and F: none, headwise, key_value or layerwise."}
     )
     layer_types: list[str] | None = field(
         default=None,
@@ -45,7 +47,8 @@ class ConvertArguments:
         },
     )
     attention_chunk_size: int = field(
-        default=512, metadata={"help": "Tokens of a chunk in layers of chunked_attention, which see no other tokens."}
+        default=512,
+        metadata={"help": "Tokens of a chunk in layers of chunked_attention, which attend within chunks only."},
     )
     num_hidden_layers: int | None = field(
         default=None, metadata={"help": "Layers of the student; evenly spaced layers of the source are kept."}
@@ -67,10 +70,12 @@ class ConvertArguments:
     pooling_mode: str | None = field(
         default=None,
         metadata={
-            "help": "mean, cls or max. Default: what the source's sentence-transformers config says, else mean."
+            "help": "mean, cls or max. Default: that of the source's sentence-transformers config, otherwise mean."
         },
     )
-    pooling_layers: int = field(default=1, metadata={"help": "Last layers concatenated before pooling (DSE: 4)."})
+    pooling_layers: int = field(
+        default=1, metadata={"help": "Number of last layers to concatenate before pooling (DSE: 4)."}
+    )
     projection_dim: int | None = field(default=None, metadata={"help": "Embedding size. Default: the pooled size."})
     similarity: str = field(default="cosine", metadata={"help": "cosine, dot or mlp."})
     similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
@@ -83,15 +88,15 @@ class ConvertArguments:
         },
     )
     random_init: bool = field(
-        default=False, metadata={"help": "Start from random weights (a floor for comparisons, not a way to train)."}
+        default=False, metadata={"help": "Use random weights (a lower bound for comparisons, not for training)."}
     )
 
-    def convert(self, name_or_path: str, verbose: bool = True) -> DseModel:
+    def convert(self, name_or_path: str) -> DseModel:
         """`convert_encoder` with these arguments."""
         overrides = asdict(self)
         if len(self.linformer_length) == 1:
             overrides["linformer_length"] = self.linformer_length[0]
-        return convert_encoder(name_or_path, verbose=verbose, **overrides)
+        return convert_encoder(name_or_path, **overrides)
 
 
 def convert_encoder(
@@ -101,17 +106,17 @@ def convert_encoder(
     max_position_embeddings: int | None = None,
     position_extension: str = "dynamic",
     random_init: bool = False,
-    verbose: bool = True,
     **config_overrides: Any,
 ) -> DseModel:
     """
     Converts a pretrained BERT, RoBERTa, XLM-R or DistilBERT encoder to a [`DseModel`] with its weights. Only the
-    parameters of the length projections (Linformer's E and F) and, where `projection_dim` asks for it, of the
-    embedding's linear layer are new. On inputs of up to `linformer_length` tokens the result equals its source.
+    parameters of the length projections (Linformer's E and F) and, with a `projection_dim`, of the linear layer of the
+    embedding are new. On inputs of up to `linformer_length` tokens the outputs equal those of the source. What was
+    kept, dropped and added is logged at level info.
 
     Args:
         name_or_path (`str`):
-            Hub id or folder of the source encoder. A sentence-transformers folder is fine; its pooling mode is kept.
+            Hub id or folder of the source encoder. The pooling mode of a sentence-transformers model is kept.
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
             smaller than the source's.
@@ -122,26 +127,26 @@ def convert_encoder(
             table are fractions that span it. `"tile"`: they start again at the end of the table. Inputs that the
             source takes stay exact.
         random_init (`bool`, *optional*, defaults to `False`):
-            Keep the shape of the source but not its weights.
-        verbose (`bool`, *optional*, defaults to `True`):
-            Print what was kept, dropped and made new.
+            Whether to use random weights instead of those of the source.
         config_overrides:
-            Fields of [`DseConfig`], but for those that the weights of the source fix, such as `hidden_size`.
+            Fields of [`DseConfig`], except those that the weights of the source determine, such as `hidden_size`.
             `layer_types` may name one type for all layers.
 
     Returns:
         [`DseModel`] in float32 and evaluation mode.
 
     Raises:
-        `ValueError`: for an architecture that cannot be carried over faithfully, a source that is a decoder or lacks
-            weights, layers that the source does not have, or config fields that do not exist or do not fit.
+        `ValueError`: for an architecture that cannot be converted exactly, a source that is a decoder or has missing
+            weights, layers that the source does not have, or config fields that do not exist or are invalid.
 
     Example:
 
     ```python
     >>> from hf_dse import convert_encoder
 
-    >>> model = convert_encoder("sentence-transformers/all-MiniLM-L6-v2", linformer_length=128)  # doctest: +SKIP
+    >>> model = convert_encoder("sentence-transformers/all-MiniLM-L6-v2", linformer_length=128)
+    >>> model.config.layer_types[0], model.config.linformer_length
+    ('linear_attention', 128)
     ```
     """
     source_config = AutoConfig.from_pretrained(name_or_path)
@@ -204,18 +209,18 @@ def convert_encoder(
     dropped_inside = [name for name in unexpected if not name.startswith("pooler.")]
     if not_new or dropped_inside:
         raise ValueError(
-            f"{name_or_path} cannot be carried over faithfully: it lacks {not_new or 'nothing'} and has "
-            f"{dropped_inside or 'nothing'} that a DSE encoder has no place for."
+            f"{name_or_path} cannot be converted exactly: missing weights {not_new or 'none'}, weights that a DSE "
+            f"encoder does not have {dropped_inside or 'none'}."
         )
     _warn_of_lost_modules(name_or_path)
-    if verbose:
-        print(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, [*dropped, *unexpected]))
+    unused = [*dropped, *unexpected]
+    logger.info(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, unused))
     return model.eval()
 
 
 def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenceClassification:
     """
-    Puts a new similarity head on a DSE encoder.
+    Adds a new similarity head to a DSE encoder.
 
     Args:
         encoder ([`DseModel`]):
@@ -232,7 +237,7 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
     _check_names(config_overrides)
     fields = copy.deepcopy(encoder.config).to_dict()
     if "num_labels" in config_overrides:
-        # They count the labels too, and go before `num_labels`.
+        # They also set the number of labels, and override `num_labels`.
         fields.pop("id2label", None)
         fields.pop("label2id", None)
     model = DseForSequenceClassification(DseConfig(**{**fields, **config_overrides}))
@@ -241,7 +246,7 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
 
 
 def _check_names(config_overrides: dict[str, Any], fixed: Collection[str] = ()) -> None:
-    # PreTrainedConfig keeps any name that it is given, so that a misspelt one would change nothing and go unnoticed.
+    # PreTrainedConfig accepts any name, so a misspelt one would have no effect.
     known = {entry.name for entry in dataclass_fields(DseConfig)} | {"num_labels"}
     unknown = sorted(set(config_overrides) - known)
     if unknown:
@@ -252,12 +257,12 @@ def _check_names(config_overrides: dict[str, Any], fixed: Collection[str] = ()) 
 
 
 def _pair_format(name_or_path: str) -> dict[str, Any]:
-    """How the tokenizer writes a pair, for models that split it at separators."""
+    """Separators of a pair in the format of the tokenizer, for models that split pairs at separators."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_path)
     except (OSError, ValueError):
         tokenizer = None
-    # Where there are no tokenizer files, transformers may make up a tokenizer that knows special tokens only.
+    # Without tokenizer files, transformers may create a tokenizer with special tokens only.
     if tokenizer is None or len(tokenizer) <= len(tokenizer.all_special_ids):
         logger.warning(
             f"{name_or_path} has no tokenizer: pairs can be split by token types only, until `sep_token_id` and "
@@ -271,7 +276,7 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
 
 
 def _read_json(name_or_path: str, filename: str) -> Any:
-    """What a json file of a checkpoint says; `None` where there is no such file."""
+    """The content of a json file of a checkpoint; `None` if the file does not exist."""
     path = cached_file(
         name_or_path,
         filename,
@@ -290,13 +295,13 @@ def _warn_of_lost_modules(name_or_path: str) -> None:
     lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
     if lost:
         logger.warning(
-            f"{name_or_path} is a sentence-transformers model with the modules {modules}: {lost} cannot be carried "
-            "over, so its embeddings and those of the student differ until it is trained."
+            f"{name_or_path} is a sentence-transformers model with the modules {modules}: {lost} cannot be "
+            "converted, so the embeddings of the student differ from those of the source until it is trained."
         )
 
 
 def _sentence_transformers_pooling(name_or_path: str) -> str:
-    """The pooling mode that a sentence-transformers checkpoint was trained with; mean for other checkpoints."""
+    """The pooling mode of a sentence-transformers checkpoint; mean for other checkpoints."""
     pooling = _read_json(name_or_path, "1_Pooling/config.json")
     if pooling is None:
         return "mean"

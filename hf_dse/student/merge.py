@@ -12,7 +12,7 @@ from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.checkpoint import has_head
 
 
-# Fields that do not change what weights mean, and those that matter to the head alone.
+# Config fields that do not affect the weights, and those that affect only the head.
 NEUTRAL_FIELDS = {
     "_name_or_path",
     "architectures",
@@ -34,38 +34,45 @@ def merge_models(
     models: Sequence[DseModel | DseForSequenceClassification], weights: Sequence[float] | None = None
 ) -> DseModel | DseForSequenceClassification:
     """
-    Averages the weights of models that started from the same encoder.
+    Averages the weights of models with the same initial encoder.
 
     Args:
         models (`Sequence[DseModel | DseForSequenceClassification]`):
-            Models of equal configuration. The first one is changed and returned, so its head decides about the kind of
-            model; where other models have no head, its head is merged from those that have one.
+            Models with equal configurations. The first one is changed in place and returned. If it has a head, the
+            head is averaged over the models with a head.
         weights (`Sequence[float]`, *optional*):
-            A weight each; they are divided by their sum. Defaults to equal weights.
+            One weight per model; they are divided by their sum. Defaults to equal weights.
 
     Returns:
         [`DseModel`] or [`DseForSequenceClassification`]: the first model, with merged weights.
 
     Raises:
-        `ValueError`: for fewer than two models, weights that do not fit, or models that are not alike.
+        `ValueError`: for fewer than two models, invalid weights, or models with different configurations.
 
     Example:
 
     ```python
-    >>> students = [AutoModelForSequenceClassification.from_pretrained(f"seed-{seed}") for seed in (42, 43, 44)]
-    >>> merge_models(students).save_pretrained("soup")
+    >>> import torch
+    >>> from hf_dse import convert_encoder, merge_models
+
+    >>> # Such as students of several seeds; here two that differ in one weight.
+    >>> students = [convert_encoder("sentence-transformers/all-MiniLM-L6-v2") for _ in range(2)]
+    >>> weights = [student.embeddings.LayerNorm.weight for student in students]
+    >>> _ = torch.nn.init.ones_(weights[0]), torch.nn.init.zeros_(weights[1])
+    >>> merge_models(students).embeddings.LayerNorm.weight[:3].tolist()
+    [0.5, 0.5, 0.5]
     ```
     """
     if len(models) < 2:
-        raise ValueError(f"Merging takes at least two models, got {len(models)}.")
+        raise ValueError(f"Merging needs at least two models, got {len(models)}.")
     weights = [1.0] * len(models) if weights is None else list(weights)
     if len(weights) != len(models):
         raise ValueError(f"{len(models)} models need {len(models)} weights, got {len(weights)}.")
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights) or sum(weights) == 0:
-        raise ValueError(f"The weights have to be numbers from 0, not all of them 0, got {weights}.")
+        raise ValueError(f"The weights must be finite numbers of at least 0, and not all 0, got {weights}.")
     first, *others = models
     for number, other in enumerate(others, start=2):
-        _check_alike(first, other, number)
+        _check_compatible(first, other, number)
 
     states = [{name.removeprefix(ENCODER): tensor for name, tensor in model.state_dict().items()} for model in models]
     with torch.no_grad():
@@ -81,9 +88,9 @@ def merge_models(
     return first
 
 
-def _check_alike(first: PreTrainedModel, other: PreTrainedModel, number: int) -> None:
-    """Refuses models whose weights mean different things."""
-    # A head's own fields and weights count where both models have one.
+def _check_compatible(first: PreTrainedModel, other: PreTrainedModel, number: int) -> None:
+    """Raises an error for models with different configurations or weights of different shapes."""
+    # The fields and weights of the head matter only if both models have one.
     both = has_head(first) and has_head(other)
     ignored = NEUTRAL_FIELDS if both else NEUTRAL_FIELDS | HEAD_FIELDS
     fields = [
@@ -103,6 +110,6 @@ def _check_alike(first: PreTrainedModel, other: PreTrainedModel, number: int) ->
         if different:
             values = "; ".join(f"{name}: {mine.get(name)} and {theirs.get(name)}" for name in different)
             raise ValueError(
-                f"Model {number} has another {kind} than the first one ({values}). Merge models that were made of one "
-                "start in one way."
+                f"Model {number} has another {kind} than the first one ({values}). Merge models that were "
+                "converted from the same encoder with the same options."
             )

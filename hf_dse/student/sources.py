@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The architectures that can be converted: their config fields and parameter names, and ours."""
+"""The architectures that can be converted: how their config fields and parameter names map to ours."""
 
 import re
 from dataclasses import dataclass, field
@@ -56,11 +56,11 @@ DISTILBERT_NAMES = {
 
 @dataclass(frozen=True)
 class SourceArchitecture:
-    """How the config fields and parameter names of an architecture become ours (BERT's)."""
+    """How the config fields and parameter names of an architecture map to ours (those of BERT)."""
 
     fields: dict[str, str]
     names: dict[str, str] = field(default_factory=dict)
-    # RoBERTa counts positions from padding_idx + 1; the rows before are never used for tokens.
+    # RoBERTa starts positions at padding_idx + 1; the rows before are never used for tokens.
     position_offset: bool = False
     constants: dict[str, Any] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ REFUSED = {
     "xlnet": "its relative position encoding (`r`, `r_w_bias`, `r_r_bias`), which is part of n x n attention logits",
 }
 
-# Fields that a student may choose although its source has them too: they do not change what the weights compute.
+# Fields of the source that may be overridden: they do not change what the weights compute.
 FREE_FIELDS = {"num_hidden_layers", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
 
 
@@ -89,27 +89,25 @@ def find_architecture(config: PreTrainedConfig, name_or_path: str) -> SourceArch
     kind = config.model_type
     known = ", ".join(SOURCES)
     if kind == "dse":
-        raise ValueError(f"{name_or_path} is a DSE model already: load it with `AutoModel.from_pretrained`.")
+        raise ValueError(f"{name_or_path} is already a DSE model: load it with `AutoModel.from_pretrained`.")
     if kind in REFUSED:
         raise ValueError(
-            f"{name_or_path} is of the type {kind!r} and cannot be converted: {REFUSED[kind]}, and such a thing has "
-            f"no meaning once keys are projected to k slots. Convert one of: {known}. Any architecture can be the "
+            f"{name_or_path} is of the type {kind!r} and cannot be converted: {REFUSED[kind]}, which has no "
+            f"meaning for keys that are projected to k slots. Convert one of: {known}. Any architecture can be the "
             "teacher."
         )
     if kind not in SOURCES:
         raise ValueError(
-            f"{name_or_path} is of the type {kind!r}, and no faithful conversion is known for it. Convert one of: "
+            f"{name_or_path} is of the type {kind!r}, which cannot be converted exactly. Convert one of: "
             f"{known}. Any architecture can be the teacher."
         )
     if getattr(config, "is_decoder", False):
-        raise ValueError(
-            f"{name_or_path} is a decoder (`is_decoder=True`): its causal attention cannot be carried over."
-        )
+        raise ValueError(f"{name_or_path} is a decoder (`is_decoder=True`): its causal attention cannot be converted.")
     relative = getattr(config, "position_embedding_type", None)
     if relative not in (None, "absolute"):
         raise ValueError(
             f"{name_or_path} has `position_embedding_type={relative!r}`: relative positions are part of n x n "
-            "attention logits and cannot be carried over. Convert an encoder with absolute positions."
+            "attention logits and cannot be converted. Convert an encoder with absolute positions."
         )
     return SOURCES[kind]
 

@@ -1,12 +1,12 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Whitening: a linear layer that makes sentence embeddings smaller and uses their directions more evenly, fitted to texts
+Whitening: a linear layer that reduces the size of sentence embeddings and scales their directions, fitted to texts
 without labels and without training.
 
-Embeddings of a collection vary most in a few directions, and what tells alike texts apart may lie in the others.
-Whitening (Su et al. 2021, https://arxiv.org/abs/2103.15316) scales all principal directions to the same spread and
-drops the last ones. Here `power` says how far it goes.
+Embeddings vary most in a few directions, but the differences between similar texts may be in the others. Whitening (Su
+et al. 2021, https://arxiv.org/abs/2103.15316) scales all principal directions to the same variance and drops the last
+ones. The argument `power` sets the degree of scaling.
 """
 
 from collections.abc import Sequence
@@ -30,56 +30,63 @@ def whiten_encoder(
     batch_size: int = 32,
 ) -> DseModel:
     """
-    Puts a projection on an encoder that whitens its embeddings.
+    Adds a projection to an encoder that whitens its embeddings.
 
     Let s_i and v_i be the singular values and right singular vectors of the embeddings of `texts`, scaled to length 1
     and centred. An embedding e becomes the numbers c * s_i^-power * (v_i · e) for the `projection_dim` largest s_i; c
-    keeps the mean square length. Su et al. 2021 have a power of 1 and subtract the mean from e as well. That costs
-    0.3 points of STS-B Pearson (docs/results.md) and is left out.
+    keeps the mean square length. Su et al. 2021 use a power of 1 and also subtract the mean from e. That costs 0.3
+    points of STS-B Pearson (docs/results.md) and is not done here.
 
     Args:
         model ([`DseModel`]):
-            An encoder without a projection. It is changed and returned.
+            An encoder without a projection. It is changed in place and returned.
         processing_class (`PreTrainedTokenizerBase`):
             Its tokenizer.
         texts (`Sequence[str]`):
-            Texts like those that will be embedded, at least as many as the embedding has numbers; some thousands are
-            good.
+            Texts similar to those that will be embedded; at least as many as the embedding has dimensions, better a
+            few thousand.
         projection_dim (`int`):
-            Size of the new embedding, from 1 to less than now.
+            Size of the new embedding, smaller than the current one.
         power (`float`, *optional*, defaults to 0.5):
-            How much of the spread is levelled: 0 is PCA, which keeps it, 1 is whitening.
+            Degree of scaling: 0 is PCA, which keeps the variances, 1 is whitening, which makes them equal.
         max_length (`int`, *optional*):
-            Tokens after which a text is cut. Defaults to what model and tokenizer allow.
+            Maximum tokens of a text. Defaults to the limit of model and tokenizer.
         batch_size (`int`, *optional*, defaults to 32):
-            Largest number of texts in a batch.
+            Maximum number of texts in a batch.
 
     Returns:
         [`DseModel`]: the model, in evaluation mode, with a `projection` and its size as `config.projection_dim`.
 
     Raises:
-        `TypeError`: for something else than a `DseModel`.
+        `TypeError`: for a model that is no `DseModel`.
         `ValueError`: for an encoder with a projection, a size or power out of range, too few texts, or texts whose
             embeddings span fewer than `projection_dim` directions.
 
     Example:
 
     ```python
-    >>> model = whiten_encoder(model, tokenizer, texts, projection_dim=256)  # doctest: +SKIP
-    >>> model(**tokenizer("A cat sleeps.", return_tensors="pt")).pooler_output.shape  # doctest: +SKIP
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import DataArguments, convert_encoder, load_pairs, whiten_encoder
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> # Some thousand texts are better than these 400.
+    >>> texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"][:400]
+    >>> model = whiten_encoder(model, tokenizer, texts, projection_dim=256)
+    >>> model(**tokenizer("A cat sleeps.", return_tensors="pt")).pooler_output.shape
     torch.Size([1, 256])
     ```
     """
     if not isinstance(model, DseModel):
         raise TypeError(
-            f"`model` has to be a DseModel, got {type(model).__name__}: a head for pairs is trained for the "
-            "embeddings as they are, so whiten the encoder and train the head afterwards."
+            f"`model` must be a DseModel, got {type(model).__name__}: a head for pairs is trained for the "
+            "current embeddings, so whiten the encoder and train a new head afterwards."
         )
     size = model.config.pooling_layers * model.config.hidden_size
     if model.projection is not None:
         raise ValueError(
-            f"The encoder has a projection to {model.config.projection_dim} numbers already: whiten one without, "
-            "converted with no `projection_dim`."
+            f"The encoder already has a projection to {model.config.projection_dim} dimensions: whiten an encoder "
+            "without one, converted without `projection_dim`."
         )
     if not 1 <= projection_dim < size:
         raise ValueError(
@@ -89,8 +96,8 @@ def whiten_encoder(
         raise ValueError(f"`power` must be between 0 (PCA) and 1 (whitening), got {power}.")
     if len(texts) < size:
         raise ValueError(
-            f"{len(texts)} texts are too few to find the directions of embeddings of {size} numbers: give at least "
-            f"{size}, better ten times as many."
+            f"{len(texts)} texts are too few for embeddings of {size} dimensions: pass at least {size}, better ten "
+            "times as many."
         )
 
     vectors = encode(model, processing_class, texts, batch_size=batch_size, max_length=max_length, normalize=True)
@@ -100,12 +107,12 @@ def whiten_encoder(
     if rank < projection_dim:
         raise ValueError(
             f"The embeddings of the texts span {rank} directions, fewer than `projection_dim` = {projection_dim}: "
-            "give more different texts, or a smaller size."
+            "pass more different texts, or a smaller size."
         )
-    # A singular vector has no sign of its own; this one is the same on every machine.
+    # The sign of a singular vector is arbitrary; this one is the same on every machine.
     signs = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True)).sign()
     weight = (spreads[:, None] ** -power * signs * directions)[:projection_dim]
-    # Embeddings have length 1 before.
+    # The embeddings before have length 1.
     weight /= (embeddings @ weight.T).square().sum(dim=1).mean().sqrt()
 
     model.config.projection_dim = projection_dim

@@ -54,11 +54,15 @@ def probe_layers(
     Example:
 
     ```python
-    >>> from hf_dse import load_pairs
-    >>> from hf_dse.studies.probe import probe_layers
+    >>> from transformers import AutoModel, AutoTokenizer
+    >>> from hf_dse import DataArguments, load_pairs, probe_layers
 
-    >>> probe_layers(model, tokenizer, pairs["validation"])["6"]["spearman"]
-    0.8672
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> model, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_eval_samples=32))["test"]
+    >>> layers = probe_layers(model, tokenizer, pairs, show_progress=False)
+    >>> layers["0"]["spearman"] < layers["6"]["spearman"]
+    True
     ```
     """
     check_labelled(pairs)

@@ -39,7 +39,7 @@ def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[s
         metric its mean and, as `metric std`, its sample standard deviation (NaN for one run).
 
     Raises:
-        `ValueError`: if a metric is no column of the results.
+        `ValueError`: if a metric is not a column of the results.
     """
     _check_columns(results, metrics)
     others = [factor for factor in factors if factor != SEED]

@@ -57,7 +57,7 @@ def first_names(options: Any) -> Any:
 
 @dataclass(frozen=True)
 class Run:
-    """One training of a study: the label of each factor, and the options of `hf-dse distill` that they stand for."""
+    """One training of a study: the label of each factor, and the options of `hf-dse distill` that belong to them."""
 
     labels: dict[str, Any]
     options: dict[str, Any]
@@ -73,7 +73,7 @@ class Run:
 
     @property
     def folder(self) -> str:
-        """A name for the run's folder that tells what it is."""
+        """A readable name for the run's folder."""
         words = "-".join(str(label) for label in self.labels.values())
         return f"{re.sub(r'[^A-Za-z0-9.]+', '-', words).strip('-')[:80]}-{self.key}"
 
@@ -87,7 +87,7 @@ class Study:
         options (`dict[str, Any]`):
             Options of `hf-dse distill` that all runs share.
         factors (`dict[str, dict[Any, dict[str, Any]]]`):
-            For each factor its labels, and the options that each label stands for. Later factors go before earlier
+            For each factor its labels, and the options of each label. Later factors go before earlier
             ones, and all before the shared options.
     """
 
@@ -114,7 +114,7 @@ def load_study(path: str | Path) -> Study:
       model_name_or_path: sentence-transformers/all-MiniLM-L6-v2
       train_file: ${DATA}/train.parquet
     factors:                        # every combination is a run
-      attention:                    # labels, and the options that they stand for
+      attention:                    # labels, and their options
         linear: {linformer_length: 32}
         softmax: {layer_types: full_attention}
       num_hidden_layers: [6, 3]     # values of the option of that name
@@ -156,7 +156,7 @@ def load_study(path: str | Path) -> Study:
         else:
             raise ValueError(
                 f"{path}: the factor {factor!r} has to be a list of values, or labels with the options that each of "
-                f"them stands for; it is {labels!r}."
+                f"them has; it is {labels!r}."
             )
     return Study(options, study)
 
@@ -171,7 +171,7 @@ def run_study(
     flags: str = "",
 ) -> pd.DataFrame:
     """
-    Runs what the results do not hold yet, each training in a process of its own.
+    Runs what is missing in the results, each training in a process of its own.
 
     Args:
         study ([`Study`]):
@@ -187,7 +187,7 @@ def run_study(
             CPU threads of a run. Defaults to an equal share of the cores.
         flags (`str`, *optional*, defaults to `""`):
             More flags of `hf-dse distill` for every run, for what a machine can do and not for what is studied, such
-            as `"--bf16"`. They stand in the results, but a run is known without them.
+            as `"--bf16"`. They are part of the results, but not of a run's identity.
 
     Returns:
         `pd.DataFrame`: the rows of the study's runs, in the order of the study.
@@ -278,7 +278,7 @@ def train(
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
         processes.add(process)
-        # Unlike `wait`, this also tells the memory.
+        # Unlike `wait`, this also returns the memory.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         processes.discard(process)

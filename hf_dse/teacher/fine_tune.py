@@ -78,11 +78,16 @@ def train_teacher(
     Example:
 
     ```python
-    >>> train_teacher(
-    ...     TeacherArguments("microsoft/mpnet-base"),
-    ...     DataArguments(task_name="stsb"),
-    ...     PairTrainingArguments(output_dir="teacher", num_train_epochs=3),
+    >>> from hf_dse import DataArguments, PairTrainingArguments, TeacherArguments, train_teacher
+
+    >>> metrics = train_teacher(
+    ...     TeacherArguments("sentence-transformers/all-MiniLM-L6-v2"),
+    ...     DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16),
+    ...     PairTrainingArguments("trained_teacher", num_train_epochs=1, report_to="none"),
     ... )
+    {'eval_loss': ...}
+    >>> sorted(name for name in metrics if name.endswith("pearson"))
+    ['eval_pearson', 'test_pearson']
     ```
     """
     task = resolve_task(data_args)
@@ -93,13 +98,8 @@ def train_teacher(
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from; found {', '.join(pairs)}.")
     labelled = {split for split, part in pairs.items() if "label" in part.column_names}
-    if "validation" not in labelled and training_args.eval_strategy != "no":
-        logger.warning("There is no labelled validation split: nothing is evaluated, and the last model is kept.")
-        training_args.eval_strategy = "no"
-        training_args.load_best_model_at_end = False
-    if training_args.load_best_model_at_end and training_args.metric_for_best_model in (None, "loss"):
+    if training_args.metric_for_best_model is None:
         training_args.metric_for_best_model = task.metric_for_best_model
-        training_args.greater_is_better = True
 
     set_seed(training_args.seed)
     source: dict[str, Any] = {

@@ -75,8 +75,13 @@ def score_pairs(
     Example:
 
     ```python
-    >>> pairs = load_pairs(DataArguments(task_name="stsb"))["train"]
-    >>> score_pairs("cross-encoder/stsb-roberta-base", pairs, symmetric=True, cache_dir="scores")[0]["teacher_logits"]
+    >>> from hf_dse import DataArguments, load_pairs, score_pairs
+
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=8))["train"]
+    >>> # A folder, such as `hf-dse teacher` writes, or a Hub id.
+    >>> scored = score_pairs("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)
+    >>> scored["teacher_logits"][0]
+    [...]
     ```
     """
     missing = {"sentence1", "sentence2"} - set(dataset.column_names)
@@ -139,7 +144,7 @@ def score_similarities(
 
     Args:
         encoder (`PreTrainedModel`):
-            Any model that [`~hf_dse.encode`] accepts.
+            Any model that [`encode`] accepts.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):
@@ -168,7 +173,16 @@ def score_similarities(
     Example:
 
     ```python
-    >>> score_similarities(encoder, pairs, processing_class=tokenizer)[0]["teacher_logits"]
+    >>> from transformers import AutoModel, AutoTokenizer
+    >>> from hf_dse import DataArguments, load_pairs
+    >>> from hf_dse import score_similarities
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=8))["train"]
+    >>> scored = score_similarities(encoder, pairs, processing_class=tokenizer, show_progress=False)
+    >>> scored["teacher_logits"][0]
+    [...]
     ```
     """
     first, second = encode_pairs(
@@ -200,11 +214,11 @@ def embed_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Adds the embeddings of a bi-encoder to sentence pairs, for [`~hf_dse.training.losses.similarity_loss`].
+    Adds the embeddings of a bi-encoder to sentence pairs, for [`similarity_loss`].
 
     Args:
         encoder (`PreTrainedModel`):
-            Any model that [`~hf_dse.encode`] accepts. Its tokenizer may differ from that of the student.
+            Any model that [`encode`] accepts. Its tokenizer may differ from that of the student.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`):
@@ -229,8 +243,16 @@ def embed_pairs(
     Example:
 
     ```python
-    >>> len(embed_pairs(encoder, pairs, processing_class=tokenizer)[0]["embeddings"])
-    2
+    >>> from transformers import AutoModel, AutoTokenizer
+    >>> from hf_dse import DataArguments, load_pairs
+    >>> from hf_dse import embed_pairs
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=8))["train"]
+    >>> embedded = embed_pairs(encoder, pairs, processing_class=tokenizer, show_progress=False)
+    >>> len(embedded["embeddings"][0]), len(embedded["embeddings"][0][0])
+    (2, 384)
     ```
     """
     vectors = encode_pairs(

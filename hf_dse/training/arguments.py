@@ -5,74 +5,170 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from transformers import TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+
+# Fields that the trainer fills in when it knows whether there is something to evaluate on.
+OPEN_FIELDS = (
+    "eval_strategy",
+    "save_strategy",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "greater_is_better",
+)
 
 
 @dataclass
 class PairTrainingArguments(TrainingArguments):
-    """[`~transformers.TrainingArguments`] with defaults that suit fine-tuning an encoder on sentence pairs."""
+    """
+    Training arguments: [`~transformers.TrainingArguments`] with defaults for sentence pairs.
+
+    `eval_strategy`, `save_strategy` and `load_best_model_at_end` follow the data unless they are set: with an
+    `eval_dataset` a trainer evaluates and saves after each epoch and keeps the best model; without one it evaluates
+    nothing and saves as [`~transformers.Trainer`] does.
+    """
 
     learning_rate: float = field(default=3e-5, metadata={"help": "The initial learning rate."})
-    per_device_train_batch_size: int = field(default=16, metadata={"help": "Training pairs of a device and step."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation pairs of a device and step."})
+    per_device_train_batch_size: int = field(default=16, metadata={"help": "Training pairs per device and step."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation pairs per device and step."})
     max_length: int = field(
-        default=128, metadata={"help": "Maximum tokens of a text (student) or of a pair (cross-encoder)."}
+        default=128, metadata={"help": "Maximum number of tokens of a text (student) or of a pair (cross-encoder)."}
     )
-    warmup_steps: float = field(default=0.1, metadata={"help": "Warmup steps; below 1 the share of all steps."})
+    warmup_steps: float = field(
+        default=0.1, metadata={"help": "Warmup steps; a value below 1 is a share of all steps."}
+    )
     weight_decay: float = field(default=0.01, metadata={"help": "Weight decay."})
-    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps or epoch."})
-    save_strategy: str = field(default="epoch", metadata={"help": "When to save: no, steps, epoch or best."})
-    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints to keep besides the best."})
-    load_best_model_at_end: bool = field(
-        default=True,
+    eval_strategy: str | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": "When to evaluate: no, steps or epoch. Default: epoch with validation data, otherwise no."},
+    )
+    save_strategy: str | None = field(  # type: ignore[assignment]
+        default=None,
         metadata={
-            "help": "Keep the best evaluated model, not the last. Needs evaluating and saving at the same time."
+            "help": "When to save: no, steps, epoch or best. Default: epoch if each epoch is evaluated, otherwise "
+            "steps."
         },
     )
-    logging_steps: float = field(default=50, metadata={"help": "Steps between log lines; below 1 a share of all."})
+    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints to keep besides the best."})
+    load_best_model_at_end: bool | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={
+            "help": "Keep the best evaluated model, not the last. Default: true when evaluating and saving at the "
+            "same steps.",
+            "nargs": "?",
+            "const": True,
+        },
+    )
+    logging_steps: float = field(
+        default=50, metadata={"help": "Steps between log lines; a value below 1 is a share of all steps."}
+    )
     # A filtered loss would hide that the training has failed.
-    logging_nan_inf_filter: bool = field(default=False, metadata={"help": "Leave NaN and inf out of the logged loss."})
+    logging_nan_inf_filter: bool = field(
+        default=False, metadata={"help": "Leave NaN and infinite values out of the logged loss."}
+    )
     train_sampling_strategy: str = field(
         default="group_by_length", metadata={"help": "random, sequential, group_by_length or batch_rebalance."}
     )
-    remove_unused_columns: bool = field(default=False, metadata={"help": "Has to stay false: batches are texts."})
+    remove_unused_columns: bool = field(
+        default=False, metadata={"help": "Must stay false: the model has no text inputs."}
+    )
 
     def __post_init__(self) -> None:
         if self.remove_unused_columns:
             raise ValueError(
-                "`remove_unused_columns` must be false: the model takes no texts, so they would be removed before "
-                "they become batches."
+                "`remove_unused_columns` must be false: the model has no text inputs, so the Trainer would remove the "
+                "text columns before the collator tokenizes them."
             )
         if self.max_length < 4:
             raise ValueError(f"`max_length` must be at least 4, got {self.max_length}.")
-        if self.eval_strategy != self.save_strategy and self.save_strategy != "best":
-            self.load_best_model_at_end = False
+        chosen = {name: getattr(self, name) for name in OPEN_FIELDS}
+        do_eval = self.do_eval
+        # The checks of transformers need values. They are those of a training with an `eval_dataset`.
+        self.fill_open_fields(has_eval_dataset=True)
         super().__post_init__()
+        for name, value in chosen.items():
+            if value is None:
+                setattr(self, name, None)
+        if self.eval_strategy is None:
+            self.do_eval = do_eval
+        self._filled: dict[str, Any] = {}
+
+    def fill_open_fields(self, has_eval_dataset: bool) -> None:
+        """
+        Fills in `eval_strategy`, `save_strategy`, `load_best_model_at_end` and how models are compared, where they
+        are not set. The trainers call it. Values that were set stay, those of an earlier call are replaced.
+
+        Args:
+            has_eval_dataset (`bool`):
+                Whether there is a dataset to evaluate on during the training.
+
+        Raises:
+            `ValueError`: if `load_best_model_at_end` is set, but there is nothing to evaluate on.
+        """
+        for name, value in getattr(self, "_filled", {}).items():
+            if getattr(self, name) == value:
+                setattr(self, name, None)
+        is_open = [name for name in OPEN_FIELDS if getattr(self, name) is None]
+        if self.load_best_model_at_end and not has_eval_dataset:
+            raise ValueError(
+                "`load_best_model_at_end` is true, but there is no `eval_dataset` to compare models on: pass one, or "
+                "leave `load_best_model_at_end` out."
+            )
+        if self.eval_strategy is None:
+            follows = self.load_best_model_at_end and self.save_strategy in ("steps", "epoch")
+            strategy = str(SaveStrategy(self.save_strategy).value) if follows else "epoch"
+            self.eval_strategy = IntervalStrategy(strategy if has_eval_dataset else "no")
+        if self.save_strategy is None:
+            follows = self.eval_strategy == "epoch" or self.load_best_model_at_end
+            self.save_strategy = SaveStrategy(IntervalStrategy(self.eval_strategy).value if follows else "steps")
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = self._saves_what_it_evaluates()
+        needs_metric = self.load_best_model_at_end or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
+        if self.metric_for_best_model is None and needs_metric:
+            self.metric_for_best_model = "loss"
+        if self.greater_is_better is None and self.metric_for_best_model is not None:
+            self.greater_is_better = not self.metric_for_best_model.endswith("loss")
+        self.do_eval = self.do_eval or self.eval_strategy != "no"
+        self._filled = {name: getattr(self, name) for name in is_open}
+
+    def _saves_what_it_evaluates(self) -> bool:
+        """Whether every saved model is evaluated, so that the best one can be kept."""
+        if self.eval_strategy == "no":
+            return False
+        if self.save_strategy == "best" or self.eval_strategy == self.save_strategy == "epoch":
+            return True
+        if self.eval_strategy != self.save_strategy:
+            return False
+        eval_steps = self.eval_steps or self.logging_steps
+        if eval_steps < 1 or self.save_steps < 1:
+            return eval_steps == self.save_steps
+        return self.save_steps % eval_steps == 0
 
 
 @dataclass
 class DseTrainingArguments(PairTrainingArguments):
     """
-    [`~transformers.TrainingArguments`] for [`DseTrainer`].
+    Training arguments of [`DseTrainer`].
 
     Args:
         distillation_alpha (`float`, *optional*, defaults to 0.5):
             Weight of the teacher's scores in the loss: 0 for labels only, 1 for the teacher only.
         ranking_weight (`float`, *optional*, defaults to 0.0):
-            Weight of a CoSENT ranking loss that is added in regressions, see [`~hf_dse.training.losses.ranking_loss`].
+            Weight of a CoSENT ranking loss that is added in regressions, see [`ranking_loss`].
         ranking_scale (`float`, *optional*, defaults to 4.0):
             Scale of the ranking loss: 20 for cosines from 0 to 1 is 4 for labels from 0 to 5.
         similarity_weight (`float`, *optional*, defaults to 0.0):
-            Weight of the [`~hf_dse.training.losses.similarity_loss`] that is added: the student keeps the similarities
-            that a bi-encoder, usually its source, finds between the sentences of different pairs.
+            Weight of the [`similarity_loss`] that is added: the student keeps the similarities that a bi-encoder,
+            usually its source, finds between the sentences of different pairs.
         head_learning_rate (`float`, *optional*):
-            Learning rate of what conversion made new: the similarity head, the embedding's linear layer and
-            Linformer's E and F. Defaults to `learning_rate`.
+            Learning rate of the parameters that conversion adds: the similarity head, the embedding's linear layer
+            and Linformer's E and F. Defaults to `learning_rate`.
         scale_learning_rate (`float`, *optional*, defaults to 0.01):
-            Learning rate of scale and bias of a cosine head. They have to follow the embeddings: at the rate of
-            fine-tuning they stay where they start, scores above `scale + bias` cannot be reached, and the best pairs
-            are pressed together below.
+            Learning rate of scale and bias of a cosine head. They have to follow the embeddings: at the learning
+            rate of fine-tuning they hardly change, and no score can be above `scale + bias`.
         calibrate_similarity (`bool`, *optional*, defaults to `True`):
             Whether scale and bias of a new cosine or dot head start from a least-squares fit to the training targets.
     """
@@ -89,10 +185,10 @@ class DseTrainingArguments(PairTrainingArguments):
     )
     similarity_weight: float = field(
         default=0.0,
-        metadata={"help": "Weight of keeping a bi-encoder's similarities between the sentences of different pairs."},
+        metadata={"help": "Weight of a bi-encoder's similarities between the sentences of different pairs."},
     )
     head_learning_rate: float | None = field(
-        default=None, metadata={"help": "Learning rate of the parameters that conversion made new."}
+        default=None, metadata={"help": "Learning rate of the parameters that conversion adds."}
     )
     scale_learning_rate: float = field(
         default=1e-2, metadata={"help": "Learning rate of scale and bias of a cosine head."}
@@ -125,7 +221,7 @@ PARTS = ("hidden", "embedding", "relation", "sentence")
 @dataclass
 class GeneralTrainingArguments(PairTrainingArguments):
     """
-    [`~transformers.TrainingArguments`] for [`GeneralTrainer`].
+    Training arguments of [`GeneralTrainer`].
 
     Args:
         hidden_weight (`float`, *optional*, defaults to 1.0):
@@ -137,21 +233,22 @@ class GeneralTrainingArguments(PairTrainingArguments):
         sentence_weight (`float`, *optional*, defaults to 1.0):
             Weight of the cosine distance of the sentence embeddings.
         relation_heads (`int`, *optional*):
-            Heads into which queries, keys and values are split anew. Defaults to the teacher's.
+            Heads into which queries, keys and values are split for the relations. Defaults to the attention heads of
+            the teacher.
         layer_mapping (`list[str]`, *optional*, defaults to `["uniform"]`):
             Which teacher layer each student layer learns from, see [`map_layers`].
         progressive (`bool`, *optional*, defaults to `False`):
             Whether the layers are trained one after the other before all are, see [`ProgressiveCallback`].
         teacher_chunk_length (`int`, *optional*):
-            Tokens of the chunks in which the teacher reads a text, for students that read more than their teacher
-            can: the sentence embedding to learn is then the [`chunk_mean`]. Layers of chunks are not those of a
-            text, so the other weights have to be 0.
+            Tokens of the chunks in which the teacher reads a text, for students with a longer limit than their
+            teacher: the sentence embedding to learn is then the [`chunk_mean`]. The hidden states of chunks are not
+            those of the whole text, so the other weights must be 0.
     """
 
     learning_rate: float = field(default=1e-4, metadata={"help": "The initial learning rate."})
-    per_device_train_batch_size: int = field(default=64, metadata={"help": "Training texts of a device and step."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation texts of a device and step."})
-    num_train_epochs: float = field(default=1.0, metadata={"help": "How often every text is seen."})
+    per_device_train_batch_size: int = field(default=64, metadata={"help": "Training texts per device and step."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation texts per device and step."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "Number of epochs."})
     hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the hidden states of the layers."})
     embedding_weight: float = field(default=0.0, metadata={"help": "Weight of the output of the embeddings."})
     relation_weight: float = field(
@@ -168,12 +265,12 @@ class GeneralTrainingArguments(PairTrainingArguments):
     )
     progressive: bool = field(
         default=False,
-        metadata={"help": "Train layer after layer on its hidden states, in the end all on everything."},
+        metadata={"help": "Train one layer after the other on its hidden states, then all layers on all losses."},
     )
     teacher_chunk_length: int | None = field(
         default=None,
         metadata={
-            "help": "The teacher reads texts in chunks of so many tokens, and the student learns the mean of their "
+            "help": "The teacher reads texts in chunks of this many tokens, and the student learns the mean of their "
             "embeddings. Needs hidden, embedding and relation weights of 0."
         },
     )
@@ -189,17 +286,15 @@ class GeneralTrainingArguments(PairTrainingArguments):
             layers = {name: getattr(self, f"{name}_weight") for name in PARTS if name != "sentence"}
             if any(layers.values()):
                 raise ValueError(
-                    "`teacher_chunk_length`: a teacher that reads chunks has a sentence embedding to learn from, but "
-                    "no layers: set "
-                    + " and ".join(f"`{name}_weight`" for name, weight in layers.items() if weight)
-                    + " to 0."
+                    "With `teacher_chunk_length` the student can only learn the sentence embedding, not the layers: "
+                    "set " + " and ".join(f"`{name}_weight`" for name, weight in layers.items() if weight) + " to 0."
                 )
 
 
 def check_weights(weights: Mapping[str, float]) -> None:
     for name, weight in weights.items():
         if not 0 <= weight < math.inf:
-            raise ValueError(f"`{name}_weight` must be a number from 0 on, got {weight}.")
+            raise ValueError(f"`{name}_weight` must be a finite number of at least 0, got {weight}.")
     if not any(weights.values()):
         names = ", ".join(f"`{name}_weight`" for name in weights)
-        raise ValueError(f"All weights are 0, so there is nothing to learn: set one of {names} above 0.")
+        raise ValueError(f"All loss weights are 0, so there is nothing to learn: set one of {names} above 0.")

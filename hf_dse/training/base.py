@@ -1,24 +1,33 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all trainings share: they can be repeated and resumed, and stop when their loss is NaN or infinite."""
+"""What all trainers share: reproducible and resumable trainings that stop when the loss is NaN or infinite."""
 
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
-from torch.utils.data import Sampler
-from transformers import Trainer, TrainerCallback
+from torch.utils.data import DataLoader, Sampler
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
+from transformers.utils import logging
+
+from hf_dse.training.arguments import PairTrainingArguments
+
+
+logger = logging.get_logger(__name__)
+
+# Where a Trainer without arguments writes.
+DEFAULT_OUTPUT_DIR = "tmp_trainer"
 
 
 class EpochLengthSampler(LengthGroupedSampler):
     """
-    Batches of similar length, in an order that depends on seed and epoch alone: a run that is resumed amid an epoch
-    sees what it has not seen yet, and all processes of a distributed run agree.
+    Batches of similar length, in an order that depends only on seed and epoch: a training that is resumed in the
+    middle of an epoch continues with the rest of that epoch, and all processes of a distributed training agree.
     """
 
     def __init__(self, batch_size: int, lengths: list[int], seed: int):
@@ -36,13 +45,69 @@ class EpochLengthSampler(LengthGroupedSampler):
 
 class ReproducibleTrainer(Trainer):
     """
-    A [`~transformers.Trainer`] that goes on from any step exactly where it stopped, also where batches are grouped by
-    length, and that stops at a loss that is no number.
+    A [`~transformers.Trainer`] that resumes at any step with the same result, also with batches grouped by length, and
+    that stops when the loss is NaN or infinite. It evaluates and saves as [`PairTrainingArguments`] describes.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    arguments_class: type[PairTrainingArguments] = PairTrainingArguments
+
+    def __init__(
+        self,
+        model: Any = None,
+        args: PairTrainingArguments | None = None,
+        train_dataset: Dataset | None = None,
+        eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
+        **kwargs: Any,
+    ):
+        args = self.check_args(args)
+        self._check_datasets(train_dataset, eval_dataset)
+        args.fill_open_fields(has_eval_dataset=eval_dataset is not None)
+        if eval_dataset is None:
+            logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
+        super().__init__(model=model, args=args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
         self.add_callback(FiniteLossCallback)
+
+    @classmethod
+    def check_args(cls, args: Any) -> Any:
+        """Returns the arguments, or default ones for `None`; a `TypeError` for those of another trainer."""
+        wanted = cls.arguments_class
+        if args is None:
+            return wanted(DEFAULT_OUTPUT_DIR)
+        if not isinstance(args, wanted):
+            raise TypeError(
+                f"`args` is a `{type(args).__name__}`, and `{cls.__name__}` needs `{wanted.__name__}`: pass "
+                f"`hf_dse.{wanted.__name__}(...)`, which has the fields of `TrainingArguments` and its own."
+            )
+        return args
+
+    @classmethod
+    def _check_datasets(cls, train_dataset: Any = None, eval_dataset: Any = None, test_dataset: Any = None) -> None:
+        datasets = {"train_dataset": train_dataset, "eval_dataset": eval_dataset, "test_dataset": test_dataset}
+        if isinstance(eval_dataset, Mapping):
+            datasets |= {f"eval_dataset[{name!r}]": part for name, part in eval_dataset.items()}
+            del datasets["eval_dataset"]
+        for name, dataset in datasets.items():
+            if dataset is None or isinstance(dataset, Dataset):
+                continue
+            kind = f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__}"
+            remedy = "convert it with `Dataset.from_list`"
+            if isinstance(dataset, Mapping):
+                remedy = f"pass one of its splits: {', '.join(map(str, dataset))}"
+            elif "Iterable" in type(dataset).__name__ or not hasattr(dataset, "__len__"):
+                remedy = "load it without `streaming=True`, or write it to disk once with `Dataset.from_generator`"
+            raise TypeError(
+                f"`{name}` is a `{kind}`, and `{cls.__name__}` needs a `datasets.Dataset`, whose rows it checks and "
+                f"groups by length before the training: {remedy}."
+            )
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        if not isinstance(eval_dataset, str):
+            self._check_datasets(eval_dataset=eval_dataset)
+        return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        self._check_datasets(test_dataset=test_dataset)
+        return super().get_test_dataloader(test_dataset)
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
         sampler = super()._get_train_sampler(train_dataset)
@@ -53,21 +118,26 @@ class ReproducibleTrainer(Trainer):
 
 
 class FiniteLossCallback(TrainerCallback):
-    """Stops a training whose loss is no longer a number."""
+    """Stops a training whose loss is NaN or infinite."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         for name, value in (logs or {}).items():
-            # train_loss is all there is of a training that ends before its first log line.
+            # A training that ends before its first log line logs `train_loss` only.
             if (name == "loss" or name.endswith("_loss")) and not math.isfinite(value):
                 raise ValueError(
                     f"The training diverged: {name} is {value} at step {state.global_step}. Lower `learning_rate` "
-                    f"(now {args.learning_rate}), lengthen the warmup, or train in float32."
+                    f"(now {args.learning_rate}), use a longer warmup, or train in float32."
                 )
+
+
+def load_tokenizer(processing_class: PreTrainedTokenizerBase | str) -> PreTrainedTokenizerBase:
+    """The tokenizer itself, or that of a folder or a Hub id."""
+    return AutoTokenizer.from_pretrained(processing_class) if isinstance(processing_class, str) else processing_class
 
 
 def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None, overwrite: bool) -> str | None:
     """
-    Finds the checkpoint to resume from, and refuses to write over earlier work.
+    Finds the checkpoint to resume from, and refuses to overwrite an earlier training.
 
     Args:
         output_dir (`str`):
@@ -75,7 +145,7 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
         resume_from_checkpoint (`str` or `bool`, *optional*):
             A checkpoint folder, or `True` or `"last"` for the newest complete one in `output_dir`.
         overwrite (`bool`):
-            Whether a folder that is not empty may be used; checkpoints in it are deleted then.
+            Whether a folder that is not empty may be used; its checkpoints are then deleted.
 
     Returns:
         `str`, *optional*: the checkpoint to resume from.
@@ -86,14 +156,16 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
     """
     folder, resume = Path(output_dir), str(resume_from_checkpoint or "false")
     if resume.lower() in ("true", "last"):
-        # What the Trainer writes last; a checkpoint without it was cut short by a kill.
+        # The Trainer writes this file last; a checkpoint without it is incomplete.
         states = list(folder.glob("checkpoint-*/trainer_state.json"))
         if not states:
-            raise FileNotFoundError(f"{output_dir} holds no checkpoint to resume from: start without resuming.")
+            raise FileNotFoundError(
+                f"{output_dir} holds no checkpoint to resume from: start without `resume_from_checkpoint`."
+            )
         return str(max((state.parent for state in states), key=lambda path: int(path.name.split("-")[1])))
     if resume.lower() != "false":
         if not Path(resume).is_dir():
-            raise FileNotFoundError(f"{resume}: there is no such checkpoint to resume from.")
+            raise FileNotFoundError(f"There is no checkpoint {resume} to resume from.")
         return resume
     if folder.is_dir() and any(folder.iterdir()):
         if not overwrite:
@@ -102,6 +174,6 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
                 "`--resume_from_checkpoint last`, or pass `--overwrite_output_dir`."
             )
         for checkpoint in folder.glob("checkpoint-*"):
-            # Each process of a distributed training comes here, and one of them is first.
+            # Several processes of a distributed training may delete the same checkpoint.
             shutil.rmtree(checkpoint, ignore_errors=True)
     return None

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The general stage: a student learns the layers of its teacher, an encoder with softmax attention, on plain text."""
+"""The general stage: a student learns the layers of its teacher, an encoder with softmax attention, on text."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +12,17 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import AutoConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.utils import logging
 
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.texts import TextArguments, load_texts
 from hf_dse.data.tokenization import check_max_length, token_lengths
 from hf_dse.modeling import DseModel
+from hf_dse.student.checkpoint import limit_tokens
+from hf_dse.student.convert import convert_encoder
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer
+from hf_dse.training.base import ReproducibleTrainer, load_tokenizer
 from hf_dse.training.layerwise import LayerwiseDistillation
 
 
@@ -32,11 +34,10 @@ PROJECTIONS_FILE = "distillation.safetensors"
 class ProgressiveCallback(TrainerCallback):
     """
     Progressive knowledge transfer ([MobileBERT](https://huggingface.co/papers/2004.02984)) for a student of M layers:
-    the training is divided into M + 1 equal parts. In part m layer m is trained, on its hidden states alone, on top of
-    layers that stay as they are; in the last part everything is, on all losses. The learning rate follows its one
-    schedule over all parts.
+    the training is divided into M + 1 equal parts. Part m trains layer m on its hidden states only, and all other
+    layers are frozen; the last part trains all layers on all losses. One learning rate schedule spans all parts.
 
-    The part follows from the step, so a resumed run goes on in the right one.
+    The step determines the part, so a resumed training continues in the right one.
     """
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -44,7 +45,7 @@ class ProgressiveCallback(TrainerCallback):
         if state.max_steps < num_parts:
             raise ValueError(
                 f"`progressive` divides the training into {num_parts} parts, one for each student layer and one for "
-                f"all, but it has only {state.max_steps} steps: train longer."
+                f"all layers, but the training has only {state.max_steps} steps: train longer."
             )
 
     def on_step_begin(self, args, state, control, model=None, **kwargs):
@@ -61,65 +62,80 @@ class ProgressiveCallback(TrainerCallback):
 
 class GeneralTrainer(ReproducibleTrainer):
     """
-    [`~transformers.Trainer`] for [`LayerwiseDistillation`]. It logs the parts of the loss beside `loss`, and evaluates
-    to `eval_loss` and the same parts. A checkpoint is a model folder of the student; projections of the distillation
-    lie beside it in `distillation.safetensors`.
+    [`~transformers.Trainer`] for [`LayerwiseDistillation`]. It logs the parts of the loss in addition to `loss`, and
+    evaluates `eval_loss` and the same parts. A checkpoint is a model folder of the student; projections of the
+    distillation are saved in the same folder as `distillation.safetensors`.
 
     Args:
-        model ([`LayerwiseDistillation`]):
-            Student and teacher.
-        args ([`GeneralTrainingArguments`]):
-            Training arguments. The weights of the losses and the layers are those of `model`.
+        model ([`LayerwiseDistillation`] or `str`):
+            Student and teacher. A string is the folder or Hub id of an encoder: it is the teacher, and its conversion
+            with the defaults of [`convert_encoder`] is the student.
+        args ([`GeneralTrainingArguments`], *optional*):
+            Training arguments. The weights of the losses and the mapping of the layers are those of `model`, unless
+            `model` is a string. Defaults to `GeneralTrainingArguments("tmp_trainer")`.
         train_dataset (`datasets.Dataset`, *optional*):
             Texts, in the column `text`.
         eval_dataset (`datasets.Dataset`, *optional*):
-            The same for evaluation.
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer of student and teacher.
+            The same for evaluation. With it the student is evaluated and saved after each epoch and the best one is
+            kept, unless `args` says otherwise.
+        processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
+            The tokenizer of student and teacher, or its folder or Hub id. Defaults to the one of `model` if that is a
+            string.
         kwargs:
-            Anything else that [`~transformers.Trainer`] takes.
+            Other arguments of [`~transformers.Trainer`].
 
     Raises:
+        `TypeError`: for the arguments of another trainer, or a streaming dataset.
         `ValueError`: without a tokenizer, or for several devices in one process.
 
     Example:
 
     ```python
     >>> from datasets import Dataset
-    >>> from hf_dse.training.general_trainer import GeneralTrainer
-    >>> from hf_dse.training.arguments import GeneralTrainingArguments
-    >>> from hf_dse.training.layerwise import LayerwiseDistillation
+    >>> from hf_dse import GeneralTrainer, GeneralTrainingArguments
 
-    >>> trainer = GeneralTrainer(  # doctest: +SKIP
-    ...     model=LayerwiseDistillation(student, teacher),
-    ...     args=GeneralTrainingArguments("outputs", eval_strategy="no"),
+    >>> trainer = GeneralTrainer(
+    ...     model="sentence-transformers/all-MiniLM-L6-v2",
+    ...     args=GeneralTrainingArguments("outputs", num_train_epochs=1, report_to="none"),
     ...     train_dataset=Dataset.from_dict({"text": ["A cat sleeps.", "Rain again."]}),
-    ...     processing_class=tokenizer,
     ... )
-    >>> trainer.train()  # doctest: +SKIP
+    >>> trainer.train().global_step
+    {'train_runtime': ...}
+    1
     ```
     """
 
     # The loss is the mean over a batch.
     loss_is_scaled_for_ga = False
+    arguments_class = GeneralTrainingArguments
     args: GeneralTrainingArguments
     model: LayerwiseDistillation
 
     def __init__(
         self,
-        model: LayerwiseDistillation,
-        args: GeneralTrainingArguments,
+        model: LayerwiseDistillation | str,
+        args: GeneralTrainingArguments | None = None,
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | None = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
+        processing_class: PreTrainedTokenizerBase | str | None = None,
         **kwargs: Any,
     ):
+        args = self.check_args(args)
+        self._check_datasets(train_dataset, eval_dataset)
+        if isinstance(model, str):
+            name, model = model, self._load_model(model, args)
+            if processing_class is None:
+                processing_class = limit_tokens(load_tokenizer(name), model.student)
         if processing_class is None:
-            raise ValueError("`GeneralTrainer` needs `processing_class`, the tokenizer of student and teacher.")
+            raise ValueError(
+                "`GeneralTrainer` needs `processing_class`, the tokenizer of student and teacher: pass the tokenizer, "
+                "its folder or its Hub id."
+            )
+        processing_class = load_tokenizer(processing_class)
         if args.n_gpu > 1:
             raise ValueError(
-                f"One process cannot use {args.n_gpu} devices here, for there is one teacher: start a process for "
-                "each with `accelerate launch` or torchrun."
+                f"`GeneralTrainer` cannot use {args.n_gpu} devices in one process, because the teacher is not "
+                "replicated: start one process per device with `accelerate launch` or torchrun."
             )
         if args.train_sampling_strategy in ("group_by_length", "batch_rebalance"):
             train_dataset, eval_dataset = (
@@ -133,14 +149,26 @@ class GeneralTrainer(ReproducibleTrainer):
             eval_dataset=eval_dataset,
             processing_class=processing_class,
             data_collator=TextCollator(processing_class, args.max_length, args.teacher_chunk_length),
-            # Without metrics the Trainer would keep nothing but the loss.
+            # Without `compute_metrics` the Trainer would keep the loss only.
             compute_metrics=lambda result: dict(zip(model.weights, np.mean(result.predictions, axis=0), strict=True)),
             **kwargs,
         )
-        # For each part of the loss its sum over the steps since the last line of the log, and their number.
+        # Part of the loss -> its sum over the steps since the last log line, and the number of these steps.
         self._logged_parts: dict[str, torch.Tensor] = {}
         if args.progressive:
             self.add_callback(ProgressiveCallback)
+
+    @staticmethod
+    def _load_model(name_or_path: str, args: GeneralTrainingArguments) -> LayerwiseDistillation:
+        if AutoConfig.from_pretrained(name_or_path).model_type == "dse":
+            raise ValueError(
+                f"{name_or_path} is a DSE model, so its teacher is unknown: pass the folder or Hub id of an encoder, "
+                "or `LayerwiseDistillation(student, teacher)`."
+            )
+        # New parameters start from random numbers.
+        set_seed(args.seed)
+        teacher = convert_encoder(name_or_path, layer_types="full_attention")
+        return make_distillation(convert_encoder(name_or_path), teacher, args)
 
     def compute_loss(
         self,
@@ -175,13 +203,13 @@ class GeneralTrainer(ReproducibleTrainer):
             losses = model(**inputs)
         if prediction_loss_only:
             return losses["loss"], None, None
-        # A row for each text, so that the mean over rows is that over texts, however they were batched.
+        # One row for each text, so that the mean over rows is the mean over texts with any batch size.
         parts = torch.stack([losses[name] for name in self.model.weights]).repeat(len(inputs["input_ids"]), 1)
         return losses["loss"], parts, parts
 
     @contextmanager
     def _as_student(self) -> Iterator[LayerwiseDistillation]:
-        """Lets the Trainer write and read checkpoints of the student alone."""
+        """Lets the Trainer write and read checkpoints of the student only."""
         distillation, self.model = self.model, self.model.student
         try:
             yield distillation
@@ -217,6 +245,20 @@ def _with_lengths(dataset: Dataset, processing_class: PreTrainedTokenizerBase, m
     return dataset.add_column("length", [min(size, max_length) for size in sizes])
 
 
+def make_distillation(student: DseModel, teacher: DseModel, args: GeneralTrainingArguments) -> LayerwiseDistillation:
+    """Student and teacher with the loss weights and the layer mapping of the arguments."""
+    return LayerwiseDistillation(
+        student,
+        teacher,
+        layer_mapping=args.layer_mapping,
+        hidden_weight=args.hidden_weight,
+        embedding_weight=args.embedding_weight,
+        relation_weight=args.relation_weight,
+        sentence_weight=args.sentence_weight,
+        relation_heads=args.relation_heads,
+    )
+
+
 def train_general(
     teacher: DseModel,
     student: DseModel,
@@ -226,8 +268,8 @@ def train_general(
     checkpoint: str | None = None,
 ) -> dict[str, float]:
     """
-    Trains a student on the layers, relations and sentence embeddings of its teacher, and prints which teacher layer
-    each student layer learns from. With a validation file the best student is kept, else the last.
+    Trains a student on the layers, relations and sentence embeddings of its teacher. With a validation file the best
+    student is kept, otherwise the last one.
 
     Args:
         teacher ([`DseModel`]):
@@ -239,7 +281,7 @@ def train_general(
         text_args ([`TextArguments`]):
             The texts.
         training_args ([`GeneralTrainingArguments`]):
-            Losses, layers, and everything else.
+            Loss weights, layer mapping and all other options of the training.
         checkpoint (`str`, *optional*):
             Folder of a checkpoint to resume from.
 
@@ -254,20 +296,17 @@ def train_general(
 
     ```python
     >>> from transformers import AutoTokenizer
-    >>> from hf_dse import convert_encoder
-    >>> from hf_dse.training.arguments import GeneralTrainingArguments
-    >>> from hf_dse.data.texts import TextArguments
-    >>> from hf_dse.training.general_trainer import train_general
+    >>> from hf_dse import GeneralTrainingArguments, TextArguments, convert_encoder, train_general
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> student = convert_encoder(source, num_hidden_layers=3)  # doctest: +SKIP
-    >>> train_general(  # doctest: +SKIP
+    >>> metrics = train_general(
     ...     teacher=convert_encoder(source, layer_types="full_attention"),
-    ...     student=student,
+    ...     student=convert_encoder(source, num_hidden_layers=3),
     ...     tokenizer=AutoTokenizer.from_pretrained(source),
     ...     text_args=TextArguments("sentences.txt"),
-    ...     training_args=GeneralTrainingArguments("outputs"),
+    ...     training_args=GeneralTrainingArguments("outputs", report_to="none"),
     ... )
+    {'train_runtime': ...}
     ```
     """
     check_max_length(training_args.teacher_chunk_length or training_args.max_length, teacher, tokenizer)
@@ -276,25 +315,12 @@ def train_general(
     validation = None
     if text_args.validation_file is not None:
         validation = load_texts(text_args.validation_file, text_args.text_column, text_args.max_eval_samples)
-    elif training_args.eval_strategy != "no":
-        logger.warning("There is no `validation_file`: nothing is evaluated, and the last student is kept.")
-        training_args.eval_strategy, training_args.load_best_model_at_end = "no", False
 
     # Projections start from random numbers.
     set_seed(training_args.seed)
-    model = LayerwiseDistillation(
-        student,
-        teacher,
-        layer_mapping=training_args.layer_mapping,
-        hidden_weight=training_args.hidden_weight,
-        embedding_weight=training_args.embedding_weight,
-        relation_weight=training_args.relation_weight,
-        sentence_weight=training_args.sentence_weight,
-        relation_heads=training_args.relation_heads,
-    )
-    if training_args.process_index == 0:
-        pairs = ", ".join(f"{layer} from {mapped}" for layer, mapped in enumerate(model.layer_mapping, start=1))
-        print(f"Student layers learn from teacher layers: {pairs}")
+    model = make_distillation(student, teacher, training_args)
+    layers = ", ".join(f"{layer} from {mapped}" for layer, mapped in enumerate(model.layer_mapping, start=1))
+    logger.info(f"Student layers learn from teacher layers: {layers}")
     trainer = GeneralTrainer(
         model=model,
         args=training_args,

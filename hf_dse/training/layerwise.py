@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A student together with the encoder whose layers it learns."""
+"""Layerwise distillation: a student and its teacher, an encoder with softmax attention."""
 
 import copy
 import math
@@ -17,29 +17,29 @@ from hf_dse.training.layerwise_losses import chunk_mean, hidden_loss, relation_l
 
 def map_layers(mapping: Sequence[str], num_student_layers: int, num_teacher_layers: int) -> list[int]:
     """
-    Chooses the teacher layer that each student layer learns from. The embeddings, layer 0, always learn from the
+    Maps each student layer to the teacher layer that it learns from. The embeddings, layer 0, always learn from the
     embeddings.
 
     Args:
         mapping (`Sequence[str]`):
             `["uniform"]`: student layer m of M learns from layer m * N / M, rounded down, of N: g(m) of
-            [TinyBERT](https://huggingface.co/papers/1909.10351), and the layer that [`convert_encoder`] makes it of.
-            `["last"]`: from the last M layers. Else one number for each student layer.
+            [TinyBERT](https://huggingface.co/papers/1909.10351), and the layer that [`convert_encoder`] copies.
+            `["last"]`: from the last M layers. Otherwise one number per student layer.
         num_student_layers (`int`):
             Layers M of the student.
         num_teacher_layers (`int`):
             Layers N of the teacher.
 
     Returns:
-        `list[int]`: for each student layer a teacher layer, counted from 1.
+        `list[int]`: the teacher layer of each student layer, counted from 1.
 
     Raises:
-        `ValueError`: for another word, or numbers that do not fit the layers.
+        `ValueError`: for another word, or numbers that are no layers of the teacher.
 
     Example:
 
     ```python
-    >>> from hf_dse.training.layerwise import map_layers
+    >>> from hf_dse import map_layers
 
     >>> map_layers(["uniform"], 3, 12)
     [4, 8, 12]
@@ -53,7 +53,7 @@ def map_layers(mapping: Sequence[str], num_student_layers: int, num_teacher_laye
     if words == ["last"]:
         if num_student_layers > num_teacher_layers:
             raise ValueError(
-                f'`layer_mapping` "last" needs a teacher of at least {num_student_layers} layers, those of the '
+                f'`layer_mapping` "last" needs a teacher with at least {num_student_layers} layers, as many as the '
                 f'student, but it has {num_teacher_layers}: choose "uniform".'
             )
         return list(range(num_teacher_layers - num_student_layers + 1, num_teacher_layers + 1))
@@ -63,15 +63,15 @@ def map_layers(mapping: Sequence[str], num_student_layers: int, num_teacher_laye
     fits = len(layers) == num_student_layers and all(1 <= layer <= num_teacher_layers for layer in layers)
     if not fits or layers != sorted(layers):
         raise ValueError(
-            f"`layer_mapping` must be {choices}: {num_student_layers} numbers from 1 to {num_teacher_layers}, none "
-            f"below the one before; got {' '.join(words)}."
+            f"`layer_mapping` must be {choices}: {num_student_layers} numbers from 1 to {num_teacher_layers} in "
+            f"ascending order; got {' '.join(words)}."
         )
     return layers
 
 
 class LayerwiseDistillation(nn.Module):
     """
-    A student together with what it learns from. The loss is the weighted sum of up to four parts:
+    A student and its teacher. The loss is the weighted sum of up to four parts:
 
     | Part             | Between                                | What                                                |
     |------------------|----------------------------------------|-----------------------------------------------------|
@@ -82,21 +82,21 @@ class LayerwiseDistillation(nn.Module):
     |                  | layer                                  | values, added                                       |
     | `sentence_loss`  | the sentence embeddings                | 1 - cosine                                          |
 
-    Where the widths differ, linear layers without bias project what the student has to the teacher's size, one for
-    each layer, one for the embeddings and one for the sentence embedding. Equal widths have none: such a student
-    starts from the teacher's own weights, so its features already are the teacher's. For the same reason a student
-    whose own projection (`projection_dim`) fits the teacher's sentence embedding learns that embedding as its
-    projection shows it at the start, a copy that stays as it is.
+    If the widths differ, linear layers without bias project the states of the student to the size of the teacher, one
+    for each layer, one for the embeddings and one for the sentence embedding. For equal widths there are none: the
+    student starts from the weights of the teacher, so their features correspond. For the same reason, if the
+    projection of the student (`projection_dim`) accepts the sentence embedding of the teacher, the target is that
+    embedding after a frozen copy of the initial projection.
 
-    Attention maps cannot be compared, n x k with n x n; relations are taken before the length projection, where the
-    student has n rows as well.
+    Attention maps of n x k and n x n cannot be compared; relations are computed before the length projection, where
+    the student has n rows too.
 
     Args:
         student ([`DseModel`]):
-            What is trained.
+            The model to train.
         teacher ([`DseModel`]):
             Usually `convert_encoder(source, layer_types="full_attention")`. It is frozen, in evaluation mode, and
-            follows the inputs to their device; it is no submodule, so it is neither trained nor saved.
+            moved to the device of the inputs. It is no submodule, so it is neither trained nor saved.
         layer_mapping (`Sequence[str]`, *optional*, defaults to `("uniform",)`):
             See [`map_layers`].
         hidden_weight, embedding_weight, relation_weight, sentence_weight (`float`, *optional*):
@@ -105,20 +105,23 @@ class LayerwiseDistillation(nn.Module):
             Relation heads. Defaults to the attention heads of the teacher.
 
     Raises:
-        `ValueError`: if the weights are negative or all 0, if relations alone are to teach a learned length
-            projection, if layers or relation heads do not fit, or the vocabularies differ.
+        `ValueError`: if the weights are negative or all 0, if only relations would train a learned length
+            projection, if layers or relation heads are invalid, or the vocabularies differ.
 
     Example:
 
     ```python
-    >>> from hf_dse import convert_encoder
-    >>> from hf_dse.training.layerwise import LayerwiseDistillation
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import LayerwiseDistillation, convert_encoder
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> model = LayerwiseDistillation(  # doctest: +SKIP
+    >>> model = LayerwiseDistillation(
     ...     student=convert_encoder(source, num_hidden_layers=3),
     ...     teacher=convert_encoder(source, layer_types="full_attention"),
     ... )
+    >>> batch = AutoTokenizer.from_pretrained(source)("A cat sleeps.", return_tensors="pt")
+    >>> sorted(model(batch["input_ids"], batch["attention_mask"]))
+    ['hidden_loss', 'loss', 'relation_loss', 'sentence_loss']
     ```
     """
 
@@ -144,7 +147,7 @@ class LayerwiseDistillation(nn.Module):
         if ours.vocab_size != theirs.vocab_size:
             raise ValueError(
                 f"The student has a vocabulary of {ours.vocab_size} tokens and the teacher one of "
-                f"{theirs.vocab_size}: both have to read the same tokens, so take a teacher of the same tokenizer."
+                f"{theirs.vocab_size}: choose a teacher with the same tokenizer."
             )
         self.weights = {f"{name}_loss": weight for name, weight in weights.items() if weight > 0}
         self.layer_mapping = map_layers(layer_mapping, ours.num_hidden_layers, theirs.num_hidden_layers)
@@ -153,7 +156,7 @@ class LayerwiseDistillation(nn.Module):
             self._check_relations(student, theirs.hidden_size)
 
         self.student = student
-        # Set past nn.Module, which would make it a submodule.
+        # Not through nn.Module, which would register it as a submodule.
         object.__setattr__(self, "teacher", teacher.eval().requires_grad_(False))
         self.projections = nn.ModuleDict()
         if ours.hidden_size != theirs.hidden_size:
@@ -161,7 +164,7 @@ class LayerwiseDistillation(nn.Module):
             names += ["embedding"] if embedding_weight > 0 else []
             for name in names:
                 self.projections[name] = nn.Linear(ours.hidden_size, theirs.hidden_size, bias=False)
-        # What the student begins with is also how its teacher is read.
+        # The initial projection of the student also projects the targets.
         is_shared = student.projection is not None and student.projection.in_features == theirs.projection_dim
         self.target_projection = copy.deepcopy(student.projection).requires_grad_(False) if is_shared else None
         if ours.projection_dim != theirs.projection_dim and sentence_weight > 0 and not is_shared:
@@ -176,7 +179,7 @@ class LayerwiseDistillation(nn.Module):
                 f"`relation_heads` must divide the hidden sizes of student ({size}) and teacher ({teacher_size}), got "
                 f"{heads}: choose a divisor of {math.gcd(size, teacher_size)}."
             )
-        # Queries, keys and values are compared before E and F, so E and F of their layer get no gradient from it.
+        # Queries, keys and values are compared before E and F, so E and F of that layer have no gradient.
         is_learned = any("linformer." in name for name, _ in student.named_parameters())
         if is_learned and not {"hidden_loss", "sentence_loss"} & set(self.weights):
             raise ValueError(
@@ -186,7 +189,7 @@ class LayerwiseDistillation(nn.Module):
             )
 
     def activation_checkpointing_enable(self, **kwargs: Any) -> None:
-        """What the Trainer calls for its option of that name."""
+        """The Trainer calls it for its option of the same name."""
         self.student.activation_checkpointing_enable(**kwargs)
 
     def train_only(self, layer: int | None) -> None:
@@ -195,8 +198,8 @@ class LayerwiseDistillation(nn.Module):
 
         Args:
             layer (`int`, *optional*):
-                The student layer, counted from 1; with it goes its length projection, and with the first layer what
-                all layers share, the embeddings and a `"layerwise"` E. `None` trains everything again.
+                The student layer, counted from 1, with its length projection; the first layer also with the
+                embeddings and a shared (`"layerwise"`) E. `None` trains all parameters.
         """
         self.trained_layer = layer
         chosen = [""] if layer is None else [f"student.encoder.layer.{layer - 1}.", f"projections.hidden_{layer}."]
@@ -220,17 +223,17 @@ class LayerwiseDistillation(nn.Module):
             attention_mask (`torch.Tensor` of shape `(batch_size, seq_len)`):
                 1 for tokens, 0 for padding.
             chunk_input_ids (`torch.Tensor` of shape `(num_chunks, chunk_len)`, *optional*):
-                The same texts in chunks, for a teacher that reads no longer ones. Then only the sentence loss can
-                have a weight.
+                The same texts in chunks, for a teacher with a lower limit. Then only the sentence loss can have a
+                weight.
             chunk_attention_mask (`torch.Tensor` of shape `(num_chunks, chunk_len)`, *optional*):
-                Their mask.
+                The attention mask of the chunks.
             chunk_texts (`torch.Tensor` of shape `(num_chunks,)`, *optional*):
                 The text, from 0 to `batch_size - 1`, of each chunk.
 
         Returns:
             `dict[str, torch.Tensor]`: the scalars `loss` and, unweighted, those of `hidden_loss`, `embedding_loss`,
-            `relation_loss` and `sentence_loss` whose weight is above 0. While one layer is trained alone, `loss` is
-            its hidden loss; in evaluation mode it is always everything.
+            `relation_loss` and `sentence_loss` whose weight is above 0. While a single layer is trained, `loss` is
+            its hidden loss; in evaluation mode it is always the full loss.
         """
         if self.teacher.device != input_ids.device:
             self.teacher.to(input_ids.device)
@@ -240,7 +243,8 @@ class LayerwiseDistillation(nn.Module):
         if chunk_input_ids is not None and chunk_attention_mask is not None and chunk_texts is not None:
             if set(self.weights) != {"sentence_loss"}:
                 raise ValueError(
-                    f"Chunks have no layers to learn from: of {', '.join(self.weights)} keep sentence_loss."
+                    f"With chunks only `sentence_loss` is possible, but the losses are {', '.join(self.weights)}: set "
+                    "the other weights to 0."
                 )
             with torch.no_grad():
                 chunks = self.teacher(chunk_input_ids, attention_mask=chunk_attention_mask).pooler_output
@@ -288,7 +292,7 @@ class LayerwiseDistillation(nn.Module):
         student, teacher = self.student.encoder.layer[-1], self.teacher.encoder.layer[mapped - 1]
         losses = []
         for name in ("query", "key", "value"):
-            # Computed again from the inputs of the layers: inside a linear layer keys and values have k rows.
+            # Computed from the inputs of the layers, because inside a linear layer keys and values have k rows.
             of_student = getattr(student.attention.self, name)(ours[-2])
             of_teacher = getattr(teacher.attention.self, name)(theirs[mapped - 1])
             losses.append(relation_loss(of_student, of_teacher, mask, self.relation_heads))

@@ -14,8 +14,8 @@ RELATION_BLOCK = 512
 def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
     Squared error of hidden states ([TinyBERT](https://huggingface.co/papers/1909.10351), equations 8 and 9, with the
-    projection already applied): the mean over features, then over the real tokens of a text, then over texts. A long
-    text counts as much as a short one, so the loss does not depend on how a batch is cut into smaller ones.
+    projection already applied): the mean over features, then over the real tokens of a text, then over texts. Long and
+    short texts have the same weight, so the loss does not depend on the batch size.
 
     Args:
         student (`torch.Tensor` of shape `(batch_size, seq_len, hidden_size)`):
@@ -32,7 +32,7 @@ def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor
 
     ```python
     >>> import torch
-    >>> from hf_dse.training.layerwise_losses import hidden_loss
+    >>> from hf_dse import hidden_loss
 
     >>> hidden_loss(torch.ones(1, 2, 4), torch.zeros(1, 2, 4), torch.tensor([[1, 0]]))
     tensor(1.)
@@ -45,12 +45,12 @@ def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tens
     """
     Divergence of token relations ([MiniLM](https://huggingface.co/papers/2002.10957),
     [MiniLMv2](https://huggingface.co/papers/2012.15828)). Queries (or keys, or values) X are split into relation
-    heads, whatever the attention heads were; the relations of a head are softmax(X X^T / sqrt(d)) with the d features
-    of that head, so student and teacher may differ in width. The loss is KL(teacher || student), averaged over heads
+    heads, independently of the attention heads; the relations of a head are softmax(X X^T / sqrt(d)) with its d
+    features, so student and teacher may differ in width. The loss is KL(teacher || student), averaged over heads
     and the real tokens of a text, then over texts.
 
-    Above 512 tokens the rows are handled in blocks and computed again in the backward pass: memory grows with 512 * n
-    instead of n * n, and the result is the same.
+    Above 512 tokens the rows are computed in blocks, and again in the backward pass: memory grows with 512 * n instead
+    of n * n, and the result is the same.
 
     Args:
         student (`torch.Tensor` of shape `(batch_size, seq_len, student_size)`):
@@ -60,7 +60,7 @@ def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tens
         mask (`torch.Tensor` of shape `(batch_size, seq_len)`):
             1 for real tokens, 0 for padding.
         num_heads (`int`):
-            Relation heads; they have to divide both sizes.
+            Number of relation heads, a divisor of both sizes.
 
     Returns:
         `torch.Tensor`: a scalar.
@@ -69,7 +69,7 @@ def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tens
 
     ```python
     >>> import torch
-    >>> from hf_dse.training.layerwise_losses import relation_loss
+    >>> from hf_dse import relation_loss
 
     >>> values = torch.randn(1, 3, 8)
     >>> relation_loss(values, values, torch.ones(1, 3), num_heads=2)
@@ -103,7 +103,7 @@ def _row_divergence(
             logits = (
                 torch.matmul(to_full_precision(rows), to_full_precision(states).mT) * states.shape[-1] ** -0.5
             )  # [B, H, R, N]
-            # Not infinity: the difference of two would be NaN.
+            # Not infinity, because the difference of two infinities is NaN.
             logits = logits.masked_fill(is_padding[:, None, None], torch.finfo(logits.dtype).min)
             logs.append(logits.log_softmax(dim=-1))
         of_student, of_teacher = logs
@@ -113,8 +113,8 @@ def _row_divergence(
 
 def chunk_mean(embeddings: torch.Tensor, weights: torch.Tensor, texts: torch.Tensor) -> torch.Tensor:
     """
-    Sentence embeddings of texts that were read in chunks: the mean of the chunks' embeddings, scaled to length 1 and
-    weighted by their tokens.
+    Sentence embeddings of texts in chunks: the mean of the chunk embeddings, scaled to length 1 and weighted by their
+    numbers of tokens.
 
     Args:
         embeddings (`torch.Tensor` of shape `(num_chunks, embedding_size)`):
@@ -122,7 +122,7 @@ def chunk_mean(embeddings: torch.Tensor, weights: torch.Tensor, texts: torch.Ten
         weights (`torch.Tensor` of shape `(num_chunks,)`):
             Number of tokens of each chunk.
         texts (`torch.Tensor` of shape `(num_chunks,)`):
-            The text of each chunk, counted from 0; every text has one.
+            The text of each chunk, counted from 0; every text has a chunk.
 
     Returns:
         `torch.Tensor` of shape `(batch_size, embedding_size)`.
@@ -131,7 +131,7 @@ def chunk_mean(embeddings: torch.Tensor, weights: torch.Tensor, texts: torch.Ten
 
     ```python
     >>> import torch
-    >>> from hf_dse.training.layerwise_losses import chunk_mean
+    >>> from hf_dse import chunk_mean
 
     >>> chunks = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
     >>> chunk_mean(chunks, torch.tensor([3, 1, 5]), torch.tensor([0, 0, 1]))
@@ -146,11 +146,11 @@ def chunk_mean(embeddings: torch.Tensor, weights: torch.Tensor, texts: torch.Ten
 
 
 def to_full_precision(states: torch.Tensor) -> torch.Tensor:
-    """At least float32: half precision would drown the small differences that the losses are about."""
+    """Converts to at least float32, because half precision is too coarse for the small differences of the losses."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
 def _mean_over_texts(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Values of tokens `(batch_size, seq_len)` to their mean over real tokens, and of this over texts."""
+    """The mean of values `(batch_size, seq_len)` over the real tokens of each text, then over texts."""
     is_token = mask.bool()
     return (values.masked_fill(~is_token, 0.0).sum(dim=1) / is_token.sum(dim=1).clamp(min=1)).mean()

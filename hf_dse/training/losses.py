@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The pair objective: gold labels and the scores of a teacher, as in DSE; the ranking of pairs, and similarities."""
+"""The pair objective of DSE, on gold labels and teacher scores; losses on the ranking of pairs and on similarities."""
 
 import torch
 from torch import nn
@@ -27,7 +27,7 @@ def collapse_logits(logits: torch.Tensor) -> torch.Tensor:
 
 def match_teacher_logits(teacher_logits: torch.Tensor, num_labels: int) -> torch.Tensor:
     """
-    Gives the logits of a teacher the shape of the student's.
+    Converts the logits of a teacher to the shape of the student's.
 
     Args:
         teacher_logits (`torch.Tensor` of shape `(batch_size, num_teacher_labels)`):
@@ -39,7 +39,7 @@ def match_teacher_logits(teacher_logits: torch.Tensor, num_labels: int) -> torch
         `torch.Tensor` of shape `(batch_size, num_labels)`.
 
     Raises:
-        `ValueError`: if teacher and student do not have the same labels.
+        `ValueError`: if teacher and student have different numbers of labels.
     """
     num_teacher_labels = teacher_logits.shape[1]
     if num_teacher_labels == num_labels:
@@ -47,19 +47,19 @@ def match_teacher_logits(teacher_logits: torch.Tensor, num_labels: int) -> torch
     if num_teacher_labels == 2 and num_labels == 1:
         return collapse_logits(teacher_logits)
     raise ValueError(
-        f"The teacher has {num_teacher_labels} logits a pair and the student {num_labels}. Score the pairs with a "
-        f"teacher of the same task, or make a student with num_labels={num_teacher_labels}."
+        f"The teacher has {num_teacher_labels} logits per pair and the student {num_labels}. Score the pairs with a "
+        f"teacher for the same task, or use a student with num_labels={num_teacher_labels}."
     )
 
 
 def has_label(labels: torch.Tensor) -> torch.Tensor:
-    """Tells which of the labels `(batch_size,)` are known: neither NaN (scores) nor negative (classes)."""
+    """Whether each of the labels `(batch_size,)` is known: neither NaN (scores) nor negative (classes)."""
     return labels.isfinite() if labels.is_floating_point() else labels >= 0
 
 
 def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -> torch.Tensor:
     """
-    The task loss of each pair. Labels have to be known, see [`has_label`].
+    The task loss of each pair. All labels must be known.
 
     Args:
         logits (`torch.Tensor` of shape `(batch_size, num_labels)`):
@@ -83,16 +83,16 @@ def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -
 def ranking_loss(scores: torch.Tensor, targets: torch.Tensor, scale: float) -> torch.Tensor:
     """
     CoSENT, the logarithm of 1 + the sum of exp(scale * (scores_j - scores_i)) over all i, j with targets_i > targets_j
-    ([Huang et al., 2024](https://doi.org/10.1109/TASLP.2024.3402087)): every pair is ranked against all others of
-    the batch, by the order of the targets alone.
+    ([Huang et al., 2024](https://doi.org/10.1109/TASLP.2024.3402087)): every pair is ranked against all other pairs
+    of the batch. Only the order of the targets matters.
 
     Args:
         scores (`torch.Tensor` of shape `(batch_size,)`):
-            What the student gives the pairs.
+            Scores of the student for the pairs.
         targets (`torch.Tensor` of shape `(batch_size,)`):
-            What they should be ordered by.
+            Targets that give the right order.
         scale (`float`):
-            20 is usual for cosines; for scores of another range divide by it.
+            20 is usual for cosines; for scores of another range, divide 20 by the range.
 
     Returns:
         `torch.Tensor`: a scalar.
@@ -104,16 +104,16 @@ def ranking_loss(scores: torch.Tensor, targets: torch.Tensor, scale: float) -> t
 
 def similarity_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """
-    What a bi-encoder knows of all other pairs: the squared difference between the cosines of student and teacher, the
-    mean over all sentences of a batch that are not of one pair (the angles of
-    [similarity-preserving distillation](https://huggingface.co/papers/1907.09682), without those that a label or a
-    cross-encoder has scored).
+    Distils the similarities of a bi-encoder: the squared difference between the cosines of student and teacher,
+    averaged over all combinations of two sentences of a batch that are from different pairs (the angles of
+    [similarity-preserving distillation](https://huggingface.co/papers/1907.09682), without those that have a label or
+    a score of the cross-encoder).
 
     Args:
         student (`torch.Tensor` of shape `(batch_size, 2, embedding_size)`):
             Embeddings of the student.
         teacher (`torch.Tensor` of shape `(batch_size, 2, teacher_size)`):
-            Embeddings of the bi-encoder; only their angles count, so they may have another size.
+            Embeddings of the bi-encoder. Only their angles matter, so they may have another size.
 
     Returns:
         `torch.Tensor`: a scalar; 0 for a single pair.
@@ -135,17 +135,18 @@ class PairDistillationLoss(nn.Module):
 
     averaged over the batch, with a weight for each pair if there are `weights`. The task loss is the squared error
     (regression), binary cross-entropy (one logit) or cross-entropy. The distillation term is the squared difference of
-    raw logits, summed over logits, without temperature. A pair without a label (NaN, or a negative class) learns from
-    its teacher scores alone, a pair without scores (NaN) from its label.
+    raw logits, summed over logits, without temperature. For a pair without a label (NaN, or a negative class) the loss
+    is the distillation term only, for a pair without teacher scores (NaN) the task loss only.
 
     Args:
         alpha (`float`):
             Weight of the teacher: 0 for labels only, 1 for the teacher only.
         problem_type (`str`, *optional*, defaults to `"regression"`):
-            As in the config of the student, see [`task_losses`].
+            As in the config of the student: `"regression"`, `"multi_label_classification"` (one logit) or
+            `"single_label_classification"`.
         ranking_weight (`float`, *optional*, defaults to 0.0):
-            Weight of the [`ranking_loss`] that is added, by (1 - alpha) * label + alpha * teacher_logit. It needs a
-            regression.
+            Weight of the [`ranking_loss`] that is added in a regression. Its targets are
+            (1 - alpha) * label + alpha * teacher_logit.
         ranking_scale (`float`, *optional*, defaults to 4.0):
             Scale of the ranking loss: 20 for cosines from 0 to 1 is 4 for labels from 0 to 5.
 
@@ -158,13 +159,13 @@ class PairDistillationLoss(nn.Module):
         | `weights`        | `(batch_size,)`            | optional                    |
 
     Raises:
-        `ValueError`: if a term is missing, a pair has neither label nor scores, or the teacher has other labels.
+        `ValueError`: if labels or teacher scores are missing, or the teacher has another number of labels.
 
     Example:
 
     ```python
     >>> import torch
-    >>> from hf_dse.training.losses import PairDistillationLoss
+    >>> from hf_dse import PairDistillationLoss
 
     >>> loss = PairDistillationLoss(alpha=0.5)
     >>> loss(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0]), torch.tensor([[1.0], [1.0]]))
@@ -186,8 +187,8 @@ class PairDistillationLoss(nn.Module):
             )
         if ranking_weight and problem_type != "regression":
             raise ValueError(
-                f"`ranking_weight` is {ranking_weight}, but only scores can be ranked and this is a problem of the "
-                f"type {problem_type!r}: set it to 0."
+                f"`ranking_weight` is {ranking_weight}, but the ranking loss needs a regression, and the problem type "
+                f"is {problem_type!r}: set it to 0."
             )
         self.alpha = alpha
         self.problem_type = problem_type
@@ -214,7 +215,7 @@ class PairDistillationLoss(nn.Module):
         self, num_labels: int, labels: torch.Tensor | None = None, teacher_logits: torch.Tensor | None = None
     ) -> torch.Tensor:
         """
-        What the logits of the pairs should be, classes as logits of 2 and -2. Raises like the loss itself.
+        The target logits of the pairs; classes are logits of 2 and -2. Raises the errors of `forward`.
 
         Returns:
             `torch.Tensor` of shape `(batch_size, num_labels)` and type float64.
@@ -235,10 +236,10 @@ class PairDistillationLoss(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Labels and teacher scores with 0 where they are unknown, and the weight of the teacher for each pair."""
         if self.alpha < 1.0 and labels is None:
-            raise ValueError("`distillation_alpha` below 1 needs labels, and the batch has none.")
+            raise ValueError("`distillation_alpha` below 1 needs labels, but the batch has none.")
         if self.alpha > 0.0 and teacher_logits is None:
-            raise ValueError("`distillation_alpha` above 0 needs teacher scores, and the batch has none.")
-        # At alpha 0 or 1 one of the two is a fallback only; where it is not needed it need not even fit the task.
+            raise ValueError("`distillation_alpha` above 0 needs teacher scores, but the batch has none.")
+        # At alpha 0 or 1 one of the two is only a fallback. If it is not needed, it is not checked.
         if self.alpha == 0.0 and labels is not None and has_label(labels).all():
             teacher_logits = None
         if self.alpha == 1.0 and teacher_logits is not None and teacher_logits.isfinite().all():
@@ -252,7 +253,7 @@ class PairDistillationLoss(nn.Module):
         is_labelled, is_scored = has_label(labels), teacher_logits.isfinite().all(dim=1)
         if not (is_labelled | is_scored).all():
             raise ValueError(
-                "A pair of the batch has neither a label nor finite teacher scores, so nothing can be learned from it."
+                "A pair of the batch has neither a label nor finite teacher scores: label it, score it, or remove it."
             )
         alphas = torch.where(is_labelled & is_scored, self.alpha, is_scored.to(logits.dtype))
         # 0 * NaN would still be NaN.

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from datasets import Dataset
 from torch import nn
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
@@ -18,18 +19,19 @@ from hf_dse.data.collators import PairCollator
 from hf_dse.data.tokenization import lengths
 from hf_dse.inference.encoding import evaluating
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.student.checkpoint import CODE_FILES
+from hf_dse.student.checkpoint import CODE_FILES, limit_tokens, load_dse_model, load_student
+from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer
+from hf_dse.training.base import ReproducibleTrainer, load_tokenizer
 from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 
 
 logger = logging.get_logger(__name__)
 
-# Pairs that the first scale and bias of a similarity head are fitted to.
+# Number of pairs to which the first scale and bias of a similarity head are fitted.
 CALIBRATION_PAIRS = 1024
 
-# The first scale is at least that of similarities that have this correlation with the targets.
+# The first scale is at least the one that fits similarities with this correlation to the targets.
 MIN_CORRELATION = 0.25
 
 SCALE_PARAMETERS = ("similarity.scale", "similarity.bias")
@@ -39,60 +41,94 @@ NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 
 class DseTrainer(ReproducibleTrainer):
     """
-    [`~transformers.Trainer`] with the pair objective of DSE (see [`~hf_dse.training.losses.PairDistillationLoss`]).
+    [`~transformers.Trainer`] with the pair objective of DSE (see [`PairDistillationLoss`]).
 
     Args:
-        model ([`DseForSequenceClassification`]):
-            The student.
-        args ([`DseTrainingArguments`]):
-            Training arguments; `distillation_alpha` weighs labels against teacher scores.
+        model ([`DseForSequenceClassification`] or `str`):
+            The student. A string is the folder or Hub id of a DSE model, with or without a head for this task, or of
+            an encoder, which is converted with the defaults of [`convert_encoder`]. The head follows from the
+            training data: float labels are a regression, integer labels are classes; without labels the number of
+            teacher scores decides. Two classes have one logit, as in DSE.
+        args ([`DseTrainingArguments`], *optional*):
+            Training arguments; `distillation_alpha` weighs labels against teacher scores. Defaults to
+            `DseTrainingArguments("tmp_trainer")`.
         train_dataset (`datasets.Dataset`):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
-            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] make them. A pair whose
-            label is `None` learns from the teacher alone; a column `weight` weighs pairs. [`mix_pairs`] makes both.
-            With a `similarity_weight` also `embeddings`, those of a bi-encoder, as [`embed_pairs`] makes them.
-        eval_dataset (`datasets.Dataset`, *optional*):
-            The same for evaluation; its teacher scores are not used.
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer of the student. It may differ from the teacher's.
+            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] return them. A pair with
+            the label `None` is trained on its teacher scores only, and a column `weight` weighs the pairs; see
+            [`mix_pairs`]. With a `similarity_weight` also the column `embeddings` of [`embed_pairs`].
+        eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
+            The same for evaluation; its teacher scores are not used. With it the student is evaluated and saved after
+            each epoch and the best one is kept, unless `args` says otherwise.
+        processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
+            The tokenizer of the student, or its folder or Hub id. It may differ from the teacher's. Defaults to the
+            one of `model` if that is a string.
         kwargs:
-            Anything else that [`~transformers.Trainer`] takes.
+            Other arguments of [`~transformers.Trainer`].
 
     Raises:
+        `TypeError`: for the arguments of another trainer, a model without a head, or a streaming dataset.
         `ValueError`: if labels or teacher scores are missing, or the teacher has other labels than the student.
 
     Example:
 
     ```python
-    >>> from hf_dse import DseTrainer, DseTrainingArguments
+    >>> from hf_dse import DataArguments, DseTrainer, DseTrainingArguments, load_pairs
 
-    >>> trainer = DseTrainer(  # doctest: +SKIP
-    ...     model=student,
-    ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5),
-    ...     train_dataset=scored_pairs,
-    ...     processing_class=tokenizer,
+    >>> # The embedded pairs have the scores of a teacher; `score_pairs` adds them to other pairs.
+    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16))
+    >>> trainer = DseTrainer(
+    ...     model="sentence-transformers/all-MiniLM-L6-v2",
+    ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5, num_train_epochs=1, report_to="none"),
+    ...     train_dataset=pairs["train"],
     ... )
-    >>> trainer.train()  # doctest: +SKIP
+    >>> trainer.train().global_step
+    {'train_runtime': ...}
+    1
     ```
     """
 
     # `compute_loss` returns the mean over its batch.
     loss_is_scaled_for_ga = False
+    arguments_class = DseTrainingArguments
     args: DseTrainingArguments
     model: DseForSequenceClassification
 
     def __init__(
         self,
-        model: DseForSequenceClassification,
-        args: DseTrainingArguments,
+        model: DseForSequenceClassification | str,
+        args: DseTrainingArguments | None = None,
         train_dataset: Dataset | None = None,
-        eval_dataset: Dataset | dict[str, Dataset] | None = None,
-        processing_class: PreTrainedTokenizerBase | None = None,
+        eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | str | None = None,
         **kwargs: Any,
     ):
+        args = self.check_args(args)
+        self._check_datasets(train_dataset, eval_dataset)
+        if isinstance(model, str):
+            name, model = model, self._load_model(model, args, train_dataset)
+            if processing_class is None:
+                processing_class = limit_tokens(load_tokenizer(name), model)
+        if isinstance(processing_class, str):
+            processing_class = load_tokenizer(processing_class)
+        if not hasattr(model, "similarity"):
+            raise TypeError(
+                f"`model` is a `{type(model).__name__}`, and `DseTrainer` needs a `DseForSequenceClassification`: put "
+                "a head on an encoder with `hf_dse.make_pair_model(model, num_labels=...)`, or pass the folder or Hub "
+                "id of the encoder."
+            )
         if kwargs.get("data_collator") is None:
             if processing_class is None:
-                raise ValueError("`DseTrainer` needs `processing_class`, the tokenizer of the student.")
+                raise ValueError(
+                    "`DseTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
+                    "folder or Hub id of the student as `model`."
+                )
+            if args.max_length > model.config.max_position_embeddings:
+                raise ValueError(
+                    f"`max_length` is {args.max_length}, but the student takes at most "
+                    f"{model.config.max_position_embeddings} tokens: lower it, or convert an encoder with a larger "
+                    "`max_position_embeddings`."
+                )
             kwargs["data_collator"] = PairCollator(processing_class, args.max_length)
         default_problem = "regression" if model.config.num_labels == 1 else "single_label_classification"
         self.pair_loss = PairDistillationLoss(
@@ -120,6 +156,23 @@ class DseTrainer(ReproducibleTrainer):
             **kwargs,
         )
 
+    @staticmethod
+    def _load_model(
+        name_or_path: str, args: DseTrainingArguments, dataset: Dataset | None
+    ) -> DseForSequenceClassification:
+        # A new head starts from random numbers.
+        set_seed(args.seed)
+        if dataset is None:
+            model = load_dse_model(name_or_path)
+            if isinstance(model, DseForSequenceClassification):
+                return model
+            raise ValueError(
+                f"{name_or_path} has no head for pairs, and without a `train_dataset` its labels are unknown: pass "
+                "the training pairs, or a model with a head."
+            )
+        num_labels, problem_type = infer_labels(dataset)
+        return load_student(name_or_path, ConvertArguments(), num_labels, problem_type)
+
     def compute_loss(
         self,
         model: nn.Module,
@@ -130,7 +183,7 @@ class DseTrainer(ReproducibleTrainer):
         inputs = dict(inputs)
         targets = {name: inputs.pop(name, None) for name in ("teacher_logits", "weights")}
         embeddings = inputs.pop("embeddings", None)
-        # Evaluation asks how well the labels are met, whatever the student learns from.
+        # Evaluation compares with the labels only, with any `distillation_alpha`.
         if not model.training and "labels" in inputs:
             outputs = model(**inputs)
             loss = outputs.loss
@@ -143,7 +196,7 @@ class DseTrainer(ReproducibleTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
-        # Grouped by length, predictions would come in another order than the rows.
+        # Predictions must be in the order of the rows, so these are not grouped by length.
         return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
@@ -153,12 +206,12 @@ class DseTrainer(ReproducibleTrainer):
 
     def calibrate_similarity(self) -> None:
         """
-        Fits scale and bias of an untrained cosine or dot head to the training targets by least squares. Where the
-        similarities tell next to nothing yet, the scale of a single logit is larger than that, and above 0: a scale of
-        0 hands no gradient to the embeddings, and one below 0 teaches them the contrary.
+        Fits scale and bias of an untrained cosine or dot head to the training targets by least squares. If the
+        similarities hardly correlate with the targets yet, the scale of a single logit is larger than that, and always
+        above 0: a scale of 0 blocks the gradient of the embeddings, and a negative scale reverses it.
         """
         head = self.model.similarity
-        # A head that was trained has a bias.
+        # A trained head has a bias.
         if head.kind == "mlp" or bool((head.bias != 0).any()) or bool(head.scale[-1] != 1.0):
             return
         if not isinstance(self.train_dataset, Dataset):
@@ -166,26 +219,27 @@ class DseTrainer(ReproducibleTrainer):
         rows = torch.randperm(len(self.train_dataset), generator=torch.Generator().manual_seed(self.args.seed))
         sample = self.train_dataset.select(rows[:CALIBRATION_PAIRS].tolist())
         if "length" in sample.column_names:
-            sample = sample.sort("length")  # less padding
+            sample = sample.sort("length")
         similarities, targets = [], []
         loader = torch.utils.data.DataLoader(sample, self.args.eval_batch_size, collate_fn=self.data_collator)
         with evaluating(self.model), torch.no_grad():
             for batch in map(self._prepare_inputs, loader):
                 inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-                # The last logit of an untouched head is the similarity itself.
+                # The last logit of an untrained head is the similarity itself.
                 similarities.append(self.model(**inputs).logits[:, -1:].double().cpu())
                 known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
                 targets.append(self.pair_loss.targets(self.model.config.num_labels, **known))
         similarity, target = torch.cat(similarities), torch.cat(targets)
         if not torch.isfinite(similarity).all():
             raise ValueError(
-                "The similarities of the untrained student are not finite, so nothing can be learned from them: its "
+                "The similarities of the untrained student are not finite, so the student cannot be trained: its "
                 "weights are damaged, or its precision is too low."
             )
         design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)
         scale, bias = torch.linalg.lstsq(design, target).solution  # [num_labels] each
         spread = similarity.std()
-        if len(scale) == 1 and spread > 1e-3:  # not of similarities that only rounding tells apart
+        # Below that the similarities differ by rounding errors only.
+        if len(scale) == 1 and spread > 1e-3:
             scale = scale.clamp(min=MIN_CORRELATION * (target.std() / spread).item())
             bias = target.mean(dim=0) - scale * similarity.mean()
         with torch.no_grad():
@@ -194,16 +248,16 @@ class DseTrainer(ReproducibleTrainer):
         logger.info(f"Similarity head starts from scale {scale.tolist()} and bias {bias.tolist()}.")
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        # Trainer takes weights and configuration from the checkpoint, but not the code that they need.
+        # Trainer copies weights and configuration of the checkpoint, but not its code.
         if self.is_world_process_zero():
             for name in CODE_FILES:
                 copy(Path(checkpoint_folder) / name, str(self.args.output_dir))
         super()._push_from_checkpoint(checkpoint_folder)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        is_made = self.optimizer is not None
+        exists = self.optimizer is not None
         optimizer = super().create_optimizer(model)
-        if is_made:
+        if exists:
             return optimizer
         module = self.model if model is None else model
         rates: dict[int, float] = {}
@@ -220,17 +274,52 @@ class DseTrainer(ReproducibleTrainer):
         return optimizer
 
 
+def infer_labels(dataset: Dataset) -> tuple[int, str]:
+    """
+    Number of labels and problem type of training pairs: float labels are a regression, integer labels classes.
+    Without labels, one teacher score is a regression and several are classes.
+
+    Args:
+        dataset (`datasets.Dataset`):
+            Pairs with the column `label`, `teacher_logits` or both.
+
+    Returns:
+        `tuple[int, str]`: the number of labels, 1 for a regression, and `"regression"` or
+        `"single_label_classification"`.
+
+    Raises:
+        `ValueError`: if there is neither a label nor a score.
+    """
+    columns = dataset.column_names
+    labels = [label for label in dataset["label"][:] if label is not None] if "label" in columns else []
+    if labels:
+        if all(isinstance(label, int) for label in labels):
+            # A `ClassLabel` also counts classes that do not occur.
+            num_labels = getattr(dataset.features["label"], "num_classes", None) or max(labels) + 1
+            return max(2, num_labels), "single_label_classification"
+        return 1, "regression"
+    scores = (
+        [score for score in dataset["teacher_logits"][:] if score is not None] if "teacher_logits" in columns else []
+    )
+    if not scores:
+        raise ValueError(
+            f"The training pairs have neither labels nor teacher scores, only the columns {', '.join(columns)}: add a "
+            "column 'label', or score them with `score_pairs`."
+        )
+    return len(scores[0]), "regression" if len(scores[0]) == 1 else "single_label_classification"
+
+
 def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
     columns = dataset.column_names
     if alpha < 1.0 and "label" not in columns:
         raise ValueError(
-            f"The training pairs have no column 'label', only {', '.join(columns)}: label them, or learn from a "
-            "teacher alone with `distillation_alpha=1`."
+            f"The training pairs have no column 'label', only {', '.join(columns)}: add it, or train on teacher "
+            "scores only with `distillation_alpha=1`."
         )
     if alpha > 0.0 and "teacher_logits" not in columns:
         raise ValueError(
             f"The training pairs have no column 'teacher_logits', only {', '.join(columns)}: add it with "
-            "`score_pairs` (or `hf-dse score`), or learn from labels alone with `distillation_alpha=0`."
+            "`score_pairs` (or `hf-dse score`), or train on labels only with `distillation_alpha=0`."
         )
     labels = dataset["label"][:] if "label" in columns else [None] * len(dataset)
     if num_labels > 1:
@@ -238,7 +327,7 @@ def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
         if wrong:
             raise ValueError(
                 f"The label of training pair {wrong[0]} is {labels[wrong[0]]!r}, and the student has the classes 0 to "
-                f"{num_labels - 1}: make it with `num_labels=1` for scores, or with a label for each class."
+                f"{num_labels - 1}: use a student with `num_labels=1` for scores, or with one label for each class."
             )
     if "teacher_logits" not in columns:
         return
@@ -246,8 +335,8 @@ def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
     for row, (label, scores) in enumerate(zip(labels, logits, strict=True)):
         if scores is None and (alpha > 0.0 or label is None):
             raise ValueError(
-                f"Training pair {row} has no `teacher_logits`: score it, or learn labelled pairs from their labels "
-                "alone with `distillation_alpha=0`."
+                f"Training pair {row} has no `teacher_logits`: score it, or train labelled pairs on their labels only "
+                "with `distillation_alpha=0`."
             )
     known = [scores for scores in logits if scores is not None]
     if known and (alpha > 0.0 or None in labels):
