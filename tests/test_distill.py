@@ -363,7 +363,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     recorded = json.loads((pairs / "results.json").read_text())
     assert recorded["recipe"]["model_name_or_path"] == str(general / "model")
     # The card names the original encoder.
-    assert "It was made from encoder." in (pairs / "model" / "README.md").read_text()
+    assert "It was converted from encoder." in (pairs / "model" / "README.md").read_text()
 
     # Simulates a kill in the second stage: it resumes from its last checkpoint, the first stage is skipped.
     straight = load_file(pairs / "model" / "model.safetensors")
