@@ -11,7 +11,7 @@ The first command converts the default encoder and prints
     ONNX Runtime         Spearman 71.63  14.5 s  92 MB
     ONNX Runtime, 8 bits Spearman 71.58  9.1 s  24 MB
 
-and the second, with a checkpoint and the test split of a data set,
+and the second, with a checkpoint and the test split of a dataset,
 
     PyTorch              Spearman 86.69  87.0 s
     ONNX Runtime         Spearman 86.69  47.8 s  91 MB

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: no network, no traces in the home folder, one thread, and tiny tokenizers and models."""
+"""Shared by all tests: no network, no files in the home folder, one thread, and tiny tokenizers and models."""
 
 import atexit
 import logging
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 
-# Libraries read these when they are imported. The programs that tests start inherit them.
+# Libraries read these when they are imported. Programs started by tests inherit them.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="hf-dse-tests-")
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -152,7 +152,7 @@ def save_bert(bert_tokenizer):
 
 @pytest.fixture
 def make_model(tiny_config, bert_tokenizer):
-    """Makes a tiny model whose weights are all away from their initial values."""
+    """Makes a tiny model whose weights all differ from their initial values."""
 
     def make(model_class=DseForSequenceClassification, **fields):
         torch.manual_seed(0)

@@ -1,8 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-A small Hub on the loopback interface: what huggingface_hub asks for when it makes repositories, commits to them and
-reads from them, over real HTTP, with faults on request. It keeps everything in memory; the protocol is the client's.
+A small Hub on the loopback interface for huggingface_hub: it creates repositories, accepts commits and serves files
+over real HTTP, with faults on request. It keeps everything in memory and follows the protocol of the client.
 
 ```python
 with Hub() as hub:
@@ -31,13 +31,13 @@ USER = "user"
 WRITER, READER = "hf_writer", "hf_reader"
 LFS = "*.safetensors"
 
-# Kinds of `Hub.fail` beside other HTTP statuses: a gateway answers with a page; the connection ends within the
-# request; it ends instead of the answer.
+# Kinds of `Hub.fail` besides HTTP statuses: a gateway returns an HTML page; the connection is closed during the
+# request; it is closed instead of the response.
 GATEWAY, CUT, LOST = 502, "cut", "lost"
 
 
 def oid_of(path, content):
-    """The SHA-256 of LFS files, git's hash of the others."""
+    """Returns the SHA-256 of LFS files, and the git hash of others."""
     if fnmatch(path, LFS):
         return hashlib.sha256(content).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
@@ -57,7 +57,7 @@ class Commit:
 @dataclass
 class Repo:
     private: bool
-    # Commits of each branch, the oldest first; as on the Hub, a new repository has one already.
+    # Commits of each branch, the oldest first; as on the Hub, a new repository already has one.
     branches: dict[str, list[Commit]] = field(
         default_factory=lambda: {"main": [Commit("initial commit", {".gitattributes": LFS.encode()}, 0)]}
     )
@@ -77,7 +77,7 @@ class Refusal(Exception):
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves while its `with` block runs. `repos` holds what was published, `requests` all that was asked for."""
+    """Serves in a `with` block. `repos` has the published files, `requests` all requests."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -93,7 +93,7 @@ class Hub(ThreadingHTTPServer):
         self.server_close()
 
     def fail(self, request, kind, times=math.inf):
-        """Lets requests whose "METHOD /path" begins with `request`, a pattern, fail with a status, `CUT` or `LOST`."""
+        """Makes requests whose "METHOD /path" matches the pattern `request` fail with a status, `CUT` or `LOST`."""
         self.faults.append(Fault(request, kind, times))
 
     def take_fault(self, request):

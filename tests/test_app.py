@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The app of the examples, in a real browser: with keys alone, on a phone, and with what people enter by mistake."""
+"""The example app in a real browser: with the keyboard, on a phone, and with invalid input."""
 
 import importlib.util
 import shutil
@@ -41,7 +41,7 @@ def page():
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory, tiny_config, bert_tokenizer):
-    """The address of the app, with a tiny student of 2 layers and k = 8, a tiny teacher and a small corpus."""
+    """Starts the app with a tiny student of 2 layers and k = 8, a tiny teacher and a small corpus."""
     folder = tmp_path_factory.mktemp("app")
     torch.manual_seed(0)
     config = tiny_config(bert_tokenizer, num_labels=1, linformer_projection="strided")
@@ -88,7 +88,7 @@ def open_tab(page, name):
     page.get_by_role("tab", name=name).click()
 
 
-def test_texts_are_compared_with_keys_alone(opened):
+def test_compare_texts_with_the_keyboard(opened):
     """Tab to the fields, type, Enter."""
     for _ in range(10):
         opened.keyboard.press("Tab")
@@ -114,8 +114,8 @@ def test_empty_and_long_texts(opened):
     expect(opened.get_by_text("Enter two texts to compare.")).to_be_visible(timeout=30_000)
     enter(opened, "First text", "cat " * 100)
     # 100 words, [CLS] and [SEP].
-    expect(opened.get_by_text("A text of 102 tokens was cut: the model reads 64.")).to_be_visible(timeout=30_000)
-    expect(opened.get_by_role("listitem").last).to_contain_text("tokens cut to 64), ")
+    expect(opened.get_by_text("A text of 102 tokens was truncated to 64.")).to_be_visible(timeout=30_000)
+    expect(opened.get_by_role("listitem").last).to_contain_text("tokens truncated to 64), ")
     open_tab(opened, "Search")
     enter(opened, "Search for", "")
     expect(opened.get_by_text("Enter something to search for.")).to_be_visible(timeout=30_000)
@@ -130,7 +130,7 @@ def test_search_finds_the_text_itself(opened):
     expect(opened.get_by_text("4 texts searched in")).to_be_visible(timeout=30_000)
     found = opened.get_by_role("listitem")
     expect(found).to_have_count(len(CORPUS))
-    # Texts are text, not HTML.
+    # Texts are escaped, not interpreted as HTML.
     assert found.all_inner_texts()[0] == f"1.000 {CORPUS[2]}"
     assert {line.partition(" ")[2] for line in found.all_inner_texts()} == set(CORPUS)
 
@@ -139,7 +139,7 @@ def test_rows_of_a_long_text(opened):
     open_tab(opened, "Rows")
     enter(opened, "Text", "a cat sat")
     expect(opened.get_by_text("5 tokens, 8 rows: each token has a row of its own")).to_be_visible(timeout=30_000)
-    # The ends have rows 1 and 8, each row between one of 2 tokens, and in the second layer the other one.
+    # The first and last tokens have rows 1 and 8. Each row between has one of 2 tokens, the other one in layer 2.
     enter(opened, "Text", LONG_TEXT)
     expect(opened.get_by_text("14 tokens, 8 rows (strided)")).to_be_visible(timeout=30_000)
     rows = opened.locator("[data-testid='highlighted-text']")
@@ -156,7 +156,7 @@ def test_rows_of_a_long_text(opened):
     [
         ({"linformer_projection": "mean"}, "a row holds the mean of the tokens before its number.", MEAN_ROWS),
         ({"linformer_projection": "max"}, "a row holds the max of the tokens before its number.", MEAN_ROWS),
-        ({"linformer_init": "mean"}, "E and F start there; what they have learned is added.", MEAN_ROWS),
+        ({"linformer_init": "mean"}, "This is the initialization of E and F, before training.", MEAN_ROWS),
         ({"linformer_init": "random"}, "each of its 8 rows mixes all tokens.", [None] * 14),
         ({"layer_types": ["full_attention"] * 2}, "each token has a row of its own.", [None] * 14),
         ({"layer_types": ["chunked_attention"] * 2}, "each token has a row in its own chunk.", [None] * 14),
@@ -183,7 +183,7 @@ def test_fits_on_a_phone(opened):
         assert opened.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
-def test_nothing_is_asked_of_other_servers(page, app):
+def test_no_requests_to_other_servers(page, app):
     requests = []
     page.on("request", lambda request: requests.append(request.url))
     page.goto(app)

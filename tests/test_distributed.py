@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Training in two processes on the CPU, started as users start it."""
+"""Training in two processes on the CPU, started with the usual launchers."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from hf_dse_cli import main
 
 
 BIN = Path(sys.executable).parent
-# `accelerate launch --cpu` starts one process, whatever the number; what --multi_gpu starts runs on CPUs as well.
+# `accelerate launch --cpu` always starts a single process; processes started by --multi_gpu run on CPUs as well.
 LAUNCHERS = {
     "accelerate": ["accelerate", "launch", "--multi_gpu", "--num_machines", "1", "--mixed_precision", "no",
                    "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1", "--num_processes", "2"],
@@ -28,7 +28,7 @@ LAUNCHERS = {
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory, save_bert):
-    # Each process draws random numbers of its own, so there is no dropout.
+    # No dropout, because each process draws its own random numbers.
     return save_bert(tmp_path_factory.mktemp("encoder"), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
@@ -52,7 +52,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def distill(encoder, data):
-    """The command line of one small training, with as many pairs a process and step as asked for."""
+    """The command line of a small training with a given number of pairs per process and step."""
 
     def command(output, batch_size, *options):
         return ["distill", "--model_name_or_path", str(encoder), "--dataset_name", str(data), "--num_labels", "1",
@@ -75,7 +75,7 @@ def alone(tmp_path_factory, distill):
 
 def launch(launcher, *command):
     program, *options = LAUNCHERS[launcher]
-    # torchrun and `accelerate launch` take the path of a Python program, and the installed command is one.
+    # torchrun and `accelerate launch` expect the path of a Python program, such as the installed command.
     line = [BIN / program, *options, BIN / "hf-dse", *command]
     result = subprocess.run(list(map(str, line)), capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -89,7 +89,7 @@ def losses(output):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_processes_train_as_one_with_the_doubled_batch(launcher, alone, encoder, distill, tmp_path):
+def test_two_processes_equal_one_with_twice_the_batch_size(launcher, alone, encoder, distill, tmp_path):
     output = tmp_path / "student"
     assert launch(launcher, *distill(output, 4)).stdout.count("Saved to") == 1
     first, second = (load_file(folder / "model" / "model.safetensors") for folder in (alone, output))
@@ -105,7 +105,7 @@ def test_two_processes_train_as_one_with_the_doubled_batch(launcher, alone, enco
 
 
 @pytest.mark.slow
-def test_one_of_two_processes_scores_embeds_and_evaluates(encoder, data, distill, save_bert, tmp_path):
+def test_only_the_first_process_scores_embeds_and_evaluates(encoder, data, distill, save_bert, tmp_path):
     save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1)
     unscored = tmp_path / "unscored.parquet"
     Dataset.from_parquet(str(data / "train.parquet")).remove_columns("teacher_logits").to_parquet(unscored)
@@ -113,7 +113,7 @@ def test_one_of_two_processes_scores_embeds_and_evaluates(encoder, data, distill
                "--bi_encoder_name_or_path", str(encoder), "--similarity_weight", "1"]  # fmt: skip
     assert main(distill(tmp_path / "alone", 8, *options)) == 0
     result = launch("torchrun", *distill(tmp_path / "both", 4, *options))
-    # A bar that is full has the rate of all its pairs; each process would have one of its own.
+    # A full progress bar shows the rate of all its pairs; each scoring process would have its own bar.
     bars = [line for line in re.split(r"[\r\n]", result.stderr) if "100%" in line]
     assert sum(line.startswith("Scoring pairs") for line in bars) == 1
     # The training pairs of the bi-encoder, and the validation split of the student.
@@ -123,7 +123,7 @@ def test_one_of_two_processes_scores_embeds_and_evaluates(encoder, data, distill
     assert not (tmp_path / "both" / ".train-data").exists()
 
 
-# FSDP of torch: `accelerate` uses it with accelerators only, so this goes without the Trainer.
+# FSDP of torch: `accelerate` uses it with accelerators only, so this test does not use the Trainer.
 SHARDED = """
 import sys
 import torch

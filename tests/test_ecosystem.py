@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Programs and libraries that know nothing of hf-dse take its checkpoints: the real ones, on a tiny model."""
+"""Third-party programs and libraries work with checkpoints of hf-dse: the real ones, on a tiny model."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ TEXTS = [
     "new",
     "is 1 + 1 = 2?",
 ]
-# Alike are sentences of like length.
+# Sentences of similar length are similar.
 COMBINATIONS = list(itertools.combinations(TEXTS, 2))
 PAIRS = {
     "sentence1": [first for first, _ in COMBINATIONS],
@@ -47,7 +47,7 @@ PAIRS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, bert_tokenizer, save_bert):
-    """A BERT, and what `hf-dse distill` makes of it: converted, with a head for pairs, exported."""
+    """A BERT, and the exported student with a pair head that `hf-dse distill` makes from it."""
     places = {name: tmp_path_factory.mktemp("models") / name for name in ("bert", "dse")}
     save_bert(places["bert"])
     student = make_pair_model(
@@ -59,7 +59,7 @@ def folders(tmp_path_factory, bert_tokenizer, save_bert):
 
 # transformers
 
-# In the shape of transformers' run_glue.py: joint tokenization, a plain Trainer, padding by batch.
+# Similar to transformers' run_glue.py: joint tokenization, a plain Trainer, padding by batch.
 SCRIPT = """
 import json, sys
 
@@ -131,7 +131,7 @@ def test_a_stock_training_script_for_pairs(folders, tmp_path, name, way):
     assert result["class"] == "DseForSequenceClassification"
     assert result["hf_dse"] == (way == "import hf_dse")
     assert result["module"].startswith("hf_dse." if result["hf_dse"] else "transformers_modules.")
-    # What was saved is what was evaluated: here every sentence is encoded alone.
+    # The saved model reproduces the evaluation; here every sentence is encoded separately.
     model = AutoModelForSequenceClassification.from_pretrained(output)
     tokenizer = AutoTokenizer.from_pretrained(output)
     metrics = evaluate_model(model, tokenizer, Dataset.from_dict(PAIRS), task="stsb")
@@ -155,7 +155,7 @@ def test_feature_extraction_pipeline(folders, batch_size):
 
 
 def test_text_classification_pipeline_of_a_folder(folders):
-    """Batches are in tests/test_pair_model.py; here a pair alone, by the name of the folder."""
+    """A single pair, with the model loaded by folder name; for batches see tests/test_pair_model.py."""
     classify = pipeline("text-classification", model=folders["dse"], device="cpu")
     model = AutoModelForSequenceClassification.from_pretrained(folders["dse"])
     pairs = [{"text": first, "text_pair": second} for first, second in zip(TEXTS[:3], TEXTS[3:], strict=True)]
@@ -189,7 +189,7 @@ def test_activation_checkpointing_gives_equal_gradients(make_model, bert_tokeniz
         calls.clear()
         torch.manual_seed(0)
         model(**pair_batch(bert_tokenizer)).loss.backward()
-        # What is not kept is computed again.
+        # Activations that are not kept are computed again.
         assert len(calls) == 1 + enable
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
     for name, gradient in gradients[0].items():
@@ -227,7 +227,7 @@ def test_lora(folders, bert_tokenizer, tmp_path):
         model.save_pretrained(tmp_path / "adapter")
         loaded = PeftModel.from_pretrained(load(), tmp_path / "adapter").eval()
         torch.testing.assert_close(loaded(**batch).logits, trained, rtol=0, atol=1e-6)
-        # Merged it is a plain model again, which can be exported.
+        # The merged model is a plain model, which can be exported.
         export_model(loaded.merge_and_unload(), bert_tokenizer, tmp_path / "merged")
         merged = AutoModelForSequenceClassification.from_pretrained(tmp_path / "merged")
         torch.testing.assert_close(merged(**batch).logits, trained, rtol=0, atol=1e-5)
@@ -290,7 +290,7 @@ RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
 
 @pytest.fixture
 def export_graph_of(tmp_path, make_model, bert_tokenizer):
-    """Makes a checkpoint and, by `hf-dse export`, a graph of it."""
+    """Makes a checkpoint and exports it as a graph with `hf-dse export`."""
 
     def make(*options, **fields):
         model = make_model(**fields)
@@ -309,7 +309,7 @@ def export_graph_of(tmp_path, make_model, bert_tokenizer):
         *[("onnx", {"linformer_projection": projection}) for projection in PROJECTIONS],
         *[("openvino", {"linformer_projection": projection}) for projection in ("learned", "strided")],
         ("onnx", {"position_extension": "dynamic", "original_max_position_embeddings": 16}),
-        # More slots than the example has tokens; and all that is not the default.
+        # More slots than the example has tokens, and non-default options.
         ("onnx", {"linformer_length": 32}),
         ("onnx", {"linformer_sharing": "none", "linformer_init": "random", "projection_dim": 6}),
         ("onnx", {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 8}),
@@ -345,12 +345,12 @@ def test_quantized_graph(export_graph_of):
     ("options", "message"),
     [
         (["--format", "tflite"], "invalid choice: 'tflite'"),
-        (["--format", "openvino", "--int8", "true"], "only an ONNX graph can be quantized"),
+        (["--format", "openvino", "--int8", "true"], "int8=True is not supported with format="),
         (["--int8", "true"], "add `--format onnx`"),
         (["--format", "onnx", "--model_id", "user/name"], "`--model_id` is for the model card"),
     ],
 )
-def test_export_refuses_what_it_cannot_write(folders, tmp_path, capsys, options, message):
+def test_unsupported_export_options_are_errors(folders, tmp_path, capsys, options, message):
     command = ["export", "--model_name_or_path", folders["dse"], "--output_dir", str(tmp_path / "graph"), *options]
     assert main(command) == 2
     assert message in capsys.readouterr().err
@@ -400,7 +400,7 @@ def test_search_with_faiss_and_sentence_transformers(folders):
     words = "the a cat dog sat ran on mat house is old new in and of".split()
     rng = np.random.default_rng(0)
     corpus = [" ".join(rng.choice(words, rng.integers(1, 20))) for _ in range(60)]
-    # A query is a part of the text that it shall find; every text that shares most of its words is half right.
+    # A query is a part of its relevant text; texts that share most of its words are half relevant.
     queries = [" ".join(text.split()[: 1 + len(text.split()) // 2]) for text in corpus[:20]]
     gains = np.array(
         [[len({*q.split()} & {*t.split()}) / len({*q.split()} | {*t.split()}) for t in corpus] for q in queries]
@@ -435,12 +435,12 @@ def test_search_with_faiss_and_sentence_transformers(folders):
         assert ndcg(positions) == pytest.approx(ndcg(exact), abs=1e-9), way
 
 
-# What shows the course of a training
+# Experiment trackers
 
 
 @pytest.fixture
 def distill(folders, tmp_path):
-    """Runs `hf-dse distill` with `--report_to`, and returns what Trainer has logged by the names of others."""
+    """Runs `hf-dse distill` with `--report_to`, and returns the logs of Trainer under the names of the trackers."""
 
     def run(report_to):
         for split in ("train", "validation"):

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics, encoding and the evaluation of models, with the commands `hf-dse evaluate` and `hf-dse encode`."""
+"""Metrics, encoding and evaluation of models, and the commands `hf-dse evaluate` and `hf-dse encode`."""
 
 import json
 
@@ -147,11 +147,11 @@ class TestMetrics:
         assert result == {"accuracy": 0.5, "f1": 0.5}
         assert AccuracyF1().compute(predictions=[0, 0], references=[0, 0]) == {"accuracy": 1.0, "f1": 0.0}
 
-    def test_correlations_survive_tiny_and_huge_values(self):
+    def test_correlations_of_tiny_and_huge_values(self):
         result = PearsonSpearman().compute(predictions=[1e-200, 2e-200, 4e-200], references=[1e200, 2e200, 4e200])
         assert result == pytest.approx({"pearson": 1.0, "spearman": 1.0})
 
-    def test_are_evaluate_metrics(self):
+    def test_metrics_are_evaluate_metrics(self):
         for metric, name, config in (
             (PearsonSpearman(), "pearson_spearman", "default"),
             (AccuracyF1(), "accuracy_f1", "binary"),
@@ -182,10 +182,10 @@ class TestMetrics:
         metric = PearsonSpearman()
         with pytest.raises(ValueError, match=match):
             metric.compute(predictions=predictions, references=references)
-        # An error leaves nothing behind.
+        # An error leaves no state behind.
         assert metric.compute(predictions=[1, 2], references=[1, 2])["pearson"] == 1.0
 
-    def test_one_class_everywhere_is_an_error(self):
+    def test_predicting_a_single_class_is_an_error(self):
         with pytest.raises(ValueError, match="Constant predictions: all 3 are class 1"):
             AccuracyF1().compute(predictions=[1, 1, 1], references=[0, 1, 1])
         assert AccuracyF1().compute(predictions=[1, 1], references=[1, 1])["accuracy"] == 1.0
@@ -220,7 +220,7 @@ class TestComputeMetrics:
         )
         assert compute_metrics_for("regression")(prediction)["pearson"] == 1.0
 
-    def test_majority_class_is_a_score_while_training(self):
+    def test_predicting_a_single_class_is_allowed_in_training(self):
         assert self.score("mrpc", [[1.0], [2.0], [3.0]], [1, 1, 0])["accuracy"] == pytest.approx(2 / 3)
 
     @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ class TestEncode:
             encode(model, tokenizer, TEXTS, show_progress=False)
         assert model.training and not model.embeddings.training
 
-    def test_truncation_is_counted(self, tokenizer, caplog):
+    def test_truncated_texts_are_counted(self, tokenizer, caplog):
         model = make(DseModel)
         texts = ["cat " * 4, "dog " * 5, "house " * 9]
         vectors = encode(model, tokenizer, texts, max_length=6, show_progress=False)
@@ -328,13 +328,13 @@ class TestEncode:
         encode(model, tokenizer, ["cat " * 46], show_progress=False)
         assert not caplog.text
 
-    def test_limit_of_offset_positions(self, tokenizer):
+    def test_maximum_length_with_offset_positions(self, tokenizer):
         torch.manual_seed(0)
         model = RobertaModel(RobertaConfig(**SHAPE | {"max_position_embeddings": 50}, pad_token_id=1)).eval()
         assert max_tokens(model, tokenizer) == 48
         assert np.isfinite(encode(model, tokenizer, ["cat " * 100], show_progress=False)).all()
 
-    def test_blank_texts_are_warned_of(self, tokenizer, caplog):
+    def test_blank_texts_raise_a_warning(self, tokenizer, caplog):
         encode(make(DseModel), tokenizer, ["cat", " "], show_progress=False)
         assert r"1 of 2 texts are blank, the first is texts[1]" in caplog.text
 
@@ -366,7 +366,7 @@ class TestEncode:
         with pytest.raises(error, match=match):
             encode(make(DseModel), tokenizer, texts, show_progress=False, **options)
 
-    def test_decoders_are_refused(self, tokenizer):
+    def test_models_with_a_decoder_are_errors(self, tokenizer):
         model = T5Model(T5Config(vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
         with pytest.raises(ValueError, match="T5Model has a decoder: pass only its encoder"):
             encode(model, tokenizer, TEXTS)
@@ -388,7 +388,7 @@ class TestEncode:
             sizes = [lengths[row] for row in batch]
             assert sizes == sorted(sizes, reverse=True) and len(batch) <= batch_size
             assert len(batch) == 1 or len(batch) * sizes[0] <= batch_size * 512
-            # One long text does not make short ones long.
+            # One long text does not pad short ones.
             assert sizes[0] <= max(64, 2 * sizes[-1])
 
 
@@ -423,7 +423,7 @@ class TestEvaluateModel:
         model = make(BertForSequenceClassification, num_labels=num_labels)
         encoded = tokenizer(PAIRS["sentence1"], PAIRS["sentence2"], padding=True, return_tensors="pt")
         with torch.no_grad():
-            # Random weights may well answer with one class.
+            # A model with random weights may predict a single class.
             model.classifier.bias -= model(**encoded).logits.median(dim=0).values - 1e-3
             logits = model(**encoded).logits.numpy()
         if task == "stsb":
@@ -457,7 +457,7 @@ class TestEvaluateModel:
         cosine = (u * v).sum(axis=1).round(6)
         assert metrics == {"cosine_ap": pytest.approx(sklearn.average_precision_score(labels, cosine))}
 
-    def test_asymmetric_classes_have_no_cosine(self, tokenizer, pairs):
+    def test_asymmetric_tasks_have_no_cosine_metrics(self, tokenizer, pairs):
         dataset = pairs.remove_columns("label").add_column("label", [0, 1, 0, 1, 0, 1])
         with pytest.raises(ValueError, match="cannot score task 'qnli'"):
             evaluate_model(make(DseModel), tokenizer, dataset, task="qnli", show_progress=False)
@@ -465,7 +465,7 @@ class TestEvaluateModel:
         encoded = tokenizer(PAIRS["sentence1"], PAIRS["sentence2"], padding=True, return_tensors="pt")
         with torch.no_grad():
             logits = model(**encoded).logits
-            # Random weights may well answer with one class.
+            # A model with random weights may predict a single class.
             model.similarity.out_proj.bias[1] -= (logits[:, 1] - logits[:, 0]).median() - 1e-3
             predictions = model(**encoded).logits.argmax(dim=1)
         metrics = evaluate_model(model, tokenizer, dataset, task="qnli", show_progress=False)
@@ -509,13 +509,13 @@ class TestCommands:
         assert table[0].split() == ["split", "num_pairs", "pearson", "spearman", "cosine_pearson", "cosine_spearman"]
         assert table[1].split()[:3] == ["validation", "6", f"{100 * expected['pearson']:.2f}"]
 
-    def test_evaluate_loads_no_random_head(self, tokenizer, data, tmp_path, capsys):
+    def test_evaluate_does_not_add_a_random_head(self, tokenizer, data, tmp_path, capsys):
         make(DseModel).save_pretrained(tmp_path)
         tokenizer.save_pretrained(tmp_path)
         assert self.evaluate(str(tmp_path), data) == 0
         assert capsys.readouterr().out.split()[:4] == ["split", "num_pairs", "cosine_pearson", "cosine_spearman"]
 
-    def test_evaluate_refuses_a_missing_head(self, tokenizer, data, tmp_path, capsys):
+    def test_evaluate_with_a_missing_head_is_an_error(self, tokenizer, data, tmp_path, capsys):
         model = make(DseModel)
         model.save_pretrained(tmp_path)
         tokenizer.save_pretrained(tmp_path)
@@ -558,7 +558,7 @@ class TestCommands:
         assert result["id"].to_pylist() == ["x", "y"]
         assert str(result["embedding"].type) == "fixed_size_list<element: float>[16]"
 
-    def test_encode_nothing(self, student, tmp_path):
+    def test_encode_an_empty_file(self, student, tmp_path):
         (tmp_path / "texts.txt").write_text("")
         for name in ("vectors.npy", "vectors.parquet"):
             assert self.encode(student, tmp_path / "texts.txt", tmp_path / name) == 0

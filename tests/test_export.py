@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exported folders are complete, appear whole or not at all, and carry a model card that claims nothing unmeasured."""
+"""Exported folders are complete and written atomically, and their model card has only measured numbers."""
 
 import importlib.metadata
 import json
@@ -80,7 +80,7 @@ def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, mode
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "mlp"])
-def test_encoder_of_a_pair_model_loads_without_a_report(tmp_path, make_model, bert_tokenizer, similarity):
+def test_encoder_of_a_pair_model_loads_without_warnings(tmp_path, make_model, bert_tokenizer, similarity):
     folder = export_model(make_model(similarity=similarity), bert_tokenizer, tmp_path / "model")
     _, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
@@ -96,7 +96,7 @@ def test_a_loaded_export_can_be_exported_over_itself(tmp_path, make_model, bert_
     assert {name for name in before if before[name] != after[name]} <= {"tokenizer_config.json"}
 
 
-def test_tokenizer_truncates_to_what_the_model_takes(tmp_path, make_model, bert_tokenizer):
+def test_tokenizer_truncates_to_the_limit_of_the_model(tmp_path, make_model, bert_tokenizer):
     def exported_limit(name, **fields):
         folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name)
         return AutoTokenizer.from_pretrained(folder).model_max_length
@@ -109,7 +109,7 @@ def test_tokenizer_truncates_to_what_the_model_takes(tmp_path, make_model, bert_
     assert bert_tokenizer.model_max_length == 64
 
 
-def test_refuses_folders_that_hold_something(tmp_path, make_model, bert_tokenizer):
+def test_existing_folders_are_not_replaced(tmp_path, make_model, bert_tokenizer):
     model = make_model()
     folder = tmp_path / "taken"
     folder.mkdir()
@@ -133,7 +133,7 @@ def test_refuses_folders_that_hold_something(tmp_path, make_model, bert_tokenize
     assert (home / "diary.txt").read_text() == "precious"
 
 
-def test_overwriting_leaves_nothing_of_the_old_model(tmp_path, make_model, bert_tokenizer):
+def test_overwriting_removes_all_files_of_the_old_model(tmp_path, make_model, bert_tokenizer):
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
     (folder / "optimizer.pt").write_bytes(b"stale")
     export_model(make_model(DseModel), bert_tokenizer, folder, overwrite=True)
@@ -142,7 +142,7 @@ def test_overwriting_leaves_nothing_of_the_old_model(tmp_path, make_model, bert_
 
 
 @pytest.mark.parametrize("step", ["tokenizer", "card", "move"])
-def test_failure_leaves_everything_as_it_was(tmp_path, make_model, bert_tokenizer, monkeypatch, step):
+def test_nothing_changes_after_an_error(tmp_path, make_model, bert_tokenizer, monkeypatch, step):
     def fail(*args, **kwargs):
         raise OSError("No space left on device")
 
@@ -162,7 +162,7 @@ def test_failure_leaves_everything_as_it_was(tmp_path, make_model, bert_tokenize
     assert files(folder) == before
 
 
-def test_card_holds_what_was_given(tmp_path, make_model, bert_tokenizer):
+def test_card_contains_the_given_information(tmp_path, make_model, bert_tokenizer):
     teacher = tmp_path / "runs" / "my-teacher"
     teacher.mkdir(parents=True)
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "student", teacher=str(teacher), **FACTS)
@@ -202,7 +202,7 @@ def test_card_holds_what_was_given(tmp_path, make_model, bert_tokenizer):
     assert str(tmp_path) not in card.content
 
 
-def test_card_leaves_out_what_is_unknown(make_model):
+def test_card_omits_missing_information(make_model):
     card = make_model_card(make_model(DseModel), model_id="someone/student")
     assert set(front_matter(card)) == {"model_name", "library_name", "pipeline_tag", "tags"}
     assert "knowledge-distillation" not in card.data.tags
@@ -212,7 +212,7 @@ def test_card_leaves_out_what_is_unknown(make_model):
     assert card.text.lstrip().startswith("# student\n")
 
 
-def test_no_file_tells_where_models_are_kept(tmp_path, make_model, bert_tokenizer):
+def test_no_file_contains_local_paths(tmp_path, make_model, bert_tokenizer):
     first = export_model(make_model(), bert_tokenizer, tmp_path / "first")
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(first), AutoTokenizer.from_pretrained(first)
     places = {"base_model": str(first), "teacher": "/elsewhere/teacher", "datasets": ["~/secret/pairs", None]}
@@ -241,11 +241,11 @@ def test_no_file_tells_where_models_are_kept(tmp_path, make_model, bert_tokenize
 def test_cards_of_all_kinds_are_clean(make_model, fields, facts):
     for model_class in (DseModel, DseForSequenceClassification):
         card = make_model_card(make_model(model_class, **fields), model_id="student", **facts)
-        # Outside of code: no empty cells, sections or items, no doubled blanks.
+        # Outside of code: no empty cells, sections or items, no double spaces.
         prose = "```".join(card.text.split("```")[::2])
         assert not re.search(r"None|Undefined|\{\{|\{%|[^\n ]  +|\n\n\n|- \n| \n", prose), prose
         assert not re.search(r"^## .*\n+(?=## |\Z)", card.text, flags=re.MULTILINE)
-        # Every table is one block: a head, a ruler, rows of as many cells.
+        # Every table is one block: a header, a delimiter row, and rows with the same number of cells.
         for block in re.findall(r"(?:^\|.*\n)+", card.text, flags=re.MULTILINE):
             rows = block.replace("\\|", "").splitlines()
             assert len({row.count("|") for row in rows}) == 1, block
@@ -274,19 +274,19 @@ def test_card_describes_the_attention(make_model):
         ({"test": {"pearson": 0.9}, "dev": {"f1": 0.9}}, "must have the same metrics for all splits"),
     ],
 )
-def test_refuses_metrics_that_are_none(tmp_path, make_model, bert_tokenizer, metrics, message):
+def test_invalid_metrics_are_errors(tmp_path, make_model, bert_tokenizer, metrics, message):
     with pytest.raises(ValueError, match=message):
         export_model(make_model(), bert_tokenizer, tmp_path / "model", metrics=metrics)
     assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("length", [0, 65])
-def test_refuses_lengths_that_do_not_fit(tmp_path, make_model, bert_tokenizer, length):
+def test_max_length_out_of_range_is_an_error(tmp_path, make_model, bert_tokenizer, length):
     with pytest.raises(ValueError, match=f"`max_length` must be between 1 and 64, .* got {length}"):
         export_model(make_model(), bert_tokenizer, tmp_path / "model", max_length=length)
 
 
-def test_refuses_other_models(tmp_path, bert_tokenizer):
+def test_other_models_are_errors(tmp_path, bert_tokenizer):
     config = BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: convert it with"):
         export_model(BertModel(config), bert_tokenizer, tmp_path / "model")
@@ -296,8 +296,8 @@ class OtherModel(DseModel):
     pass
 
 
-def test_refuses_classes_whose_code_is_elsewhere(tmp_path, make_model, bert_tokenizer):
-    """The folder would hold the code of the subclass, but not what that imports."""
+def test_subclasses_are_errors(tmp_path, make_model, bert_tokenizer):
+    """The folder would have the code of the subclass, but not the modules that it imports."""
     with pytest.raises(TypeError, match="OtherModel of test_export was saved without .*modeling_dse.py"):
         export_model(make_model(OtherModel), bert_tokenizer, tmp_path / "model")
     assert not os.listdir(tmp_path)
@@ -311,7 +311,7 @@ def test_says_which_transformers_the_package_needs():
 
 @pytest.mark.slow
 def test_examples_of_the_card_run(tmp_path, make_model, bert_tokenizer):
-    """As a reader of the card runs them: without hf_dse, in a process of their own."""
+    """In a separate process without hf_dse, as readers of the card run them."""
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "student", **FACTS)
     examples = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
     assert len(examples) == 3
@@ -325,7 +325,7 @@ def test_examples_of_the_card_run(tmp_path, make_model, bert_tokenizer):
         assert word not in process.stderr
 
 
-def test_a_command_is_published_without_its_folders(tmp_path, monkeypatch):
+def test_a_command_is_published_without_local_paths(tmp_path, monkeypatch):
     file = tmp_path / "my pairs.csv"
     file.touch()
     command = ["distill", "--train_file", str(file), f"--test_file={file}", "--model_name_or_path", "org/model"]

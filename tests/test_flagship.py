@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoint that `make flagship` makes loads, is small enough, and does what its card says."""
+"""The checkpoint of `make flagship` is complete and small, and reproduces the numbers of its card."""
 
 import re
 from pathlib import Path
@@ -20,16 +20,16 @@ CHECKPOINT = ROOT / "checkpoints" / "dse-minilm-l6"
 pytestmark = pytest.mark.skipif(not CHECKPOINT.exists(), reason="`make flagship DATA=...` has not been run")
 
 
-def test_it_is_whole_and_small():
+def test_complete_and_small():
     files = {path.name: path for path in CHECKPOINT.iterdir()}
     assert {"README.md", "config.json", "model.safetensors", "modules.json", "tokenizer.json"} <= files.keys()
     assert sum(path.stat().st_size for path in files.values()) <= 46e6
-    # Stale code would load and compute something else: copy it when modeling/ changes.
+    # Outdated code would load, but give other results: copy it when modeling/ changes.
     for name in CODE_FILES:
         assert files[name].read_text() == (ROOT / "modeling" / name).read_text(), name
 
 
-def test_similar_sentences_are_near():
+def test_similar_sentences_have_similar_embeddings():
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     model = AutoModel.from_pretrained(CHECKPOINT)
     assert model.dtype == torch.float32 and set(model.config.layer_types) == {"linear_attention"}
@@ -48,7 +48,7 @@ def test_similar_sentences_are_near():
 
 
 @pytest.mark.parametrize("name", ["Pearson", "Spearman"])
-def test_the_numbers_of_the_card(name):
+def test_reproduces_the_numbers_of_the_card(name):
     card = (CHECKPOINT / "README.md").read_text()
     (number,) = re.findall(rf"\| Embedded pairs of hf-dse, test, {name} \| ([\d.]+) \|", card)
     model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT)

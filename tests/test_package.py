@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The package as a whole: what `import hf_dse` does and costs, and what the wheel holds."""
+"""The package as a whole: effect and cost of `import hf_dse`, and the content of the wheel."""
 
 import ast
 import importlib.metadata
@@ -19,7 +19,7 @@ import hf_dse
 
 ROOT = Path(__file__).parent.parent
 
-# What any package that registers a model with the Auto classes has to import
+# Imports of any package that registers a model with the Auto classes
 TRANSFORMERS = """
 import transformers.modeling_layers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedModel
@@ -59,14 +59,14 @@ def test_public_names():
         _ = hf_dse.nonsense
 
 
-# The code that travels with the checkpoints has a path of its own.
+# The code that is saved with checkpoints has its own path.
 ALLOWED_MODULES = {"hf_dse", "hf_dse.modeling", "hf_dse.modeling.layout_dse"}
 SOURCES = [*(ROOT / "hf_dse").rglob("*.py"), *(ROOT / "modeling").glob("*.py")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def imports_in(code):
-    """(module, name) of what Python code imports from hf_dse."""
+    """Yields (module, name) of each import from hf_dse."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "hf_dse":
             yield from ((node.module, alias.name) for alias in node.names)
@@ -114,7 +114,7 @@ def test_public_docstrings_use_public_names():
         assert not unknown, f"the docstring of {name} uses {unknown}"
 
 
-def test_version_is_that_of_the_distribution():
+def test_version_equals_that_of_the_distribution():
     assert hf_dse.__version__ == importlib.metadata.version("hf-dse")
 
 
@@ -135,7 +135,7 @@ print(heavy & (set(sys.modules) - before))
 
 @pytest.mark.slow
 def test_import_takes_less_than_300_milliseconds_beyond_transformers():
-    # Processor time: other programs on the machine do not count.
+    # Processor time, so that other programs on the machine do not matter.
     code = f"""
 import time
 {TRANSFORMERS}
@@ -158,7 +158,7 @@ def test_wheel(tmp_path):
         [*pip, "wheel", "--no-deps", "--no-build-isolation", f"--wheel-dir={tmp_path}", str(source)], check=True
     )
     (wheel,) = tmp_path.glob("*.whl")
-    # An environment that sees the dependencies of this one, but not its link to the checkout.
+    # An environment with the dependencies of this one, but not its editable install.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     programs = tmp_path / "venv" / "bin"
     subprocess.run([*pip, f"--python={programs / 'python'}", "install", "--no-deps", str(wheel)], check=True)

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf_dse.distill`: the main job in Python does what the command does, with names and with loaded objects."""
+"""`hf_dse.distill` gives the same results as the command, with names and with loaded objects."""
 
 import json
 import shutil
@@ -68,7 +68,7 @@ def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_one_call_does_what_the_command_does(assets, tmp_path, capsys):
+def test_one_call_equals_the_command(assets, tmp_path, capsys):
     result = distill(
         str(assets / "encoder"),
         teacher=str(assets / "teacher"),
@@ -76,7 +76,7 @@ def test_one_call_does_what_the_command_does(assets, tmp_path, capsys):
         output_dir=tmp_path / "call",
         **SHORT_RUN,
     )
-    # What libraries have to say goes to their logs.
+    # Messages of libraries go to their logs.
     assert "Saved to" not in capsys.readouterr().out
     flags = [word for name, value in SHORT_RUN.items() for word in (f"--{name}", str(value))]
     names = {"model_name_or_path": "encoder", "teacher_name_or_path": "teacher", "dataset_name": "data"}
@@ -95,7 +95,7 @@ def test_one_call_does_what_the_command_does(assets, tmp_path, capsys):
     assert again == pytest.approx(result.metrics["test"], abs=1e-6)
 
 
-def test_loaded_models_and_data_sets_give_the_same_student(assets, tmp_path):
+def test_loaded_models_and_datasets_give_the_same_student(assets, tmp_path):
     options = {**SHORT_RUN, "num_labels": 1}
     by_name = distill(
         str(assets / "encoder"), str(assets / "teacher"), str(assets / "data"), tmp_path / "names", **options
@@ -118,7 +118,7 @@ def test_loaded_models_and_data_sets_give_the_same_student(assets, tmp_path):
     assert recipe["teacher_name_or_path"] == str(assets / "teacher")
 
 
-def test_a_single_data_set_is_the_train_split(assets, tmp_path):
+def test_a_single_dataset_is_the_train_split(assets, tmp_path):
     rows = [{**row, "teacher_logits": [row["label"]]} for row in make_rows(16, 5)]
     result = distill(
         str(assets / "encoder"),
@@ -131,7 +131,7 @@ def test_a_single_data_set_is_the_train_split(assets, tmp_path):
     assert AutoModel.from_pretrained(result.path).config.linformer_length == 8
 
 
-def test_training_arguments_may_be_an_object(assets, tmp_path):
+def test_training_arguments_can_be_an_object(assets, tmp_path):
     options = dict(SHORT_RUN)
     linformer_length = options.pop("linformer_length")
     args = DseTrainingArguments("elsewhere", **options)
@@ -159,7 +159,7 @@ def test_training_arguments_may_be_an_object(assets, tmp_path):
         ({"dataset": None}, ValueError, "No data: pass"),
     ],
 )
-def test_what_distill_refuses(arguments, error, message, assets, tmp_path):
+def test_errors(arguments, error, message, assets, tmp_path):
     arguments = {"dataset": str(assets / "data"), "num_labels": 1, **arguments}
     with pytest.raises(error, match=message):
         distill(str(assets / "encoder"), output_dir=tmp_path / "out", **arguments)
@@ -177,14 +177,14 @@ def test_loaded_models_need_their_tokenizers(assets, tmp_path):
         distill(bert, None, str(assets / "data"), tmp_path / "out", processing_class=tokenizer, num_labels=1)
 
 
-def test_streaming_data_sets_are_refused(assets, tmp_path):
+def test_streaming_datasets_are_errors(assets, tmp_path):
     stream = Dataset.from_list(make_rows(8, 1)).to_iterable_dataset()
     with pytest.raises(TypeError, match="'train' is a IterableDataset.* without `streaming=True`"):
         distill(str(assets / "encoder"), dataset=stream, output_dir=tmp_path / "out", num_labels=1)
 
 
-def test_the_options_of_the_teacher_reach_it(assets, tmp_path):
-    """A teacher with code of its own is loaded only where this is allowed, and in the number format asked for."""
+def test_the_options_of_the_teacher_are_used_to_load_it(assets, tmp_path):
+    """A teacher with custom code is loaded only with `trust_remote_code`, and in the given dtype."""
     folder = shutil.copytree(assets / "teacher", tmp_path / "house")
     (folder / "house.py").write_text(REMOTE_MODEL)
     config = json.loads((folder / "config.json").read_text())
@@ -208,5 +208,5 @@ def test_the_options_of_the_teacher_reach_it(assets, tmp_path):
     first, second = weights(exact.path), weights(rounded.path)
     assert not same(first, second)
     assert all(torch.allclose(first[name], second[name], atol=0.05) for name in first)
-    # A folder has no branches: the name reaches the loader and changes nothing.
+    # A folder has no branches: the revision is passed on and changes nothing.
     assert isinstance(AutoModel.from_pretrained(exact.path).config, DseConfig)

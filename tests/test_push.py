@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Folders go to a Hub whole, in one commit, or not at all; there they load for people without hf_dse."""
+"""Pushing model folders to a Hub in one commit, and loading them from there without hf_dse."""
 
 import json
 import os
@@ -30,15 +30,15 @@ TEXTS = ["a cat sat on the mat", "dog", "the old house is in the new house and t
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A Hub that this process may use, with a token that may write."""
+    """Starts a local Hub for this process, with a write token."""
     with Hub() as hub:
-        # huggingface_hub has read these from the environment already.
+        # huggingface_hub has already read these from the environment.
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setenv("HF_TOKEN", WRITER)
-        # transformers keeps a client of the endpoint that it saw first.
+        # transformers keeps a client of the first endpoint.
         monkeypatch.setattr("transformers.utils.hub._hf_api", None)
         yield hub
         close_session()
@@ -46,7 +46,7 @@ def hub(monkeypatch):
 
 @pytest.fixture
 def no_waiting(monkeypatch):
-    """The breaks that huggingface_hub makes before it tries again take half a minute."""
+    """Skips the pauses between retries of huggingface_hub, half a minute in total."""
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
@@ -57,7 +57,7 @@ def folder(tmp_path, make_model, bert_tokenizer):
 
 @pytest.fixture
 def distill(tmp_path, make_model, bert_tokenizer):
-    """`hf-dse distill` of a tiny student for one epoch, up to the options that a test adds."""
+    """Runs `hf-dse distill` of a tiny student for one epoch, with additional options of a test."""
     for name in ("train", "validation"):
         pairs = {"sentence1": TEXTS * 2, "sentence2": ["a cat"] * 6, "label": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]}
         Dataset.from_dict(pairs).to_json(tmp_path / f"{name}.jsonl")
@@ -73,7 +73,7 @@ def files(folder):
 
 
 def published(hub, revision="main"):
-    """What the repository holds, but for what it was made with."""
+    """Returns the files of the repository, except the initial ones."""
     content = dict(hub.repos[REPO].branches[revision][-1].files)
     del content[".gitattributes"]
     return content
@@ -83,19 +83,19 @@ def times(hub, request):
     return sum(line.startswith(request) for line in hub.requests)
 
 
-def test_all_files_go_up_in_one_commit(hub, folder):
+def test_all_files_are_uploaded_in_one_commit(hub, folder):
     commit = push_model(folder, REPO)
     assert published(hub) == files(folder)
     assert [entry.message for entry in hub.repos[REPO].branches["main"]] == ["initial commit", "Upload model"]
     assert commit == commit.commit_url == f"{hub.url}/{REPO}/commit/{hub.repos[REPO].branches['main'][-1].oid}"
-    # Weights go by LFS, as the Hub wants it, and nothing else.
+    # Only the weights use LFS, as requested by the Hub.
     assert list(hub.blobs.values()) == [(folder / "model.safetensors").read_bytes()]
     assert not hub.repos[REPO].private
     assert HfApi(endpoint=hub.url, token=WRITER).whoami()["name"] == USER
 
 
 def test_one_commit_whatever_the_number_of_files(hub, folder, monkeypatch):
-    """`upload_folder` would split it where xet is at hand. The local Hub has no xet, so no file here is for it."""
+    """`upload_folder` would make several commits if xet is installed. The local Hub has no xet."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
     monkeypatch.setattr("hub.LFS", "*.none")
     (folder / "figures").mkdir()
@@ -106,7 +106,7 @@ def test_one_commit_whatever_the_number_of_files(hub, folder, monkeypatch):
     assert published(hub) == files(folder)
 
 
-def test_hidden_and_compiled_files_stay_at_home(hub, folder):
+def test_hidden_and_compiled_files_are_not_uploaded(hub, folder):
     expected = files(folder)
     for name in (".env", ".git/config", ".ipynb_checkpoints/README.md", "__pycache__/modeling_dse.cpython-311.pyc"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -117,7 +117,7 @@ def test_hidden_and_compiled_files_stay_at_home(hub, folder):
     assert published(hub) == {**expected, "onnx/model.onnx": b"graph"}
 
 
-def test_pushing_again_commits_what_has_changed(hub, folder):
+def test_pushing_again_commits_only_changes(hub, folder):
     first = push_model(folder, REPO)
     assert push_model(folder, REPO).oid == first.oid
     branch = hub.repos[REPO].branches["main"]
@@ -136,14 +136,14 @@ def test_private_repositories(hub, folder):
     push_model(folder, REPO, private=True)
 
 
-def test_does_not_publish_what_shall_be_private(hub, folder):
+def test_private_does_not_push_to_a_public_repository(hub, folder):
     HfApi(endpoint=hub.url, token=WRITER).create_repo(REPO)
     with pytest.raises(ValueError, match="user/tiny was not pushed: it already exists and is public, which `private`"):
         push_model(folder, REPO, private=True)
     assert published(hub) == {} and not hub.blobs
 
 
-def test_revision_is_a_branch_that_is_made(hub, folder):
+def test_a_missing_branch_is_created(hub, folder):
     push_model(folder, REPO, revision="v2/draft")
     assert published(hub) == {}
     assert published(hub, "v2/draft") == files(folder)
@@ -152,7 +152,7 @@ def test_revision_is_a_branch_that_is_made(hub, folder):
     assert published(hub, "v2/draft") == files(folder)
 
 
-def test_pull_requests_need_no_right_to_write(hub, folder):
+def test_pull_requests_need_no_write_access(hub, folder):
     HfApi(endpoint=hub.url, token=WRITER).create_repo(REPO)
     commit = push_model(folder, REPO, create_pr=True, token=READER)
     assert commit.pr_url == f"{hub.url}/{REPO}/discussions/1"
@@ -163,7 +163,7 @@ def test_pull_requests_need_no_right_to_write(hub, folder):
     assert published(hub, "refs/pr/1") == files(folder)
 
 
-def test_a_name_without_an_owner_is_one_of_the_user(hub, folder):
+def test_a_name_without_an_owner_belongs_to_the_user(hub, folder):
     assert push_model(folder, "tiny").repo_url.repo_id == REPO
     assert published(hub) == files(folder)
 
@@ -182,7 +182,7 @@ def test_dry_run_sends_nothing(hub, folder, monkeypatch, capsys):
     assert not hub.requests
 
 
-def test_warns_of_a_card_with_another_name(folder, caplog, monkeypatch):
+def test_warns_if_the_card_has_another_name(folder, caplog, monkeypatch):
     monkeypatch.setattr("hf_dse.publish.push.logger.parent.propagate", True)
     push_model(folder, REPO, dry_run=True)
     assert not caplog.messages
@@ -242,14 +242,14 @@ def cut_weights(folder):
         (cut_weights, ValueError, "model.safetensors is damaged .*: write the folder again"),
     ],
 )
-def test_refuses_folders_that_are_not_whole_models(hub, folder, change, error, message):
+def test_incomplete_or_invalid_folders_are_errors(hub, folder, change, error, message):
     change(folder)
     with pytest.raises(error, match=message):
         push_model(folder, REPO)
     assert not hub.requests
 
 
-def test_refuses_what_is_no_folder(hub, tmp_path):
+def test_a_path_that_is_not_a_folder_is_an_error(hub, tmp_path):
     for name in ("missing", "file"):
         (tmp_path / "file").touch()
         with pytest.raises(FileNotFoundError, match=f"{name} is not a folder: write one with `hf-dse export`"):
@@ -260,7 +260,7 @@ def test_refuses_what_is_no_folder(hub, tmp_path):
 @pytest.mark.parametrize(
     "repo_id", ["a/b/c", "user/", "user/my model", "user/a--b", "-x", "https://huggingface.co/a/b"]
 )
-def test_refuses_bad_names(hub, folder, repo_id):
+def test_invalid_repository_names_are_errors(hub, folder, repo_id):
     with pytest.raises(ValueError, match=f"{repo_id!r} is not a valid repository name: use a name such as"):
         push_model(folder, repo_id)
     assert not hub.requests
@@ -270,7 +270,7 @@ def test_refuses_bad_names(hub, folder, repo_id):
 @pytest.mark.parametrize(
     "request_", ["POST /api/models/.*/preupload/", "POST .*/objects/batch", "PUT /lfs/", "POST /lfs/verify"]
 )
-def test_passing_faults_are_survived(hub, folder, no_waiting, request_, kind):
+def test_temporary_faults_are_retried(hub, folder, no_waiting, request_, kind):
     hub.fail(request_, kind, times=2)
     push_model(folder, REPO)
     assert published(hub) == files(folder)
@@ -290,7 +290,7 @@ def test_passing_faults_are_survived(hub, folder, no_waiting, request_, kind):
         "POST /api/models/.*/commit/",
     ],
 )
-def test_lasting_faults_publish_nothing(hub, folder, no_waiting, request_, kind):
+def test_permanent_faults_publish_nothing(hub, folder, no_waiting, request_, kind):
     hub.fail(request_, kind)
     with pytest.raises(OSError) as caught:
         push_model(folder, REPO)
@@ -308,7 +308,7 @@ def test_lasting_faults_publish_nothing(hub, folder, no_waiting, request_, kind)
         assert f"the Hub has a server error (HTTP {kind}: {reason}" in message and message.endswith(
             "Push again later."
         )
-    # Whoever sends the commit and gets no answer cannot know.
+    # Without an answer to the commit, the outcome is unknown.
     is_certain = "commit" not in request_ and not is_page
     assert ("No file was published." in message) == is_certain
     assert (f"not known whether the commit was made; see {hub.url}/{REPO}. It has all" in message) != is_certain
@@ -319,7 +319,7 @@ def test_lasting_faults_publish_nothing(hub, folder, no_waiting, request_, kind)
     assert published(hub) == files(folder)
 
 
-def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub, folder):
+def test_a_commit_whose_answer_was_lost_is_not_repeated(hub, folder):
     hub.fail("POST /api/models/.*/commit/", LOST, times=1)
     with pytest.raises(OSError, match="It is not known whether the commit was made; see .*It has all files or none"):
         push_model(folder, REPO)
@@ -350,12 +350,12 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(hub, folder):
     ],
 )
 @pytest.mark.parametrize("is_there", [False, True])
-def test_refused_tokens(hub, folder, token, repo_id, message, is_there):
+def test_rejected_tokens(hub, folder, token, repo_id, message, is_there):
     if is_there and repo_id == REPO:
         HfApi(endpoint=hub.url, token=WRITER).create_repo(REPO)
     with pytest.raises(PermissionError, match=message) as caught:
         push_model(folder, repo_id, token=token)
-    # What huggingface_hub has to say stays at hand.
+    # The error of huggingface_hub is the cause.
     assert isinstance(caught.value.__cause__, HfHubHTTPError)
     assert not hub.blobs and all(len(repo.branches["main"]) == 1 for repo in hub.repos.values())
 
@@ -367,7 +367,7 @@ def test_needs_a_token(hub, folder, monkeypatch):
     assert not hub.requests
 
 
-def test_other_refusals(hub, folder):
+def test_other_rejections(hub, folder):
     with pytest.raises(OSError, match=r"no such repository or revision, or hides it .*: Invalid rev id: refs/pr/9"):
         push_model(folder, REPO, revision="refs/pr/9")
     hub.fail("POST .*/commit/", 412, times=1)
@@ -382,7 +382,7 @@ def test_other_refusals(hub, folder):
     assert published(hub) == {}
 
 
-def test_no_hub_at_all(hub, folder, monkeypatch):
+def test_an_unreachable_hub(hub, folder, monkeypatch):
     with Hub() as other:
         pass
     monkeypatch.setattr(constants, "ENDPOINT", other.url)
@@ -434,7 +434,7 @@ print(json.dumps([pooled.tolist(), sentences.tolist()]))
 """
 
 
-def test_training_publishes_checkpoints_that_load_and_then_the_model(hub, distill, tmp_path):
+def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
     assert distill("--push_to_hub", "true", "--hub_model_id", REPO) == 0
     _, checkpoint, model = hub.repos[REPO].branches["main"]
     assert checkpoint.message == "Training in progress, epoch 1"
@@ -449,8 +449,8 @@ def test_training_publishes_checkpoints_that_load_and_then_the_model(hub, distil
 
 
 @pytest.mark.slow
-def test_others_load_what_was_pushed(tmp_path, make_model, bert_tokenizer):
-    """In processes of their own with a home folder of their own: the command, a user's program, `hf download`."""
+def test_a_pushed_model_loads_in_other_programs(tmp_path, make_model, bert_tokenizer):
+    """Separate processes with their own home folder: the command, a user's program, `hf download`."""
     model = make_model(projection_dim=6)
     folder = export_model(model, bert_tokenizer, tmp_path / "tiny", model_id=REPO)
     programs = Path(sys.executable).parent
@@ -462,7 +462,7 @@ def test_others_load_what_was_pushed(tmp_path, make_model, bert_tokenizer):
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
             "HF_HUB_DISABLE_XET": "1",
-            # Whatever is not on this machine is out of reach.
+            # Other machines are unreachable.
             **{f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https")},
             "no_proxy": "127.0.0.1",
         }

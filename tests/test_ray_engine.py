@@ -35,7 +35,7 @@ def make_texts(count, seed):
 
 
 def write_shards(folder, counts):
-    """Shards of texts with ids over all of them, in row groups of 50, as one larger file has several."""
+    """Writes shards of texts with consecutive ids, in row groups of 50, like larger files."""
     folder.mkdir(parents=True, exist_ok=True)
     start = 0
     for number, count in enumerate(counts):
@@ -125,7 +125,7 @@ def test_a_worker_writes_the_vectors_of_a_shard(student, bert_tokenizer, tmp_pat
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["part-0.parquet", "part-1.parquet"]
 
 
-def test_a_shard_of_datasets_stays_one(student, tmp_path):
+def test_an_encoded_shard_of_datasets_loads_in_datasets(student, tmp_path):
     (tmp_path / "in").mkdir()
     Dataset.from_dict({"text": make_texts(3, seed=0)}).to_parquet(tmp_path / "in/a.parquet")
     assert work(make_worker(student), tmp_path / "in/a.parquet", tmp_path / "out/a.parquet") == ""
@@ -134,7 +134,7 @@ def test_a_shard_of_datasets_stays_one(student, tmp_path):
     assert np.array(loaded["train"]["embedding"][:]).shape == (3, 16)
 
 
-def test_a_bad_row_is_named_and_leaves_no_file(student, tmp_path):
+def test_the_error_names_a_bad_row_and_no_file_is_written(student, tmp_path):
     shard = tmp_path / "in.parquet"
     pq.write_table(pa.table({"text": ["a cat"] * 258 + [None]}), shard)
     error = work(make_worker(student, batch_size=1), shard, tmp_path / "out/in.parquet")
@@ -142,7 +142,7 @@ def test_a_bad_row_is_named_and_leaves_no_file(student, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_worker_with_another_model_is_refused(student, tmp_path, make_model, bert_tokenizer):
+def test_a_worker_with_another_model_is_an_error(student, tmp_path, make_model, bert_tokenizer):
     make_model(DseModel).save_pretrained(tmp_path)
     bert_tokenizer.save_pretrained(tmp_path)
     settings = make_worker(student).settings
@@ -152,8 +152,8 @@ def test_a_worker_with_another_model_is_refused(student, tmp_path, make_model, b
 
 
 @pytest.mark.parametrize("bi_encoder", [False, True])
-def test_a_worker_scores_pairs_as_the_teachers_do(teachers, student, tmp_path, bi_encoder, capsys):
-    """The same pairs with the same options, by the command of one process and by a worker."""
+def test_a_worker_returns_the_scores_of_the_local_engine(teachers, student, tmp_path, bi_encoder, capsys):
+    """Compares the command with the local engine to a worker, with the same pairs and options."""
     first, second = make_texts(40, seed=1), make_texts(40, seed=2)
     Dataset.from_dict({"sentence1": first, "sentence2": second}).to_parquet(tmp_path / "train.parquet")
     names = [str(student)] if bi_encoder else list(map(str, teachers))
@@ -181,12 +181,12 @@ def test_empty_sentences_are_not_scored(teachers, tmp_path):
     assert "in the 2 rows from row 0: pair 1 is ('cat', ' '), but both have to be non-empty texts" in error
 
 
-# The commands, up to where they would start Ray
+# The commands, before they start Ray
 
 
 @pytest.fixture
 def done(student, tmp_path):
-    """Two shards, encoded."""
+    """Two encoded shards."""
     write_shards(tmp_path / "in", [3, 2])
     worker = make_worker(student)
     for name in ("part-0.parquet", "part-1.parquet"):
@@ -201,7 +201,7 @@ def test_finished_shards_need_no_cluster(student, done, capsys):
     assert [path.stat().st_mtime_ns for path in sorted(done[1].iterdir())] == times
 
 
-def test_shards_of_other_models_and_settings_are_refused(student, done, make_model, bert_tokenizer, tmp_path, capsys):
+def test_outputs_of_other_models_and_settings_are_errors(student, done, make_model, bert_tokenizer, tmp_path, capsys):
     make_model(DseModel).save_pretrained(tmp_path / "other")
     bert_tokenizer.save_pretrained(tmp_path / "other")
     before = [path.read_bytes() for path in sorted(done[1].iterdir())]
@@ -219,7 +219,7 @@ def test_shards_of_other_models_and_settings_are_refused(student, done, make_mod
     assert [path.read_bytes() for path in sorted(done[1].iterdir())] == before
 
 
-def test_bad_input(student, tmp_path, capsys):
+def test_invalid_input(student, tmp_path, capsys):
     source, output = tmp_path / "in", tmp_path / "out"
     write_shards(source, [3])
     (tmp_path / "text.txt").write_text("cat")
@@ -256,7 +256,7 @@ def test_bad_input(student, tmp_path, capsys):
         (["--max_length", "65"], "max_length=65 is above the 64 tokens"),
     ],
 )
-def test_bad_input_of_score(teachers, tmp_path, capsys, options, message):
+def test_invalid_input_of_score(teachers, tmp_path, capsys, options, message):
     write_shards(tmp_path / "in", [3])
     assert main(score_command(teachers, tmp_path / "in", tmp_path / "out", *options)) == 2
     assert message in capsys.readouterr().err
@@ -282,11 +282,11 @@ def test_without_ray(student, tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A local cluster of two cores; the programs that tests start find it too."""
+    """A local cluster of two cores; programs started by tests use it too."""
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # Otherwise Ray makes one in the home folder.
+        # Otherwise Ray creates one in the home folder.
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         options = {"include_dashboard": False, "object_store_memory": 100 * 2**20, "_node_ip_address": "127.0.0.1"}
         for attempts_left in (2, 1, 0):
@@ -304,7 +304,7 @@ def cluster():
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_shards_that_are_missing(cluster, student, bert_tokenizer, tmp_path, capsys):
+def test_a_killed_run_continues_with_the_missing_shards(cluster, student, bert_tokenizer, tmp_path, capsys):
     source, output = tmp_path / "in", tmp_path / "out"
     write_shards(source, [40, 3000, 3000, 0, 500, 20])
     program = [sys.executable, "-c", "import sys; from hf_dse_cli import main; sys.exit(main())"]
@@ -322,7 +322,7 @@ def test_a_killed_run_goes_on_with_the_shards_that_are_missing(cluster, student,
     assert 1 <= len(finished) < 6
     (output / ".part-5.parquet.1.partial").write_bytes(b"what the killed worker had")
 
-    # A bad row in a shard that is not done yet stops that shard alone.
+    # A bad row in an unfinished shard stops only that shard.
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), "text": pa.array([None], pa.string())}),
                    source / "part-5.parquet")  # fmt: skip
     assert main(encode_command(student, source, output)) == 2

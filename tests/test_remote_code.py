@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A saved checkpoint carries its own code: it loads, with equal outputs, where hf_dse is not installed."""
+"""A saved checkpoint includes its code: it loads without hf_dse installed, with equal outputs."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def make_model(model_class):
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """Folders of both classes, and for each one that was loaded from it and saved again, as after a training run."""
+    """Folders of both classes, and for each one a copy that was loaded and saved again, as after training."""
     folders = {}
     for model_class in AUTO_CLASSES:
         first, second = (tmp_path_factory.mktemp(f"{model_class.__name__}_{name}") for name in ("first", "second"))
@@ -87,11 +87,11 @@ def checkpoints(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def loaded_elsewhere(checkpoints, tmp_path_factory):
-    """What one new process answers for all the checkpoints."""
+    """Returns the outputs of all checkpoints in a new process."""
     jobs = [(str(folder), AUTO_CLASSES[cls]) for cls, folders in checkpoints.items() for folder in folders]
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     process = subprocess.run(
-        # -I: neither the current folder nor PYTHONPATH, so that the source tree is out of reach too.
+        # -I: ignore the current folder and PYTHONPATH, so that the source tree is not found either.
         [sys.executable, "-I", "-c", LOADER, json.dumps([jobs, INPUTS])],
         capture_output=True,
         text=True,
@@ -118,7 +118,7 @@ def test_checkpoint_loads_without_hf_dse(checkpoints, loaded_elsewhere, model_cl
     torch.testing.assert_close(torch.tensor(answer["output"], dtype=torch.float64), expected, rtol=0, atol=1e-12)
 
 
-def test_code_needs_nothing_but_torch_and_transformers(checkpoints):
+def test_code_needs_only_torch_and_transformers(checkpoints):
     for name in CODE_FILES:
         lines = (checkpoints[DseModel][0] / name).read_text().splitlines()
         modules = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}

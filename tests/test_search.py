@@ -31,7 +31,7 @@ QUERIES = ["a cat sat", "the dog ran in the house", "old"]
 
 
 def make(similarity, num_labels=1, seed=0, model_class=DseForSequenceClassification, **fields):
-    """A model whose head has random weights; scales have either sign."""
+    """Makes a model whose head has random weights; scales can be positive or negative."""
     torch.manual_seed(seed)
     config = DseConfig(
         vocab_size=8,
@@ -60,7 +60,7 @@ def cosine(first, second):
 
 
 def logits_of(model, query, text):
-    """The logits of a pair, the slow way."""
+    """Computes the logits of a single pair."""
     weights = {name: weight.double().numpy() for name, weight in model.similarity.state_dict().items()}
     query, text = query.astype(np.float64), text.astype(np.float64)
     if model.config.similarity == "mlp":
@@ -72,13 +72,13 @@ def logits_of(model, query, text):
 
 
 def brute_force(model, queries, corpus, logit=0):
-    """The score of every text for every query, of shape `(num_queries, num_texts)`."""
+    """Computes the score of every text for every query, of shape `(num_queries, num_texts)`."""
     scores = [[logits_of(model, query, text)[logit] for text in corpus] for query in queries]
     return np.array(scores).reshape(len(queries), len(corpus))
 
 
 def assert_best(positions, scores, expected):
-    """The scores are the largest expected, in order, and each is that of its text."""
+    """Checks that scores are the largest expected ones in order, and that each belongs to its text."""
     top_k = positions.shape[1]
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :top_k], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(scores, np.take_along_axis(expected, positions, axis=1), rtol=1e-4, atol=1e-4)
@@ -98,7 +98,7 @@ class TestRank:
         sizes=st.tuples(st.integers(0, 4), st.integers(1, 25), st.integers(1, 30)),
         seed=st.integers(0, 10_000),
     )
-    def test_it_is_brute_force(self, similarity, logit_of, sizes, seed):
+    def test_equals_brute_force(self, similarity, logit_of, sizes, seed):
         (num_labels, logit), (num_queries, num_texts, top_k) = logit_of, sizes
         model = make(similarity, num_labels, seed)
         queries, corpus = vectors(num_queries, seed), vectors(num_texts, seed + 1)
@@ -112,13 +112,13 @@ class TestRank:
 
     @pytest.mark.parametrize("kind", ["cosine", "dot"])
     @pytest.mark.parametrize("scale", [2.0, -2.0, 0.0])
-    def test_scale_decides_the_order(self, kind, scale):
+    def test_sign_of_the_scale_determines_the_order(self, kind, scale):
         model = make(kind)
         with torch.no_grad():
             model.similarity.scale.fill_(scale)
             model.similarity.bias.fill_(0.5)
         queries, corpus = vectors(3), vectors(20, seed=1)
-        # The pool is of no account here.
+        # The pool is ignored here.
         scores, positions = rank(model, queries, corpus, top_k=20, pool=1, show_progress=False)
         assert_best(positions, scores, brute_force(model, queries, corpus))
         if scale == 0:
@@ -127,14 +127,14 @@ class TestRank:
         likeness = np.array([[cosine(q, t) if kind == "cosine" else q @ t for t in corpus] for q in queries])
         assert (positions == np.argsort(-scale * likeness, axis=1)).all()
 
-    def test_without_a_head_the_cosine_ranks(self):
+    def test_without_a_head_ranks_by_cosine(self):
         queries, corpus = vectors(3), vectors(20, seed=1)
         expected = np.array([[cosine(query, text) for text in corpus] for query in queries])
         for model in (None, make("mlp", model_class=DseModel)):
             scores, positions = rank(model, queries, 7 * corpus, top_k=5, show_progress=False)
             assert_best(positions, scores, expected)
 
-    def test_labels_have_names_and_numbers(self):
+    def test_labels_by_name_and_index(self):
         names = {0: "other", 1: "alike", 2: "1"}
         model = make("mlp", num_labels=3, id2label=names, label2id={name: number for number, name in names.items()})
         queries, corpus = vectors(2), vectors(10, seed=1)
@@ -142,8 +142,8 @@ class TestRank:
             scores, positions = rank(model, queries, corpus, label=label, show_progress=False)
             assert_best(positions, scores, brute_force(model, queries, corpus, logit))
 
-    def test_equal_texts_stay_in_order(self, similarity):
-        # Sums of integers are exact, so equal texts have equal scores to the last bit.
+    def test_ties_are_broken_by_the_lower_position(self, similarity):
+        # Sums of integers are exact, so equal texts have exactly equal scores.
         model = make(similarity)
         with torch.no_grad():
             for parameter in model.similarity.parameters():
@@ -163,7 +163,7 @@ class TestRank:
             assert (positions == whole[1]).all()
             np.testing.assert_allclose(scores, whole[0], rtol=1e-5, atol=1e-5)
 
-    def test_half_precision_has_no_equal_scores(self, similarity):
+    def test_half_precision_models_rank_in_float32(self, similarity):
         model = make(similarity).bfloat16()
         queries, corpus = vectors(2), vectors(500, seed=1)
         scores, positions = rank(model, queries, corpus, top_k=500, pool=None, show_progress=False)
@@ -190,7 +190,7 @@ class TestRank:
             ({"corpus_embeddings": np.diag([1, 1, np.inf, 1, 1, 1, 1, 1])}, "1 of 8 corpus_embeddings .* is row 2"),
         ],
     )
-    def test_says_what_is_wrong(self, changes, message):
+    def test_errors(self, changes, message):
         options = {"model": make("mlp"), "query_embeddings": vectors(2), "corpus_embeddings": vectors(5), **changes}
         with pytest.raises(ValueError, match=message):
             rank(**options, show_progress=False)
@@ -201,7 +201,7 @@ class TestRank:
             rank(BertForSequenceClassification(config), vectors(2), vectors(5))
         assert rank(BertModel(config), vectors(2), vectors(5), show_progress=False)[1].shape == (2, 5)
 
-    def test_damaged_heads(self, similarity):
+    def test_damaged_heads_are_errors(self, similarity):
         model = make(similarity)
         with torch.no_grad():
             list(model.similarity.parameters())[-1].fill_(torch.nan)
@@ -211,7 +211,7 @@ class TestRank:
 
 class TestTwoSteps:
     @pytest.mark.parametrize("pool", [4, 15, 40, 100])
-    def test_the_head_ranks_the_pool(self, pool):
+    def test_the_head_ranks_only_the_pool(self, pool):
         model, queries, corpus = make("mlp", num_labels=2), vectors(12), vectors(40, seed=1)
         every = brute_force(model, queries, corpus, logit=1)
         scores, positions = rank(model, queries, corpus, top_k=pool, pool=pool, label=1, show_progress=False)
@@ -227,7 +227,7 @@ class TestTwoSteps:
             found += best in nearest
         assert found == 12 if pool >= 40 else 0 < found < 12
 
-    def test_the_query_comes_first(self):
+    def test_pairs_are_query_then_candidate(self):
         model, queries, corpus = make("mlp"), vectors(4), vectors(20, seed=1)
         swapped = np.array([[logits_of(model, text, query)[0] for text in corpus] for query in queries])
         assert not np.allclose(swapped, brute_force(model, queries, corpus), atol=0.1)
@@ -237,7 +237,7 @@ class TestTwoSteps:
 
 @pytest.fixture
 def run(tmp_path, make_model, bert_tokenizer):
-    """Runs `hf-dse search` with an mlp model on the texts; options may be overridden or left out with `None`."""
+    """Runs `hf-dse search` with an mlp model on the texts; options can be overridden, or omitted with `None`."""
     make_model(similarity="mlp").save_pretrained(tmp_path / "model")
     bert_tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "corpus.txt").write_text("".join(f"{text}\n" for text in TEXTS))
@@ -304,7 +304,7 @@ class TestCommand:
         assert run(label=label, corpus=stored, output_file=tmp_path / "again.jsonl") == 0
         assert read_results(tmp_path / "again.jsonl") == results
 
-    def test_an_index_is_used(self, tmp_path, run, encode_corpus):
+    def test_an_index_is_not_encoded_again(self, tmp_path, run, encode_corpus):
         stored = encode_corpus()
         assert run(corpus=stored) == 0
         before = read_results(tmp_path / "results.jsonl")
@@ -328,7 +328,7 @@ class TestCommand:
         pyarrow.parquet.write_table(table.drop_columns("embedding"), tmp_path / "shards" / "2.parquet")
         assert run(corpus=tmp_path / "shards") == 2
 
-    def test_an_index_of_another_model_is_refused(self, tmp_path, run, make_model, encode_corpus, capsys):
+    def test_an_index_of_another_model_is_an_error(self, tmp_path, run, make_model, encode_corpus, capsys):
         stored = encode_corpus()
         make_model(similarity="mlp", linformer_length=6).save_pretrained(tmp_path / "model")
         assert run(corpus=stored) == 2
@@ -355,7 +355,7 @@ class TestCommand:
         assert run(corpus=tmp_path / "docs", output_file=None) == 0
         assert "  deep/b.txt: a dog ran\n" in capsys.readouterr().out
 
-    def test_queries_of_the_command_line_are_printed(self, tmp_path, run, capsys, monkeypatch):
+    def test_results_of_command_line_queries_are_printed(self, tmp_path, run, capsys, monkeypatch):
         monkeypatch.setenv("COLUMNS", "40")
         table = Dataset.from_dict({"id": ["x", "y"], "body": ["the cat\nsat", "a dog ran and ran and ran and ran"]})
         table.to_parquet(tmp_path / "corpus.parquet")
@@ -381,7 +381,7 @@ class TestCommand:
         assert capsys.readouterr().out.splitlines() == out[:4]
         assert not (tmp_path / "results.jsonl").exists()
 
-    def test_without_a_file_all_is_printed(self, run, capsys):
+    def test_results_are_printed_without_an_output_file(self, run, capsys):
         assert run(output_file=None) == 0
         assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("query")] == [
             f"query: {query}" for query in QUERIES
@@ -412,7 +412,7 @@ class TestCommand:
             ({"pool": 2}, "pool=2 is below top_k=3"),
         ],
     )
-    def test_says_what_is_wrong(self, options, message, tmp_path, run, encode_corpus, capsys, monkeypatch):
+    def test_errors(self, options, message, tmp_path, run, encode_corpus, capsys, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "empty.txt").write_text("")
         (tmp_path / "folder").mkdir()

@@ -49,7 +49,7 @@ print(json.dumps({"module": type(model[0].auto_model).__module__, "embeddings": 
 
 
 def embed_alone(model, tokenizer, **truncation):
-    """One text after the other, straight through the model."""
+    """Embeds one text after the other, directly with the model."""
     truncation = truncation or {"truncation": True}
     with torch.inference_mode():
         batches = [tokenizer(text, return_tensors="pt", **truncation) for text in TEXTS]
@@ -82,7 +82,7 @@ def test_encode_returns_our_embeddings(tmp_path, make_model, bert_tokenizer, mod
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
-def test_similarity_is_that_of_the_model(tmp_path, make_model, bert_tokenizer, similarity):
+def test_similarity_function_is_that_of_the_model(tmp_path, make_model, bert_tokenizer, similarity):
     model = make_model(similarity=similarity)
     loaded = SentenceTransformer(str(export_model(model, bert_tokenizer, tmp_path / "model")), device="cpu")
     vectors = torch.from_numpy(embed_alone(model, bert_tokenizer))
@@ -92,7 +92,7 @@ def test_similarity_is_that_of_the_model(tmp_path, make_model, bert_tokenizer, s
     torch.testing.assert_close(loaded.similarity(embeddings, embeddings), vectors @ vectors.T, rtol=0, atol=1e-5)
 
 
-def test_files_are_those_that_sentence_transformers_writes(tmp_path, make_model, bert_tokenizer):
+def test_files_equal_those_written_by_sentence_transformers(tmp_path, make_model, bert_tokenizer):
     folder = export_model(make_model(DseModel), bert_tokenizer, tmp_path / "ours")
     transformer = Transformer(
         str(folder),
@@ -104,7 +104,7 @@ def test_files_are_those_that_sentence_transformers_writes(tmp_path, make_model,
     assert set(os.listdir(theirs)) == set(os.listdir(folder))
     for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "config.json"):
         written, expected = (json.loads((place / name).read_text()) for place in (folder, theirs))
-        # Ours names the oldest version that reads the files, and what the code needs.
+        # Our files name the oldest supported version, and the requirements of the code.
         if name == "config_sentence_transformers.json":
             assert written.pop("requirements") == {"transformers": ">=5.20"}
             expected["__version__"]["sentence_transformers"] = written["__version__"]["sentence_transformers"]
@@ -125,7 +125,7 @@ def test_save_and_load_again(tmp_path, make_model, bert_tokenizer):
     assert embed_alone(encoder, bert_tokenizer).shape == expected.shape
 
 
-def test_texts_are_cut_where_they_were_in_training(tmp_path, make_model, bert_tokenizer):
+def test_texts_are_truncated_as_in_training(tmp_path, make_model, bert_tokenizer):
     model = make_model()
     loaded = SentenceTransformer(
         str(export_model(model, bert_tokenizer, tmp_path / "model", max_length=10)), device="cpu"
@@ -133,7 +133,7 @@ def test_texts_are_cut_where_they_were_in_training(tmp_path, make_model, bert_to
     assert loaded.max_seq_length == 10
     expected = embed_alone(model, bert_tokenizer, truncation=True, max_length=10)
     np.testing.assert_allclose(loaded.encode(TEXTS), expected, rtol=0, atol=1e-6)
-    # Only there: transformers still takes what the model takes.
+    # Only in sentence-transformers: the limit of transformers is that of the model.
     assert loaded.tokenizer.model_max_length == 10
     assert json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["model_max_length"] == 64
 
@@ -182,7 +182,7 @@ def test_encode_in_several_processes(tmp_path, make_model, bert_tokenizer):
     np.testing.assert_allclose(embeddings, embed_alone(model, bert_tokenizer), rtol=0, atol=1e-6)
 
 
-def test_too_old_transformers_is_named(tmp_path, make_model, bert_tokenizer):
+def test_the_error_for_an_old_transformers_version(tmp_path, make_model, bert_tokenizer):
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
     file = folder / "config_sentence_transformers.json"
     # A version that does not exist yet, so the installed one is too old.

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The rooms of hf_dse: which folder may import which, and how long a file may be."""
+"""The subpackages of hf_dse: which may import which, and the maximum length of a file."""
 
 import ast
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "hf_dse").rglob("*.py"))
 MAX_LINES = 450
-# A room imports from the lines below its own only, and the rooms of one line not from each other.
+# A subpackage imports only from lines below its own, and not from others on the same line.
 LAYERS = [
     {"cli"},
     {"demo"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"common"},
     {"modeling"},
 ]
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 
 def name_of(path):
@@ -35,10 +35,10 @@ def name_of(path):
 
 
 def imports_of(path):
-    """The modules of hf_dse that a file imports, also those that it imports inside of functions."""
+    """Yields the modules of hf_dse that a file imports, including imports inside functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name_of(path)} imports by a relative name"
+            assert node.level == 0, f"{name_of(path)} has a relative import"
             if node.module.split(".")[0] == "hf_dse":
                 for alias in node.names:
                     inner = ROOT.joinpath(*node.module.split("."), f"{alias.name}.py")
@@ -48,7 +48,7 @@ def imports_of(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_no_file_is_long(path):
+def test_files_are_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
@@ -65,21 +65,21 @@ def test_libraries_log_and_do_not_print():
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.name != "__init__.py"], ids=name_of)
-def test_imports_run_one_way(path):
-    room = name_of(path).split(".")[1]
+def test_imports_follow_the_layers(path):
+    package = name_of(path).split(".")[1]
     for module in imports_of(path):
-        # The version is the only name that rooms take from the package itself.
+        # The version is the only name imported from the package itself.
         if module != "hf_dse":
             other = module.split(".")[1]
-            assert other == room or LEVEL[other] > LEVEL[room], f"{room} imports {module}"
+            assert other == package or LEVEL[other] > LEVEL[package], f"{package} imports {module}"
 
 
-def test_no_circle_within_a_room():
+def test_no_circular_imports():
     graph = {name_of(path): set(imports_of(path)) for path in FILES if path.name != "__init__.py"}
     done, open_ = set(), []
 
     def visit(module):
-        assert module not in open_, f"circle: {' -> '.join([*open_[open_.index(module) :], module])}"
+        assert module not in open_, f"circular import: {' -> '.join([*open_[open_.index(module) :], module])}"
         if module in done or module not in graph:
             return
         open_.append(module)

@@ -148,7 +148,7 @@ def close(actual, expected, tolerance=1e-5):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("num_labels", [1, 3])
-def test_scores_are_the_teachers_logits(tmp_path, pairs, architecture, num_labels):
+def test_scores_are_the_logits_of_the_teacher(tmp_path, pairs, architecture, num_labels):
     folder = save_teacher(tmp_path / "teacher", architecture, num_labels=num_labels)
     scored = score_pairs(folder, pairs, batch_size=4, device="cpu", show_progress=False)
     assert scored.column_names == ["sentence1", "sentence2", "label", "teacher_logits"]
@@ -177,7 +177,7 @@ def test_a_symmetric_score_is_the_mean_of_both_orders(pairs):
     back = torch.tensor(plain_logits(model, tokenizer, PAIRS["sentence2"], PAIRS["sentence1"]))
     assert close(scored["teacher_logits"][:], ((there + back) / 2).tolist())
     assert (there - back).abs().max() > 1e-3
-    # "the cat sat" and "a dog ran" stand in both orders.
+    # "the cat sat" and "a dog ran" occur in both orders.
     assert scored[1]["teacher_logits"] == scored[3]["teacher_logits"]
 
 
@@ -201,7 +201,7 @@ def count_rows(model, monkeypatch):
     return seen
 
 
-def test_the_model_is_left_as_it_was(pairs):
+def test_scoring_does_not_change_the_model(pairs):
     model = make_model().train()
     model.bert.embeddings.eval()
     first, second = (
@@ -211,7 +211,7 @@ def test_the_model_is_left_as_it_was(pairs):
     assert model.training and not model.bert.embeddings.training
 
 
-def test_long_pairs_are_cut_and_counted(warnings):
+def test_long_pairs_are_truncated_and_counted(warnings):
     model, tokenizer = make_model(), make_tokenizer("bert")
     long = Dataset.from_dict({"sentence1": ["the cat sat " * 30, "a dog"], "sentence2": ["a dog ran", "a cat"]})
     scored = score_pairs(model, long, processing_class=tokenizer, show_progress=False)
@@ -237,7 +237,7 @@ def test_an_empty_dataset(tmp_path, pairs, symmetric):
     assert len(scored) == 0 and scored.column_names == [*pairs.column_names, "teacher_logits"]
 
 
-def test_bad_calls(tmp_path, pairs):
+def test_invalid_arguments(tmp_path, pairs):
     model, tokenizer = make_model(), make_tokenizer("bert")
     with pytest.raises(ValueError, match="needs its tokenizer: pass `processing_class`"):
         score_pairs(model, pairs)
@@ -258,7 +258,7 @@ def test_bad_calls(tmp_path, pairs):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_score_that_is_no_number_names_its_pair(tmp_path, pairs, bad):
+def test_the_error_for_a_nan_or_infinite_score_names_the_pair(tmp_path, pairs, bad):
     model, tokenizer = make_model(), make_tokenizer("bert")
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight[tokenizer.convert_tokens_to_ids("old")] = bad
@@ -266,7 +266,7 @@ def test_a_score_that_is_no_number_names_its_pair(tmp_path, pairs, bad):
         score_pairs(model, pairs, processing_class=tokenizer, show_progress=False)
 
 
-def test_heads_and_tasks():
+def test_the_number_of_logits_has_to_fit_the_task():
     for name, good in (("stsb", (1,)), ("mrpc", (1, 2)), ("mnli", (3,))):
         for num_logits in (1, 2, 3):
             if num_logits in good:
@@ -285,7 +285,7 @@ def cached(model, pairs, folder, tokenizer=None, **arguments):
     return scored["teacher_logits"][:]
 
 
-def test_known_scores_are_not_computed_again(tmp_path, pairs, monkeypatch):
+def test_cached_scores_are_not_computed_again(tmp_path, pairs, monkeypatch):
     model = make_model(num_labels=2)
     first = cached(model, pairs, tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
@@ -310,7 +310,7 @@ def test_texts_that_join_to_the_same_string_are_different_pairs(tmp_path):
     assert cached(model, pairs, tmp_path) == [first, second]
 
 
-def test_another_teacher_never_meets_the_scores(tmp_path, pairs, monkeypatch):
+def test_teachers_do_not_share_cached_scores(tmp_path, pairs, monkeypatch):
     model = make_model()
     first = cached(model, pairs, tmp_path)
     with torch.no_grad():
@@ -325,7 +325,7 @@ def test_another_teacher_never_meets_the_scores(tmp_path, pairs, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_the_fingerprint_survives_a_round_trip(tmp_path):
+def test_the_fingerprint_is_unchanged_after_saving_and_loading(tmp_path):
     folder = save_teacher(tmp_path / "a")
     model, tokenizer = load_teacher(folder)
     first = fingerprint(model, tokenizer)
@@ -388,7 +388,7 @@ KILLED_RUN = """
     forward = model.forward
 
     def slow(**batch):
-        # The third batch never ends: that is when the parent kills this process.
+        # The third batch never ends: the parent kills this process then.
         slow.calls += 1
         if slow.calls == 3:
             print("two batches are done", flush=True)
@@ -403,7 +403,7 @@ KILLED_RUN = """
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path, pairs, monkeypatch):
+def test_a_killed_run_continues_where_it_stopped(tmp_path, pairs, monkeypatch):
     folder = save_teacher(tmp_path / "teacher")
     pairs.to_json(tmp_path / "pairs.jsonl")
     command = [sys.executable, "-c", textwrap.dedent(KILLED_RUN), folder, "pairs.jsonl", "cache"]
@@ -427,7 +427,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, pairs, monkeypatch):
 
 
 def make_rows(count, num_labels=1, seed=0):
-    """Pairs whose label is whether, or how much of, the first sentence is repeated."""
+    """Pairs whose label is whether, or how much of, the first sentence is repeated in the second."""
     generator = torch.Generator().manual_seed(seed)
     rows = []
     for number in range(count):
@@ -481,7 +481,7 @@ def run(folder, output="teacher", overwrite=False, data=None, **arguments):
     )
 
 
-def test_a_trained_teacher_is_complete_and_scores_what_was_measured(folder):
+def test_a_saved_teacher_reproduces_its_metrics(folder):
     metrics = run(folder, num_train_epochs=3)
     assert {"eval_pearson", "eval_spearman", "test_pearson", "test_spearman", "train_loss"} <= metrics.keys()
     assert json.loads((folder / "teacher" / "all_results.json").read_text())["test_pearson"] == metrics["test_pearson"]
@@ -525,7 +525,7 @@ def test_the_best_epoch_is_kept(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("task_symmetric", [True, False])
-def test_both_orders_are_seen_in_training_only_and_only_where_it_is_symmetric(folder, monkeypatch, task_symmetric):
+def test_sentences_are_swapped_only_in_training_of_symmetric_tasks(folder, monkeypatch, task_symmetric):
     swaps = {48: set(), 12: set()}
     counts = {row["sentence1"]: count for count in swaps for row in make_rows(count, seed=count)}
     original = CrossEncoderCollator.__call__
@@ -570,7 +570,7 @@ def test_the_head_of_a_trained_teacher_is_kept(folder):
     assert torch.equal(load_teacher(str(folder / "teacher"))[0].classifier.bias, expected)
 
 
-def test_pairs_that_are_cut_in_training_are_counted(folder, warnings):
+def test_pairs_truncated_in_training_are_counted(folder, warnings):
     run(folder, max_length=12, max_steps=1)
     # Ten words and three special tokens.
     assert [message.split(" pairs are longer than 12 tokens")[0] for message in warnings] == [
@@ -584,7 +584,7 @@ def test_a_train_split_is_required(folder):
         run(folder)
 
 
-def test_a_limit_above_the_models_is_refused_before_the_training(folder):
+def test_max_length_above_the_limit_is_an_error_before_training(folder):
     with pytest.raises(ValueError, match="max_length=65 is above the 64 tokens"):
         train_teacher(
             TeacherArguments(str(folder / "encoder")),
@@ -612,13 +612,13 @@ def test_constant_predictions_stop_the_training(folder):
         run(folder, learning_rate=0.0)
 
 
-def test_a_loss_that_is_no_number_stops_the_training(folder):
+def test_a_nan_or_infinite_loss_stops_the_training(folder):
     with pytest.raises(ValueError, match="The training diverged: loss is .*Lower `learning_rate`"):
         run(folder, learning_rate=1e30, max_grad_norm=0.0, warmup_steps=0, logging_steps=1)
 
 
 @pytest.mark.parametrize("name", ["loss", "eval_loss"])
-def test_the_guard_reads_both_losses(name):
+def test_training_and_evaluation_losses_are_checked(name):
     class State:
         global_step = 7
 
@@ -635,7 +635,7 @@ def test_output_folders(tmp_path):
         check_output_dir(str(output), "last", False)
     for step in (5, 10, 15):
         (output / f"checkpoint-{step}").mkdir(parents=True)
-    # A kill cut the last one short: the state is what the Trainer writes last.
+    # The last checkpoint is incomplete: the Trainer writes the state last.
     for step in (5, 10):
         (output / f"checkpoint-{step}" / "trainer_state.json").touch()
     (output / "notes.txt").write_text("mine")
@@ -650,9 +650,9 @@ def test_output_folders(tmp_path):
     assert [path.name for path in output.iterdir()] == ["notes.txt"]
 
 
-# Between two epochs; amid one only without swaps, whose random numbers the next batch has already drawn
+# Between two epochs; within an epoch only without swaps, because prefetching has already drawn their random numbers
 @pytest.mark.parametrize("every", ["epoch", "steps"])
-def test_a_resumed_training_ends_where_an_unbroken_one_does(folder, monkeypatch, every):
+def test_a_resumed_training_equals_an_uninterrupted_one(folder, monkeypatch, every):
     options = {"save_strategy": every, "eval_strategy": every, "save_steps": 2, "eval_steps": 2}
     options["data"] = {"symmetric": every == "epoch"}
     unbroken = run(folder, "unbroken", **options)
@@ -787,7 +787,7 @@ def test_a_bi_encoder_scores_with_its_cosine(folder, capsys):
         (["--task_name", "stsb", "--symmetrical", "true"], "unknown option '--symmetrical'"),
     ],
 )
-def test_mistakes_in_scoring(folder, capsys, arguments, message):
+def test_errors_of_the_score_command(folder, capsys, arguments, message):
     save_teacher(folder / "teacher")
     command = ["score", "--model_name_or_path", str(folder / "teacher"), "--dataset_name", str(folder / "data")]
     assert main([*command, "--output_file", str(folder / "out.jsonl"), *arguments]) == 2

@@ -28,7 +28,7 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class TeacherArguments:
-    """Which encoder to fine-tune as a cross-encoder."""
+    """Which encoder becomes a cross-encoder."""
 
     model_name_or_path: str = field(metadata={"help": "The encoder to fine-tune: a Hub id or a folder."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
