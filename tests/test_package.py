@@ -82,7 +82,8 @@ def docstrings():
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
-                yield f"{path.stem}.{getattr(node, 'name', '')}", ast.get_docstring(node)
+                module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                yield f"{module}:{getattr(node, 'name', '')}", ast.get_docstring(node)
 
 
 def test_examples_import_public_names_only():
@@ -91,7 +92,9 @@ def test_examples_import_public_names_only():
     assert len(codes) > 25
     for source, code in codes.items():
         for module, name in imports_in(code):
-            assert module in ALLOWED_MODULES, f"{source} imports from {module}"
+            # What a benchmark consists of is not public, and is documented where it is.
+            is_own = source.startswith("hf_dse.bench.") and module == source.partition(":")[0]
+            assert is_own or module in ALLOWED_MODULES, f"{source} imports from {module}"
             assert module != "hf_dse" or name is None or name in hf_dse.__all__, f"{source} imports {name}"
 
 
