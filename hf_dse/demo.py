@@ -57,7 +57,7 @@ embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
 print(f"cosine of {sentences[0]!r} with")
 for sentence, similarity in zip(sentences[1:], (embeddings[1:] @ embeddings[0]).tolist()):
     print(f"  {similarity:6.3f}  {sentence}")
-print("1 is alike, 0 unrelated. Who did what to whom hardly counts: for that, ask the cross-encoder.")
+print("1 is the same meaning, 0 unrelated. Word order (who did what to whom) hardly counts, unlike in a cross-encoder.")
 """
 
 NUM_CANDIDATES = 10_000
@@ -199,9 +199,7 @@ def _train(
         learning_rate=args.learning_rate,
         num_train_epochs=args.num_train_epochs,
         per_device_train_batch_size=16,
-        eval_strategy="no",
         save_strategy="no",
-        load_best_model_at_end=False,
         logging_steps=25,
         report_to="none",
         max_length=args.max_length,
