@@ -383,7 +383,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
         shared["stages"][1]["learning_rate"] = rate
         file.write_text(json.dumps({**shared, "output_dir": str(tmp_path / name)}))
         assert main(["distill", "--config", str(file)]) == 0
-        assert ("(general) is finished" in capsys.readouterr().out) == (name == "second")
+        assert ("(general) is already finished" in capsys.readouterr().out) == (name == "second")
         assert (tmp_path / name / "2-pairs" / "model").is_dir() and not (tmp_path / name / "1-general").exists()
     assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 1
     shared["stages"][0]["relation_weight"] = 0.0
