@@ -232,7 +232,7 @@ def test_distill_classes(num_labels, metrics, tmp_path, run):
     assert model.config.problem_type == kind[num_labels]
 
 
-def test_distill_without_labels(assets, tmp_path, run, capsys, caplog):
+def test_distill_without_labels(assets, tmp_path, run, capsys, infos):
     """Without labels in any split, the student learns only from the teacher, and nothing is evaluated."""
     part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]
     write_csv(tmp_path / "train.csv", part, 1, columns=("sentence1", "sentence2"))
@@ -240,7 +240,7 @@ def test_distill_without_labels(assets, tmp_path, run, capsys, caplog):
     assert run(**options) == 2
     assert "no column 'label'" in error_of(capsys)
     assert run(**options, distillation_alpha=1, overwrite_output_dir="true") == 0
-    assert "There is no labelled validation split: the last model is kept" in caplog.text
+    assert "There is no `eval_dataset`: nothing is evaluated, and the last model is kept." in infos
     results = json.loads((tmp_path / "student" / "results.json").read_text())
     assert results["metrics"] == {}
     assert AutoModel.from_pretrained(tmp_path / "student" / "model").config.linformer_length == 8

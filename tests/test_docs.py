@@ -37,7 +37,7 @@ def test_reference_has_every_public_name_and_argument():
     written = REFERENCE.read_text(encoding="utf-8")
     assert re.findall(r"^## `(\w+)`$", written, re.MULTILINE) == hf_dse.__all__
     _, _, section = written.partition("## `encode`")
-    assert "\n- `batch_size` (`int`, *optional*, defaults to 32):\n  Largest number of texts" in section
+    assert "\n- `batch_size` (`int`, *optional*, defaults to 32):\n  Maximum number of texts" in section
     # No section and no argument has kept the form of a docstring.
     assert not re.search(r"^(Args|Returns|Raises|Examples?|\w+ \(.+\)):$", written, re.MULTILINE)
 

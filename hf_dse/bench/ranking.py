@@ -144,7 +144,7 @@ def measure_ranking(
     >>> from hf_dse import load_teacher
 
     >>> source = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> student, tokenizer = convert_encoder(source, verbose=False), AutoTokenizer.from_pretrained(source)
+    >>> student, tokenizer = convert_encoder(source), AutoTokenizer.from_pretrained(source)
     >>> args = RankArguments(cross_encoder="teacher", candidates=[100, 10_000], max_pairs=8, rounds=1)
     >>> rows = measure_ranking(student, tokenizer, *load_teacher("teacher"), read_candidates(args), args)
     >>> print(rank_table(rows))

@@ -74,7 +74,7 @@ def rank(
     >>> from hf_dse import convert_encoder, encode, rank
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> texts = ["Rain again.", "The kitten is asleep.", "My dog sleeps."]
     >>> corpus = encode(model, tokenizer, texts, show_progress=False)
     >>> query = encode(model, tokenizer, ["A cat sleeps."], show_progress=False)

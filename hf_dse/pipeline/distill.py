@@ -82,7 +82,7 @@ def distill(
     ...     max_train_samples=16,
     ...     max_eval_samples=16,
     ... )
-    Converted sentence-transformers/all-MiniLM-L6-v2: learned projection to k = 64, ...
+    {'eval_loss': ...}
     >>> sorted(result.metrics), result.path
     (['test', 'validation'], PosixPath('student/model'))
     ```

@@ -122,11 +122,8 @@ def run_pairs(
 
     train = make_once(prepare, training_args, output_dir)
     labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
-    if "validation" not in labelled:
-        logger.warning("There is no labelled validation split: the last model is kept, not the best.")
-        training_args.eval_strategy, training_args.load_best_model_at_end = "no", False
-    elif training_args.metric_for_best_model is None:
-        training_args.metric_for_best_model, training_args.greater_is_better = task.metric_for_best_model, True
+    if "validation" in labelled and training_args.metric_for_best_model is None:
+        training_args.metric_for_best_model = task.metric_for_best_model
     trainer = DseTrainer(
         model=model,
         args=training_args,

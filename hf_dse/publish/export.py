@@ -81,7 +81,7 @@ def export_model(
     >>> from hf_dse import convert_encoder, export_model
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> export_model(model, tokenizer, "my-model", base_model=name)
     PosixPath('my-model')
     ```

@@ -64,7 +64,7 @@ def export_graph(
     >>> from hf_dse import convert_encoder, export_graph
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> folder = export_graph(model, tokenizer, "graph")
     [torch.onnx] ...
     >>> graph = ExportedModel.from_pretrained(folder, trust_remote_code=True)

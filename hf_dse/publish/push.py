@@ -122,7 +122,7 @@ def push_model(
     >>> from hf_dse import convert_encoder, export_model, push_model
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> folder = export_model(model, tokenizer, "my-model", model_id="user/my-model")
     >>> sorted(push_model(folder, "user/my-model", dry_run=True))[:2]
     ['README.md', 'config.json']

@@ -69,7 +69,7 @@ def whiten_encoder(
     >>> from hf_dse import DataArguments, convert_encoder, load_pairs, whiten_encoder
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name, verbose=False)
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> # Some thousand texts are better than these 400.
     >>> texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"][:400]
     >>> model = whiten_encoder(model, tokenizer, texts, projection_dim=256)
