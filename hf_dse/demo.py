@@ -57,7 +57,7 @@ embeddings = torch.nn.functional.normalize(embeddings, dim=-1)
 print(f"cosine of {sentences[0]!r} with")
 for sentence, similarity in zip(sentences[1:], (embeddings[1:] @ embeddings[0]).tolist()):
     print(f"  {similarity:6.3f}  {sentence}")
-print("1 is the same meaning, 0 unrelated. Word order (who did what to whom) hardly counts, unlike in a cross-encoder.")
+print("1: the same meaning, 0: unrelated. Word order (who did what to whom) counts little; a cross-encoder sees it.")
 """
 
 NUM_CANDIDATES = 10_000

@@ -136,9 +136,9 @@ def test_training_arguments_can_be_an_object(assets, tmp_path):
     linformer_length = options.pop("linformer_length")
     args = DseTrainingArguments("elsewhere", **options)
     result = distill(
-        str(assets / "encoder"),
-        str(assets / "teacher"),
-        str(assets / "data"),
+        assets / "encoder",
+        assets / "teacher",
+        assets / "data",
         tmp_path / "out",
         args=args,
         linformer_length=linformer_length,
@@ -172,6 +172,8 @@ def test_loaded_models_need_their_tokenizers(assets, tmp_path):
         distill(model, dataset=str(assets / "data"), output_dir=tmp_path / "out")
     with pytest.raises(TypeError, match="A loaded `teacher` needs its tokenizer: pass `teacher_processing_class`"):
         distill(str(assets / "encoder"), teacher, str(assets / "data"), tmp_path / "out")
+    with pytest.raises(TypeError, match="`teacher` is a `list`: pass a Hub id, a folder, or a model of transformers"):
+        distill(str(assets / "encoder"), [1.0], str(assets / "data"), tmp_path / "out")
     bert, tokenizer = AutoModel.from_pretrained(assets / "encoder"), AutoTokenizer.from_pretrained(assets / "encoder")
     with pytest.raises(TypeError, match="A loaded student has to be a DSE model, got BertModel"):
         distill(bert, None, str(assets / "data"), tmp_path / "out", processing_class=tokenizer, num_labels=1)

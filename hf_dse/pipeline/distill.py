@@ -21,9 +21,9 @@ from hf_dse.training.arguments import DseTrainingArguments
 
 
 def distill(
-    model: str | PreTrainedModel,
-    teacher: str | PreTrainedModel | None = None,
-    dataset: str | Dataset | Mapping[str, Dataset] | None = None,
+    model: str | os.PathLike | PreTrainedModel,
+    teacher: str | os.PathLike | PreTrainedModel | None = None,
+    dataset: str | os.PathLike | Dataset | Mapping[str, Dataset] | None = None,
     output_dir: str | os.PathLike = "student",
     *,
     processing_class: PreTrainedTokenizerBase | None = None,
@@ -37,12 +37,12 @@ def distill(
     model folder.
 
     Args:
-        model (`str` or `PreTrainedModel`):
+        model (`str`, `os.PathLike` or `PreTrainedModel`):
             The student: a DSE model, or an encoder that is converted first. A Hub id, a folder or a loaded DSE model.
-        teacher (`str` or `PreTrainedModel`, *optional*):
+        teacher (`str`, `os.PathLike` or `PreTrainedModel`, *optional*):
             The cross-encoder: a Hub id, a folder or a loaded model. Not needed if the pairs have the column
             `teacher_logits`, or with `distillation_alpha=0`.
-        dataset (`str`, `datasets.Dataset` or `Mapping[str, datasets.Dataset]`, *optional*):
+        dataset (`str`, `os.PathLike`, `datasets.Dataset` or `Mapping[str, datasets.Dataset]`, *optional*):
             The pairs: a Hub id, a folder of files (train, validation, test), `"embedded"` for the small one of this
             package, or loaded datasets by split; a single one is the train split. Alternatively, pass files with the
             options `train_file`, `validation_file` and `test_file`.
@@ -64,7 +64,7 @@ def distill(
 
     Raises:
         `FileExistsError`: if the output folder is not empty; pass `overwrite_output_dir=True` to use it.
-        `TypeError`: if a loaded model has no tokenizer, or an option is passed twice.
+        `TypeError`: if a model is of an unknown kind or has no tokenizer, or an option is passed twice.
         `ValueError`: if an option is unknown, or data, models or values are invalid or do not match.
 
     Example:
@@ -87,11 +87,17 @@ def distill(
     (['test', 'validation'], PosixPath('student/model'))
     ```
     """
+    model, teacher, dataset = _as_name(model), _as_name(teacher), _as_name(dataset)
     for name, value, tokenizer in (
         ("model", model, processing_class),
         ("teacher", teacher, teacher_processing_class),
     ):
-        if not isinstance(value, str | os.PathLike | None) and tokenizer is None:
+        if not isinstance(value, str | PreTrainedModel | None):
+            raise TypeError(
+                f"`{name}` is a `{type(value).__name__}`: pass a Hub id, a folder, or a model of transformers with "
+                "its tokenizer."
+            )
+        if isinstance(value, PreTrainedModel) and tokenizer is None:
             prefix = "" if name == "model" else "teacher_"
             raise TypeError(f"A loaded `{name}` needs its tokenizer: pass `{prefix}processing_class`.")
     own = {
@@ -129,16 +135,21 @@ def distill(
         DataArguments(**values[DataArguments]),
         training_args,
         given=Given(
-            model=None if isinstance(model, str) else model,
+            model=model if isinstance(model, PreTrainedModel) else None,
             processing_class=processing_class,
-            teacher=None if isinstance(teacher, str | None) else teacher,
+            teacher=teacher if isinstance(teacher, PreTrainedModel) else None,
             teacher_processing_class=teacher_processing_class,
-            dataset=None if isinstance(dataset, str) else dataset,
+            dataset=None if isinstance(dataset, str | os.PathLike) else dataset,
         ),
     )
 
 
-def _name_of(model: str | PreTrainedModel | None) -> Any:
+def _as_name(value: Any) -> Any:
+    """Returns a path as a string, and anything else unchanged."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _name_of(model: Any) -> Any:
     """Returns the name of a model; for a loaded model, the name that it was loaded from."""
     return model if isinstance(model, str | None) else model.config.name_or_path or None
 
