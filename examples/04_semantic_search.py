@@ -15,12 +15,17 @@ The first command prints
 import sys
 from pathlib import Path
 
-import faiss
 from transformers import AutoTokenizer
 
 from hf_dse import DataArguments, convert_encoder, default_encoder, encode, load_pairs
 
 
+try:
+    import faiss
+except ImportError:
+    sys.exit("This example needs faiss: pip install faiss-cpu")
+if len(sys.argv) < 2:
+    sys.exit('What to search for? python examples/04_semantic_search.py "How can I sleep better?" [FILE]')
 query = sys.argv[1]
 if len(sys.argv) > 2:
     texts = [line for line in Path(sys.argv[2]).read_text(encoding="utf-8").splitlines() if line.strip()]

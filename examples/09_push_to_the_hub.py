@@ -23,6 +23,8 @@ from transformers import AutoTokenizer
 from hf_dse import convert_encoder, default_encoder, export_model, push_model
 
 
+if len(sys.argv) < 2:
+    sys.exit("Which repository? python examples/09_push_to_the_hub.py user/my-model [--push]")
 repo_id, dry_run = sys.argv[1], "--push" not in sys.argv[2:]
 source = default_encoder()
 encoder = convert_encoder(source, linformer_length=64)

@@ -63,6 +63,10 @@ Examples:
 """
 
 
+class UndefinedMetricError(ValueError):
+    """A metric that has no value for these predictions and labels, such as the correlation of a constant."""
+
+
 class _OfflineMetric(evaluate.Metric):
     config_name: str
 
@@ -89,11 +93,11 @@ class PearsonSpearman(_OfflineMetric):
     def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
         x, y = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
         if x.size < 2:
-            raise ValueError(f"A correlation needs at least 2 pairs, got {x.size}.")
+            raise UndefinedMetricError(f"A correlation needs at least 2 pairs, got {x.size}.")
         for name, values in (("predictions", x), ("references", y)):
             check_finite(name, values)
             if np.ptp(values) <= CONSTANT_SPREAD * np.abs(values).max():
-                raise ValueError(
+                raise UndefinedMetricError(
                     f"Constant {name}: all {values.size} are {values[0]:.6g}, so the correlation is undefined. "
                     + (CONSTANT_HELP if name == "predictions" else "Pass pairs with different gold labels.")
                 )
@@ -130,7 +134,7 @@ class AccuracyF1(_OfflineMetric):
         if x.size == 0:
             raise ValueError("Accuracy needs at least 1 pair, got none.")
         if not allow_constant and x.size > 1 and np.ptp(x) == 0 and np.ptp(y) > 0:
-            raise ValueError(
+            raise UndefinedMetricError(
                 f"Constant predictions: all {x.size} are class {x[0]}, while the references have several classes. "
                 + CONSTANT_HELP
             )
@@ -204,7 +208,9 @@ def _score(
     if problem_type == "regression":
         return PearsonSpearman().compute(predictions=logits[:, 0], references=labels.reshape(-1))
     if len(logits) > 1 and np.all(np.ptp(logits, axis=0) <= CONSTANT_SPREAD * np.abs(logits).max()):
-        raise ValueError(f"Constant predictions: all {len(logits)} pairs have the same logits. {CONSTANT_HELP}")
+        raise UndefinedMetricError(
+            f"Constant predictions: all {len(logits)} pairs have the same logits. {CONSTANT_HELP}"
+        )
     classes = labels.reshape(-1)
     if not np.isin(classes, np.arange(num_labels)).all():
         wrong = np.setdiff1d(classes, np.arange(num_labels))
@@ -223,9 +229,13 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
     """Mean precision over the positives, from the highest score down; equal scores are one step."""
     check_finite("predictions", scores)
     if np.ptp(scores) <= CONSTANT_SPREAD * np.abs(scores).max():
-        raise ValueError(f"Constant predictions: all {len(scores)} cosines are {scores[0]:.6g}. {CONSTANT_HELP}")
+        raise UndefinedMetricError(
+            f"Constant predictions: all {len(scores)} cosines are {scores[0]:.6g}. {CONSTANT_HELP}"
+        )
     if not (labels == 1).any():
-        raise ValueError("No pair has label 1, so there is no precision to average: pass pairs of both classes.")
+        raise UndefinedMetricError(
+            "No pair has label 1, so there is no precision to average: pass pairs of both classes."
+        )
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(labels[order] == 1)
     last = np.append(np.diff(scores[order]) != 0, True)  # the last of each group of equal scores

@@ -232,6 +232,17 @@ def test_distill_classes(num_labels, metrics, tmp_path, run):
     assert model.config.problem_type == kind[num_labels]
 
 
+def test_a_finished_training_is_saved_without_metrics(assets, tmp_path, run, warnings):
+    """The labels of the test split are all equal, so its correlation is undefined."""
+    part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["test"]
+    write_csv(tmp_path / "test.csv", [{**row, "label": 1.0} for row in part], 1)
+    assert run(test_file=tmp_path / "test.csv", max_steps=1) == 0
+    assert any("split 'test' has no metrics: Constant references" in message for message in warnings)
+    results = json.loads((tmp_path / "student" / "results.json").read_text())
+    assert set(results["metrics"]) == {"validation"}
+    assert AutoModel.from_pretrained(tmp_path / "student" / "model").config.linformer_length == 8
+
+
 def test_distill_without_labels(assets, tmp_path, run, capsys, infos):
     """Without labels in any split, the student learns only from the teacher, and nothing is evaluated."""
     part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]

@@ -114,3 +114,12 @@ def test_push_to_the_hub():
         commit = hub.repos["user/my-model"].branches["main"][-1]
         assert url == f"{hub.url}/user/my-model/commit/{commit.oid}"
         assert "user/my-model" in commit.files["README.md"].decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["04_semantic_search.py", "09_push_to_the_hub.py"])
+def test_a_missing_argument_is_asked_for(name):
+    pytest.importorskip("faiss")
+    result = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr.strip().splitlines()[-1].endswith("]") and f"python examples/{name}" in result.stderr

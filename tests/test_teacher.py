@@ -43,7 +43,7 @@ from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.tasks import PAIR_TASKS
 from hf_dse.teacher.fine_tune import CrossEncoderTrainer, TeacherArguments, train_teacher
-from hf_dse.teacher.load import check_num_labels, load_teacher
+from hf_dse.teacher.load import check_labels, load_teacher
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse.training.base import FiniteLossCallback, check_output_dir
@@ -270,10 +270,17 @@ def test_the_number_of_logits_has_to_fit_the_task():
     for name, good in (("stsb", (1,)), ("mrpc", (1, 2)), ("mnli", (3,))):
         for num_logits in (1, 2, 3):
             if num_logits in good:
-                check_num_labels(num_logits, PAIR_TASKS[name])
+                check_labels(BertConfig(num_labels=num_logits), PAIR_TASKS[name])
             else:
                 with pytest.raises(ValueError, match=f"The teacher has {num_logits} logits, but task '{name}'"):
-                    check_num_labels(num_logits, PAIR_TASKS[name])
+                    check_labels(BertConfig(num_labels=num_logits), PAIR_TASKS[name])
+
+
+def test_a_regression_is_no_teacher_of_classes():
+    config = BertConfig(num_labels=1, problem_type="regression")
+    check_labels(config, PAIR_TASKS["stsb"])
+    with pytest.raises(ValueError, match="The teacher predicts scores .* but task 'mrpc' has classes"):
+        check_labels(config, PAIR_TASKS["mrpc"])
 
 
 # The cache

@@ -27,14 +27,14 @@ from hf_dse.data.tasks import EMBEDDED, PairTask
 from hf_dse.data.tokenization import max_tokens
 from hf_dse.evaluation import evaluate_model
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.metrics import compute_metrics_for
+from hf_dse.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.pipeline.arguments import StudentArguments
 from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
 from hf_dse.publish.export import export_model
 from hf_dse.publish.push import push_model
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
-from hf_dse.teacher.load import check_num_labels, load_teacher
+from hf_dse.teacher.load import check_labels, load_teacher
 from hf_dse.teacher.score import embed_pairs, score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import check_output_dir
@@ -138,14 +138,18 @@ def run_pairs(
     metrics: dict[str, dict[str, float]] = {}
     if training_args.process_index == 0:
         for split, part in labelled.items():
-            metrics[split] = evaluate_model(
-                trainer.model,
-                tokenizer,
-                part,
-                task=task,
-                batch_size=training_args.per_device_eval_batch_size,
-                max_length=training_args.max_length,
-            )
+            try:
+                metrics[split] = evaluate_model(
+                    trainer.model,
+                    tokenizer,
+                    part,
+                    task=task,
+                    batch_size=training_args.per_device_eval_batch_size,
+                    max_length=training_args.max_length,
+                )
+            except UndefinedMetricError as error:
+                # The training is not lost.
+                logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
         names = ("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate")
         recipe = describe_recipe(training_args, *names)
         export_model(
@@ -224,7 +228,7 @@ def score_parts(
                 trust_remote_code=args.trust_remote_code,
                 dtype=args.teacher_dtype,
             )
-        check_num_labels(teacher.config.num_labels, task)
+        check_labels(teacher.config, task)
         # The teacher reads as many tokens of both sentences as the student, up to its own limit.
         limits = [2 * training_args.max_length, max_tokens(teacher, tokenizer)]
         for name in unscored:

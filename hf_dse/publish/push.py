@@ -144,7 +144,7 @@ def push_model(
     if repo_id not in files["README.md"].read_text(encoding="utf-8"):
         logger.warning(
             f"README.md does not mention {repo_id}, so its examples load the model under another name: fix them, or "
-            f'write the folder with `export_model(..., model_id="{repo_id}")`.'
+            f"write the folder with `hf-dse export --model_id {repo_id}` (`export_model(..., model_id=...)`)."
         )
     if dry_run:
         return {name: file.stat().st_size for name, file in files.items()}

@@ -5,7 +5,13 @@
 from typing import Any
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from hf_dse.data.tasks import PairTask
 
@@ -51,22 +57,29 @@ def load_teacher(
     return model.eval(), AutoTokenizer.from_pretrained(model_name_or_path, **source)
 
 
-def check_num_labels(num_logits: int | None, task: PairTask) -> None:
+def check_labels(config: PreTrainedConfig, task: PairTask) -> None:
     """
     Checks that the head of a teacher fits a task.
 
     Args:
-        num_logits (`int`):
-            Number of logits of the teacher.
+        config (`PreTrainedConfig`):
+            The config of the teacher.
         task (`PairTask`):
             The task; binary tasks accept one or two logits.
 
     Raises:
-        `ValueError`: if the number of logits does not fit the task.
+        `ValueError`: if the number of logits does not fit the task, or the teacher is a regression and the task has
+        classes.
     """
+    num_logits = config.num_labels
     allowed = {2: (1, 2)}.get(task.num_labels, (task.num_labels,))
     if num_logits not in allowed:
         raise ValueError(
             f"The teacher has {num_logits} logits, but task {task.name!r} has {task.num_labels} labels and needs "
             f"{' or '.join(map(str, allowed))}: use a teacher trained for this task, or the task it was trained for."
+        )
+    if task.num_labels > 1 and config.problem_type == "regression":
+        raise ValueError(
+            f"The teacher predicts scores (`problem_type` is 'regression'), but task {task.name!r} has classes: use a "
+            "teacher trained for this task, or name the task of the teacher, such as `stsb` (or `num_labels=1`)."
         )

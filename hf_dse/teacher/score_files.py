@@ -19,7 +19,7 @@ from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_pairs
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.ray_engine import EngineArguments, local_or_hub, refuse_options, run_on_shards
-from hf_dse.teacher.load import check_num_labels, load_teacher
+from hf_dse.teacher.load import check_labels, load_teacher
 from hf_dse.teacher.score import score_pairs, score_similarities
 
 
@@ -92,10 +92,9 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
     output = output_path(args.output_file, OUTPUT_ENDINGS) if is_local else Path(args.output_file)
     names = list(dict.fromkeys(args.model_name_or_path))
     source = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
-    num_logits = dict.fromkeys(names, 1)
-    if not args.bi_encoder:
-        # Fail early, before hours of scoring.
-        num_logits = {name: AutoConfig.from_pretrained(name, **source).num_labels for name in names}
+    # Fail early, before hours of scoring.
+    configs = {} if args.bi_encoder else {name: AutoConfig.from_pretrained(name, **source) for name in names}
+    num_logits = {name: configs[name].num_labels if name in configs else 1 for name in names}
     if len(set(num_logits.values())) > 1:
         found = ", ".join(f"{number} in {name}" for name, number in num_logits.items())
         raise ValueError(f"Averaged teachers need the same number of logits: {found}. Score with each separately.")
@@ -107,7 +106,8 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
             f"A bi-encoder gives one score per pair, but task {task.name!r} has {task.num_labels} labels: use a "
             "cross-encoder, or a task with `num_labels=1`."
         )
-    check_num_labels(num_logits[names[0]], task)
+    for config in configs.values():
+        check_labels(config, task)
     if not is_local:
         unused = ("dataset_config_name", "train_file", "validation_file", "test_file")
         refuse_options(data_args, *unused, "max_train_samples", "max_eval_samples", "drop_empty_sentences")

@@ -65,6 +65,10 @@ class PairTrainingArguments(TrainingArguments):
     logging_steps: float = field(
         default=50, metadata={"help": "Steps between log lines; a value below 1 is a share of all steps."}
     )
+    ddp_timeout: int = field(
+        default=86_400,
+        metadata={"help": "Seconds that processes wait for each other; the first one scores and evaluates alone."},
+    )
     # A filtered loss would hide that the training has failed.
     logging_nan_inf_filter: bool = field(
         default=False, metadata={"help": "Leave NaN and infinite values out of the logged loss."}
