@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from hf_dse.cli.parsing import parse_args, read_config, split_config
+from hf_dse.common.devices import end_process_group
 from hf_dse.common.display import format_table
 from hf_dse.pipeline.results import DistillationResult
 from hf_dse.pipeline.stages import STAGES, run_stage, run_stages
@@ -22,11 +23,11 @@ def distill(argv: list[str]) -> None:
     else:
         result = run_stages(stages, config.get("stage_cache_dir"))
     *_, (args, _, _, training_args) = stages
-    if result is None or training_args.process_index != 0:
-        return
-    if args.stage == "pairs" and result.metrics:
-        print(format_table(result.metrics))
-    print(f"Saved to {result.path}")
+    if result is not None and training_args.process_index == 0:
+        if args.stage == "pairs" and result.metrics:
+            print(format_table(result.metrics))
+        print(f"Saved to {result.path}")
+    end_process_group()
 
 
 def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 """`hf-dse teacher`."""
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.devices import end_process_group
 from hf_dse.data.pairs import DataArguments
 from hf_dse.teacher.fine_tune import TeacherArguments, train_teacher
 from hf_dse.training.arguments import PairTrainingArguments
@@ -24,3 +25,4 @@ def teacher(argv: list[str]) -> None:
             if name.startswith(("eval_", "test_")) and not name.endswith(("_runtime", "_second")):
                 print(f"{name:<16}{value:.4f}")
         print(f"Saved to {training_args.output_dir}")
+    end_process_group()

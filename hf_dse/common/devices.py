@@ -13,6 +13,13 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
     return accelerator or torch.device("cpu")
 
 
+def end_process_group() -> None:
+    """Ends the group of a distributed run, if this is one. A process that exits within its group may abort."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
 def set_threads(threads: int | None) -> None:
     """Sets the number of CPU threads of torch; `None` changes nothing."""
     if threads is not None:
