@@ -130,7 +130,7 @@ def correlate(results: pd.DataFrame, metric: str, factor: str) -> dict[str, tupl
 
     Raises:
         `ImportError`: if scipy is missing.
-        `ValueError`: if the metric or the factor is no column, if the labels are no numbers, or if all runs have the
+        `ValueError`: if the metric or the factor is no column, if the labels are not numbers, or if all runs have the
         same.
     """
     try:
