@@ -38,7 +38,7 @@ from hf_dse.teacher.load import check_labels, load_teacher
 from hf_dse.teacher.score import embed_pairs, score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import check_output_dir
-from hf_dse.training.pair_trainer import DseTrainer
+from hf_dse.training.pair_trainer import DseTrainer, check_student_length
 
 
 logger = logging.get_logger(__name__)
@@ -109,12 +109,7 @@ def run_pairs(
     tokenizer = given.processing_class or AutoTokenizer.from_pretrained(args.model_name_or_path)
     tokenizer = limit_tokens(tokenizer, model)
     # Fail early, not after hours of scoring or training.
-    if training_args.max_length > model.config.max_position_embeddings:
-        raise ValueError(
-            f"`max_length` is {training_args.max_length}, but the student takes at most "
-            f"{model.config.max_position_embeddings} tokens: lower it, or convert an encoder with a larger "
-            "`max_position_embeddings`."
-        )
+    check_student_length(training_args.max_length, model)
 
     def prepare() -> Dataset:
         train = score_parts(args, data_args, training_args, task, pairs["train"], given)

@@ -174,8 +174,7 @@ def score_similarities(
 
     ```python
     >>> from transformers import AutoModel, AutoTokenizer
-    >>> from hf_dse import DataArguments, load_pairs
-    >>> from hf_dse import score_similarities
+    >>> from hf_dse import DataArguments, load_pairs, score_similarities
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
@@ -244,8 +243,7 @@ def embed_pairs(
 
     ```python
     >>> from transformers import AutoModel, AutoTokenizer
-    >>> from hf_dse import DataArguments, load_pairs
-    >>> from hf_dse import embed_pairs
+    >>> from hf_dse import DataArguments, embed_pairs, load_pairs
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)

@@ -123,12 +123,7 @@ class DseTrainer(ReproducibleTrainer):
                     "`DseTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
                     "folder or Hub id of the student as `model`."
                 )
-            if args.max_length > model.config.max_position_embeddings:
-                raise ValueError(
-                    f"`max_length` is {args.max_length}, but the student takes at most "
-                    f"{model.config.max_position_embeddings} tokens: lower it, or convert an encoder with a larger "
-                    "`max_position_embeddings`."
-                )
+            check_student_length(args.max_length, model)
             kwargs["data_collator"] = PairCollator(processing_class, args.max_length)
         default_problem = "regression" if model.config.num_labels == 1 else "single_label_classification"
         self.pair_loss = PairDistillationLoss(
@@ -272,6 +267,16 @@ class DseTrainer(ReproducibleTrainer):
                 group["params"] = [weight for weight in group["params"] if rates.get(id(weight)) != rate]
                 optimizer.add_param_group({**group, "params": moved, "lr": rate})
         return optimizer
+
+
+def check_student_length(max_length: int, model: DseForSequenceClassification) -> None:
+    """Raises a `ValueError` if texts of `max_length` tokens are too long for the student."""
+    limit = model.config.max_position_embeddings
+    if max_length > limit:
+        raise ValueError(
+            f"`max_length` is {max_length}, but the student takes at most {limit} tokens: lower it, or convert an "
+            "encoder with a larger `max_position_embeddings`."
+        )
 
 
 def infer_labels(dataset: Dataset) -> tuple[int, str]:
