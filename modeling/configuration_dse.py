@@ -13,11 +13,53 @@
 # limitations under the License.
 """DSE model configuration"""
 
-from typing import Literal
+import json
+import os
+from pathlib import Path
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import auto_docstring
+
+
+SETTINGS = "config_sentence_transformers.json"
+
+
+def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
+    """The files, by name, that make `SentenceTransformer(folder)` return the `pooler_output` of `DseModel`."""
+    modules = ["Transformer", "Pooling"] + ["Normalize"] * config.normalize_embeddings
+    return {
+        "modules.json": [
+            {
+                "idx": number,
+                "name": str(number),
+                "path": f"{number}_{module}" if number else "",
+                "type": f"sentence_transformers.models.{module}",
+            }
+            for number, module in enumerate(modules)
+        ],
+        # One key for each mode, which the tools that pool themselves read.
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": config.projection_dim,
+            "pooling_mode_cls_token": config.pooling_mode == "cls",
+            "pooling_mode_mean_tokens": config.pooling_mode == "mean",
+            "pooling_mode_max_tokens": config.pooling_mode == "max",
+            "pooling_mode_mean_sqrt_len_tokens": False,
+            "pooling_mode_weightedmean_tokens": False,
+            "pooling_mode_lasttoken": False,
+            "include_prompt": True,
+        },
+        SETTINGS: {
+            "model_type": "SentenceTransformer",
+            "prompts": {"query": "", "document": ""},
+            "default_prompt_name": None,
+            # sentence-transformers has no similarity function for the head of DSE ("mlp").
+            "similarity_fn_name": "dot" if config.similarity == "dot" else "cosine",
+            # Older versions fail on this code with unclear errors.
+            "requirements": {"transformers": ">=5.20"},
+        },
+    }
 
 
 @auto_docstring(
@@ -56,8 +98,10 @@ class DseConfig(PreTrainedConfig):
     pooling_layers (`int`, *optional*, defaults to 1):
         How many of the last layers are concatenated on the feature axis before pooling (4 in the DSE paper).
     projection_dim (`int`, *optional*):
-        Size of the sentence embedding. A linear layer is added only where it differs from the pooled size. Defaults to
-        the pooled size, `pooling_layers * hidden_size`.
+        Size of the sentence embedding. A linear layer, through which the token vectors go before they are pooled, is
+        added only where it differs from their size, `pooling_layers * hidden_size`, the default.
+    normalize_embeddings (`bool`, *optional*, defaults to `False`):
+        Whether sentence embeddings are scaled to length 1, as by the module `Normalize` of sentence-transformers.
     similarity (`str`, *optional*, defaults to `"cosine"`):
         How two embeddings become logits: `"cosine"` or `"dot"` with a learned scale and bias, or `"mlp"`, the DSE head
         on `[u, v, u * v, |u - v|]`.
@@ -111,6 +155,7 @@ class DseConfig(PreTrainedConfig):
     pooling_mode: Literal["mean", "cls", "max"] = "mean"
     pooling_layers: int = 1
     projection_dim: int | None = None
+    normalize_embeddings: bool = False
     similarity: Literal["cosine", "dot", "mlp"] = "cosine"
     similarity_hidden_size: int = 512
     sep_token_id: int | None = None
@@ -135,6 +180,30 @@ class DseConfig(PreTrainedConfig):
             "AutoModel": "modeling_dse.DseModel",
             "AutoModelForSequenceClassification": "modeling_dse.DseForSequenceClassification",
         }
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any):
+        """
+        Saves `config.json` and, for sentence-transformers and the tools that read its files, how token vectors become
+        a sentence embedding.
+
+        Args:
+            save_directory (`str` or `os.PathLike`):
+                The folder.
+            kwargs:
+                Other arguments of [`~transformers.PreTrainedConfig.save_pretrained`].
+        """
+        # Servers take a checkpoint with another architecture for a classifier, but it embeds texts in any case.
+        self.architectures = ["DseModel"]
+        # Scores have the range of the labels, as sentence-transformers' CrossEncoder reads here.
+        is_probability = self.problem_type == "multi_label_classification"
+        self.sentence_transformers = {"activation_fn": f"torch.nn.{'Sigmoid' if is_probability else 'Identity'}"}
+        for name, content in sentence_transformers_files(self).items():
+            path = Path(save_directory) / name
+            # sentence-transformers itself writes its settings, such as prompts, before the model.
+            if name != SETTINGS or not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        super().save_pretrained(save_directory, **kwargs)
 
     @property
     def projected_lengths(self) -> list[int]:

@@ -497,8 +497,9 @@ class DseModel(DsePreTrainedModel):
         outputs = self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
         return restore_order(outputs, order, self.config.layer_types)
 
+    # The last layer's states are not the last hidden state where several layers are pooled, or there is a projection.
     @merge_with_config_defaults
-    @capture_outputs
+    @capture_outputs(tie_last_hidden_states=False)
     def encode(
         self,
         input_ids: torch.LongTensor | None,
@@ -515,10 +516,15 @@ class DseModel(DsePreTrainedModel):
             position_ids = self.fit_positions(inputs_embeds, lengths)
         hidden_states = self.embeddings(inputs_embeds, position_ids, token_type_ids)
         last_states = self.encoder(hidden_states, lengths, **kwargs)
-        embeddings = self.pool(torch.cat(last_states, dim=-1), lengths)
+        # Tools that pool the last hidden state themselves get the sentence embedding, too.
+        hidden_states = torch.cat(last_states, dim=-1)
         if self.projection is not None:
-            embeddings = self.projection(embeddings)
-        return BaseModelOutputWithPooling(last_hidden_state=last_states[-1], pooler_output=embeddings)
+            hidden_states = self.projection(hidden_states)
+        embeddings = self.pool(hidden_states, lengths)
+        # CODEPATH: checkpoints converted from sentence-transformers models that end in `Normalize`
+        if self.config.normalize_embeddings:
+            embeddings = nn.functional.normalize(embeddings, dim=-1)
+        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=embeddings)
 
     def check_shapes(self, shape: tuple[int, ...], attention_mask: torch.Tensor | None):
         if len(shape) != 2:

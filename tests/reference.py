@@ -198,19 +198,24 @@ def embed_tokens(config, state, token_ids, type_ids):
     return xs
 
 
-def pool(hidden_states, config, state):
-    """The sentence embedding from the hidden states of all layers."""
-    # One vector a token: its hidden states of the last layers, one after the other.
+def token_vectors(hidden_states, config, state):
+    """The vectors of the tokens that are pooled, from the hidden states of all layers."""
+    # Its hidden states of the last layers, one after the other.
     xs = [torch.cat(of_token) for of_token in zip(*hidden_states[-config.pooling_layers :], strict=True)]
+    if config.projection_dim is not None and config.projection_dim != len(xs[0]):
+        xs = linear(xs, state, "projection")
+    return xs
+
+
+def pool(xs, config):
+    """The sentence embedding from the vectors of the tokens."""
     pooled = xs[0]
     if config.pooling_mode == "mean":
         pooled = sum(xs) / len(xs)
     elif config.pooling_mode == "max":
         for x in xs[1:]:
             pooled = torch.maximum(pooled, x)
-    if config.projection_dim is not None and config.projection_dim != len(pooled):
-        pooled = linear([pooled], state, "projection")[0]
-    return pooled
+    return pooled / torch.sqrt(pooled @ pooled) if config.normalize_embeddings else pooled
 
 
 def encode_sentence(config, state, token_ids, type_ids=None):
@@ -229,7 +234,8 @@ def encode_sentence(config, state, token_ids, type_ids=None):
 
     Returns:
         `tuple`: the hidden states (for the embeddings and for each layer the list of the tokens' vectors), the
-        attention weights (`[layer][head][token]`, each a vector over the open slots), and the sentence embedding.
+        attention weights (`[layer][head][token]`, each a vector over the open slots), the vectors of the tokens that
+        are pooled, and the sentence embedding.
     """
     hidden_states = [embed_tokens(config, state, token_ids, type_ids or [0] * len(token_ids))]
     attentions = []
@@ -237,7 +243,8 @@ def encode_sentence(config, state, token_ids, type_ids=None):
         xs, weights = encoder_layer(hidden_states[-1], config, state, layer)
         hidden_states.append(xs)
         attentions.append(weights)
-    return hidden_states, attentions, pool(hidden_states, config, state)
+    xs = token_vectors(hidden_states, config, state)
+    return hidden_states, attentions, xs, pool(xs, config)
 
 
 def pair_logits(config, state, u, v):

@@ -327,7 +327,8 @@ def test_real_all_minilm_l6_v2():
         with torch.no_grad():
             outputs = model(**batch)
         assert difference(outputs.last_hidden_state, expected, mask) <= TOLERANCE
-        assert (outputs.pooler_output - mean_pool(expected, mask)).abs().max() <= TOLERANCE
+        embeddings = torch.nn.functional.normalize(mean_pool(expected, mask))
+        assert (outputs.pooler_output - embeddings).abs().max() <= TOLERANCE
 
 
 # Layers
@@ -514,7 +515,10 @@ def test_pooling_of_a_sentence_transformers_folder(tmp_path, caplog, pooling, ex
         embeddings = model(**batch).pooler_output
     rows = [row[keep.bool()] for row, keep in zip(states(source.model, batch), batch["attention_mask"], strict=True)]
     pool = {"cls": lambda row: row[0], "max": lambda row: row.max(dim=0)[0], "mean": lambda row: row.mean(dim=0)}
-    assert (embeddings - torch.stack([pool[expected](row) for row in rows])).abs().max() <= TOLERANCE
+    pooled = torch.stack([pool[expected](row) for row in rows])
+    assert model.config.normalize_embeddings
+    assert (embeddings - torch.nn.functional.normalize(pooled)).abs().max() <= TOLERANCE
+    assert not convert(source, normalize_embeddings=False).config.normalize_embeddings
     assert convert(source, pooling_mode="mean").config.pooling_mode == "mean"
 
 
@@ -530,7 +534,7 @@ def test_what_sentence_transformers_itself_saves(sources, tmp_path):
     expected = st.SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS, convert_to_tensor=True)
     with torch.no_grad():
         embeddings = model(**sources["roberta"].batch()).pooler_output
-    assert (torch.nn.functional.normalize(embeddings) - expected).abs().max() <= TOLERANCE
+    assert (embeddings - expected).abs().max() <= TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -787,7 +791,7 @@ def test_arguments_with_a_value_per_layer(bert, infos):
         *"--linformer_length 8 6 --layer_types linear_attention full_attention --keep_layers 0 3".split(),
         *"--linformer_projection conv --linformer_init mean --linformer_sharing headwise --pooling_mode max".split(),
         *"--max_position_embeddings 40 --position_extension tile --projection_dim 7 --similarity mlp".split(),
-        *"--similarity_hidden_size 9 --pooling_layers 2".split(),
+        *"--similarity_hidden_size 9 --pooling_layers 2 --normalize_embeddings true".split(),
         *"--hidden_dropout_prob 0.2 --attention_probs_dropout_prob 0 --attention_chunk_size 9".split(),
     )
     model = arguments.convert(bert.path)
@@ -804,6 +808,7 @@ def test_arguments_with_a_value_per_layer(bert, infos):
         "max_position_embeddings": 40,
         "position_extension": "tile",
         "projection_dim": 7,
+        "normalize_embeddings": True,
         "similarity": "mlp",
         "similarity_hidden_size": 9,
         "hidden_dropout_prob": 0.2,

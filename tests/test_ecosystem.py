@@ -242,7 +242,7 @@ def token_batch(batch_size, num_tokens, vocab_size=50):
     ids = torch.randint(5, vocab_size, (batch_size, num_tokens), generator=generator)
     lengths = torch.linspace(num_tokens, 1, batch_size).long()
     mask = (torch.arange(num_tokens) < lengths[:, None]).long()
-    return {"input_ids": ids * mask, "attention_mask": mask}
+    return {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(mask)}
 
 
 # Below, at and above k = 8, and the limit of 64.
@@ -274,15 +274,15 @@ def test_torch_compile(make_model, bert_tokenizer, projection):
             torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits, rtol=0, atol=1e-5)
 
 
-def run_onnx(folder, batch):
-    session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
-    feed = {name: tensor.numpy() for name, tensor in batch.items()}
-    return session.run(["pooler_output"], feed)[0]
+def run_onnx(folder, batch, name="model.onnx"):
+    session = onnxruntime.InferenceSession(folder / "onnx" / name, providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["sentence_embedding", "token_embeddings"]
+    return session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})
 
 
 def run_openvino(folder, batch):
     graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return graph({name: tensor.numpy() for name, tensor in batch.items()})["pooler_output"]
+    return tuple(graph({name: tensor.numpy() for name, tensor in batch.items()}).values())
 
 
 RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
@@ -323,22 +323,44 @@ def test_graph_gives_the_embeddings_for_every_shape(export_graph_of, format, fie
     with torch.inference_mode():
         for shape in SHAPES:
             batch = token_batch(*shape)
-            actual = RUNTIMES[format](folder, batch)
-            np.testing.assert_allclose(actual, model(**batch).pooler_output.numpy(), rtol=0, atol=1e-4)
+            embeddings, tokens = RUNTIMES[format](folder, batch)
+            outputs = model(**batch)
+            np.testing.assert_allclose(embeddings, outputs.pooler_output, rtol=0, atol=1e-4)
+            real = batch["attention_mask"].bool()
+            np.testing.assert_allclose(tokens[real], outputs.last_hidden_state[real], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
-def test_quantized_graph(export_graph_of):
-    from transformers.exporters import ExportedModel
-
-    model, folder = export_graph_of("--format", "onnx", "--int8", "true")
-    operators = {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
+def test_graph_folder(export_graph_of):
+    model, folder = export_graph_of("--format", "onnx", "--int8", "true", "--max_length", "10", projection_dim=6)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names == {
+        *("onnx/model.onnx", "onnx/model_quantized.onnx", "config.json", "configuration_dse.py"),
+        *("tokenizer.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json"),
+        *("sentence_bert_config.json", "config_sentence_transformers.json"),
+    }
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["DseModel"]
+    assert json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"] == 10
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.model_max_length == 10
+    operators = {node.op_type for node in onnx.load(folder / "onnx" / "model_quantized.onnx").graph.node}
     assert {"MatMulInteger", "DynamicQuantizeLinear"} <= operators
-    graph = ExportedModel.from_pretrained(folder)
-    batch = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    batch = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
     with torch.inference_mode():
         expected = model(**batch).pooler_output
-    assert torch.cosine_similarity(graph(**batch).pooler_output, expected).min() > 0.99
+    embeddings = torch.from_numpy(run_onnx(folder, batch, "model_quantized.onnx")[0])
+    assert torch.cosine_similarity(embeddings, expected).min() > 0.99
+
+
+@pytest.mark.slow
+def test_graph_takes_what_the_tokenizer_returns(tmp_path, make_model, bert_tokenizer, roberta_tokenizer):
+    # The model has no use for the token types of the first tokenizer.
+    for tokenizer, fields in ((bert_tokenizer, {"type_vocab_size": 0}), (roberta_tokenizer, {"vocab_size": 300})):
+        model = make_model(DseModel, **fields)
+        folder = export_graph(model, tokenizer, tmp_path / type(tokenizer).__name__)
+        batch = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
+        with torch.inference_mode():
+            np.testing.assert_allclose(run_onnx(folder, batch)[0], model(**batch).pooler_output, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -515,15 +515,13 @@ class TestCommands:
         assert self.evaluate(str(tmp_path), data) == 0
         assert capsys.readouterr().out.split()[:4] == ["split", "num_pairs", "cosine_pearson", "cosine_spearman"]
 
-    def test_evaluate_with_a_missing_head_is_an_error(self, tokenizer, data, tmp_path, capsys):
-        model = make(DseModel)
-        model.save_pretrained(tmp_path)
-        tokenizer.save_pretrained(tmp_path)
+    def test_evaluate_with_a_missing_head_is_an_error(self, save_bert, data, tmp_path, capsys):
+        save_bert(tmp_path)
         config = json.loads((tmp_path / "config.json").read_text())
-        config["architectures"] = ["DseForSequenceClassification"]
+        config["architectures"] = ["BertForSequenceClassification"]
         (tmp_path / "config.json").write_text(json.dumps(config))
         assert self.evaluate(str(tmp_path), data) == 2
-        assert "has no similarity.bias, similarity.scale: train it first" in capsys.readouterr().err
+        assert "has no classifier.bias, classifier.weight: train it first" in capsys.readouterr().err
 
     def test_evaluate_errors(self, student, data, tmp_path, capsys):
         assert self.evaluate(student, data, "--split", "train") == 2

@@ -22,6 +22,7 @@ from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED
 
 
 FILES = {
+    "1_Pooling/config.json",
     "README.md",
     "config.json",
     "config_sentence_transformers.json",
@@ -31,7 +32,6 @@ FILES = {
     "modeling_dse.py",
     "modules.json",
     "pairs_dse.py",
-    "sentence_bert_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
 }
@@ -50,7 +50,8 @@ FACTS = {
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def front_matter(card):
@@ -62,10 +63,11 @@ def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, mode
     model = make_model(model_class, projection_dim=6)
     folder = export_model(model, bert_tokenizer, tmp_path / "deep" / "model")
     assert folder == tmp_path / "deep" / "model"
-    assert set(os.listdir(folder)) == FILES
+    assert set(files(folder)) == FILES
     assert os.listdir(folder.parent) == ["model"]
     config = json.loads((folder / "config.json").read_text())
-    assert config["architectures"] == [model_class.__name__]
+    # Servers take the other architecture for a classifier.
+    assert config["architectures"] == ["DseModel"]
     assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSequenceClassification"}
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -91,22 +93,42 @@ def test_a_loaded_export_can_be_exported_over_itself(tmp_path, make_model, bert_
     before = files(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     export_model(model, AutoTokenizer.from_pretrained(folder), folder, overwrite=True)
-    after = files(folder)
-    # The tokenizer notes that it came from a folder.
-    assert {name for name in before if before[name] != after[name]} <= {"tokenizer_config.json"}
+    assert files(folder) == before
 
 
-def test_tokenizer_truncates_to_the_limit_of_the_model(tmp_path, make_model, bert_tokenizer):
-    def exported_limit(name, **fields):
-        folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name)
-        return AutoTokenizer.from_pretrained(folder).model_max_length
+def test_one_length_is_stored(tmp_path, make_model, bert_tokenizer, warnings):
+    def stored(name, max_length=None, **fields):
+        folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name, max_length=max_length)
+        length = AutoTokenizer.from_pretrained(folder).model_max_length
+        assert f"| Longest text | {length:,} tokens " in (folder / "README.md").read_text()
+        return length
 
-    tiled = {"position_extension": "tile", "original_max_position_embeddings": 64}
     assert bert_tokenizer.model_max_length == 64
-    assert exported_limit("shorter", max_position_embeddings=24) == 24
-    assert exported_limit("longer", max_position_embeddings=100) == 64
-    assert exported_limit("extended", max_position_embeddings=100, **tiled) == 100
+    assert stored("the model's", max_position_embeddings=24) == 24
+    assert stored("the tokenizer's", max_position_embeddings=100) == 64
+    assert stored("chosen", max_length=10) == 10
+    assert stored("longer", max_length=100, max_position_embeddings=100) == 100
+    assert not warnings
+    tiled = {"max_position_embeddings": 100, "position_extension": "tile", "original_max_position_embeddings": 64}
+    assert stored("of the source", **tiled) == 64
+    assert "The tokenizer reads 64 tokens of a text" in warnings[0] and "takes 100: pass `max_length`" in warnings[0]
+    assert stored("extended", max_length=100, **tiled) == 100
     assert bert_tokenizer.model_max_length == 64
+    for length in (0, 101):
+        with pytest.raises(ValueError, match=f"`max_length` must be between 1 and 100, .* got {length}"):
+            stored("wrong", max_length=length, **tiled)
+
+
+def test_leftovers_of_a_tokenizer_are_not_saved(tmp_path, make_model, bert_tokenizer):
+    bert_tokenizer(TEXTS, truncation=True, max_length=5, padding="max_length")
+    bert_tokenizer.save_pretrained(tmp_path / "used")
+    used = AutoTokenizer.from_pretrained(tmp_path / "used")
+    assert used.init_kwargs["max_length"] == used.backend_tokenizer.truncation["max_length"] == 5
+    folder = export_model(make_model(), used, tmp_path / "model")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == 64 and "max_length" not in settings
+    rules = json.loads((folder / "tokenizer.json").read_text())
+    assert rules["truncation"] is None and rules["padding"] is None
 
 
 def test_existing_folders_are_not_replaced(tmp_path, make_model, bert_tokenizer):
@@ -137,7 +159,7 @@ def test_overwriting_removes_all_files_of_the_old_model(tmp_path, make_model, be
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
     (folder / "optimizer.pt").write_bytes(b"stale")
     export_model(make_model(DseModel), bert_tokenizer, folder, overwrite=True)
-    assert set(os.listdir(folder)) == FILES
+    assert set(files(folder)) == FILES
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -195,9 +217,7 @@ def test_card_contains_the_given_information(tmp_path, make_model, bert_tokenize
     assert "(https://huggingface.co/datasets/nyu-mll/glue)" in text
     assert "| machine | 2 cores \\| CPU |" in text
     assert "```bash\nhf-dse distill --seed 1\n```" in text
-    assert (
-        "hf-dse evaluate --model_name_or_path student --task_name stsb --split validation test --max_length 32\n"
-    ) in text
+    assert ("hf-dse evaluate --model_name_or_path student --task_name stsb --split validation test\n") in text
     assert "the weights are under `apache-2.0`" in text
     assert str(tmp_path) not in card.content
 

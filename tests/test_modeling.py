@@ -107,10 +107,10 @@ def assert_equals_reference(config, batch, seed=0):
         with torch.no_grad():
             outputs = model(**batch)
         assert outputs.last_hidden_state.isfinite().all()
-        for row, (hidden_states, _, embedding) in enumerate(expected):
+        for row, (_, _, vectors, embedding) in enumerate(expected):
             real = batch["attention_mask"][row].bool()
             close = {"rtol": 0, "atol": 1e-10}
-            torch.testing.assert_close(outputs.last_hidden_state[row, real], torch.stack(hidden_states[-1]), **close)
+            torch.testing.assert_close(outputs.last_hidden_state[row, real], torch.stack(vectors), **close)
             torch.testing.assert_close(outputs.pooler_output[row], embedding, **close)
 
 
@@ -161,6 +161,7 @@ def configs(draw):
         pooling_mode=draw(st.sampled_from(["mean", "cls", "max"])),
         pooling_layers=draw(st.integers(1, num_layers)),
         projection_dim=draw(st.sampled_from([None, 8, 5])),
+        normalize_embeddings=draw(st.booleans()),
         num_attention_heads=draw(st.sampled_from([1, 2, 4])),
     )
 
@@ -185,10 +186,10 @@ def assert_gradients_equal(config, rows, implementation):
 
     outputs = model(**batch)
     loss = reference_loss = 0
-    for row, (hidden_states, _, embedding) in enumerate(run_reference(config, state, batch)):
+    for row, (_, _, vectors, embedding) in enumerate(run_reference(config, state, batch)):
         real = batch["attention_mask"][row].bool()
         for actual, expected in [
-            (outputs.last_hidden_state[row, real], torch.stack(hidden_states[-1])),
+            (outputs.last_hidden_state[row, real], torch.stack(vectors)),
             (outputs.pooler_output[row], embedding),
         ]:
             direction = torch.randn(actual.shape, generator=generator, dtype=actual.dtype)
@@ -237,9 +238,16 @@ def test_gradients_equal_reference_for_every_init(projection, init):
 
 @pytest.mark.parametrize("projection_dim", [None, 5, 16])
 @pytest.mark.parametrize("pooling_layers", [1, 2])
-@pytest.mark.parametrize("pooling_mode", ["mean", "cls", "max"])
-def test_pooling(pooling_mode, pooling_layers, projection_dim):
-    config = tiny_config(pooling_mode=pooling_mode, pooling_layers=pooling_layers, projection_dim=projection_dim)
+@pytest.mark.parametrize(
+    ("pooling_mode", "normalize"), [("mean", True), ("mean", False), ("cls", True), ("max", True)]
+)
+def test_pooling(pooling_mode, normalize, pooling_layers, projection_dim):
+    config = tiny_config(
+        pooling_mode=pooling_mode,
+        pooling_layers=pooling_layers,
+        projection_dim=projection_dim,
+        normalize_embeddings=normalize,
+    )
     assert_equals_reference(config, make_batch(MASKS["interior"], config))
     pooled_size = pooling_layers * config.hidden_size
     model = make_model(config)
@@ -478,7 +486,7 @@ def test_recorded_states(projection, length):
         (3, 2, length, length),
         (3, 2, length, num_slots),
     ]
-    for row, (hidden_states, attentions, _) in enumerate(run_reference(config, state_of(model), batch)):
+    for row, (hidden_states, attentions, _, _) in enumerate(run_reference(config, state_of(model), batch)):
         real = batch["attention_mask"][row].bool()
         for layer in range(4):
             expected = torch.stack(hidden_states[layer])
@@ -543,7 +551,7 @@ def test_recorded_attentions_of_chunks():
     batch = make_batch(["1111111111", "111111....", "...1.11111"], config)
     attentions = model(**batch, output_attentions=True).attentions
     assert [tuple(weights.shape) for weights in attentions] == [(3, 2, 10, 4)] * 2
-    for row, (_, expected, _) in enumerate(run_reference(config, state_of(model), batch)):
+    for row, (_, expected, _, _) in enumerate(run_reference(config, state_of(model), batch)):
         real = batch["attention_mask"][row].bool()
         for layer, head in product(range(2), range(2)):
             for actual, own in zip(attentions[layer][row, head, real], expected[layer][head], strict=True):

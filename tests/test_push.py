@@ -226,7 +226,7 @@ def cut_weights(folder):
         *(
             (remove(name), FileNotFoundError, rf"tiny is incomplete, missing {name}: write it with `hf-dse export`")
             for name in ("config.json", "model.safetensors", *CODE_FILES, "README.md")
-            + ("modules.json", "tokenizer.json", "tokenizer_config.json", "sentence_bert_config.json")
+            + ("modules.json", "tokenizer.json", "tokenizer_config.json", "1_Pooling/config.json")
         ),
         (remove("modeling_dse.py", "README.md"), FileNotFoundError, "missing modeling_dse.py, README.md"),
         (

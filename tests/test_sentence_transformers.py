@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The real sentence-transformers loads an exported folder and returns exactly the embeddings of `DseModel`."""
+"""The real sentence-transformers loads a model folder and returns exactly the embeddings of `DseModel`."""
 
 import json
 import os
@@ -11,13 +11,17 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers import (
+    CrossEncoder,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DseForSequenceClassification, DseModel, encode, evaluate_model, export_model
+from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, evaluate_model, export_model
 from hf_dse.data.tasks import PairTask
 
 
@@ -60,17 +64,27 @@ def embed_alone(model, tokenizer, **truncation):
     ("model_class", "fields"),
     [
         (DseModel, {}),
+        (DseModel, {"normalize_embeddings": True, "projection_dim": 6}),
         (DseForSequenceClassification, {"similarity": "mlp"}),
         (DseForSequenceClassification, {"pooling_mode": "cls", "projection_dim": 6}),
         (DseForSequenceClassification, {"pooling_mode": "max", "pooling_layers": 2, "linformer_projection": "mean"}),
+        (DseForSequenceClassification, {"pooling_mode": "max", "pooling_layers": 2, "projection_dim": 6}),
     ],
 )
-def test_encode_returns_our_embeddings(tmp_path, make_model, bert_tokenizer, model_class, fields):
+@pytest.mark.parametrize("writer", ["export_model", "save_pretrained"])
+def test_encode_returns_our_embeddings(tmp_path, make_model, bert_tokenizer, model_class, fields, writer, recwarn):
     model = make_model(model_class, **fields)
-    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    folder = tmp_path / "model"
+    if writer == "export_model":
+        export_model(model, bert_tokenizer, folder)
+    else:
+        model.save_pretrained(folder)
+        bert_tokenizer.save_pretrained(folder)
     loaded = SentenceTransformer(str(folder), device="cpu")
+    assert not [warning for warning in recwarn if "sentence_transformers" in str(warning.message)]
     assert type(loaded[0].auto_model) is DseModel
-    assert len(loaded) == 1
+    modules = ["Transformer", "Pooling"] + ["Normalize"] * model.config.normalize_embeddings
+    assert [type(module).__name__ for module in loaded] == modules
     assert loaded.max_seq_length == 64
     assert loaded.get_embedding_dimension() == model.config.projection_dim
 
@@ -79,6 +93,39 @@ def test_encode_returns_our_embeddings(tmp_path, make_model, bert_tokenizer, mod
     np.testing.assert_allclose(embeddings, embed_alone(model, bert_tokenizer), rtol=0, atol=1e-6)
     ours = encode(model, bert_tokenizer, TEXTS, show_progress=False)
     np.testing.assert_allclose(embeddings, ours, rtol=0, atol=1e-6)
+
+
+def test_token_embeddings_are_those_that_are_pooled(tmp_path, make_model, bert_tokenizer):
+    model = make_model(projection_dim=6)
+    loaded = SentenceTransformer(str(export_model(model, bert_tokenizer, tmp_path / "model")), device="cpu")
+    tokens = loaded.encode(TEXTS, output_value="token_embeddings")
+    for vectors, embedding in zip(tokens, loaded.encode(TEXTS), strict=True):
+        np.testing.assert_allclose(vectors.mean(dim=0), embedding, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_probability"),
+    [({"num_labels": 1}, False), ({"num_labels": 1, "problem_type": "multi_label_classification"}, True)],
+)
+def test_cross_encoder_returns_the_scores_of_the_head(tmp_path, make_model, bert_tokenizer, labels, is_probability):
+    model = make_model(**labels)
+    with torch.no_grad():
+        model.similarity.scale.fill_(4.0)
+        model.similarity.bias.fill_(1.0)
+        logits = model(**bert_tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")).logits[:, 0]
+    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    scores = CrossEncoder(str(folder), device="cpu").predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
+    expected = logits.sigmoid() if is_probability else logits
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
+
+
+def test_cross_encoder_of_an_encoder_returns_cosines(tmp_path, bert_tokenizer, save_bert):
+    # Converted, so that it has no head and no training.
+    model = convert_encoder(str(save_bert(tmp_path / "bert")))
+    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    scores = CrossEncoder(str(folder), device="cpu").predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
+    embeddings = torch.from_numpy(encode(model, bert_tokenizer, TEXTS, normalize=True, show_progress=False))
+    np.testing.assert_allclose(scores, (embeddings * embeddings.flip(0)).sum(dim=1), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
@@ -92,23 +139,20 @@ def test_similarity_function_is_that_of_the_model(tmp_path, make_model, bert_tok
     torch.testing.assert_close(loaded.similarity(embeddings, embeddings), vectors @ vectors.T, rtol=0, atol=1e-5)
 
 
-def test_files_equal_those_written_by_sentence_transformers(tmp_path, make_model, bert_tokenizer):
-    folder = export_model(make_model(DseModel), bert_tokenizer, tmp_path / "ours")
-    transformer = Transformer(
-        str(folder),
-        modality_config={"text": {"method": "forward", "method_output_name": "pooler_output"}},
-        module_output_name="sentence_embedding",
-    )
+def test_sentence_transformers_saves_the_same_modules(tmp_path, make_model, bert_tokenizer):
+    folder = export_model(make_model(DseModel, normalize_embeddings=True), bert_tokenizer, tmp_path / "ours")
     theirs = tmp_path / "theirs"
-    SentenceTransformer(modules=[transformer], similarity_fn_name="cosine", device="cpu").save(str(theirs))
-    assert set(os.listdir(theirs)) == set(os.listdir(folder))
-    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "config.json"):
-        written, expected = (json.loads((place / name).read_text()) for place in (folder, theirs))
-        # Our files name the oldest supported version, and the requirements of the code.
-        if name == "config_sentence_transformers.json":
-            assert written.pop("requirements") == {"transformers": ">=5.20"}
-            expected["__version__"]["sentence_transformers"] = written["__version__"]["sentence_transformers"]
-        assert written == expected, name
+    prompts = {"query": "ask: ", "document": ""}
+    SentenceTransformer(str(folder), device="cpu", prompts=prompts).save(str(theirs))
+    written, expected = (json.loads((place / "modules.json").read_text()) for place in (folder, theirs))
+    kinds = [[module["type"].rpartition(".")[2] for module in modules] for modules in (written, expected)]
+    assert kinds == [["Transformer", "Pooling", "Normalize"]] * 2
+    assert [module["path"] for module in written] == [module["path"] for module in expected]
+    written, expected = (json.loads((place / "config.json").read_text()) for place in (folder, theirs))
+    assert written == expected
+    # Saving the model inside does not overwrite what sentence-transformers saved before.
+    settings = json.loads((theirs / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == prompts and settings["similarity_fn_name"] == "cosine"
 
 
 def test_save_and_load_again(tmp_path, make_model, bert_tokenizer):
@@ -130,12 +174,17 @@ def test_texts_are_truncated_as_in_training(tmp_path, make_model, bert_tokenizer
     loaded = SentenceTransformer(
         str(export_model(model, bert_tokenizer, tmp_path / "model", max_length=10)), device="cpu"
     )
-    assert loaded.max_seq_length == 10
+    assert loaded.max_seq_length == loaded.tokenizer.model_max_length == 10
     expected = embed_alone(model, bert_tokenizer, truncation=True, max_length=10)
     np.testing.assert_allclose(loaded.encode(TEXTS), expected, rtol=0, atol=1e-6)
-    # Only in sentence-transformers: the limit of transformers is that of the model.
-    assert loaded.tokenizer.model_max_length == 10
-    assert json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["model_max_length"] == 64
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    ours = encode(model, tokenizer, TEXTS, show_progress=False)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
+    # Reading more is an explicit choice.
+    longer = encode(model, tokenizer, TEXTS, max_length=64, show_progress=False)
+    loaded.max_seq_length = 64
+    np.testing.assert_allclose(loaded.encode(TEXTS), longer, rtol=0, atol=1e-6)
+    assert abs(longer - expected).max() > 1e-3
 
 
 @pytest.mark.parametrize("loss_class", [CoSENTLoss, MultipleNegativesRankingLoss])

@@ -65,7 +65,8 @@ def test_an_encoder_is_converted(encoder, args, scored):
     trainer = DseTrainer(encoder, args, train_dataset=scored)
     assert isinstance(trainer.model, DseForSequenceClassification)
     assert (trainer.model.config.num_labels, trainer.model.config.problem_type) == (1, "regression")
-    assert trainer.processing_class.model_max_length == 64
+    # What is saved reads as much of a text as the training.
+    assert trainer.processing_class.model_max_length == args.max_length == 32
     assert trainer.train().global_step == 2
 
 
@@ -148,11 +149,11 @@ def test_an_encoder_learns_from_itself(encoder, general_args, texts):
 # Arguments
 
 
-def test_arguments_are_optional(encoder, scored, texts, tmp_path, monkeypatch):
+def test_arguments_are_optional(save_bert, scored, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # The default limit of 128 tokens is above that of the tiny encoder.
-    monkeypatch.setattr(DseTrainingArguments, "max_length", 32)
-    student = make_pair_model(convert_encoder(encoder, max_position_embeddings=128), num_labels=1)
+    # The default length.
+    encoder = str(save_bert(tmp_path / "bert", max_position_embeddings=128))
+    student = make_pair_model(convert_encoder(encoder), num_labels=1)
     args = DseTrainer(student, train_dataset=scored, processing_class=encoder).args
     assert isinstance(args, DseTrainingArguments) and args.output_dir == "tmp_trainer"
     assert (args.eval_strategy, args.save_strategy, args.load_best_model_at_end) == ("no", "steps", False)

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.publish.export import export_model
-from hf_dse.student.convert import ConvertArguments
+from hf_dse.student.convert import ConvertArguments, source_length
 from hf_dse.training.base import check_output_dir
 
 
@@ -18,6 +18,13 @@ class ConvertCommandArguments:
 
     model_name_or_path: str = field(metadata={"help": "Encoder to convert: a Hub id or a folder."})
     output_dir: str = field(metadata={"help": "Folder of the new model."})
+    max_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "Tokens of a text that everything that loads the folder reads. Default: "
+            "`--max_position_embeddings`, else as many as the source reads."
+        },
+    )
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
 
@@ -33,7 +40,16 @@ def convert(argv: list[str]) -> None:
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     encoder = convert_args.convert(args.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    max_length = args.max_length
+    if max_length is None:
+        length = convert_args.max_position_embeddings or source_length(args.model_name_or_path)
+        max_length = None if length is None else min(length, encoder.config.max_position_embeddings)
     folder = export_model(
-        encoder, tokenizer, args.output_dir, base_model=args.model_name_or_path, overwrite=args.overwrite_output_dir
+        encoder,
+        tokenizer,
+        args.output_dir,
+        base_model=args.model_name_or_path,
+        max_length=max_length,
+        overwrite=args.overwrite_output_dir,
     )
     print(f"Saved to {folder}")

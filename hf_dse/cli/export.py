@@ -21,6 +21,13 @@ class ExportArguments:
     model_id: str | None = field(
         default=None, metadata={"help": "Name under which the card's examples load it, such as user/name."}
     )
+    max_length: int | None = field(
+        default=None,
+        metadata={
+            "help": "Tokens of a text that everything that loads the folder reads. Default: the `model_max_length` "
+            "of the model's tokenizer."
+        },
+    )
     format: str = field(
         default="transformers",
         metadata={
@@ -45,13 +52,19 @@ def export(argv: list[str]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
     if args.format == "transformers":
         folder = export_model(
-            model, tokenizer, args.output_dir, model_id=args.model_id, overwrite=args.overwrite_output_dir
+            model,
+            tokenizer,
+            args.output_dir,
+            max_length=args.max_length,
+            model_id=args.model_id,
+            overwrite=args.overwrite_output_dir,
         )
     else:
         folder = export_graph(
             model,
             tokenizer,
             args.output_dir,
+            max_length=args.max_length,
             format=args.format,
             int8=args.int8,
             overwrite=args.overwrite_output_dir,

@@ -73,8 +73,11 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
 
 
 def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
-    """Maximum tokens of an input for model and tokenizer, including special tokens; `None` without a limit."""
-    limits = [processing_class.model_max_length, getattr(model.config, "max_position_embeddings", None)]
+    """
+    Maximum tokens of an input that a model takes, including special tokens. Without a limit of the model it is the
+    `model_max_length` of the tokenizer, and `None` without either.
+    """
+    limits = [getattr(model.config, "max_position_embeddings", None)]
     for name, module in model.base_model.named_modules():
         # RoBERTa-like models start positions after the padding index, so their table is longer than their inputs.
         if (
@@ -83,8 +86,9 @@ def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase
             and module.padding_idx is not None
         ):
             limits.append(module.num_embeddings - module.padding_idx - 1)
-    # A tokenizer without a limit has a huge limit, models with relative positions may have -1.
-    known = [limit for limit in limits if limit is not None and 0 < limit < 10**9]
+    # Models with relative positions may have -1, a tokenizer without a limit has a huge one.
+    known = [limit for limit in limits if limit is not None and limit > 0]
+    known = known or [limit for limit in [processing_class.model_max_length] if limit < 10**9]
     return min(known, default=None)
 
 
@@ -96,7 +100,7 @@ def check_max_length(
 
     Args:
         max_length (`int`, *optional*):
-            The limit; `None` is the limit of model and tokenizer.
+            The limit; `None` is the `model_max_length` of the tokenizer, or the limit of the model if it is lower.
         model (`PreTrainedModel`):
             The model.
         processing_class (`PreTrainedTokenizerBase`):
@@ -112,7 +116,7 @@ def check_max_length(
     """
     most = max_tokens(model, processing_class)
     if max_length is None:
-        return most
+        return None if most is None else min(most, processing_class.model_max_length)
     if most is not None and max_length > most:
         raise ValueError(f"max_length={max_length} is above the {most} tokens this model takes: pass at most {most}.")
     least = processing_class.num_special_tokens_to_add(pair) + (2 if pair else 1)

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading any model with its tokenizer, and with its classification head if it has one."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from safetensors import safe_open
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -13,6 +15,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
 
 from hf_dse.common.devices import choose_device
 
@@ -34,7 +37,7 @@ class ModelArguments:
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Maximum number of tokens per text. Default: the limit of model and tokenizer."},
+        metadata={"help": "Maximum number of tokens per text. Default: the `model_max_length` of the tokenizer."},
     )
     batch_size: int = field(default=32, metadata={"help": "Texts per batch; fewer for texts longer than 512 tokens."})
 
@@ -55,7 +58,10 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     """
     source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
     config = AutoConfig.from_pretrained(args.model_name_or_path, **source)
-    has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
+    if config.model_type == "dse":
+        has_head = stores_head(args.model_name_or_path, args.model_revision)
+    else:
+        has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
     auto_class = AutoModelForSequenceClassification if has_head else AutoModel
     model, info = auto_class.from_pretrained(
         args.model_name_or_path, dtype=args.dtype, output_loading_info=True, **source
@@ -67,3 +73,19 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
             "first, or remove the head from `architectures` in its config.json."
         )
     return model.to(choose_device(args.device)), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
+
+
+def stores_head(name_or_path: str, revision: str = "main") -> bool:
+    """Whether a DSE checkpoint has weights of a head for sentence pairs. Its config always names the encoder."""
+    optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_gated_repo": False}
+    index = cached_file(name_or_path, SAFE_WEIGHTS_INDEX_NAME, revision=revision, **optional)
+    if index is not None:
+        with open(index, encoding="utf-8") as file:
+            names = set(json.load(file)["weight_map"])
+    else:
+        weights = cached_file(name_or_path, SAFE_WEIGHTS_NAME, revision=revision, **optional)
+        if weights is None:
+            return False
+        with safe_open(weights, framework="pt") as tensors:
+            names = set(tensors.keys())
+    return any(name.startswith("similarity.") for name in names)

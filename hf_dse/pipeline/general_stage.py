@@ -7,6 +7,7 @@ from pathlib import Path
 from transformers import AutoConfig, AutoModel, AutoTokenizer, set_seed
 
 from hf_dse.data.texts import TextArguments
+from hf_dse.data.tokenization import check_max_length
 from hf_dse.pipeline.arguments import GeneralArguments
 from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
 from hf_dse.publish.export import export_model
@@ -47,7 +48,9 @@ def run_general(
         student = AutoModel.from_pretrained(args.model_name_or_path)
     else:
         student = convert_args.convert(args.model_name_or_path)
-    tokenizer = limit_tokens(AutoTokenizer.from_pretrained(args.model_name_or_path), student)
+    source_tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    check_max_length(training_args.max_length, student, source_tokenizer)
+    tokenizer = limit_tokens(source_tokenizer, student, training_args.max_length)
     metrics = train_general(teacher, student, tokenizer, text_args, training_args, checkpoint)
     if training_args.process_index == 0:
         names = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")

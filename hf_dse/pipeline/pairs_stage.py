@@ -107,9 +107,9 @@ def run_pairs(
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
     tokenizer = given.processing_class or AutoTokenizer.from_pretrained(args.model_name_or_path)
-    tokenizer = limit_tokens(tokenizer, model)
     # Fail early, not after hours of scoring or training.
     check_student_length(training_args.max_length, model)
+    tokenizer = limit_tokens(tokenizer, model, training_args.max_length)
 
     def prepare() -> Dataset:
         train = score_parts(args, data_args, training_args, task, pairs["train"], given)

@@ -18,7 +18,7 @@ from hf_dse import __version__
 from hf_dse.common.provenance import Source, describe_source
 from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS
 from hf_dse.modeling import DseForSequenceClassification, DseModel
-from hf_dse.student.checkpoint import SENTENCE_TRANSFORMERS_FORMAT, TRANSFORMERS_NEEDED, has_head
+from hf_dse.student.checkpoint import SENTENCE_TRANSFORMERS_NEEDED, TRANSFORMERS_NEEDED, has_head
 
 
 CARD_TEMPLATE = Path(__file__).with_name("model_card.md")
@@ -45,25 +45,20 @@ def make_model_card(
         model_id (`str`):
             Name under which the examples load the model: a Hub id or a folder.
 
-    The other arguments are those of [`export_model`].
+    The other arguments are those of [`export_model`]; `max_length` defaults to the limit of the model.
 
     Returns:
         `huggingface_hub.ModelCard`: metadata and text.
 
     Raises:
         `TypeError`: if `model` is not a DSE model.
-        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` is out of range.
+        `ValueError`: if `metrics` are not finite numbers by split.
     """
     config = model.config
     if config.model_type != "dse":
         raise TypeError(
             f"Only DSE models can be exported, got {type(model).__name__}: convert it with `convert_encoder`, or save "
             "it with its own `save_pretrained`."
-        )
-    if max_length is not None and not 1 <= max_length <= config.max_position_embeddings:
-        raise ValueError(
-            f"`max_length` must be between 1 and {config.max_position_embeddings}, the positions of this model, "
-            f"got {max_length}."
         )
     metrics = _check_metrics(metrics)
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
@@ -101,7 +96,7 @@ def make_model_card(
         recipe={name: _cell(value) for name, value in (recipe or {}).items() if name != "command"},
         metrics=metrics,
         metric_names={name: _metric_title(name) for name in next(iter(metrics.values()), {})},
-        max_length=max_length,
+        max_length=max_length or config.max_position_embeddings,
         license=license,
         versions={
             "hf-dse": __version__,
@@ -110,7 +105,7 @@ def make_model_card(
             "Python": platform.python_version(),
         },
         transformers_needed=TRANSFORMERS_NEEDED,
-        sentence_transformers_needed=f">={SENTENCE_TRANSFORMERS_FORMAT.removesuffix('.0')}",
+        sentence_transformers_needed=SENTENCE_TRANSFORMERS_NEEDED,
     )
     # Remove the blank lines of sections that are left out.
     card.content = re.sub(r"\n{3,}", "\n\n", card.content).rstrip() + "\n"

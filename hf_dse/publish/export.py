@@ -2,20 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exporting a model as a folder that transformers and sentence-transformers load, with its code and a model card."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hf_dse.common.files import check_target, folder_in_one_step
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.publish.card import make_model_card
-from hf_dse.student.checkpoint import CODE_FILES, SENTENCE_TRANSFORMERS_FORMAT, TRANSFORMERS_NEEDED, limit_tokens
+from hf_dse.student.checkpoint import CODE_FILES, limit_tokens
+
+
+logger = logging.get_logger(__name__)
 
 
 def export_model(
@@ -41,7 +42,7 @@ def export_model(
         model ([`DseModel`] or [`DseForSequenceClassification`]):
             The model to save, with its head for sentence pairs if it has one.
         processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer of the model. The saved copy truncates to the maximum length of the model.
+            The tokenizer of the model.
         path (`str` or `os.PathLike`):
             Folder to write.
         metrics (`Mapping[str, Mapping[str, float]]`, *optional*):
@@ -57,8 +58,8 @@ def export_model(
             Settings of the training for a table in the card, such as learning rate, epochs, seed and machine.
             `recipe["command"]` is shown as a shell command.
         max_length (`int`, *optional*):
-            Maximum number of tokens per text in training and evaluation, to which sentence-transformers truncates too.
-            Defaults to the limit of the model.
+            Maximum number of tokens per text that everything that loads the folder reads, best the one of training and
+            evaluation. It is saved as `model_max_length` of the tokenizer. Defaults to that of `processing_class`.
         license (`str`, *optional*):
             Hub identifier of the license of the weights, such as `"apache-2.0"`.
         model_id (`str`, *optional*):
@@ -89,6 +90,7 @@ def export_model(
     path = Path(path).expanduser()
     target = path.resolve()
     check_target(target, overwrite)
+    tokenizer = limit_tokens(processing_class, model, max_length)
     card = make_model_card(
         model,
         model_id=model_id or target.name,
@@ -97,9 +99,15 @@ def export_model(
         teacher=teacher,
         datasets=datasets,
         recipe=recipe,
-        max_length=max_length,
+        max_length=tokenizer.model_max_length,
         license=license,
     )
+    limit = model.config.max_position_embeddings
+    if max_length is None and model.config.position_extension and tokenizer.model_max_length < limit:
+        logger.warning(
+            f"The tokenizer reads {tokenizer.model_max_length} tokens of a text, and so will all who load {path}, but "
+            f"the model takes {limit}: pass `max_length` to choose another length."
+        )
     with folder_in_one_step(target) as new:
         model.save_pretrained(new)
         missing = [name for name in CODE_FILES if not (new / name).is_file()]
@@ -108,40 +116,6 @@ def export_model(
                 f"{type(model).__name__} of {type(model).__module__} was saved without {', '.join(missing)}: "
                 "export a `DseModel` or `DseForSequenceClassification`, not a subclass."
             )
-        limit_tokens(processing_class, model).save_pretrained(new)
-        for name, content in _sentence_transformers_files(model, max_length).items():
-            (new / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        tokenizer.save_pretrained(new)
         card.save(new / "README.md")
     return path
-
-
-def _sentence_transformers_files(
-    model: DseModel | DseForSequenceClassification, max_length: int | None
-) -> dict[str, Any]:
-    """The files that make `SentenceTransformer(folder)` return the `pooler_output` of `DseModel`, by name."""
-    transformer: dict[str, Any] = {
-        "transformer_task": "feature-extraction",
-        "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
-        "module_output_name": "sentence_embedding",
-    }
-    if max_length is not None:
-        transformer["max_seq_length"] = max_length
-    return {
-        "modules.json": [
-            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}
-        ],
-        "sentence_bert_config.json": transformer,
-        "config_sentence_transformers.json": {
-            "__version__": {
-                "pytorch": torch.__version__,
-                "sentence_transformers": SENTENCE_TRANSFORMERS_FORMAT,
-                "transformers": transformers.__version__,
-            },
-            "default_prompt_name": None,
-            "model_type": "SentenceTransformer",
-            "prompts": {"document": "", "query": ""},
-            "requirements": {"transformers": TRANSFORMERS_NEEDED},
-            # sentence-transformers has no similarity function for the head of DSE ("mlp").
-            "similarity_fn_name": "dot" if model.config.similarity == "dot" else "cosine",
-        },
-    }

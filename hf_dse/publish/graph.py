@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exporting an encoder as a graph for ONNX Runtime or OpenVINO."""
 
+import copy
+import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +20,19 @@ from hf_dse.student.checkpoint import has_head, limit_tokens
 # Graph formats, and the packages that they need.
 GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
 
+# The most weights in an ONNX file, which has at most 2 GB; larger ones are in a file beside it.
+MOST_BYTES_INSIDE = 2**31 - 2**24
+
+
+class DseGraphModel(DseModel):
+    """A `DseModel` with the inputs and outputs that tools expect of a sentence embedding graph, in their order."""
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> dict[str, torch.Tensor]:
+        outputs = super().forward(input_ids, attention_mask, token_type_ids)
+        return {"sentence_embedding": outputs.pooler_output, "token_embeddings": outputs.last_hidden_state}
+
 
 def export_graph(
     model: DseModel | DseForSequenceClassification,
@@ -26,12 +41,15 @@ def export_graph(
     *,
     format: str = "onnx",
     int8: bool = False,
+    max_length: int | None = None,
     overwrite: bool = False,
 ) -> Path:
     """
-    Exports the encoder as a graph for ONNX Runtime or OpenVINO, with its tokenizer, using the exporters of
-    transformers. The graph takes `input_ids` and `attention_mask` of any batch size and length, and returns
-    `last_hidden_state` and `pooler_output`, the sentence embeddings. A head for sentence pairs is not exported.
+    Exports the encoder as a graph for ONNX Runtime or OpenVINO, using the exporters of transformers, with its
+    tokenizer and the files by which servers and other tools know how it embeds texts. The graph takes what the
+    tokenizer returns, `(batch_size, seq_len)` of any size. It returns `sentence_embedding`,
+    `(batch_size, projection_dim)`, and `token_embeddings`, `(batch_size, seq_len, projection_dim)`, whose pooling it
+    is. A head for sentence pairs is not exported.
 
     Args:
         model ([`DseModel`] or [`DseForSequenceClassification`]):
@@ -39,12 +57,15 @@ def export_graph(
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the model.
         path (`str` or `os.PathLike`):
-            Folder to write: `model.onnx` and `model.onnx.data`, or `openvino_model.xml` and `openvino_model.bin`.
+            Folder to write: `onnx/model.onnx`, or `openvino_model.xml` and `openvino_model.bin`.
         format (`str`, *optional*, defaults to `"onnx"`):
             `"onnx"` or `"openvino"`. On CPUs with bfloat16 instructions, OpenVINO computes in bfloat16 unless
             `INFERENCE_PRECISION_HINT` is `"f32"`.
         int8 (`bool`, *optional*, defaults to `False`):
-            Whether to quantize the weights of an ONNX graph to 8 bits; activations are quantized dynamically.
+            Whether to add `onnx/model_quantized.onnx`, whose weights have 8 bits; activations are quantized
+            dynamically.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per text that tools read. Defaults to the `model_max_length` of the tokenizer.
         overwrite (`bool`, *optional*, defaults to `False`):
             Whether to replace an existing model folder with all its files.
 
@@ -54,22 +75,23 @@ def export_graph(
     Raises:
         `FileExistsError`: if `path` is a file, a folder that is not empty, or, with `overwrite`, one without a model.
         `ImportError`: if the packages of the format are not installed.
-        `ValueError`: if `format` is unknown, or does not support `int8`.
+        `ValueError`: if `format` is unknown, or does not support `int8`, or `max_length` is out of range.
 
     Example:
 
     ```python
+    >>> import onnxruntime
     >>> from transformers import AutoTokenizer
-    >>> from transformers.exporters import ExportedModel
     >>> from hf_dse import convert_encoder, export_graph
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> folder = export_graph(model, tokenizer, "graph")
     [torch.onnx] ...
-    >>> graph = ExportedModel.from_pretrained(folder, trust_remote_code=True)
-    >>> graph(**tokenizer(["A cat sleeps.", "Rain again."], padding=True, return_tensors="pt")).pooler_output.shape
-    torch.Size([2, 384])
+    >>> session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx")
+    >>> inputs = tokenizer(["A cat sleeps.", "Rain again."], padding=True, return_tensors="np")
+    >>> session.run(["sentence_embedding"], dict(inputs))[0].shape
+    (2, 384)
     ```
     """
     if format not in GRAPH_FORMATS:
@@ -79,26 +101,57 @@ def export_graph(
     path = Path(path).expanduser()
     target = path.resolve()
     check_target(target, overwrite)
+    tokenizer = limit_tokens(processing_class, model, max_length)
     missing = [package for package in GRAPH_FORMATS[format] if find_spec(package) is None]
     if missing:
         raise ImportError(
             f"format={format!r} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
             "installed: `pip install hf-dse[onnx]`."
         )
-    from transformers.exporters import AutoExportConfig, AutoHfExporter, OnnxRuntimeDynamicConfig, OnnxRuntimeQuantizer
+    exported = _export(model, tokenizer, format)
+    with folder_in_one_step(target) as new:
+        if format == "onnx":
+            _save_onnx(exported.program, new / "onnx" / "model.onnx")
+            if int8:
+                _save_onnx(_quantize(exported.program), new / "onnx" / "model_quantized.onnx")
+            exported.config.save_pretrained(new)
+        else:
+            exported.save_pretrained(new)
+        tokenizer.save_pretrained(new)
+        # Beside the files that are saved with the config: servers read the length here.
+        settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False}
+        (new / "sentence_bert_config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    return path
 
-    options: dict[str, Any] = {"export_format": format, "dynamic": True}
-    if int8:
-        options["quantizer"] = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True))
-    export_config = AutoExportConfig.from_dict(options)
+
+def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, format: str) -> Any:
+    from transformers.exporters import AutoExportConfig, AutoHfExporter
+
     encoder = model.dse if has_head(model) else model
+    # It shares the weights.
+    graph_model = copy.copy(encoder)
+    graph_model.__class__ = DseGraphModel
     # Two texts of different lengths, so that the graph does not assume a single text or no padding.
     attention_mask = torch.ones(2, min(16, model.config.max_position_embeddings), dtype=torch.long)
     attention_mask[1, 1:] = 0
     inputs: dict[str, Any] = {"input_ids": torch.zeros_like(attention_mask), "attention_mask": attention_mask}
+    if "token_type_ids" in tokenizer.model_input_names:
+        inputs["token_type_ids"] = torch.zeros_like(attention_mask)
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    exported = AutoHfExporter.from_config(export_config).export(encoder.eval(), inputs, export_config)
-    with folder_in_one_step(target) as new:
-        exported.save_pretrained(new)
-        limit_tokens(processing_class, model).save_pretrained(new)
-    return path
+    export_config = AutoExportConfig.from_dict({"export_format": format, "dynamic": True})
+    return AutoHfExporter.from_config(export_config).export(graph_model.eval(), inputs, export_config)
+
+
+def _quantize(program: Any) -> Any:
+    from transformers.exporters import ExportFormat, OnnxRuntimeDynamicConfig, OnnxRuntimeQuantizer
+
+    return OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True)).quantize(program, {}, ExportFormat("onnx"))
+
+
+def _save_onnx(program: Any, path: Path) -> None:
+    """Writes an ONNX graph as one file if it is small enough, otherwise with its weights in a file beside it."""
+    import onnx_ir
+
+    num_bytes = sum(value.const_value.nbytes for value in program.graph.initializers.values())
+    path.parent.mkdir(exist_ok=True)
+    onnx_ir.save(program, path, external_data=f"{path.name}_data" if num_bytes > MOST_BYTES_INSIDE else None)

@@ -31,7 +31,7 @@ MODEL_FILES = (
     *CODE_FILES,
     "tokenizer_config.json",
     "modules.json",
-    "sentence_bert_config.json",
+    "1_Pooling/config.json",
     "config_sentence_transformers.json",
     "README.md",
 )
@@ -125,7 +125,7 @@ def push_model(
     >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> folder = export_model(model, tokenizer, "my-model", model_id="user/my-model")
     >>> sorted(push_model(folder, "user/my-model", dry_run=True))[:2]
-    ['README.md', 'config.json']
+    ['1_Pooling/config.json', 'README.md']
     >>> # Without `dry_run` it needs a token.
     >>> push_model(folder, "user/my-model").commit_url  # doctest: +SKIP
     'https://huggingface.co/user/my-model/commit/...'

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a DSE model folder, and loading models."""
+"""The files of a DSE model folder, the length that it stores, and loading models."""
 
 import copy
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from hf_dse.inference.loading import stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 
@@ -16,10 +17,12 @@ logger = logging.get_logger(__name__)
 
 CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
 
-# Older versions fail on the code of a checkpoint with unclear errors.
+# What the code of a checkpoint, and its files for sentence-transformers, need.
 TRANSFORMERS_NEEDED = ">=5.20"
-# The first version that reads the files below.
-SENTENCE_TRANSFORMERS_FORMAT = "5.4.0"
+SENTENCE_TRANSFORMERS_NEEDED = ">=5.4"
+
+# What a tokenizer's padding and truncation leave behind in its `tokenizer_config.json`.
+LEFTOVERS = ("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "is_local", "local_files_only")
 
 
 def has_head(model: PreTrainedModel) -> bool:
@@ -29,15 +32,36 @@ def has_head(model: PreTrainedModel) -> bool:
 
 
 def limit_tokens(
-    processing_class: PreTrainedTokenizerBase, model: DseModel | DseForSequenceClassification
+    processing_class: PreTrainedTokenizerBase,
+    model: DseModel | DseForSequenceClassification,
+    max_length: int | None = None,
 ) -> PreTrainedTokenizerBase:
-    """A copy of the tokenizer with the limit of the model."""
+    """
+    A copy of a tokenizer whose `model_max_length` is the number of tokens that a model reads: the one place where a
+    model folder stores it.
+
+    Args:
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer.
+        model ([`DseModel`] or [`DseForSequenceClassification`]):
+            Its model.
+        max_length (`int`, *optional*):
+            The number of tokens. Defaults to the limit of the tokenizer, or that of the model if it is lower.
+
+    Raises:
+        `ValueError`: if `max_length` is below 1 or above the limit of the model.
+    """
     limit = model.config.max_position_embeddings
-    # The limit of the source encoder's tokenizer is not valid for an extended position table.
-    if model.config.position_extension is None:
-        limit = min(limit, processing_class.model_max_length)
+    if max_length is not None and not 1 <= max_length <= limit:
+        raise ValueError(f"`max_length` must be between 1 and {limit}, the positions of this model, got {max_length}.")
     tokenizer = copy.deepcopy(processing_class)
-    tokenizer.model_max_length = limit
+    tokenizer.model_max_length = max_length or min(limit, tokenizer.model_max_length)
+    # Some tools cut texts at the length in a tokenizer's leftovers of an earlier use.
+    for name in LEFTOVERS:
+        tokenizer.init_kwargs.pop(name, None)
+    if tokenizer.is_fast:
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
     return tokenizer
 
 
@@ -49,8 +73,7 @@ def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification
             f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
             "`hf-dse convert`."
         )
-    has_head = "DseForSequenceClassification" in (config.architectures or [])
-    return (DseForSequenceClassification if has_head else DseModel).from_pretrained(name_or_path)
+    return (DseForSequenceClassification if stores_head(name_or_path) else DseModel).from_pretrained(name_or_path)
 
 
 def load_student(
@@ -90,6 +113,6 @@ def load_student(
             return make_pair_model(model, **labels)
         model.config.problem_type = labels["problem_type"]
         return model if config.num_labels == labels["num_labels"] else make_pair_model(model.dse, **labels)
-    if "DseForSequenceClassification" in (config.architectures or []) and config.num_labels == labels["num_labels"]:
+    if config.num_labels == labels["num_labels"] and stores_head(model):
         return DseForSequenceClassification.from_pretrained(model, problem_type=labels["problem_type"])
     return make_pair_model(AutoModel.from_pretrained(model), **labels)

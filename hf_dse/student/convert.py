@@ -77,6 +77,10 @@ class ConvertArguments:
         default=1, metadata={"help": "Number of last layers to concatenate before pooling (DSE: 4)."}
     )
     projection_dim: int | None = field(default=None, metadata={"help": "Embedding size. Default: the pooled size."})
+    normalize_embeddings: bool | None = field(
+        default=None,
+        metadata={"help": "Scale embeddings to length 1. Default: as the source's sentence-transformers modules do."},
+    )
     similarity: str = field(default="cosine", metadata={"help": "cosine, dot or mlp."})
     similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
     hidden_dropout_prob: float | None = field(default=None, metadata={"help": "Dropout. Default: the source's."})
@@ -116,7 +120,8 @@ def convert_encoder(
 
     Args:
         name_or_path (`str`):
-            Hub id or folder of the source encoder. The pooling mode of a sentence-transformers model is kept.
+            Hub id or folder of the source encoder. The pooling mode of a sentence-transformers model is kept, and if
+            it scales its embeddings to length 1 (`Normalize`), so does the student.
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
             smaller than the source's.
@@ -190,6 +195,8 @@ def convert_encoder(
         fields["layer_types"] = layer_types * len(keep_layers)
     if fields.get("pooling_mode") is None:
         fields["pooling_mode"] = _sentence_transformers_pooling(name_or_path)
+    modules = _sentence_transformers_modules(name_or_path)
+    fields = {"normalize_embeddings": "Normalize" in modules, "num_labels": 1, **fields}
     fields["max_position_embeddings"] = max_position_embeddings or limit
     if fields["max_position_embeddings"] > limit:
         fields.update(position_extension=position_extension, original_max_position_embeddings=limit)
@@ -212,7 +219,12 @@ def convert_encoder(
             f"{name_or_path} cannot be converted exactly: missing weights {not_new or 'none'}, weights that a DSE "
             f"encoder does not have {dropped_inside or 'none'}."
         )
-    _warn_of_lost_modules(name_or_path)
+    lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
+    if lost:
+        logger.warning(
+            f"{name_or_path} is a sentence-transformers model with the modules {modules}: {lost} cannot be "
+            "converted, so the embeddings of the student differ from those of the source until it is trained."
+        )
     unused = [*dropped, *unexpected]
     logger.info(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, unused))
     return model.eval()
@@ -290,14 +302,14 @@ def _read_json(name_or_path: str, filename: str) -> Any:
         return json.load(file)
 
 
-def _warn_of_lost_modules(name_or_path: str) -> None:
-    modules = [module["type"].rpartition(".")[2] for module in _read_json(name_or_path, "modules.json") or []]
-    lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
-    if lost:
-        logger.warning(
-            f"{name_or_path} is a sentence-transformers model with the modules {modules}: {lost} cannot be "
-            "converted, so the embeddings of the student differ from those of the source until it is trained."
-        )
+def _sentence_transformers_modules(name_or_path: str) -> list[str]:
+    """The names of the modules of a sentence-transformers checkpoint; none for other checkpoints."""
+    return [module["type"].rpartition(".")[2] for module in _read_json(name_or_path, "modules.json") or []]
+
+
+def source_length(name_or_path: str) -> int | None:
+    """How many tokens sentence-transformers reads of a text with a checkpoint, if it has a length of its own."""
+    return (_read_json(name_or_path, "sentence_bert_config.json") or {}).get("max_seq_length")
 
 
 def _sentence_transformers_pooling(name_or_path: str) -> str:

@@ -18,6 +18,7 @@ NEUTRAL_FIELDS = {
     "architectures",
     "auto_map",
     "dtype",
+    "sentence_transformers",
     "transformers_version",
     "id2label",
     "label2id",

@@ -125,13 +125,16 @@ class GeneralTrainer(ReproducibleTrainer):
         if isinstance(model, str):
             name, model = model, self._load_model(model, args)
             if processing_class is None:
-                processing_class = limit_tokens(load_tokenizer(name), model.student)
+                processing_class = load_tokenizer(name)
         if processing_class is None:
             raise ValueError(
                 "`GeneralTrainer` needs `processing_class`, the tokenizer of student and teacher: pass the tokenizer, "
                 "its folder or its Hub id."
             )
         processing_class = load_tokenizer(processing_class)
+        check_max_length(args.max_length, model.student, processing_class)
+        # What loads a checkpoint reads as much of a text as the training.
+        processing_class = limit_tokens(processing_class, model.student, args.max_length)
         if args.n_gpu > 1:
             raise ValueError(
                 f"`GeneralTrainer` cannot use {args.n_gpu} devices in one process, because the teacher is not "

@@ -108,7 +108,7 @@ class DseTrainer(ReproducibleTrainer):
         if isinstance(model, str):
             name, model = model, self._load_model(model, args, train_dataset)
             if processing_class is None:
-                processing_class = limit_tokens(load_tokenizer(name), model)
+                processing_class = load_tokenizer(name)
         if isinstance(processing_class, str):
             processing_class = load_tokenizer(processing_class)
         if not hasattr(model, "similarity"):
@@ -124,6 +124,8 @@ class DseTrainer(ReproducibleTrainer):
                     "folder or Hub id of the student as `model`."
                 )
             check_student_length(args.max_length, model)
+            # What loads a checkpoint reads as much of a text as the training.
+            processing_class = limit_tokens(processing_class, model, args.max_length)
             kwargs["data_collator"] = PairCollator(processing_class, args.max_length)
         default_problem = "regression" if model.config.num_labels == 1 else "single_label_classification"
         self.pair_loss = PairDistillationLoss(
