@@ -411,7 +411,7 @@ def test_search_with_faiss_and_sentence_transformers(folders):
     corpus_vectors, query_vectors = (
         encode(model, tokenizer, texts, normalize=True, show_progress=False) for texts in (corpus, queries)
     )
-    _, exact = rank(model, query_vectors, corpus_vectors, top_k=10, show_progress=False)
+    _, exact = rank(query_vectors, corpus_vectors, top_k=10, show_progress=False)
 
     dataset = Dataset.from_dict({"text": corpus, "vector": list(corpus_vectors)})
     dataset.add_faiss_index("vector", metric_type=faiss.METRIC_INNER_PRODUCT)
