@@ -351,6 +351,12 @@ class Handler(BaseHTTPRequestHandler):
         siblings = [{"rfilename": path} for path in commit.files]
         return {"id": name, "sha": commit.oid, "private": repo.private, "tags": [], "siblings": siblings}
 
+    @route("GET", "/api/models/{repo}/commits/{revision}")
+    def commits(self, repo, revision):
+        facts = {"authors": [], "date": "2026-01-01T00:00:00.000Z", "message": ""}
+        commits = reversed(self.repo(repo).branches[revision])
+        return [{"id": commit.oid, "title": commit.message, **facts} for commit in commits]
+
     @route("GET", "/api/models/{repo}/tree/{revision}(/(?P<folder>.+))?")
     def tree(self, repo, revision, folder):
         files, start = self.commit_at(self.repo(repo), revision).files, f"{folder}/" if folder else ""

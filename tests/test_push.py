@@ -463,6 +463,16 @@ print(json.dumps([pooled.tolist(), sentences.tolist()]))
 """
 
 
+MTEB = """
+import json, sys
+import hf_dse, mteb
+
+repo, texts = json.loads(sys.argv[1])
+model = mteb.get_model(repo, trust_remote_code=True, device="cpu")
+print(json.dumps([model.mteb_model_meta.name, model.model.encode(texts).tolist()]))
+"""
+
+
 @BOTH_WAYS
 def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
     assert distill("--push_to_hub", "true", "--hub_model_id", REPO) == 0
@@ -480,7 +490,7 @@ def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
 
 @pytest.mark.slow
 def test_a_pushed_model_loads_in_other_programs(tmp_path, make_model, bert_tokenizer):
-    """Separate processes with their own home folder: the command, a user's program, `hf download`."""
+    """Separate processes with their own home folder: the command, a user's program, mteb, `hf download`."""
     model = make_model(projection_dim=6)
     folder = export_model(model, bert_tokenizer, tmp_path / "tiny", model_id=REPO)
     programs = Path(sys.executable).parent
@@ -518,6 +528,11 @@ def test_a_pushed_model_loads_in_other_programs(tmp_path, make_model, bert_token
             expected = model.base_model(**batch).pooler_output
         torch.testing.assert_close(pooled, expected, rtol=0, atol=1e-6)
         torch.testing.assert_close(sentences, expected, rtol=0, atol=1e-6)
+
+        printed = run("mteb", sys.executable, "-c", MTEB, json.dumps([REPO, TEXTS]), HF_ENDPOINT=hub.url, HF_TOKEN="")
+        name, sentences = json.loads(printed.splitlines()[-1])
+        assert name == REPO
+        torch.testing.assert_close(torch.tensor(sentences), expected, rtol=0, atol=1e-6)
 
         run("other", programs / "hf", "download", REPO, "--local-dir", "copy", HF_ENDPOINT=hub.url, HF_TOKEN="")
         copy = {name: content for name, content in files(tmp_path / "copy").items() if not name.startswith(".")}
