@@ -408,6 +408,7 @@ class TestCommand:
         expected = read_results(tmp_path / "results.jsonl")
         table = pyarrow.parquet.read_table(stored)
         (tmp_path / "shards").mkdir()
+        pyarrow.parquet.write_table(table.slice(0, 0), tmp_path / "shards" / "no-rows.parquet")
         for number, start in enumerate((0, 20)):
             part = table.slice(start, 20) if start == 0 else table.slice(start)
             # Shards may have other columns of their own, or of other types.

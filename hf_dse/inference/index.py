@@ -75,8 +75,6 @@ def encode_files(
     columns = read_texts(args.input, args.text_column)
     if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
         raise ValueError(f"{args.input} already has a column {EMBEDDING_COLUMN!r}: rename it, or write .npy.")
-    # Before the texts are embedded, in case a column is not fit for parquet.
-    table = pyarrow.table({name: to_arrow(values) for name, values in columns.items()})
     model, tokenizer = load_model(model_args)
     vectors = encode(
         model,
@@ -97,7 +95,7 @@ def encode_files(
             "normalize": args.normalize,
             "columns": [args.text_column],
         }
-        write_atomically(output, lambda file: write_index(file, table, vectors, settings))
+        write_atomically(output, lambda file: write_index(file, columns, vectors, settings))
     return vectors.shape[0], vectors.shape[1]
 
 
@@ -132,13 +130,14 @@ def to_arrow(values: list) -> pyarrow.Array:
         with pyarrow.parquet.ParquetWriter(BytesIO(), pyarrow.schema([("values", array.type)])):
             return array
     except (pyarrow.ArrowException, OverflowError):
-        return pyarrow.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
+        dump = partial(json.dumps, ensure_ascii=False, default=str)
+        return pyarrow.array([None if value is None else dump(value) for value in values])
 
 
-def write_index(file: BinaryIO, table: pyarrow.Table, vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
+def write_index(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
     # Vector databases read lists of fixed size without conversion.
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
-    table = table.append_column(EMBEDDING_COLUMN, values)
+    table = pyarrow.table({name: to_arrow(column) for name, column in columns.items()} | {EMBEDDING_COLUMN: values})
     pyarrow.parquet.write_table(table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)}), file)
 
 
@@ -176,11 +175,8 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         raise ValueError(f"{name} has shards of different models or settings: encode all of them alike.")
     tables = [pyarrow.parquet.read_table(shard) for shard in shards]
     vectors = np.concatenate(
-        [
-            table[EMBEDDING_COLUMN].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
-            for table in tables
-        ]
-    )
+        [table[EMBEDDING_COLUMN].combine_chunks().flatten().to_numpy(zero_copy_only=False) for table in tables]
+    ).reshape(-1, schemas[0].field(EMBEDDING_COLUMN).type.list_size)
     # Column by column: shards may differ in those that no model reads, and in their types.
     names = dict.fromkeys(name for table in tables for name in table.column_names if name != EMBEDDING_COLUMN)
     columns = {
