@@ -47,10 +47,10 @@ class Demo:
     def __init__(self, model, tokenizer, teacher, texts):
         self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
         self.max_length = max_tokens(model, tokenizer)
-        # A head with several logits has no single score, so the cosine of the embeddings is used.
-        self.ranker = model if model.config.num_labels == 1 else model.base_model
-        has_head = self.ranker is not model.base_model
-        self.score_name = f"score of the {model.config.similarity} head" if has_head else "cosine"
+        # Pairs are scored by the head, as by the teacher. One with several logits has no single score.
+        has_score = model is not model.base_model and model.config.num_labels == 1
+        self.head = model if has_score else None
+        self.score_name = f"score of the {model.config.similarity} head" if has_score else "cosine"
         self.embeddings = encode(model, tokenizer, texts)
         if teacher is not None:
             self.ask_teacher("warm", "up")
@@ -75,7 +75,7 @@ class Demo:
             return "Enter two texts to compare."
         started = time.perf_counter()
         vectors = encode(self.model, self.tokenizer, [first, second], show_progress=False)
-        ((score,),), _ = rank(self.ranker, vectors[:1], vectors[1:], top_k=1, show_progress=False)
+        ((score,),), _ = rank(vectors[:1], vectors[1:], top_k=1, head=self.head, show_progress=False)
         took = 1000 * (time.perf_counter() - started)
         lines = [f"- this model: {self.score_name} **{score:.3f}**, {took:.1f} ms"]
         if self.teacher is not None:
@@ -89,10 +89,10 @@ class Demo:
             return "Enter something to search for.", ""
         started = time.perf_counter()
         vector = encode(self.model, self.tokenizer, [query], show_progress=False)
-        (scores,), (rows,) = rank(self.ranker, vector, self.embeddings, top_k=5, show_progress=False)
+        (scores,), (rows,) = rank(vector, self.embeddings, top_k=5, show_progress=False)
         took = 1000 * (time.perf_counter() - started)
         lines = [f"<b>{score:.3f}</b> {html.escape(self.texts[row])}" for row, score in zip(rows, scores, strict=True)]
-        note = f"{len(self.texts):,} texts searched in {took:.1f} ms, best {self.score_name} first."
+        note = f"{len(self.texts):,} texts searched in {took:.1f} ms, best cosine first."
         return note + self.cut_note(query), "<ol><li>" + "<li>".join(lines) + "</ol>"
 
     def show_rows(self, text, layer):

@@ -43,7 +43,7 @@ def main() -> None:
     dataset.add_faiss_index("vector", metric_type=faiss.METRIC_INNER_PRODUCT)
     hits = semantic_search(torch.from_numpy(query_vectors), torch.from_numpy(corpus_vectors), top_k=10)
     found = {
-        "rank of hf-dse (exact)": rank(None, query_vectors, corpus_vectors, top_k=10)[1],
+        "rank of hf-dse (exact)": rank(query_vectors, corpus_vectors, top_k=10)[1],
         "Dataset.add_faiss_index": dataset.search_batch("vector", query_vectors, k=10).total_indices,
         "semantic_search": [[hit["corpus_id"] for hit in row] for row in hits],
     }

@@ -38,7 +38,7 @@ def load(file: Path) -> tuple[list[str], list[str], list[set[int]]]:
 def search(head, pool: int | None, of_queries: np.ndarray, of_texts: np.ndarray, own: list[int]):
     """Returns the best rows for each query without the query itself, and the milliseconds per query."""
     start = time.perf_counter()
-    _, positions = rank(head, of_queries, of_texts, top_k=TOP + 1, pool=pool, show_progress=False)
+    _, positions = rank(of_queries, of_texts, top_k=TOP + 1, head=head, pool=pool, show_progress=False)
     milliseconds = 1000 * (time.perf_counter() - start) / len(of_queries)
     others = [[row for row in found if row != out][:TOP] for found, out in zip(positions, own, strict=True)]
     return others, milliseconds

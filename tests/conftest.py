@@ -15,6 +15,7 @@ from pathlib import Path
 # Libraries read these when they are imported. Programs started by tests inherit them.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="hf-dse-tests-")
+os.environ["HF_XET_CLIENT_RETRY_BASE_DELAY"] = "10ms"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)

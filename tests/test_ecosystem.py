@@ -391,10 +391,11 @@ def test_missing_packages_are_named(make_model, bert_tokenizer, tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_mteb(folders, tmp_path):
+def test_mteb(folders, tmp_path, make_model, bert_tokenizer):
+    """Of several folders, each has its own results; those of a model without a name would come from mteb's cache."""
     import mteb
+    from mteb.models import SentenceTransformerEncoderWrapper
     from mteb.tasks import STSBenchmarkSTS
-    from sentence_transformers import SentenceTransformer
 
     pairs = Dataset.from_dict(PAIRS)
     pairs.rename_column("label", "score").to_parquet(tmp_path / "data" / "test.parquet")
@@ -404,11 +405,18 @@ def test_mteb(folders, tmp_path):
             update={"name": "LocalSTS", "dataset": {"path": str(tmp_path / "data"), "revision": "1"}}
         )
 
-    model = SentenceTransformer(folders["dse"], device="cpu")
-    (result,) = mteb.evaluate(model, LocalSTS(), cache=None, show_progress_bar=False).task_results
-    (scores,) = result.scores["test"]
+    def measure(folder):
+        model = SentenceTransformerEncoderWrapper(folder, trust_remote_code=True, device="cpu")
+        cache = mteb.ResultCache(tmp_path / "cache")
+        results = mteb.evaluate(model, LocalSTS(), cache=cache, show_progress_bar=False)
+        assert results.model_name == folder
+        return results.task_results[0].scores["test"][0]
+
+    other = export_model(make_model(num_labels=1), bert_tokenizer, tmp_path / "other")
+    assert measure(str(other))["cosine_pearson"] != pytest.approx(measure(folders["dse"])["cosine_pearson"], abs=1e-3)
+    scores = measure(folders["dse"])
     metrics = evaluate_model(
-        AutoModelForSequenceClassification.from_pretrained(folders["dse"]), model.tokenizer, pairs, task="stsb"
+        AutoModelForSequenceClassification.from_pretrained(folders["dse"]), bert_tokenizer, pairs, task="stsb"
     )
     # The head of a cosine is linear, so the correlations of its logits are those of the cosines.
     assert scores["cosine_pearson"] == pytest.approx(metrics["pearson"], abs=1e-4)
@@ -433,7 +441,7 @@ def test_search_with_faiss_and_sentence_transformers(folders):
     corpus_vectors, query_vectors = (
         encode(model, tokenizer, texts, normalize=True, show_progress=False) for texts in (corpus, queries)
     )
-    _, exact = rank(model, query_vectors, corpus_vectors, top_k=10, show_progress=False)
+    _, exact = rank(query_vectors, corpus_vectors, top_k=10, show_progress=False)
 
     dataset = Dataset.from_dict({"text": corpus, "vector": list(corpus_vectors)})
     dataset.add_faiss_index("vector", metric_type=faiss.METRIC_INNER_PRODUCT)

@@ -16,7 +16,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
-from hf_dse.common.provenance import describe_command
+from hf_dse.common.provenance import Source, describe_command, describe_source
 from hf_dse.publish.card import make_model_card
 from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED
 
@@ -244,6 +244,43 @@ def test_no_file_contains_local_paths(tmp_path, make_model, bert_tokenizer):
     assert "base_model" not in metadata and "datasets" not in metadata
 
 
+def test_card_names_local_models(tmp_path, make_model, bert_tokenizer):
+    """The folder of a run is named after the run, and leads to the model on the Hub that it was made from."""
+    link = "[sentence-transformers/all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2)"
+    first = export_model(make_model(), bert_tokenizer, tmp_path / "first" / "model", base_model=FACTS["base_model"])
+    card = make_model_card(make_model(), model_id="second", base_model=str(first), teacher=str(tmp_path / "teacher"))
+    assert f"It was converted from first/model, made from {link}. It was distilled from" in card.text
+    assert f"- Base model: first/model, made from {link}\n- Teacher: teacher\n" in card.text
+    assert front_matter(card)["base_model"] == FACTS["base_model"]
+    assert str(tmp_path) not in card.content
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("{}/run/model", "run/model"),
+        ("{}/run/checkpoint-500", "run/checkpoint-500"),
+        ("{}/run/other/../model/", "run/model"),
+        ("{}/alice/minilm", "minilm"),
+        ("/model", "model"),
+        ("~/model", "model"),
+        ("{}/hub/models--owner--my-name/snapshots/0123abc", "[owner/my-name](https://huggingface.co/owner/my-name)"),
+        ("{}/hub/models--bert/snapshots/0123abc", "bert"),
+    ],
+)
+def test_names_of_local_models(path, name, tmp_path):
+    assert str(describe_source(path.format(tmp_path))) == name
+
+
+@pytest.mark.parametrize("content", [b"", b"# No metadata", b"---\nbase_model: [\n---\n", b"---\n- 1\n---\n", b"\xff"])
+def test_a_source_may_have_any_readme(content, tmp_path):
+    (tmp_path / "README.md").write_bytes(content)
+    assert describe_source(str(tmp_path)) == Source(tmp_path.name, is_local=True)
+    for base in ("[a/b, c/d]", "/home/alice/model", "1"):
+        (tmp_path / "README.md").write_text(f"---\nbase_model: {base}\n---\n")
+        assert describe_source(str(tmp_path)).hub_id is None
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -349,7 +386,9 @@ def test_a_command_is_published_without_local_paths(tmp_path, monkeypatch):
     file = tmp_path / "my pairs.csv"
     file.touch()
     command = ["distill", "--train_file", str(file), f"--test_file={file}", "--model_name_or_path", "org/model"]
+    command += ["--teacher_name_or_path", str(tmp_path / "teacher" / "model")]
     expected = "hf-dse distill --train_file 'my pairs.csv' '--test_file=my pairs.csv' --model_name_or_path org/model"
+    expected += " --teacher_name_or_path teacher/model"
     for program in ("/usr/bin/hf-dse", "/lib/hf_dse_cli.py"):
         monkeypatch.setattr(sys, "argv", [program, *command])
         assert describe_command() == expected

@@ -28,14 +28,20 @@ REPO = "user/tiny"
 TEXTS = ["a cat sat on the mat", "dog", "the old house is in the new house and the cat ran of a mat"]
 
 
+BOTH_WAYS = pytest.mark.parametrize("hub", ["LFS", "Xet"], indirect=True)
+
+
 @pytest.fixture
-def hub(monkeypatch):
-    """Starts a local Hub for this process, with a write token."""
+def hub(monkeypatch, request):
+    """Starts a local Hub for this process, with a write token. A test may ask for `BOTH_WAYS` of uploading."""
+    is_xet = getattr(request, "param", "LFS") == "Xet"
+    if is_xet:
+        pytest.importorskip("hf_xet")
     with Hub() as hub:
         # huggingface_hub has already read these from the environment.
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", not is_xet)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setenv("HF_TOKEN", WRITER)
         # transformers keeps a client of the first endpoint.
@@ -83,21 +89,23 @@ def times(hub, request):
     return sum(line.startswith(request) for line in hub.requests)
 
 
+@BOTH_WAYS
 def test_all_files_are_uploaded_in_one_commit(hub, folder):
     commit = push_model(folder, REPO)
     assert published(hub) == files(folder)
+    assert (times(hub, "PUT /lfs/"), times(hub, f"GET /api/models/{REPO}/xet-write-token/main")) in [(1, 0), (0, 1)]
+    assert (times(hub, "PUT /lfs/") == 1) == constants.HF_HUB_DISABLE_XET
     assert [entry.message for entry in hub.repos[REPO].branches["main"]] == ["initial commit", "Upload model"]
     assert commit == commit.commit_url == f"{hub.url}/{REPO}/commit/{hub.repos[REPO].branches['main'][-1].oid}"
-    # Only the weights use LFS, as requested by the Hub.
+    # Only the weights are a large file, as requested by the Hub.
     assert list(hub.blobs.values()) == [(folder / "model.safetensors").read_bytes()]
     assert not hub.repos[REPO].private
     assert HfApi(endpoint=hub.url, token=WRITER).whoami()["name"] == USER
 
 
-def test_one_commit_whatever_the_number_of_files(hub, folder, monkeypatch):
-    """`upload_folder` would make several commits if xet is installed. The local Hub has no xet."""
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
-    monkeypatch.setattr("hub.LFS", "*.none")
+@BOTH_WAYS
+def test_one_commit_whatever_the_number_of_files(hub, folder):
+    """`upload_folder` makes several commits if hf_xet is installed."""
     (folder / "figures").mkdir()
     for number in range(300):
         (folder / "figures" / f"{number}.svg").write_text(f"<svg>{number}</svg>")
@@ -117,6 +125,7 @@ def test_hidden_and_compiled_files_are_not_uploaded(hub, folder):
     assert published(hub) == {**expected, "onnx/model.onnx": b"graph"}
 
 
+@BOTH_WAYS
 def test_pushing_again_commits_only_changes(hub, folder):
     first = push_model(folder, REPO)
     assert push_model(folder, REPO).oid == first.oid
@@ -127,7 +136,8 @@ def test_pushing_again_commits_only_changes(hub, folder):
     assert second.oid != first.oid
     assert [entry.message for entry in hub.repos[REPO].branches["main"]][1:] == ["Upload model", "A blank line"]
     assert published(hub) == {**files(folder), "notes.md": b"written on the Hub"}
-    assert times(hub, "PUT /lfs/") == 1
+    # The weights have not changed.
+    assert times(hub, "PUT /lfs/") + len(list(Path(hub.xet.name).rglob("xorbs/default.*[0-9a-f]"))) == 1
 
 
 def test_private_repositories(hub, folder):
@@ -143,6 +153,7 @@ def test_private_does_not_push_to_a_public_repository(hub, folder):
     assert published(hub) == {} and not hub.blobs
 
 
+@BOTH_WAYS
 def test_a_missing_branch_is_created(hub, folder):
     push_model(folder, REPO, revision="v2/draft")
     assert published(hub) == {}
@@ -152,6 +163,7 @@ def test_a_missing_branch_is_created(hub, folder):
     assert published(hub, "v2/draft") == files(folder)
 
 
+@BOTH_WAYS
 def test_pull_requests_need_no_write_access(hub, folder):
     HfApi(endpoint=hub.url, token=WRITER).create_repo(REPO)
     commit = push_model(folder, REPO, create_pr=True, token=READER)
@@ -277,6 +289,22 @@ def test_temporary_faults_are_retried(hub, folder, no_waiting, request_, kind):
     assert len(hub.repos[REPO].branches["main"]) == 2
 
 
+@pytest.mark.parametrize("hub", ["Xet"], indirect=True)
+@pytest.mark.parametrize("kind", [500, GATEWAY, CUT, LOST, 403])
+def test_faults_of_xet(hub, folder, kind):
+    hub.fail("GET .*/xet-write-token/", kind)
+    with pytest.raises(
+        OSError, match=r"^Pushing user/tiny failed: .*/xet-write-token/main.* No file was published"
+    ) as e:
+        push_model(folder, REPO)
+    assert "\n" not in str(e.value) and published(hub) == {}
+    hub.faults.clear()
+    if kind != 403:
+        hub.fail("GET .*/xet-write-token/", kind, times=2)
+    push_model(folder, REPO)
+    assert published(hub) == files(folder) and len(hub.repos[REPO].branches["main"]) == 2
+
+
 @pytest.mark.parametrize("kind", [500, GATEWAY, CUT])
 @pytest.mark.parametrize(
     "request_",
@@ -319,6 +347,7 @@ def test_permanent_faults_publish_nothing(hub, folder, no_waiting, request_, kin
     assert published(hub) == files(folder)
 
 
+@BOTH_WAYS
 def test_a_commit_whose_answer_was_lost_is_not_repeated(hub, folder):
     hub.fail("POST /api/models/.*/commit/", LOST, times=1)
     with pytest.raises(OSError, match="It is not known whether the commit was made; see .*It has all files or none"):
@@ -434,6 +463,17 @@ print(json.dumps([pooled.tolist(), sentences.tolist()]))
 """
 
 
+MTEB = """
+import json, sys
+import hf_dse, mteb
+
+repo, texts = json.loads(sys.argv[1])
+model = mteb.get_model(repo, trust_remote_code=True, device="cpu")
+print(json.dumps([model.mteb_model_meta.name, model.model.encode(texts).tolist()]))
+"""
+
+
+@BOTH_WAYS
 def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
     assert distill("--push_to_hub", "true", "--hub_model_id", REPO) == 0
     _, checkpoint, model = hub.repos[REPO].branches["main"]
@@ -450,7 +490,7 @@ def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
 
 @pytest.mark.slow
 def test_a_pushed_model_loads_in_other_programs(tmp_path, make_model, bert_tokenizer):
-    """Separate processes with their own home folder: the command, a user's program, `hf download`."""
+    """Separate processes with their own home folder: the command, a user's program, mteb, `hf download`."""
     model = make_model(projection_dim=6)
     folder = export_model(model, bert_tokenizer, tmp_path / "tiny", model_id=REPO)
     programs = Path(sys.executable).parent
@@ -461,7 +501,6 @@ def test_a_pushed_model_loads_in_other_programs(tmp_path, make_model, bert_token
             "HF_HUB_OFFLINE": "0",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_UPDATE_CHECK": "1",
-            "HF_HUB_DISABLE_XET": "1",
             # Other machines are unreachable.
             **{f"{scheme}_proxy": "http://127.0.0.1:9" for scheme in ("http", "https")},
             "no_proxy": "127.0.0.1",
@@ -474,7 +513,7 @@ def test_a_pushed_model_loads_in_other_programs(tmp_path, make_model, bert_token
 
     with Hub() as hub:
         hub.fail("POST /api/models/.*/preupload/", 500, times=1)
-        hub.fail("PUT /lfs/", CUT, times=1)
+        hub.fail("PUT /lfs/|GET .*/xet-write-token/", CUT, times=1)
         options = ["--model_name_or_path", "tiny", "--repo_id", REPO]
         printed = run("writer", programs / "hf-dse", "push", *options, HF_ENDPOINT=hub.url, HF_TOKEN=WRITER)
         assert printed == f"Pushed to {hub.url}/{REPO}/commit/{hub.repos[REPO].branches['main'][-1].oid}\n"
@@ -489,6 +528,11 @@ def test_a_pushed_model_loads_in_other_programs(tmp_path, make_model, bert_token
             expected = model.base_model(**batch).pooler_output
         torch.testing.assert_close(pooled, expected, rtol=0, atol=1e-6)
         torch.testing.assert_close(sentences, expected, rtol=0, atol=1e-6)
+
+        printed = run("mteb", sys.executable, "-c", MTEB, json.dumps([REPO, TEXTS]), HF_ENDPOINT=hub.url, HF_TOKEN="")
+        name, sentences = json.loads(printed.splitlines()[-1])
+        assert name == REPO
+        torch.testing.assert_close(torch.tensor(sentences), expected, rtol=0, atol=1e-6)
 
         run("other", programs / "hf", "download", REPO, "--local-dir", "copy", HF_ENDPOINT=hub.url, HF_TOKEN="")
         copy = {name: content for name, content in files(tmp_path / "copy").items() if not name.startswith(".")}

@@ -1,7 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Ranking by every kind of head against brute force, the two-step ranker, and `hf-dse search`."""
+"""Ranking by the cosine and every kind of head against brute force, the two-step ranker, and `hf-dse search`."""
 
+import datetime
 import json
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BertConfig, BertForSequenceClassification, BertModel
+from transformers import AutoModel, BertConfig, BertForSequenceClassification
 
 import hf_dse.inference.search
 from hf_dse import DseConfig, DseForSequenceClassification, DseModel, encode, rank
@@ -85,6 +86,11 @@ def assert_best(positions, scores, expected):
     assert all(len(set(row)) == top_k for row in positions.tolist())
 
 
+CROSS_ENCODER = BertForSequenceClassification(
+    BertConfig(vocab_size=8, hidden_size=SIZE, num_hidden_layers=1, num_attention_heads=2, num_labels=1)
+)
+
+
 @pytest.fixture(params=["cosine", "dot", "mlp"])
 def similarity(request):
     return request.param
@@ -104,7 +110,7 @@ class TestRank:
         queries, corpus = vectors(num_queries, seed), vectors(num_texts, seed + 1)
         label = None if num_labels == 1 else logit
         scores, positions = rank(
-            model, queries, corpus, top_k=top_k, pool=None, label=label, batch_size=7, show_progress=False
+            queries, corpus, top_k=top_k, head=model, pool=None, label=label, batch_size=7, show_progress=False
         )
         assert positions.shape == scores.shape == (num_queries, min(top_k, num_texts))
         assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
@@ -119,7 +125,7 @@ class TestRank:
             model.similarity.bias.fill_(0.5)
         queries, corpus = vectors(3), vectors(20, seed=1)
         # The pool is ignored here.
-        scores, positions = rank(model, queries, corpus, top_k=20, pool=1, show_progress=False)
+        scores, positions = rank(queries, corpus, head=model, top_k=20, pool=1, show_progress=False)
         assert_best(positions, scores, brute_force(model, queries, corpus))
         if scale == 0:
             assert (scores == 0.5).all()
@@ -127,19 +133,18 @@ class TestRank:
         likeness = np.array([[cosine(q, t) if kind == "cosine" else q @ t for t in corpus] for q in queries])
         assert (positions == np.argsort(-scale * likeness, axis=1)).all()
 
-    def test_without_a_head_ranks_by_cosine(self):
+    def test_the_cosine_ranks_by_default(self):
         queries, corpus = vectors(3), vectors(20, seed=1)
         expected = np.array([[cosine(query, text) for text in corpus] for query in queries])
-        for model in (None, make("mlp", model_class=DseModel)):
-            scores, positions = rank(model, queries, 7 * corpus, top_k=5, show_progress=False)
-            assert_best(positions, scores, expected)
+        scores, positions = rank(queries, 7 * corpus, top_k=5, show_progress=False)
+        assert_best(positions, scores, expected)
 
     def test_labels_by_name_and_index(self):
         names = {0: "other", 1: "alike", 2: "1"}
         model = make("mlp", num_labels=3, id2label=names, label2id={name: number for number, name in names.items()})
         queries, corpus = vectors(2), vectors(10, seed=1)
         for label, logit in ((0, 0), (1, 1), ("0", 0), ("alike", 1), ("1", 2)):
-            scores, positions = rank(model, queries, corpus, label=label, show_progress=False)
+            scores, positions = rank(queries, corpus, head=model, label=label, show_progress=False)
             assert_best(positions, scores, brute_force(model, queries, corpus, logit))
 
     def test_ties_are_broken_by_the_lower_position(self, similarity):
@@ -149,24 +154,24 @@ class TestRank:
             for parameter in model.similarity.parameters():
                 parameter.copy_((4 * parameter).round())
         corpus = np.tile(np.eye(SIZE, dtype=np.float32)[:2], (6, 1))
-        scores, positions = rank(model, 1 + corpus[:1], corpus, top_k=12, show_progress=False)
+        scores, positions = rank(1 + corpus[:1], corpus, head=model, top_k=12, show_progress=False)
         evens, odds = list(range(0, 12, 2)), list(range(1, 12, 2))
         assert positions.tolist() in ([evens + odds], [odds + evens])
         assert len(set(scores[0].tolist())) == 2
 
     def test_blocks_and_batches_make_no_difference(self, similarity, monkeypatch):
         model, queries, corpus = make(similarity), vectors(11), vectors(30, seed=1)
-        whole = rank(model, queries, corpus, pool=12, show_progress=False)
+        whole = rank(queries, corpus, head=model, pool=12, show_progress=False)
         for elements, batch_size in ((1, 1), (100, 5)):
             monkeypatch.setattr(hf_dse.inference.search, "BLOCK_ELEMENTS", elements)
-            scores, positions = rank(model, queries, corpus, pool=12, batch_size=batch_size, show_progress=False)
+            scores, positions = rank(queries, corpus, head=model, pool=12, batch_size=batch_size, show_progress=False)
             assert (positions == whole[1]).all()
             np.testing.assert_allclose(scores, whole[0], rtol=1e-5, atol=1e-5)
 
     def test_half_precision_models_rank_in_float32(self, similarity):
         model = make(similarity).bfloat16()
         queries, corpus = vectors(2), vectors(500, seed=1)
-        scores, positions = rank(model, queries, corpus, top_k=500, pool=None, show_progress=False)
+        scores, positions = rank(queries, corpus, head=model, top_k=500, pool=None, show_progress=False)
         assert_best(positions, scores, brute_force(model, queries, corpus))
         assert min(len(set(row)) for row in scores.tolist()) > 490
         assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
@@ -178,35 +183,30 @@ class TestRank:
             ({"batch_size": 0}, "batch_size=0: it has to be at least 1"),
             ({"pool": 9}, "pool=9 is below top_k=10"),
             ({"label": "no"}, r"label='no': there is no such logit; pass one of 0 \(LABEL_0\)\."),
-            ({"model": make("mlp", 2)}, r"label=None: the head has .*; pass one of 0 \(LABEL_0\), 1 \(LABEL_1\)\."),
-            ({"model": make("dot", 2), "label": 2}, r"label=2: there is no such logit.*1 \(LABEL_1\)"),
-            ({"model": None, "label": 0}, "label=0: without a head, the cosine ranks and has no labels"),
-            ({"model": make("dot", model_class=DseModel), "label": "x"}, "label='x': without a head"),
+            ({"head": make("mlp", 2)}, r"label=None: the head has .*; pass one of 0 \(LABEL_0\), 1 \(LABEL_1\)\."),
+            ({"head": make("dot", 2), "label": 2}, r"label=2: there is no such logit.*1 \(LABEL_1\)"),
+            ({"head": None, "label": 0}, "label=0: the cosine has no labels; rank by the head"),
+            ({"head": make("dot", model_class=DseModel)}, "DseModel has no head that scores pairs of embeddings"),
+            ({"head": CROSS_ENCODER}, "BertForSequenceClassification has no head that scores pairs of embeddings"),
             ({"corpus_embeddings": vectors(0)}, "The corpus is empty"),
             ({"corpus_embeddings": vectors(5)[0]}, r"corpus_embeddings must have the shape .*, got \(8,\)"),
             ({"corpus_embeddings": vectors(5)[:, :6]}, "corpus_embeddings have size 6, but those of the model have 8"),
-            ({"model": None, "corpus_embeddings": vectors(5)[:, :6]}, "size 8 and corpus_embeddings 6: embed both"),
+            ({"head": None, "corpus_embeddings": vectors(5)[:, :6]}, "size 8 and corpus_embeddings 6: embed both"),
             ({"query_embeddings": np.full((3, SIZE), np.nan)}, "3 of 3 query_embeddings are NaN or inf.* row 0"),
             ({"corpus_embeddings": np.diag([1, 1, np.inf, 1, 1, 1, 1, 1])}, "1 of 8 corpus_embeddings .* is row 2"),
         ],
     )
     def test_errors(self, changes, message):
-        options = {"model": make("mlp"), "query_embeddings": vectors(2), "corpus_embeddings": vectors(5), **changes}
+        options = {"head": make("mlp"), "query_embeddings": vectors(2), "corpus_embeddings": vectors(5), **changes}
         with pytest.raises(ValueError, match=message):
             rank(**options, show_progress=False)
-
-    def test_a_cross_encoder_cannot_rank_embeddings(self):
-        config = BertConfig(vocab_size=8, hidden_size=SIZE, num_hidden_layers=1, num_attention_heads=2)
-        with pytest.raises(ValueError, match="BertForSequenceClassification scores pairs of texts, not of embeddings"):
-            rank(BertForSequenceClassification(config), vectors(2), vectors(5))
-        assert rank(BertModel(config), vectors(2), vectors(5), show_progress=False)[1].shape == (2, 5)
 
     def test_damaged_heads_are_errors(self, similarity):
         model = make(similarity)
         with torch.no_grad():
             list(model.similarity.parameters())[-1].fill_(torch.nan)
         with pytest.raises(ValueError, match="weights of the model's head are damaged"):
-            rank(model, vectors(2), vectors(5), show_progress=False)
+            rank(vectors(2), vectors(5), head=model, show_progress=False)
 
 
 class TestTwoSteps:
@@ -214,8 +214,8 @@ class TestTwoSteps:
     def test_the_head_ranks_only_the_pool(self, pool):
         model, queries, corpus = make("mlp", num_labels=2), vectors(12), vectors(40, seed=1)
         every = brute_force(model, queries, corpus, logit=1)
-        scores, positions = rank(model, queries, corpus, top_k=pool, pool=pool, label=1, show_progress=False)
-        _, some = rank(model, queries, corpus, top_k=3, pool=pool, label=1, show_progress=False)
+        scores, positions = rank(queries, corpus, head=model, top_k=pool, pool=pool, label=1, show_progress=False)
+        _, some = rank(queries, corpus, head=model, top_k=3, pool=pool, label=1, show_progress=False)
         assert (some == positions[:, :3]).all()
         found = 0
         for row, query in enumerate(queries):
@@ -231,7 +231,7 @@ class TestTwoSteps:
         model, queries, corpus = make("mlp"), vectors(4), vectors(20, seed=1)
         swapped = np.array([[logits_of(model, text, query)[0] for text in corpus] for query in queries])
         assert not np.allclose(swapped, brute_force(model, queries, corpus), atol=0.1)
-        scores, _ = rank(model, queries, corpus, top_k=1, pool=None, show_progress=False)
+        scores, _ = rank(queries, corpus, head=model, top_k=1, pool=None, show_progress=False)
         assert not np.allclose(scores[:, 0], swapped.max(axis=1), atol=0.1)
 
 
@@ -282,34 +282,122 @@ def read_results(path):
 
 
 class TestCommand:
-    @pytest.mark.parametrize("fields", [{"similarity": "mlp"}, {"similarity": "dot", "num_labels": 3}, None])
+    @pytest.mark.parametrize(
+        ("fields", "score"),
+        [
+            ({"similarity": "mlp"}, None),
+            ({"similarity": "mlp"}, "head"),
+            ({"similarity": "dot", "num_labels": 3}, "cosine"),
+            ({"similarity": "dot", "num_labels": 3}, "head"),
+            (None, None),
+        ],
+    )
     def test_from_texts_or_from_an_index(
-        self, fields, tmp_path, run, make_model, bert_tokenizer, encode_corpus, capsys
+        self, fields, score, tmp_path, run, make_model, bert_tokenizer, encode_corpus, capsys
     ):
         model = make_model(DseModel) if fields is None else make_model(**fields)
         model.save_pretrained(tmp_path / "model")
-        label = "LABEL_2" if model.config.num_labels == 3 else None
-        assert run(label=label) == 0
+        head = model if score == "head" else None
+        label = "LABEL_2" if head is not None and model.config.num_labels == 3 else None
+        assert run(label=label, score=score) == 0
         assert capsys.readouterr().out == f"3 queries written to {tmp_path / 'results.jsonl'}\n"
         results = read_results(tmp_path / "results.jsonl")
         queries, corpus = (encode(model, bert_tokenizer, texts, show_progress=False) for texts in (QUERIES, TEXTS))
-        scores, positions = rank(model, queries, corpus, top_k=3, pool=8, label=label, show_progress=False)
+        scores, positions = rank(queries, corpus, head=head, top_k=3, pool=8, label=label, show_progress=False)
+        name = "cosine" if head is None else f"head: {label or 'LABEL_0'}"
         assert [result["query"] for result in results] == QUERIES
         for result, row, values in zip(results, positions, scores, strict=True):
-            assert [found["position"] for found in result["results"]] == row.tolist()
-            assert [found["score"] for found in result["results"]] == pytest.approx(values.tolist(), abs=1e-5)
-            assert [found["text"] for found in result["results"]] == [TEXTS[position] for position in row]
+            assert [found.pop(name) for found in result["results"]] == pytest.approx(values.tolist(), abs=1e-5)
+            assert result["results"] == [{"position": position, "text": TEXTS[position]} for position in row]
 
         stored = encode_corpus()
-        assert run(label=label, corpus=stored, output_file=tmp_path / "again.jsonl") == 0
-        assert read_results(tmp_path / "again.jsonl") == results
+        assert run(label=label, score=score, corpus=stored, output_file=tmp_path / "again.jsonl") == 0
+        again = read_results(tmp_path / "again.jsonl")
+        assert [[found.pop(name) for found in result["results"]] for result in again] == scores.tolist()
+        assert again == results
+
+    def test_a_normalized_index_ranks_by_the_cosine(self, tmp_path, run, encode_corpus):
+        assert run() == 0
+        expected = read_results(tmp_path / "results.jsonl")
+        assert run(corpus=encode_corpus(normalize=True)) == 0
+        found = read_results(tmp_path / "results.jsonl")
+        for one, other in zip(found, expected, strict=True):
+            assert [hit.pop("cosine") for hit in one["results"]] == pytest.approx(
+                [hit.pop("cosine") for hit in other["results"]], abs=1e-5
+            )
+        assert found == expected
+
+    def test_an_encoder_and_a_cross_encoder(self, tmp_path, run, save_bert, bert_tokenizer, capsys):
+        save_bert(tmp_path / "model")
+        assert run() == 0
+        encoder, tokenizer = AutoModel.from_pretrained(tmp_path / "model"), bert_tokenizer
+        queries, corpus = (encode(encoder, tokenizer, texts, show_progress=False) for texts in (QUERIES, TEXTS))
+        _, positions = rank(queries, corpus, top_k=3, show_progress=False)
+        results = read_results(tmp_path / "results.jsonl")
+        assert [[hit["position"] for hit in result["results"]] for result in results] == positions.tolist()
+        assert run(score="head") == 2
+        assert "BertModel has no head that scores pairs of embeddings: rank by the cosine" in capsys.readouterr().err
+        BertForSequenceClassification(encoder.config).save_pretrained(tmp_path / "model")
+        for score in ("cosine", "head"):
+            assert run(score=score) == 2
+            assert "BertForSequenceClassification scores pairs of texts, not of embed" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "index"])
+    @pytest.mark.parametrize("name", ["id", "_id", "doc_id"])
+    def test_results_have_the_columns_of_the_corpus(self, ending, name, tmp_path, run, encode_corpus, capsys):
+        rows = [{name: f"d{number}", "title": f"no. {number}", "text": text} for number, text in enumerate(TEXTS)]
+        file = tmp_path / ("table.jsonl" if ending == "index" else f"table.{ending}")
+        table = Dataset.from_list(rows)
+        {"csv": table.to_csv, "parquet": table.to_parquet}.get(ending, table.to_json)(file)
+        assert run(corpus=encode_corpus(input=file) if ending == "index" else file, output_file=None) == 0
+        printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert ["rank", "cosine", name, "text"] in printed
+        assert run(corpus=file) == 0
+        for result in read_results(tmp_path / "results.jsonl"):
+            for number, hit in enumerate(result["results"], start=1):
+                cosine = hit.pop("cosine")
+                assert hit == rows[int(hit[name][1:])]
+                assert [str(number), f"{cosine:.4f}", hit[name], *hit["text"].split()] in printed
+
+    def test_columns_that_parquet_cannot_hold(self, tmp_path, run, encode_corpus):
+        """The corpora of BEIR have a column `metadata`, which is often empty."""
+        rows = [{"_id": str(n), "text": text, "metadata": {}, "tag": n % 2 or "even"} for n, text in enumerate(TEXTS)]
+        file = tmp_path / "corpus.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        queries = tmp_path / "beir.jsonl"
+        queries.write_text(json.dumps({"_id": "q7", "text": QUERIES[0], "metadata": {}}) + "\n")
+        assert run(corpus=file, queries=queries) == 0
+        (expected,) = read_results(tmp_path / "results.jsonl")
+        assert (expected["_id"], expected["query"], expected["metadata"]) == ("q7", QUERIES[0], {})
+        for hit in expected["results"]:
+            assert {**hit} == {"cosine": hit["cosine"], **rows[int(hit["_id"])]}
+            hit["metadata"], hit["tag"] = json.dumps(hit["metadata"]), json.dumps(hit["tag"])
+        assert run(corpus=encode_corpus(input=file), queries=queries) == 0
+        assert read_results(tmp_path / "results.jsonl") == [expected]
+
+    def test_types_that_json_lacks_are_written_as_text(self, tmp_path, run):
+        days = [datetime.date(2026, 1, 1) + datetime.timedelta(number) for number in range(len(TEXTS))]
+        pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS, "day": days}), tmp_path / "days.parquet")
+        assert run(corpus=tmp_path / "days.parquet") == 0
+        hit = read_results(tmp_path / "results.jsonl")[0]["results"][0]
+        assert hit["day"] == str(days[hit["position"]])
+
+    def test_the_id_can_be_named(self, tmp_path, run, capsys):
+        table = Dataset.from_dict({"id": TEXTS[::-1], "url": [f"a/{text}" for text in TEXTS], "text": TEXTS})
+        table.to_csv(tmp_path / "table.csv")
+        assert run(corpus=tmp_path / "table.csv", id_column="url", output_file=None) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1].split() == ["rank", "cosine", "url", "text"]
+        assert all(line.count("  a/") == 1 for line in lines if line[:4].strip().isdigit())
+        assert run(corpus=tmp_path / "table.csv", id_column="no") == 2
+        assert "there is no column 'no'; the columns are id, url, text" in capsys.readouterr().err
 
     def test_an_index_is_not_encoded_again(self, tmp_path, run, encode_corpus):
         stored = encode_corpus()
         assert run(corpus=stored) == 0
         before = read_results(tmp_path / "results.jsonl")
         table = pyarrow.parquet.read_table(stored)
-        turned = table.set_column(1, "embedding", table["embedding"].combine_chunks()[::-1])
+        turned = table.set_column(table.num_columns - 1, "embedding", table["embedding"].combine_chunks()[::-1])
         pyarrow.parquet.write_table(turned, stored)
         assert run(corpus=stored) == 0
         assert read_results(tmp_path / "results.jsonl") != before
@@ -320,11 +408,20 @@ class TestCommand:
         expected = read_results(tmp_path / "results.jsonl")
         table = pyarrow.parquet.read_table(stored)
         (tmp_path / "shards").mkdir()
+        pyarrow.parquet.write_table(table.slice(0, 0), tmp_path / "shards" / "no-rows.parquet")
         for number, start in enumerate((0, 20)):
             part = table.slice(start, 20) if start == 0 else table.slice(start)
+            # Shards may have other columns of their own, or of other types.
+            part = part.append_column("page" if number else "site", pyarrow.array(range(len(part))))
+            part = part.append_column("empty", pyarrow.array(["x" if number else None] * len(part)))
             pyarrow.parquet.write_table(part, tmp_path / "shards" / f"{number}.parquet")
         assert run(corpus=tmp_path / "shards") == 0
-        assert read_results(tmp_path / "results.jsonl") == expected
+        results = read_results(tmp_path / "results.jsonl")
+        for hit in (hit for result in results for hit in result["results"]):
+            is_first = (position := hit["position"]) < 20
+            extra = hit.pop("site"), hit.pop("page"), hit.pop("empty")
+            assert extra == ((position, None, None) if is_first else (None, position - 20, "x"))
+        assert results == expected
         pyarrow.parquet.write_table(table.drop_columns("embedding"), tmp_path / "shards" / "2.parquet")
         assert run(corpus=tmp_path / "shards") == 2
 
@@ -347,17 +444,18 @@ class TestCommand:
         assert run(corpus=tmp_path / "docs") == 0
         results = read_results(tmp_path / "results.jsonl")
         for result in results:
-            found = sorted((found["position"], found["file"], found["text"]) for found in result["results"])
-            assert found == [(0, "a.md", "the cat\nsat"), (1, "deep/b.txt", "a dog ran")]
+            assert all(found.keys() == {"cosine", "file", "text"} for found in result["results"])
+            found = sorted((found["file"], found["text"]) for found in result["results"])
+            assert found == [("a.md", "the cat\nsat"), ("deep/b.txt", "a dog ran")]
         assert run(corpus=encode_corpus(input=tmp_path / "docs")) == 0
         assert read_results(tmp_path / "results.jsonl") == results
         capsys.readouterr()
         assert run(corpus=tmp_path / "docs", output_file=None) == 0
-        assert "  deep/b.txt: a dog ran\n" in capsys.readouterr().out
+        assert "  deep/b.txt  a dog ran\n" in capsys.readouterr().out
 
     def test_results_of_command_line_queries_are_printed(self, tmp_path, run, capsys, monkeypatch):
         monkeypatch.setenv("COLUMNS", "40")
-        table = Dataset.from_dict({"id": ["x", "y"], "body": ["the cat\nsat", "a dog ran and ran and ran and ran"]})
+        table = Dataset.from_dict({"name": ["x", "y"], "body": ["the cat\nsat", "a dog ran and ran and ran and ran"]})
         table.to_parquet(tmp_path / "corpus.parquet")
         options = {"corpus": tmp_path / "corpus.parquet", "text_column": "body", "queries": None}
         assert run(**options, query=["a dog", "a cat"], top_k=10, pool=10) == 0
@@ -366,14 +464,14 @@ class TestCommand:
         assert [len(result["results"]) for result in results] == [2, 2]
         assert (out[0], out[1].split(), out[4], out[5]) == (
             "query: a dog",
-            ["rank", "score", "text"],
+            ["rank", "cosine", "body"],
             "",
             "query: a cat",
         )
         assert out[-1] == f"2 queries written to {tmp_path / 'results.jsonl'}"
-        lines = {0: "the cat sat", 1: "a dog ran and ran an..."}
+        lines = {0: "the cat sat", 1: "a dog ran and ran and r..."}
         for number, (line, found) in enumerate(zip(out[2:4], results[0]["results"], strict=True), start=1):
-            assert line == f"{number:>4}  {found['score']:>9.4f}  {lines[found['position']]}"
+            assert line == f"{number:>4}  {found['cosine']:>6.4f}  {lines[found['position']]}"
         assert max(map(len, out[:-1])) <= 40
 
         (tmp_path / "results.jsonl").unlink()
@@ -402,14 +500,17 @@ class TestCommand:
             ({"corpus": "folder"}, "folder: there are no .txt or .md files in this folder"),
             ({"corpus": "damaged.parquet"}, "damaged.parquet: not a readable parquet file"),
             ({"corpus": "foreign.parquet"}, "foreign.parquet has no vectors of column 'text' from `hf-dse encode`"),
-            ({"corpus": "units.parquet"}, "units.parquet has normalized vectors, but the mlp head"),
+            ({"corpus": "units.parquet", "score": "head"}, "units.parquet has normalized vectors, but the mlp head"),
+            ({"corpus": "cosines.csv"}, "cosines.csv has a column 'cosine', which is the name of the scores: rename"),
             (
                 {"corpus": "units.parquet", "text_column": "body"},
                 "has no vectors of column 'body' from `hf-dse encode`, but vectors of ['text']",
             ),
-            ({"label": "alike"}, "label='alike': there is no such logit"),
+            ({"label": "alike"}, "label='alike': the cosine has no labels; add `--score head`"),
+            ({"label": "alike", "score": "head"}, "label='alike': there is no such logit"),
+            ({"score": "dot"}, "invalid choice: 'dot'"),
             ({"top_k": 0}, "top_k=0: it has to be at least 1"),
-            ({"pool": 2}, "pool=2 is below top_k=3"),
+            ({"pool": 2, "score": "head"}, "pool=2 is below top_k=3"),
         ],
     )
     def test_errors(self, options, message, tmp_path, run, encode_corpus, capsys, monkeypatch):
@@ -417,6 +518,7 @@ class TestCommand:
         (tmp_path / "empty.txt").write_text("")
         (tmp_path / "folder").mkdir()
         (tmp_path / "damaged.parquet").write_text("no vectors")
+        (tmp_path / "cosines.csv").write_text("text,cosine\na cat,1\n")
         Dataset.from_dict({"text": TEXTS, "embedding": [[0.0]] * len(TEXTS)}).to_parquet(tmp_path / "foreign.parquet")
         if "units" in str(options):
             encode_corpus(normalize=True).rename(tmp_path / "units.parquet")

@@ -198,7 +198,7 @@ def make_searches(
 
     Args:
         encoder (`PreTrainedModel`):
-            Stands for the cosine.
+            The student, on the device of the search.
         mlp ([`DseForSequenceClassification`]):
             A model with the head of DSE.
         corpus (`np.ndarray` of shape `(num_texts, embedding_size)`):
@@ -211,11 +211,11 @@ def make_searches(
     Returns:
         `dict[str, Callable]`: by name, functions of a query's embedding of shape `(1, embedding_size)`.
     """
-    find = partial(rank, corpus_embeddings=corpus, top_k=args.top_k, show_progress=False)
-    find_by_head = partial(find, mlp, label=0 if mlp.config.num_labels > 1 else None)
+    find = partial(rank, corpus_embeddings=corpus, top_k=args.top_k, device=encoder.device, show_progress=False)
+    find_by_head = partial(find, head=mlp, label=0 if mlp.config.num_labels > 1 else None)
     top_k = min(args.top_k, len(corpus))
     return {
-        "student, exact search": lambda query: find(encoder, query),
+        "student, exact search": find,
         **{name: partial(index.search, k=top_k) for name, index in indexes.items()},
         "student, mlp head on all": lambda query: find_by_head(query, pool=None),
         f"student, mlp head on {args.pool}": lambda query: find_by_head(query, pool=args.pool),

@@ -17,30 +17,63 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
+from huggingface_hub import metadata_load
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from yaml import YAMLError
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model or dataset that the card names; as a string, a Markdown link if it is on the Hub."""
+    """
+    A model or dataset that the card names; as a string, a Markdown link if it is on the Hub. `hub_id` and `url` of a
+    local model are those of the model on the Hub that it was made from.
+    """
 
     name: str
     hub_id: str | None = None
     url: str | None = None
     config: str | None = None
     task: str | None = None
+    is_local: bool = False
 
     def __str__(self) -> str:
+        if self.is_local and self.url:
+            return f"{self.name}, made from [{self.hub_id}]({self.url})"
         return self.name if self.url is None else f"[{self.name}]({self.url})"
+
+
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+# Folders that only have a meaning inside another one: those of `hf-dse distill`, and of the Trainer.
+PART_OF_A_RUN = re.compile(r"model|checkpoint-\d+")
 
 
 def describe_source(name: str, prefix: str = "") -> Source:
     """Describes a model or dataset for the card, without local paths."""
     local = Path(name).expanduser()
     if local.exists() or local.is_absolute() or name.startswith((".", "~")):
-        return Source(local.resolve().name)
-    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
+        # A folder in the cache of the Hub: models--owner--name/snapshots/commit.
+        if cached := re.search(r"/(?:models|datasets)--([\w.-]+)/snapshots/\w+/?$", name):
+            return describe_source(cached[1].replace("--", "/"), prefix)
+        base = None if prefix else _base_of_card(local / "README.md")
+        return Source(local_name(local), hub_id=base, url=base and f"https://huggingface.co/{base}", is_local=True)
+    is_hub_id = HUB_ID.fullmatch(name) is not None
     return Source(name, hub_id=name, url=f"https://huggingface.co/{prefix}{name}") if is_hub_id else Source(name)
+
+
+def local_name(path: Path) -> str:
+    """Returns the last part of a path; of the folder of a model in a run, also the name of the run."""
+    path = Path(os.path.abspath(path.expanduser()))
+    is_in_run = PART_OF_A_RUN.fullmatch(path.name) and path.parent.name and path.parent != Path.home()
+    return f"{path.parent.name}/{path.name}" if is_in_run else path.name
+
+
+def _base_of_card(card: Path) -> str | None:
+    """Returns the model on the Hub that a model card names as its base."""
+    with suppress(OSError, ValueError, YAMLError):
+        base = (metadata_load(card) or {}).get("base_model")
+        if isinstance(base, str) and HUB_ID.fullmatch(base):
+            return base
+    return None
 
 
 def describe_machine() -> str:
@@ -61,7 +94,7 @@ def package_versions(names: Sequence[str]) -> dict[str, str | None]:
 
 def describe_command() -> str | None:
     """
-    Returns the `hf-dse` command of this process, with only the last part of local paths; `None` in other programs.
+    Returns the `hf-dse` command of this process, with the [`local_name`] of local paths; `None` in other programs.
     """
     if Path(sys.argv[0]).stem not in ("hf-dse", "hf_dse_cli"):
         return None
@@ -69,7 +102,7 @@ def describe_command() -> str | None:
     for word in sys.argv[1:]:
         option, separator, value = word.partition("=") if word.startswith("-") else ("", "", word)
         is_path = value and (Path(value).exists() or Path(value).is_absolute())
-        words.append(option + separator + (Path(value).name if is_path else value))
+        words.append(option + separator + (local_name(Path(value)) if is_path else value))
     return shlex.join(["hf-dse", *words])
 
 

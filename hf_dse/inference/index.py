@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -122,10 +123,21 @@ class TextEncoder:
         return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self._encode(texts).reshape(-1)), type=self.type)
 
 
+def to_arrow(values: list) -> pyarrow.Array:
+    """The values of a column; as JSON if parquet cannot hold them: different types, or objects that are all empty."""
+    try:
+        array = pyarrow.array(values)
+        with pyarrow.parquet.ParquetWriter(BytesIO(), pyarrow.schema([("values", array.type)])):
+            return array
+    except (pyarrow.ArrowException, OverflowError):
+        dump = partial(json.dumps, ensure_ascii=False, default=str)
+        return pyarrow.array([None if value is None else dump(value) for value in values])
+
+
 def write_index(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
     # Vector databases read lists of fixed size without conversion.
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
-    table = pyarrow.table({**columns, EMBEDDING_COLUMN: values})
+    table = pyarrow.table({name: to_arrow(column) for name, column in columns.items()} | {EMBEDDING_COLUMN: values})
     pyarrow.parquet.write_table(table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)}), file)
 
 
@@ -134,7 +146,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
     Reads texts, or an index that `hf-dse encode` wrote: a file or a folder of shards.
 
     Returns:
-        `tuple`: the columns (`text_column`, and `file` for texts of a folder); for an index also the vectors of shape
+        `tuple`: the columns, with `file` for texts of a folder; for an index also the vectors of shape
         `(num_texts, embedding_size)` and the settings they were computed with, otherwise `None` and `{}`.
 
     Raises:
@@ -161,17 +173,18 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         found.append(settings)
     if any(settings != found[0] for settings in found):
         raise ValueError(f"{name} has shards of different models or settings: encode all of them alike.")
-    table = pyarrow.concat_tables(
-        pyarrow.parquet.read_table(
-            shard, columns=[column for column in ("file", text_column, EMBEDDING_COLUMN) if column in schema.names]
-        ).replace_schema_metadata()
-        for shard, schema in zip(shards, schemas, strict=True)
-    )
-    vectors = (
-        table[EMBEDDING_COLUMN]
-        .combine_chunks()
-        .flatten()
-        .to_numpy(zero_copy_only=False, writable=True)
-        .reshape(len(table), -1)
-    )
-    return table.drop_columns(EMBEDDING_COLUMN).to_pydict(), vectors, found[0]
+    tables = [pyarrow.parquet.read_table(shard) for shard in shards]
+    vectors = np.concatenate(
+        [table[EMBEDDING_COLUMN].combine_chunks().flatten().to_numpy(zero_copy_only=False) for table in tables]
+    ).reshape(-1, schemas[0].field(EMBEDDING_COLUMN).type.list_size)
+    # Column by column: shards may differ in those that no model reads, and in their types.
+    names = dict.fromkeys(name for table in tables for name in table.column_names if name != EMBEDDING_COLUMN)
+    columns = {
+        name: [
+            value
+            for table in tables
+            for value in (table[name].to_pylist() if name in table.column_names else [None] * len(table))
+        ]
+        for name in names
+    }
+    return columns, vectors, found[0]

@@ -1,8 +1,9 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Semantic search: ranks the texts of a corpus for queries. A cosine or dot head needs a single matrix product. The MLP
-head of DSE needs a forward pass per pair, so it only ranks the nearest candidates.
+Semantic search: ranks the texts of a corpus for queries, by the cosine or by the pair head of a model. The cosine, and
+a cosine or dot head, need a single matrix product. The MLP head of DSE needs a forward pass per pair, so it only ranks
+the nearest candidates.
 """
 
 import copy
@@ -21,51 +22,55 @@ BLOCK_ELEMENTS = 2**25
 
 @torch.inference_mode()
 def rank(
-    model: PreTrainedModel | None,
     query_embeddings: np.ndarray,
     corpus_embeddings: np.ndarray,
     *,
     top_k: int = 10,
-    pool: int | None = 100,
+    head: PreTrainedModel | None = None,
     label: int | str | None = None,
+    pool: int | None = 100,
     batch_size: int = 4096,
+    device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Ranks the texts of a corpus for queries with the head of the model.
+    Ranks the texts of a corpus for queries: by the cosine of the embeddings, or by the pair head of a model.
 
-    The logit of a cosine or dot head is a monotonic function of the similarity, so the search is exact. The head of
+    A cosine is the same for every model, from -1 to 1. The logits of a head have the scale that it was trained with.
+    Those of a cosine or dot head are a monotonic function of the similarity, so the search is exact. The head of
     DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)), `similarity="mlp"`, cannot use an index: it
     ranks the `pool` candidates nearest to a query by cosine. It is not symmetric, and scores pairs in the order
     (query, candidate). Texts outside the pool are not found.
 
     Args:
-        model (`PreTrainedModel`, *optional*):
-            The model of the embeddings. The head of a [`DseForSequenceClassification`] ranks; for an encoder without a
-            head, and for `None`, the cosine does. Runs in float32 on the device of the model, otherwise on the CPU.
         query_embeddings (`np.ndarray` of shape `(num_queries, embedding_size)`):
-            Output of [`encode`]. Do not normalize it, unless the head is a cosine.
+            Output of [`encode`]. Normalized or not is the same for the cosine and for a cosine head; other heads need
+            embeddings that are not.
         corpus_embeddings (`np.ndarray` of shape `(num_texts, embedding_size)`):
             Output of [`encode`] for the corpus.
         top_k (`int`, *optional*, defaults to 10):
             Number of texts to return per query; all texts if the corpus has fewer.
+        head ([`DseForSequenceClassification`], *optional*):
+            The model of the embeddings, to rank by its pair head instead of the cosine.
+        label (`int` or `str`, *optional*):
+            The label whose logit ranks: a name in `config.label2id`, or an index. Required if the head has several.
         pool (`int`, *optional*, defaults to 100):
             Number of candidates that an MLP head ranks; `None` for the whole corpus. Ignored by the exact search.
-        label (`int` or `str`, *optional*):
-            The label whose logit ranks: a name in `config.label2id`, or an index. Required if there are several.
         batch_size (`int`, *optional*, defaults to 4096):
             Pairs per batch of an MLP head.
+        device (`str` or `torch.device`, *optional*):
+            Device to run on, in float32. Defaults to that of the head, and to the CPU for the cosine.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
 
     Returns:
         `tuple[np.ndarray, np.ndarray]`: scores (float32) and positions in the corpus (int64), both of shape
         `(num_queries, min(top_k, num_texts))`, the best first; ties are broken by the lower position. Scores are
-        logits of the head, or cosines without a head.
+        cosines, or logits of the head.
 
     Raises:
         `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1, a
-        label that the head does not have, or scores that are NaN or infinite.
+        model without a pair head, a label that the head does not have, or scores that are NaN or infinite.
 
     Example:
 
@@ -78,16 +83,20 @@ def rank(
     >>> texts = ["Rain again.", "The kitten is asleep.", "My dog sleeps."]
     >>> corpus = encode(model, tokenizer, texts, show_progress=False)
     >>> query = encode(model, tokenizer, ["A cat sleeps."], show_progress=False)
-    >>> scores, positions = rank(model, query, corpus, top_k=2, show_progress=False)
+    >>> scores, positions = rank(query, corpus, top_k=2, show_progress=False)
     >>> [texts[position] for position in positions[0]]
     ['The kitten is asleep.', 'My dog sleeps.']
     ```
     """
-    logit = check_ranking(model, top_k, pool, label)
+    logit = check_ranking(top_k, head, label, pool)
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: it has to be at least 1.")
-    queries = _to_tensor("query_embeddings", query_embeddings, model)
-    corpus = _to_tensor("corpus_embeddings", corpus_embeddings, model)
+    if device is None:
+        device = "cpu" if head is None else head.device
+    queries, corpus = (
+        _to_tensor(name, embeddings, head, device)
+        for name, embeddings in (("query_embeddings", query_embeddings), ("corpus_embeddings", corpus_embeddings))
+    )
     if queries.shape[1] != corpus.shape[1]:
         raise ValueError(
             f"query_embeddings have size {queries.shape[1]} and corpus_embeddings {corpus.shape[1]}: embed both with "
@@ -95,10 +104,13 @@ def rank(
         )
     if not len(corpus):
         raise ValueError("The corpus is empty: there is nothing to rank.")
+    if head is None:
+        scores, positions = nearest(_normalize(queries), _normalize(corpus), top_k, show_progress=show_progress)
+        return scores.cpu().numpy(), positions.cpu().numpy()
 
     # In half precision, close candidates would have equal scores.
-    head: Any = None if logit is None else copy.deepcopy(model.similarity).float()  # type: ignore[union-attr]
-    if head is not None and head.kind == "mlp":
+    similarity: Any = copy.deepcopy(head.similarity).to(device).float()
+    if similarity.kind == "mlp":
         if pool is None:
             candidates = torch.arange(len(corpus), device=corpus.device).expand(len(queries), -1)
         else:
@@ -108,13 +120,14 @@ def rank(
         progress = tqdm(candidates, desc="Ranking candidates", unit="query", disable=not show_progress)
         for row, pooled in enumerate(progress):
             query = queries[row : row + 1]
-            logits = [head(query.expand(len(part), -1), corpus[part])[:, logit] for part in pooled.split(batch_size)]
+            parts = pooled.split(batch_size)
+            logits = [similarity(query.expand(len(part), -1), corpus[part])[:, logit] for part in parts]
             values, ranked = _best_first(torch.cat(logits), pooled)
             scores[row], positions[row] = values[:top_k], ranked[:top_k]
     else:
-        if head is None or head.kind == "cosine":
+        if similarity.kind == "cosine":
             queries, corpus = _normalize(queries), _normalize(corpus)
-        scale, bias = (queries.new_ones(()), 0.0) if head is None else (head.scale[logit], head.bias[logit])
+        scale, bias = similarity.scale[logit], similarity.bias[logit]
         # With a negative scale, the least similar texts rank first.
         similarities, positions = nearest(queries * scale.sign(), corpus, top_k, show_progress=show_progress)
         scores = similarities * scale.abs() + bias
@@ -123,39 +136,36 @@ def rank(
     return scores.cpu().numpy(), positions.cpu().numpy()
 
 
-def check_ranking(model: PreTrainedModel | None, top_k: int, pool: int | None, label: int | str | None) -> int | None:
+def check_ranking(top_k: int, head: PreTrainedModel | None, label: int | str | None, pool: int | None) -> int | None:
     """
     Checks the options of a ranking, to fail early: before a corpus is embedded.
 
     Args:
-        model (`PreTrainedModel`, *optional*):
-            The model, see [`rank`].
         top_k (`int`):
             Number of texts to return per query.
-        pool (`int`, *optional*):
-            Number of candidates that an MLP head ranks.
+        head (`PreTrainedModel`, *optional*):
+            The model whose head ranks, see [`rank`].
         label (`int` or `str`, *optional*):
             The label whose logit ranks, by name or index.
+        pool (`int`, *optional*):
+            Number of candidates that an MLP head ranks.
 
     Returns:
         `int`, *optional*: the index of the logit that ranks; `None` if the cosine ranks.
 
     Raises:
         `ValueError`: if `top_k` is below 1, the `pool` of an MLP head is below `top_k`, the label is missing or
-        unknown, or the model is a cross-encoder.
+        unknown, or the model has no head for embeddings.
     """
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: it has to be at least 1.")
-    if not type(model).__name__.endswith("ForSequenceClassification"):
+    if head is None:
         if label is not None:
-            raise ValueError(f"label={label!r}: without a head, the cosine ranks and has no labels; leave it out.")
+            raise ValueError(f"label={label!r}: the cosine has no labels; rank by the head, or leave the label out.")
         return None
-    config: Any = model.config  # type: ignore[union-attr]
-    if config.model_type != "dse":
-        raise ValueError(
-            f"{type(model).__name__} scores pairs of texts, not of embeddings: rank with a student distilled from it "
-            "(`hf-dse distill`), or with an encoder."
-        )
+    config: Any = head.config
+    if config.model_type != "dse" or head is head.base_model:
+        raise ValueError(f"{type(head).__name__} has no head that scores pairs of embeddings: rank by the cosine.")
     if config.similarity == "mlp" and pool is not None and pool < top_k:
         raise ValueError(f"pool={pool} is below top_k={top_k}: raise it to at least top_k.")
     if label is None and config.num_labels == 1:
@@ -217,17 +227,19 @@ def _best_first(values: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Te
     return values, positions.gather(-1, best)
 
 
-def _to_tensor(name: str, embeddings: np.ndarray, model: PreTrainedModel | None) -> torch.Tensor:
-    """Checks embeddings, and moves them to the device of the model in float32."""
+def _to_tensor(
+    name: str, embeddings: np.ndarray, head: PreTrainedModel | None, device: str | torch.device
+) -> torch.Tensor:
+    """Checks embeddings, and moves them to the device in float32."""
     array = np.asarray(embeddings, dtype=np.float32)
     if array.ndim != 2:
         raise ValueError(f"{name} must have the shape (number, embedding_size), got {array.shape}.")
     wrong = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if wrong.size:
         raise ValueError(f"{wrong.size} of {len(array)} {name} are NaN or infinite, the first is row {wrong[0]}.")
-    if model is not None and model.config.model_type == "dse" and array.shape[1] != model.config.projection_dim:
+    if head is not None and array.shape[1] != head.config.projection_dim:
         raise ValueError(
-            f"{name} have size {array.shape[1]}, but those of the model have {model.config.projection_dim}: embed the "
+            f"{name} have size {array.shape[1]}, but those of the model have {head.config.projection_dim}: embed the "
             "texts with this model."
         )
-    return torch.from_numpy(array).to("cpu" if model is None else model.device)
+    return torch.from_numpy(array).to(device)
