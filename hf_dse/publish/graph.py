@@ -24,13 +24,13 @@ GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("op
 MOST_BYTES_INSIDE = 2**31 - 2**24
 
 
-class DseGraphModel(DseModel):
-    """A `DseModel` with the inputs and outputs that tools expect of a sentence embedding graph, in their order."""
+class GraphForward:
+    """The inputs and outputs that tools expect of a sentence embedding graph, in their order."""
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
     ) -> dict[str, torch.Tensor]:
-        outputs = super().forward(input_ids, attention_mask, token_type_ids)
+        outputs = super().forward(input_ids, attention_mask, token_type_ids)  # type: ignore[misc]
         return {"sentence_embedding": outputs.pooler_output, "token_embeddings": outputs.last_hidden_state}
 
 
@@ -47,7 +47,7 @@ def export_graph(
     """
     Exports the encoder as a graph for ONNX Runtime or OpenVINO, using the exporters of transformers, with its
     tokenizer and the files by which servers and other tools know how it embeds texts. The graph takes what the
-    tokenizer returns, `(batch_size, seq_len)` of any size. It returns `sentence_embedding`,
+    tokenizer returns, `(batch_size, seq_len)` of any size, and computes in float32. It returns `sentence_embedding`,
     `(batch_size, projection_dim)`, and `token_embeddings`, `(batch_size, seq_len, projection_dim)`, whose pooling it
     is. A head for sentence pairs is not exported.
 
@@ -128,9 +128,9 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     from transformers.exporters import AutoExportConfig, AutoHfExporter
 
     encoder = model.dse if has_head(model) else model
-    # It shares the weights.
-    graph_model = copy.copy(encoder)
-    graph_model.__class__ = DseGraphModel
+    # A copy, in the one precision that every runtime has.
+    graph_model = copy.deepcopy(encoder).float().eval()
+    graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
     # Two texts of different lengths, so that the graph does not assume a single text or no padding.
     attention_mask = torch.ones(2, min(16, model.config.max_position_embeddings), dtype=torch.long)
     attention_mask[1, 1:] = 0
@@ -139,7 +139,7 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
         inputs["token_type_ids"] = torch.zeros_like(attention_mask)
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     export_config = AutoExportConfig.from_dict({"export_format": format, "dynamic": True})
-    return AutoHfExporter.from_config(export_config).export(graph_model.eval(), inputs, export_config)
+    return AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
 
 
 def _quantize(program: Any) -> Any:
