@@ -44,7 +44,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_dse import DseConfig
 from .layout_dse import DseLayout, DseSlots, count_tokens, lay_out, mask_of, read_padding, restore_order, take_tokens
-from .pairs_dse import DseClassificationHead, DsePairOutput, split_pairs
+from .pairs_dse import DseClassificationHead, DsePairOutput, get_problem_type, split_pairs
 
 
 # The fixed start of a projection: what fills the k slots, from states [B, N, D] to [B, K, D]
@@ -434,10 +434,9 @@ class DsePreTrainedModel(PreTrainedModel):
                 else:
                     init.zeros_(weight)
         elif isinstance(module, DseClassificationHead) and module.kind != "mlp":
-            # Equal scales would give equal logits, and the encoder no gradient.
-            num_labels = module.scale.shape[0]
-            init.copy_(module.scale, torch.linspace(-1.0 if num_labels > 1 else 1.0, 1.0, num_labels))
+            init.copy_(module.scale, module.first_scale())
             init.zeros_(module.bias)
+            init.zeros_(module.moments)
 
 
 @auto_docstring(
@@ -582,6 +581,8 @@ class DseModel(DsePreTrainedModel):
 class DseForSequenceClassification(DsePreTrainedModel):
     # The loss is the mean over a batch: gradient accumulation has to scale it.
     accepts_loss_kwargs = False
+    # Earlier versions had no moments.
+    _keys_to_ignore_on_load_missing = [r"^similarity\.moments$"]
 
     def __init__(self, config: DseConfig):
         super().__init__(config)
@@ -624,7 +625,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
             raise ValueError(f"Inputs of three axes must have the shape (batch_size, 2, seq_len), got {tuple(shape)}.")
         outputs = self.dse(**inputs, return_dict=True, **kwargs)
         embeddings = outputs.pooler_output.unflatten(0, (-1, 2))  # [B, 2, D]
-        logits = self.similarity(embeddings[:, 0], embeddings[:, 1])
+        logits = self.similarity(embeddings[:, 0], embeddings[:, 1], labels)
 
         loss = None
         if labels is not None:
@@ -639,9 +640,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
 
     def compute_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The task loss of the DSE paper: squared error, binary cross-entropy or cross-entropy."""
-        problem_type = self.config.problem_type
-        if problem_type is None:
-            problem_type = "regression" if self.num_labels == 1 else "single_label_classification"
+        problem_type = get_problem_type(self.config)
         if problem_type == "regression":
             return nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype))
         if problem_type == "multi_label_classification":

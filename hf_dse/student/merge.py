@@ -75,12 +75,11 @@ def merge_models(
     for number, other in enumerate(others, start=2):
         _check_compatible(first, other, number)
 
-    states = [{name.removeprefix(ENCODER): tensor for name, tensor in model.state_dict().items()} for model in models]
+    # Buffers, which count the pairs that a head was fitted to, stay: a merged head is a trained one.
+    states = [{name.removeprefix(ENCODER): tensor for name, tensor in model.named_parameters()} for model in models]
     with torch.no_grad():
-        for name, tensor in first.state_dict().items():
+        for name, tensor in first.named_parameters():
             name = name.removeprefix(ENCODER)
-            if not tensor.is_floating_point():
-                continue
             parts = [(weight, state[name]) for weight, state in zip(weights, states, strict=True) if name in state]
             total = sum(weight for weight, _ in parts)
             if total > 0:

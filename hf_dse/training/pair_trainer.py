@@ -19,6 +19,7 @@ from hf_dse.data.collators import PairCollator
 from hf_dse.data.tokenization import lengths
 from hf_dse.inference.encoding import evaluating
 from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.student.checkpoint import CODE_FILES, limit_tokens, load_dse_model, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments
@@ -30,9 +31,6 @@ logger = logging.get_logger(__name__)
 
 # Number of pairs to which the first scale and bias of a similarity head are fitted.
 CALIBRATION_PAIRS = 1024
-
-# The first scale is at least the one that fits similarities with this correlation to the targets.
-MIN_CORRELATION = 0.25
 
 SCALE_PARAMETERS = ("similarity.scale", "similarity.bias")
 
@@ -226,19 +224,14 @@ class DseTrainer(ReproducibleTrainer):
                 similarities.append(self.model(**inputs).logits[:, -1:].double().cpu())
                 known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
                 targets.append(self.pair_loss.targets(self.model.config.num_labels, **known))
-        similarity, target = torch.cat(similarities), torch.cat(targets)
+        similarity = torch.cat(similarities)
         if not torch.isfinite(similarity).all():
             raise ValueError(
                 "The similarities of the untrained student are not finite, so the student cannot be trained: its "
                 "weights are damaged, or its precision is too low."
             )
-        design = torch.cat([similarity, torch.ones_like(similarity)], dim=1)
-        scale, bias = torch.linalg.lstsq(design, target).solution  # [num_labels] each
-        spread = similarity.std()
-        # Below that the similarities differ by rounding errors only.
-        if len(scale) == 1 and spread > 1e-3:
-            scale = scale.clamp(min=MIN_CORRELATION * (target.std() / spread).item())
-            bias = target.mean(dim=0) - scale * similarity.mean()
+        moments = measure(similarity[:, 0], torch.cat(targets))
+        scale, bias = fit_similarity(moments, "regression", head.scale.detach().cpu().to(moments))
         with torch.no_grad():
             head.scale.copy_(scale)
             head.bias.copy_(bias)
