@@ -11,6 +11,7 @@ import random
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +47,7 @@ def text_of(num_words):
 
 
 # Every model cuts the last one, and the long one no other.
-TEXTS = [
-    "1",
-    "A cat sleeps, but not for long: is it hungry?",
-    text_of(100),
-    text_of(700),
-    text_of(1400),
-    text_of(2200),
-]
+TEXTS = ["1", "A cat sleeps, but not for long: is it hungry?", *map(text_of, (100, 700, 1400, 2200))]
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +66,7 @@ def _make_folders(root):
     name = default_encoder()
     tokenizer = AutoTokenizer.from_pretrained(name)
     train = load_pairs(DataArguments(dataset_name="embedded"), ["train"])["train"]
-    texts = sorted({*train["sentence1"], *train["sentence2"]}, key=len)[:400]
+    texts = sorted(dict.fromkeys([*train["sentence1"], *train["sentence2"]]), key=len)[:400]
     models = {
         "projected": whiten_encoder(convert_encoder(name, linformer_length=64), tokenizer, texts, 256),
         "long": convert_encoder(name, max_position_embeddings=4096, linformer_projection="mean", linformer_length=128),
@@ -110,21 +104,20 @@ def expected(embed_alone):
     return {name: embed_alone(name, TEXTS) for name in MODELS}
 
 
-def run(command, **options):
-    environment = os.environ | {"HF_MODULES_CACHE": str(options["cwd"] / "modules")}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
-    assert result.returncode == 0, result.stderr[-4000:]
-
-
 def embed_with(command, folders, tmp_path, suffix):
     """Runs `COMMAND TEXTS.json FOLDER VECTORS ...`, and returns the files of vectors by the names of the folders."""
     (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
     files = {name: tmp_path / f"{name}{suffix}" for name in folders}
     targets = [str(path) for name in folders for path in (folders[name], files[name])]
-    run([*command, str(tmp_path / "texts.json"), *targets], cwd=tmp_path)
+    # Frameworks have caches of their own in the home folder or that of temporary files.
+    environment = os.environ | dict.fromkeys(("HOME", "TMPDIR", "HF_MODULES_CACHE"), str(tmp_path))
+    command = [*command, str(tmp_path / "texts.json"), *targets]
+    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr[-4000:]
     return files
 
 
+@pytest.mark.slow
 def test_the_texts_have_the_lengths_that_are_to_be_tested(folders):
     for name, num_cut in {"flagship": 3, "projected": 3, "long": 1}.items():
         tokenizer = AutoTokenizer.from_pretrained(folders[name])
@@ -143,7 +136,9 @@ def test_framework(framework, folders, expected, tmp_path):
     if framework in ("langchain", "fastembed"):
         python = TOOLS / "bin" / "python"
         if not python.exists():
-            pytest.skip(f"{framework} needs an older huggingface-hub: `make tools` installs them beside this one")
+            pytest.skip(f"{framework} needs an older huggingface-hub: `make tools` installs both")
+    elif find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed: `pip install hf-dse[tools]`")
     is_graph = framework == "fastembed"
     targets = {name: folders[f"{name}-onnx" if is_graph else name] for name in MODELS}
     command = [str(python), "-I", str(TESTS / "tools" / "embed.py"), framework]
