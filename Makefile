@@ -4,9 +4,14 @@ BIN := $(VENV)/bin
 # Two test processes run fastest with one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: install demo test test-all study-smoke conformance flagship lint format wheel-test clean
+TOOLS := $(VENV)/tools
+
+.PHONY: install tools demo test test-all study-smoke conformance flagship lint format wheel-test clean
 
 install: $(VENV)/.installed-dev
+
+# What tests/test_tools.py runs, but not in .venv: packages that need an older huggingface-hub, and transformers.js
+tools: $(TOOLS)/.installed
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/hf-dse demo --overwrite_output_dir true
@@ -14,7 +19,7 @@ demo: $(VENV)/.installed-demo
 test: install
 	$(PYTEST) -m "not slow"
 
-test-all: install
+test-all: install tools
 	$(PYTEST)
 
 # A study of 2 x 2 short trainings, run and reported
@@ -53,7 +58,17 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: EXTRAS = train,demo,st
-$(VENV)/.installed-dev: EXTRAS = train,demo,st,study,bench,onnx,app,ray,dev
+$(VENV)/.installed-dev: EXTRAS = train,demo,st,study,bench,onnx,app,ray,tools,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	touch $@
+
+# An environment that has the packages of .venv too, behind its own
+$(TOOLS)/.installed: tests/tools/requirements.txt | $(VENV)/.installed-dev
+	$(BIN)/python -m venv --without-pip $(TOOLS)
+	$(BIN)/python -c "import sys; print(*[path for path in sys.path if path.endswith('site-packages')], sep='\n')" \
+		> $$($(TOOLS)/bin/python -c "import site; print(site.getsitepackages()[0])")/venv.pth
+	$(TOOLS)/bin/python -m pip install --requirement tests/tools/requirements.txt
+	if command -v npm; then npm install --prefix $(TOOLS) --ignore-scripts --no-audit --no-fund --no-save \
+		@huggingface/transformers@4.3.1; fi
 	touch $@

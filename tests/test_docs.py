@@ -9,11 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from transformers import AutoTokenizer
 
 import hf_dse
 from hf_dse import convert_encoder, export_model
+from hf_dse_cli import main
 
 
 ROOT = Path(__file__).parents[1]
@@ -112,14 +114,27 @@ def converted(tmp_path_factory, hub_cache):
     return export_model(model, AutoTokenizer.from_pretrained(name), tmp_path_factory.mktemp("docs") / "converted")
 
 
+@pytest.fixture(scope="module")
+def index(tmp_path_factory, converted):
+    """What the command of docs/guides/vector_stores.md writes."""
+    page = (ROOT / "docs" / "guides" / "vector_stores.md").read_text(encoding="utf-8")
+    (texts,) = re.findall("<<END\n(.*?\n)END\n", page, re.DOTALL)
+    folder = tmp_path_factory.mktemp("index")
+    (folder / "texts.txt").write_text(texts, encoding="utf-8")
+    options = ["--input", str(folder / "texts.txt"), "--output", str(folder / "index.parquet"), "--normalize"]
+    assert main(["encode", "--model_name_or_path", str(converted), *options]) == 0
+    return folder / "index.parquet"
+
+
 def test_outputs_agree_up_to_rounding():
     assert agree("Loading\n(2, 384) 0.6996", "(2, 384) 0.6997")
     assert not agree("(2, 384) 0.6996", "(2, 384) 0.73") and not agree("a b", "a c") and not agree("1 2", "a 1 2")
 
 
 @pytest.mark.parametrize("snippets", find_snippets())
-def test_python_prints_what_the_page_shows(snippets, converted, tmp_path, monkeypatch):
+def test_python_prints_what_the_page_shows(snippets, converted, index, tmp_path, monkeypatch):
     (tmp_path / "converted").symlink_to(converted)
+    (tmp_path / "index.parquet").symlink_to(index)
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
     for code, shown in snippets:
@@ -132,3 +147,22 @@ def test_python_prints_what_the_page_shows(snippets, converted, tmp_path, monkey
                 raise
             output.write(f"{type(error).__name__}: {error}")
         assert shown is None or agree(output.getvalue(), shown), output.getvalue()
+
+
+def test_vector_stores_read_folders(converted, index, tmp_path, monkeypatch):
+    """The shards of `--engine ray`, as the page on vector stores says."""
+    table = pyarrow.parquet.read_table(index)
+    (tmp_path / "index").mkdir()
+    for shard in range(2):
+        pyarrow.parquet.write_table(table.slice(2 * shard, 2), tmp_path / "index" / f"{shard}.parquet")
+    (tmp_path / "converted").symlink_to(converted)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "guides" / "vector_stores.md").read_text(encoding="utf-8")
+    codes = re.findall("```python\n(.*?)```\n+```\n(.*?)```", page, re.DOTALL)
+    assert len(codes) == 4
+    for code, shown in codes:
+        code = code.replace("'index.parquet'", "'index/*.parquet'").replace('"index.parquet"', '"index"')
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(compile(code, "<page>", "exec"), {"__name__": "__main__"})
+        assert agree(output.getvalue(), shown), code

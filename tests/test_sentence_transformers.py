@@ -19,6 +19,7 @@ from sentence_transformers import (
 )
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
+from sentence_transformers.util import quantize_embeddings
 from transformers import AutoModel, AutoTokenizer
 
 from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, evaluate_model, export_model
@@ -221,6 +222,46 @@ def test_its_evaluator_agrees_with_ours(tmp_path, make_model, bert_tokenizer):
     # Scale and bias of the head change neither, as long as the scale is positive.
     assert theirs["pearson_cosine"] == pytest.approx(ours["pearson"], abs=1e-5)
     assert theirs["spearman_cosine"] == pytest.approx(ours["spearman"], abs=1e-5)
+
+
+def test_queries_and_documents(tmp_path, make_model, bert_tokenizer):
+    """An exported folder has no prompts; those that a user sets are for one side only."""
+    model = make_model()
+    loaded = SentenceTransformer(str(export_model(model, bert_tokenizer, tmp_path / "model")), device="cpu")
+    expected = embed_alone(model, bert_tokenizer)
+    np.testing.assert_allclose(loaded.encode_query(TEXTS), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(loaded.encode_document(TEXTS), expected, rtol=0, atol=1e-6)
+    loaded.prompts["query"] = "the "
+    np.testing.assert_allclose(loaded.encode_document(TEXTS), expected, rtol=0, atol=1e-6)
+    with_prompts = loaded.encode([f"the {text}" for text in TEXTS])
+    np.testing.assert_allclose(loaded.encode_query(TEXTS), with_prompts, rtol=0, atol=1e-6)
+    assert np.abs(with_prompts - expected).max() > 1e-3
+
+
+def test_smaller_embeddings(tmp_path, make_model, bert_tokenizer):
+    model = make_model(projection_dim=12)
+    folder = str(export_model(model, bert_tokenizer, tmp_path / "model"))
+    expected = embed_alone(model, bert_tokenizer)[:, :8]
+    loaded = SentenceTransformer(folder, device="cpu", truncate_dim=8)
+    assert loaded.get_embedding_dimension() == 8
+    np.testing.assert_allclose(loaded.encode(TEXTS), expected, rtol=0, atol=1e-6)
+    loaded = SentenceTransformer(folder, device="cpu")
+    np.testing.assert_allclose(loaded.encode(TEXTS, truncate_dim=8), expected, rtol=0, atol=1e-6)
+    unit = loaded.encode(TEXTS, truncate_dim=8, normalize_embeddings=True)
+    np.testing.assert_allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), rtol=0, atol=1e-6)
+
+
+def test_quantized_embeddings(tmp_path, make_model, bert_tokenizer):
+    model = make_model()
+    loaded = SentenceTransformer(str(export_model(model, bert_tokenizer, tmp_path / "model")), device="cpu")
+    expected = embed_alone(model, bert_tokenizer)
+    low, high = expected.min(axis=0), expected.max(axis=0)
+    int8 = quantize_embeddings(loaded.encode(TEXTS), "int8", ranges=np.stack([low, high]))
+    assert int8.dtype == np.int8
+    step = (high - low) / 255
+    assert (np.abs(low + (int8.astype(float) + 128) * step - expected) <= 1.01 * step + 1e-6).all()
+    binary = loaded.encode(TEXTS, precision="ubinary")
+    np.testing.assert_array_equal(np.unpackbits(binary, axis=1), expected > 0)
 
 
 @pytest.mark.slow

