@@ -424,6 +424,13 @@ class DsePreTrainedModel(PreTrainedModel):
     _supports_flex_attn = False
     _can_record_outputs = {"hidden_states": DseLayer, "attentions": DseSelfAttention}
 
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        if requested_attention == "vllm":
+            raise ValueError(
+                "vLLM attends to all tokens, but DSE to slots: serve a graph (`hf-dse export --format onnx`) instead."
+            )
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module):
         super()._init_weights(module)

@@ -17,7 +17,14 @@ import pytest
 import torch
 from datasets import Dataset
 from sklearn.metrics import ndcg_score
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
 
 from hf_dse import DseModel, convert_encoder, encode, evaluate_model, export_graph, export_model, rank
 from hf_dse.publish.graph import GRAPH_FORMATS
@@ -328,6 +335,18 @@ def test_graph_gives_the_embeddings_for_every_shape(export_graph_of, format, fie
             np.testing.assert_allclose(embeddings, outputs.pooler_output, rtol=0, atol=1e-4)
             real = batch["attention_mask"].bool()
             np.testing.assert_allclose(tokens[real], outputs.last_hidden_state[real], rtol=0, atol=1e-4)
+
+
+def test_vllm_is_refused(folders):
+    config = AutoConfig.from_pretrained(folders["dse"])
+    # As vLLM does: it registers its attention, names it in the config and makes the model.
+    AttentionInterface.register("vllm", lambda *args, **kwargs: None)
+    try:
+        config._attn_implementation = "vllm"
+        with pytest.raises(ValueError, match="vLLM attends to all tokens, but DSE to slots: serve a graph"):
+            AutoModel.from_config(config)
+    finally:
+        AttentionInterface._global_mapping.pop("vllm")
 
 
 @pytest.mark.slow
