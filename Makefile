@@ -4,7 +4,12 @@ BIN := $(VENV)/bin
 # Two test processes run fastest with one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-.PHONY: install demo test test-all study-smoke conformance flagship lint format wheel-test clean
+# PyPI has no CPU build of the oldest torch: `make test-oldest TORCH=2.6.0` downloads 3 GB.
+OLDEST := $(VENV)-oldest
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+OLDEST_TESTS := convert data evaluation export general modeling pair_model push remote_code sentence_transformers trainer
+
+.PHONY: install demo test test-all test-oldest study-smoke conformance flagship lint format wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -16,6 +21,10 @@ test: install
 
 test-all: install
 	$(PYTEST)
+
+# What depends most on other libraries, with the oldest versions of them
+test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/test_,$(addsuffix .py,$(OLDEST_TESTS)))
 
 # A study of 2 x 2 short trainings, run and reported
 study-smoke: install
@@ -56,4 +65,10 @@ $(VENV)/.installed-demo: EXTRAS = train,demo,st
 $(VENV)/.installed-dev: EXTRAS = train,demo,st,study,bench,onnx,app,ray,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
+	touch $@
+
+$(OLDEST)/.installed-torch-$(TORCH): pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/pip install --no-compile --constraint constraints-oldest.txt torch==$(TORCH) --editable ".[train,demo,st]" \
+		hypothesis pytest pytest-xdist
 	touch $@
