@@ -5,8 +5,12 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 TOOLS := $(VENV)/tools
+# PyPI has no CPU build of the oldest torch: `make test-oldest TORCH=2.6.0` downloads 3 GB.
+OLDEST := $(VENV)-oldest
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+OLDEST_TESTS := convert data evaluation export general modeling pair_model push remote_code sentence_transformers trainer
 
-.PHONY: install tools demo test test-all study-smoke conformance flagship lint format wheel-test clean
+.PHONY: install tools demo test test-all test-oldest study-smoke conformance flagship lint format wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -21,6 +25,10 @@ test: install
 
 test-all: install tools
 	$(PYTEST)
+
+# What depends most on other libraries, with the oldest versions of them
+test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/test_,$(addsuffix .py,$(OLDEST_TESTS)))
 
 # A study of 2 x 2 short trainings, run and reported
 study-smoke: install
@@ -71,4 +79,10 @@ $(TOOLS)/.installed: tests/tools/requirements.txt | $(VENV)/.installed-dev
 	$(TOOLS)/bin/python -m pip install --requirement tests/tools/requirements.txt
 	if command -v npm; then npm install --prefix $(TOOLS) --ignore-scripts --no-audit --no-fund --no-save \
 		@huggingface/transformers@4.3.1; fi
+	touch $@
+
+$(OLDEST)/.installed-torch-$(TORCH): pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/pip install --no-compile --constraint constraints-oldest.txt torch==$(TORCH) --editable ".[train,demo,st]" \
+		hypothesis pytest pytest-xdist
 	touch $@

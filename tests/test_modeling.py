@@ -509,9 +509,10 @@ def test_gradients_reach_the_input_through_recorded_states(mask):
     batch = make_batch([mask, "11111111"], config)
     embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach().requires_grad_()
     states = model(inputs_embeds=embeds, **batch, output_hidden_states=[1]).hidden_states
-    assert [entry is None for entry in states] == [True, False, True]
+    # transformers below 5.23 counts from the first layer, later versions from its input.
+    (state,) = [entry for entry in states if entry is not None]
     real = batch["attention_mask"].bool()
-    (states[1] * real[..., None]).sum().backward()
+    (state * real[..., None]).sum().backward()
     assert (embeds.grad.abs().sum(dim=-1) > 0).equal(real)
 
 

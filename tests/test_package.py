@@ -13,6 +13,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import hf_dse
 
@@ -119,6 +121,18 @@ def test_public_docstrings_use_public_names():
 
 def test_version_equals_that_of_the_distribution():
     assert hf_dse.__version__ == importlib.metadata.version("hf-dse")
+
+
+def test_the_oldest_versions_are_those_of_constraints_oldest():
+    project = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = map(Requirement, [*project["dependencies"], *extras["train"], *extras["st"]])
+    floors = {need.name: Version(part.version) for need in needed for part in need.specifier if part.operator == ">="}
+    # A variable of the Makefile
+    del floors["torch"]
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    pins = {name: Version(version) for name, version in (line.split("==") for line in lines if line[0] != "#")}
+    assert floors == {name: pins[name] for name in floors}
 
 
 def test_import_is_silent_and_light():

@@ -61,6 +61,7 @@ from hf_dse.common.display import markdown  # noqa: E402
 from hf_dse_cli import main as hf_dse  # noqa: E402
 
 
+SOURCE = str(get_model_path())
 LENGTH = 64
 TEXTS = [
     "Rain.",
@@ -90,8 +91,8 @@ def embeddings_of(model: PreTrainedModel, tokenizer: Any) -> np.ndarray:
 
 def source() -> tuple[PreTrainedModel, Any]:
     """A student whose attention is not exact for the longer texts, and a tokenizer with the length."""
-    tokenizer = AutoTokenizer.from_pretrained(get_model_path(), model_max_length=LENGTH)
-    return convert_encoder(get_model_path(), linformer_length=32, linformer_projection="mean"), tokenizer
+    tokenizer = AutoTokenizer.from_pretrained(SOURCE, model_max_length=LENGTH)
+    return convert_encoder(SOURCE, linformer_length=32, linformer_projection="mean"), tokenizer
 
 
 def pairs(num_pairs: int = 16) -> Dataset:
@@ -124,7 +125,7 @@ def write_trainer(folder: Path) -> PreTrainedModel:
 def write_dse_trainer(folder: Path) -> PreTrainedModel:
     model, _ = source()
     model.save_pretrained(folder.with_name("start"))
-    AutoTokenizer.from_pretrained(get_model_path()).save_pretrained(folder.with_name("start"))
+    AutoTokenizer.from_pretrained(SOURCE).save_pretrained(folder.with_name("start"))
     arguments = DseTrainingArguments(
         str(folder.with_name("run")), max_length=LENGTH, max_steps=2, report_to="none", use_cpu=True
     )
@@ -136,13 +137,13 @@ def write_dse_trainer(folder: Path) -> PreTrainedModel:
 
 def write_export(folder: Path) -> PreTrainedModel:
     model, _ = source()
-    export_model(model, AutoTokenizer.from_pretrained(get_model_path()), folder, max_length=LENGTH)
+    export_model(model, AutoTokenizer.from_pretrained(SOURCE), folder, max_length=LENGTH)
     return model
 
 
 def write_convert(folder: Path) -> PreTrainedModel:
     options = ["--linformer_length", "32", "--linformer_projection", "mean", "--max_length", str(LENGTH)]
-    assert hf_dse(["convert", "--model_name_or_path", get_model_path(), "--output_dir", str(folder), *options]) == 0
+    assert hf_dse(["convert", "--model_name_or_path", SOURCE, "--output_dir", str(folder), *options]) == 0
     return source()[0]
 
 
@@ -181,7 +182,7 @@ def write_push(folder: Path) -> PreTrainedModel:
         endpoint, constants.ENDPOINT, constants.HF_HUB_OFFLINE = constants.ENDPOINT, hub.url, False
         try:
             push_model(start, "user/model", token=WRITER)
-            snapshot_download("user/model", local_dir=folder, token=WRITER, endpoint=hub.url)
+            snapshot_download("user/model", local_dir=str(folder), token=WRITER, endpoint=hub.url)
         finally:
             constants.ENDPOINT, constants.HF_HUB_OFFLINE = endpoint, offline
     return model
@@ -321,7 +322,7 @@ def measure(writer: str) -> dict[str, float | None]:
         folder = Path(place) / "written" / "model"
         folder.parent.mkdir()
         model = WRITERS[writer](folder)
-        expected = embeddings_of(model, AutoTokenizer.from_pretrained(get_model_path()))
+        expected = embeddings_of(model, AutoTokenizer.from_pretrained(SOURCE))
         differences: dict[str, float | None] = {}
         for name, (file, read) in READERS.items():
             differences[name] = None

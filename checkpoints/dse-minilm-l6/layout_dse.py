@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils.import_utils import is_tracing
+from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 
 from .configuration_dse import DseConfig
 
@@ -204,7 +204,7 @@ def cut_segments(slots: DseSlots, lengths: torch.LongTensor, num_slots: int, num
     # A closed slot holds a token too, which nobody looks at.
     sizes = starts.diff(dim=1).clamp(min=1)
     # One token a slot is a length of its own to an exported graph.
-    width = torch.sym_max(2 if torch.compiler.is_exporting() else 1, -(-(num_tokens - 2) // (num_slots - 2)))
+    width = torch.sym_max(2 if is_torchdynamo_exporting() else 1, -(-(num_tokens - 2) // (num_slots - 2)))
     steps = torch.arange(width, device=lengths.device)
     tokens = (starts[:, :-1, None] + steps).clamp(max=num_tokens - 1)
     return slots._replace(segments=tokens, in_segment=(steps < sizes[..., None])[..., None], sizes=sizes)
@@ -225,7 +225,7 @@ def select_tokens(slots: DseSlots, lengths: torch.LongTensor, num_slots: int, nu
 
 def fits(num_tokens: int, size: int) -> bool:
     """Whether texts are so short that attention is exact. Never in an exported graph, which is for all lengths."""
-    return not torch.compiler.is_exporting() and num_tokens <= size
+    return not is_torchdynamo_exporting() and num_tokens <= size
 
 
 LAYOUTS: dict[str, Callable[..., DseLayout]] = {

@@ -39,7 +39,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.import_utils import is_tracing
+from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_dse import DseConfig
@@ -108,7 +108,7 @@ class DseLinformer(nn.Module):
 
     def cut_weight(self, weight: torch.Tensor, num_slots: int, num_tokens: int) -> torch.Tensor:
         """The first rows and columns of E, `(groups, num_slots, num_tokens)`."""
-        if not torch.compiler.is_exporting():
+        if not is_torchdynamo_exporting():
             return weight[:, :num_slots, :num_tokens]
         # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
         weight = weight.index_select(1, torch.arange(num_slots, device=weight.device))

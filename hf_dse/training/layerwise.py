@@ -192,6 +192,10 @@ class LayerwiseDistillation(nn.Module):
         """The Trainer calls it for its option of the same name."""
         self.student.activation_checkpointing_enable(**kwargs)
 
+    def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
+        """The same for transformers below 5.23, which has only this name for it."""
+        self.student.gradient_checkpointing_enable(**kwargs)
+
     def train_only(self, layer: int | None) -> None:
         """
         Restricts the training to one layer and its hidden states.
