@@ -52,6 +52,8 @@ trainer = DseTrainer(
     processing_class=tokenizer,
 )
 trainer.train()
+# The tokenizer of the trainer reads as many tokens as the training did, and so do all that load the folder.
+tokenizer = trainer.processing_class
 metrics = evaluate_model(student, tokenizer, pairs["test"], task="stsb")
 print({name: round(100 * value, 2) for name, value in metrics.items()})
-print(export_model(student, tokenizer, f"{output_dir}/model", base_model=source, max_length=256, overwrite=True))
+print(export_model(student, tokenizer, f"{output_dir}/model", base_model=source, overwrite=True))

@@ -7,9 +7,9 @@ no token and no network. Less than a minute on 2 CPU cores.
 
 The first command ends with
 
-            212  sentence_bert_config.json
-        711,661  tokenizer.json
-            592  tokenizer_config.json
+          8,185  pairs_dse.py
+        711,396  tokenizer.json
+            436  tokenizer_config.json
 
 From the shell: `hf-dse push --model_name_or_path FOLDER --repo_id user/my-model --dry_run`. Set HF_ENDPOINT
 to push to a server other than huggingface.co.

@@ -34,10 +34,10 @@ from hf_dse import (
     load_model,
     load_pairs,
     load_teacher,
-    max_tokens,
     rank,
     read_texts,
 )
+from hf_dse.data.tokenization import check_max_length
 from hf_dse.modeling.layout_dse import lay_out
 
 
@@ -46,7 +46,7 @@ class Demo:
 
     def __init__(self, model, tokenizer, teacher, texts):
         self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
-        self.max_length = max_tokens(model, tokenizer)
+        self.max_length = check_max_length(None, model, tokenizer)
         # Pairs are scored by the head, as by the teacher. One with several logits has no single score.
         has_score = model is not model.base_model and model.config.num_labels == 1
         self.head = model if has_score else None
@@ -62,7 +62,8 @@ class Demo:
 
     def ask_teacher(self, first, second):
         model, tokenizer = self.teacher
-        limit, length = max_tokens(*self.teacher), len(tokenizer(first, second, verbose=False)["input_ids"])
+        limit = check_max_length(None, *self.teacher)
+        length = len(tokenizer(first, second, verbose=False)["input_ids"])
         batch = tokenizer(first, second, truncation=True, max_length=limit, return_tensors="pt")
         with torch.inference_mode():
             logits = ", ".join(f"{logit:.3f}" for logit in model(**batch).logits[0].tolist())

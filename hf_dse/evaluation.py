@@ -47,7 +47,8 @@ def evaluate_model(
         batch_size (`int`, *optional*, defaults to 32):
             Sentences (or pairs, for a cross-encoder) per batch.
         max_length (`int`, *optional*):
-            Maximum number of tokens per sentence (or pair). Defaults to the limit of model and tokenizer.
+            Maximum number of tokens per sentence (or pair). Defaults to the `model_max_length` of the
+            tokenizer.
         device (`str` or `torch.device`, *optional*):
             Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):

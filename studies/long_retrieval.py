@@ -89,7 +89,6 @@ def main() -> None:
     for name in args.models:
         tokenizer = AutoTokenizer.from_pretrained(name)
         model = AutoModel.from_pretrained(name, trust_remote_code=True, **changes).eval()
-        tokenizer.model_max_length = args.extend or tokenizer.model_max_length
         limit = max_tokens(model, tokenizer)
 
         def embed(texts: list[str], length: int | None, model=model, tokenizer=tokenizer) -> np.ndarray:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example app in a real browser: with the keyboard, on a phone, and with invalid input."""
 
+import copy
 import importlib.util
 import shutil
 import socket
@@ -151,6 +152,20 @@ def test_rows_of_a_long_text(opened):
     expect(rows).to_contain_text(shown, use_inner_text=True, timeout=30_000)
 
 
+def load_app():
+    spec = importlib.util.spec_from_file_location("app", APP)
+    app = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(app)
+    return app
+
+
+def test_the_stored_length_is_read(make_model, bert_tokenizer):
+    tokenizer = copy.deepcopy(bert_tokenizer)
+    tokenizer.model_max_length = 10
+    message, tokens = load_app().Demo(make_model(), tokenizer, None, CORPUS).show_rows(LONG_TEXT, 1)
+    assert len(tokens) == 10 and message.endswith("**A text of 14 tokens was truncated to 10.**")
+
+
 @pytest.mark.parametrize(
     "fields, note, rows",
     [
@@ -164,10 +179,7 @@ def test_rows_of_a_long_text(opened):
     ids=["mean", "max", "learned", "random", "softmax", "chunked"],
 )
 def test_rows_of_other_projections(make_model, bert_tokenizer, fields, note, rows):
-    spec = importlib.util.spec_from_file_location("app", APP)
-    app = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(app)
-    demo = app.Demo(make_model(**fields), bert_tokenizer, None, CORPUS)
+    demo = load_app().Demo(make_model(**fields), bert_tokenizer, None, CORPUS)
     message, tokens = demo.show_rows(LONG_TEXT, 1)
     assert message.endswith(note)
     assert [row for _, row in tokens] == rows

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks: what is timed and how it is summed up, counted operations, ranking, and the error of projections."""
 
+import copy
 import json
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -265,12 +266,15 @@ def test_speed_command(tmp_path, save_model, monkeypatch, capsys):
 # Ranking
 
 
-def test_scores_are_those_of_single_pairs(bert_tokenizer, save_model):
+@pytest.mark.parametrize(("stored", "length"), [(64, 32), (20, 20)], ids=["the model's limit", "the stored length"])
+def test_scores_are_those_of_single_pairs(bert_tokenizer, save_model, stored, length):
+    tokenizer = copy.deepcopy(bert_tokenizer)
+    tokenizer.model_max_length = stored
     model = BertForSequenceClassification.from_pretrained(save_model(BertForSequenceClassification, num_labels=3))
     texts = [*TEXTS, "a cat", "x " * 60]
-    scores = score_query(model.eval(), bert_tokenizer, "a dog", texts, batch_size=5)
+    scores = score_query(model.eval(), tokenizer, "a dog", texts, batch_size=5)
     for text, row in zip(texts, scores, strict=True):
-        alone = bert_tokenizer("a dog", text, truncation=True, max_length=32, return_tensors="pt")
+        alone = tokenizer("a dog", text, truncation=True, max_length=length, return_tensors="pt")
         torch.testing.assert_close(model(**alone).logits[0].detach(), row, rtol=1e-4, atol=1e-4)
 
 

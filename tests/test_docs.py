@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from transformers import AutoTokenizer
 
 import hf_dse
-from hf_dse import convert_encoder, export_model
 from hf_dse_cli import main
 
 
@@ -92,7 +90,7 @@ def find_snippets():
                 has_output = False
             end = block.end()
         for number, group in enumerate(groups, start=1):
-            is_slow = any("distill(" in code for code, _ in group)
+            is_slow = any("distill(" in code or "onnxruntime" in code for code, _ in group)
             name = f"{page.relative_to(ROOT)}-{number}"
             yield pytest.param(group, id=name, marks=[pytest.mark.slow] if is_slow else [])
 
@@ -108,10 +106,21 @@ def agree(printed, shown):
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory, hub_cache):
-    """The model folder that the guides work with."""
-    name = "sentence-transformers/all-MiniLM-L6-v2"
-    model = convert_encoder(name, linformer_length=64)
-    return export_model(model, AutoTokenizer.from_pretrained(name), tmp_path_factory.mktemp("docs") / "converted")
+    """The model folder that the guides work with, by the command in guides/convert.md."""
+    folder, name = tmp_path_factory.mktemp("docs") / "converted", "sentence-transformers/all-MiniLM-L6-v2"
+    assert not main(["convert", "--model_name_or_path", name, "--linformer_length", "64", "--output_dir", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def graph(converted):
+    """The graph that guides/deploy.md runs."""
+    pytest.importorskip("onnxruntime")
+    folder = converted.with_name("graph")
+    assert not main(
+        ["export", "--model_name_or_path", str(converted), "--output_dir", str(folder), "--format", "onnx"]
+    )
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -132,9 +141,11 @@ def test_outputs_agree_up_to_rounding():
 
 
 @pytest.mark.parametrize("snippets", find_snippets())
-def test_python_prints_what_the_page_shows(snippets, converted, index, tmp_path, monkeypatch):
+def test_python_prints_what_the_page_shows(snippets, converted, index, tmp_path, monkeypatch, request):
     (tmp_path / "converted").symlink_to(converted)
     (tmp_path / "index.parquet").symlink_to(index)
+    if any("onnxruntime" in code for code, _ in snippets):
+        (tmp_path / "graph").symlink_to(request.getfixturevalue("graph"))
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
     for code, shown in snippets:

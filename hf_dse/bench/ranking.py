@@ -21,7 +21,7 @@ from hf_dse.common.options import check_positive
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.tables import read_texts
 from hf_dse.data.tasks import EMBEDDED
-from hf_dse.data.tokenization import length_batches, max_tokens, pad
+from hf_dse.data.tokenization import check_max_length, length_batches, pad
 from hf_dse.inference.encoding import encode, evaluating
 from hf_dse.inference.search import rank
 from hf_dse.modeling import DseForSequenceClassification
@@ -247,7 +247,7 @@ def score_query(
     Returns:
         `torch.Tensor` of shape `(num_texts, num_labels)`: the logits, in the order of the texts.
     """
-    limit = max_tokens(model, processing_class)
+    limit = check_max_length(None, model, processing_class)
     truncation: dict[str, Any] = {"truncation": limit is not None, "max_length": limit}
     encoded = processing_class([query] * len(texts), list(texts), **truncation, verbose=False)
     features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]

@@ -29,7 +29,10 @@ class MergeArguments:
     )
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Maximum number of tokens for sentence-transformers. Default: the model's limit."},
+        metadata={
+            "help": "Tokens of a text that everything that loads the folder reads. Default: the `model_max_length` "
+            "of the first model's tokenizer."
+        },
     )
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 

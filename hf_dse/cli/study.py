@@ -82,7 +82,7 @@ class ProbeArguments:
     split: str = field(default="validation", metadata={"help": "Split of the pairs."})
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Maximum number of tokens per sentence. Default: the limit of model and tokenizer."},
+        metadata={"help": "Maximum number of tokens per sentence. Default: the `model_max_length` of the tokenizer."},
     )
     batch_size: int = field(default=32, metadata={"help": "Sentences per batch."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})

@@ -34,7 +34,8 @@ class WhitenArguments:
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     max_train_samples: int | None = field(default=None, metadata={"help": "Use only the first texts."})
     max_length: int | None = field(
-        default=None, metadata={"help": "Maximum number of tokens per text. Default: the model's limit."}
+        default=None,
+        metadata={"help": "Maximum number of tokens per text. Default: the `model_max_length` of the tokenizer."},
     )
     batch_size: int = field(default=32, metadata={"help": "Texts per batch; fewer for texts longer than 512 tokens."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})

@@ -48,7 +48,7 @@ def encode(
         batch_size (`int`, *optional*, defaults to 32):
             Maximum number of texts per batch; fewer for texts longer than 512 tokens.
         max_length (`int`, *optional*):
-            Maximum number of tokens per text. Defaults to the limit of model and tokenizer.
+            Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
         truncation (`bool`, *optional*, defaults to `True`):
             Whether to truncate longer texts, with a warning that counts them. If `False`, they raise an error.
         normalize (`bool`, *optional*, defaults to `False`):

@@ -50,7 +50,7 @@ def whiten_encoder(
         power (`float`, *optional*, defaults to 0.5):
             Degree of scaling: 0 is PCA, which keeps the variances, 1 is whitening, which makes them equal.
         max_length (`int`, *optional*):
-            Maximum tokens of a text. Defaults to the limit of model and tokenizer.
+            Maximum tokens of a text. Defaults to the `model_max_length` of the tokenizer.
         batch_size (`int`, *optional*, defaults to 32):
             Maximum number of texts in a batch.
 

@@ -51,8 +51,8 @@ def score_pairs(
         batch_size (`int`, *optional*, defaults to 64):
             Maximum number of pairs per batch; fewer for pairs longer than 512 tokens.
         max_length (`int`, *optional*):
-            Maximum number of tokens per pair; the longer sentence is truncated first. Defaults to the limit of the
-            teacher.
+            Maximum number of tokens per pair; the longer sentence is truncated first. Defaults to the
+            `model_max_length` of its tokenizer.
         symmetric (`bool`, *optional*, defaults to `False`):
             Whether to score both orders of a pair and average.
         cache_dir (`str` or `Path`, *optional*):
@@ -156,7 +156,7 @@ def score_similarities(
         batch_size (`int`, *optional*, defaults to 64):
             Maximum number of texts per batch.
         max_length (`int`, *optional*):
-            Maximum number of tokens per text. Defaults to the limit of the encoder.
+            Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
         column (`str`, *optional*, defaults to `"teacher_logits"`):
             Name of the new column; an existing one is replaced.
         device (`str` or `torch.device`, *optional*):
@@ -225,7 +225,7 @@ def embed_pairs(
         batch_size (`int`, *optional*, defaults to 64):
             Maximum number of texts per batch.
         max_length (`int`, *optional*):
-            Maximum number of tokens per text. Defaults to the limit of the encoder.
+            Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
         column (`str`, *optional*, defaults to `"embeddings"`):
             Name of the new column; an existing one is replaced.
         device (`str` or `torch.device`, *optional*):
