@@ -86,6 +86,9 @@ class DseClassificationHead(nn.Module):
     def forward(self, first: torch.Tensor, second: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
         """Embeddings of shape `(batch_size, projection_dim)` to logits of shape `(batch_size, num_labels)`."""
         if self.kind == "mlp":
+            # CODEPATH: checkpoints with `normalize_embeddings`, whose vectors have numbers too small to learn from
+            if self.config.normalize_embeddings:
+                first, second = (embeddings * embeddings.shape[-1] ** 0.5 for embeddings in (first, second))
             features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
             return self.out_proj(nn.functional.relu(self.dense(features)))
         if self.kind == "cosine":

@@ -250,6 +250,9 @@ def encode_sentence(config, state, token_ids, type_ids=None):
 def pair_logits(config, state, u, v):
     """The logits of a pair of sentence embeddings, from the state dict of a `DseForSequenceClassification`."""
     if config.similarity == "mlp":
+        if config.normalize_embeddings:
+            # The mean square of the numbers of a vector is 1.
+            u, v = u * len(u) ** 0.5, v * len(v) ** 0.5
         features = torch.cat([u, v, u * v, (u - v).abs()])
         return linear([torch.relu(linear([features], state, "similarity.dense")[0])], state, "similarity.out_proj")[0]
     similarity = u @ v

