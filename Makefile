@@ -8,7 +8,7 @@ TOOLS := $(VENV)/tools
 # PyPI has no CPU build of the oldest torch: `make test-oldest TORCH=2.6.0` downloads 3 GB.
 OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
-OLDEST_TESTS := convert data evaluation export general modeling pair_model push remote_code sentence_transformers trainer
+OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
 .PHONY: install tools demo test test-all test-oldest study-smoke conformance flagship lint format wheel-test clean
 

@@ -34,11 +34,16 @@ from hf_dse import (
     load_model,
     load_pairs,
     load_teacher,
+    max_tokens,
     rank,
     read_texts,
 )
-from hf_dse.data.tokenization import check_max_length
 from hf_dse.modeling.layout_dse import lay_out
+
+
+def stored_length(model, tokenizer):
+    """How many tokens are read, as by `encode`."""
+    return min(tokenizer.model_max_length, max_tokens(model, tokenizer) or tokenizer.model_max_length)
 
 
 class Demo:
@@ -46,7 +51,7 @@ class Demo:
 
     def __init__(self, model, tokenizer, teacher, texts):
         self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
-        self.max_length = check_max_length(None, model, tokenizer)
+        self.max_length = stored_length(model, tokenizer)
         # Pairs are scored by the head, as by the teacher. One with several logits has no single score.
         has_score = model is not model.base_model and model.config.num_labels == 1
         self.head = model if has_score else None
@@ -62,14 +67,12 @@ class Demo:
 
     def ask_teacher(self, first, second):
         model, tokenizer = self.teacher
-        limit = check_max_length(None, *self.teacher)
+        limit = stored_length(*self.teacher)
         length = len(tokenizer(first, second, verbose=False)["input_ids"])
         batch = tokenizer(first, second, truncation=True, max_length=limit, return_tensors="pt")
         with torch.inference_mode():
             logits = ", ".join(f"{logit:.3f}" for logit in model(**batch).logits[0].tolist())
-        return f"**{logits}**" + (
-            f" (pair of {length} tokens truncated to {limit})" if limit and length > limit else ""
-        )
+        return f"**{logits}**" + (f" (pair of {length} tokens truncated to {limit})" if length > limit else "")
 
     def compare(self, first, second):
         if not (first.strip() and second.strip()):
