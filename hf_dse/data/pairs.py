@@ -46,6 +46,13 @@ class DataArguments:
     )
     validation_file: str | None = field(default=None, metadata={"help": "Validation pairs, in the same formats."})
     test_file: str | None = field(default=None, metadata={"help": "Test pairs, in the same formats."})
+    corpus_file: str | None = field(
+        default=None,
+        metadata={
+            "help": "Texts of candidates that are named by ids: a table with `doc_id` and `text`, or a folder with "
+            "`corpus.jsonl` and `queries.jsonl`, as those of BEIR."
+        },
+    )
     sentence1_column: str | None = field(
         default=None, metadata={"help": "Column of the first sentence. Defaults to the task's, then `sentence1`."}
     )

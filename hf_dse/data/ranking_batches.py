@@ -1,0 +1,222 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From queries with candidates to tokenized batches: which candidates a step sees, and the collator."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from hf_dse.data.collators import PairCollator
+from hf_dse.data.rankings import Rankings
+from hf_dse.data.tokenization import pad, tokenize
+
+
+logger = logging.get_logger(__name__)
+
+# A number that is no position and no id.
+NOTHING = -1
+
+
+def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
+    """The same queries with a smaller corpus: only their candidates, and the rows `extra`."""
+    lists = rankings.queries["documents"][:]
+    rows = sorted({*(row for rows in lists for row in rows), *extra})
+    if len(rows) == len(rankings.corpus):
+        return rankings
+    new = {row: number for number, row in enumerate(rows)}
+    feature = rankings.queries.features["documents"]
+    documents = [[new[row] for row in rows] for rows in lists]
+    queries = rankings.queries.remove_columns("documents").add_column("documents", documents, feature=feature)
+    return Rankings(queries, rankings.corpus.select(rows))
+
+
+def fold(text: str) -> str:
+    """A text without what makes no difference: upper case and white space."""
+    return " ".join(text.lower().split())
+
+
+class RankingRows(torch.utils.data.Dataset):
+    """
+    Queries with candidates drawn anew in each epoch, and optionally pairs of sentences after them.
+
+    An index is `row + epoch * len(rows)`, so that what it stands for depends on nothing but the seed: it is the same
+    in every process and worker, and in a training that is resumed.
+
+    Args:
+        rankings ([`Rankings`]):
+            The queries. A column `embeddings` of queries and corpus is passed on.
+        num_candidates (`int`):
+            Candidates of a query: one of its positives first, then others in random order, and further positives only
+            if there are not enough others.
+        seed (`int`):
+            Seed of the draws.
+        pairs (`datasets.Dataset`, *optional*):
+            Pairs of sentences.
+    """
+
+    def __init__(self, rankings: Rankings, num_candidates: int, seed: int, pairs: Dataset | None = None):
+        rankings = keep_documents(rankings)
+        self.num_candidates = num_candidates
+        self.seed = seed
+        self.pairs = pairs
+        self.queries, self.corpus = (_with_arrays(part) for part in (rankings.queries, rankings.corpus))
+        self.documents = [np.asarray(rows, dtype=np.int64) for rows in rankings.queries["documents"][:]]
+        self.labels = [np.asarray(labels, dtype=np.float64) for labels in rankings.queries["labels"][:]]
+        self.logits = [np.full(len(rows), math.nan) for rows in self.documents]
+        if rankings.has_scores:
+            self.logits = [np.asarray(row, dtype=np.float64) for row in rankings.queries["teacher_logits"][:]]
+        # Documents with the same text have one number, that of the first.
+        first: dict[str, int] = {}
+        numbers = [first.setdefault(fold(text), row) for row, text in enumerate(rankings.corpus["text"][:])]
+        self.text_ids = np.asarray(numbers, dtype=np.int64)
+        # Queries with the same text share their positives.
+        shared: dict[str, set[int]] = {}
+        names = [fold(query) for query in rankings.queries["query"][:]]
+        for name, rows, labels in zip(names, self.documents, self.labels, strict=True):
+            shared.setdefault(name, set()).update(self.text_ids[rows[labels > 0]].tolist())
+        self.positives = [sorted(shared[name]) for name in names]
+
+    def __len__(self) -> int:
+        return len(self.queries) + (0 if self.pairs is None else len(self.pairs))
+
+    def draw(self, row: int, epoch: int) -> np.ndarray:
+        """Positions of the candidates of a query that an epoch sees."""
+        is_positive = self.labels[row] > 0
+        generator = np.random.default_rng((self.seed, epoch, row))
+        positives, others = (generator.permutation(np.flatnonzero(part)) for part in (is_positive, ~is_positive))
+        return np.concatenate([positives[:1], others, positives[1:]])[: self.num_candidates]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        epoch, row = divmod(index, len(self))
+        if self.pairs is not None and row >= len(self.queries):
+            return self.pairs[row - len(self.queries)]
+        drawn = self.draw(row, epoch)
+        rows = self.documents[row][drawn]
+        query, documents = self.queries[row], self.corpus[rows.tolist()]
+        features = {
+            "query": query["query"],
+            "documents": documents["text"],
+            "document_ids": self.text_ids[rows],
+            "labels": self.labels[row][drawn],
+            "teacher_logits": self.logits[row][drawn],
+            "positives": self.positives[row],
+        }
+        if "embeddings" in query:
+            features |= {"query_embeddings": query["embeddings"], "document_embeddings": documents["embeddings"]}
+        return features
+
+
+def _with_arrays(part: Dataset) -> Dataset:
+    wanted = [name for name in ("query", "text", "embeddings") if name in part.column_names]
+    part = part.select_columns(wanted)
+    if "embeddings" in wanted:
+        return part.with_format("numpy", columns=["embeddings"], output_all_columns=True)
+    return part
+
+
+class RankingCollator:
+    """
+    Tokenizes queries and their candidates, each distinct document of a batch once, and pairs of sentences if a batch
+    has any. Use it with `remove_unused_columns=False`.
+
+    Args:
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer.
+        max_length (`int`):
+            Maximum tokens of a document, and of a sentence of a pair; `n_truncated` counts the truncated texts.
+        query_max_length (`int`, *optional*):
+            Maximum tokens of a query. Defaults to `max_length`.
+        prompts (`Mapping[str, str]`, *optional*):
+            What is put before texts, by the names `"query"` and `"document"`.
+
+    A call accepts rows of [`RankingRows`]. For Q queries with at most C candidates, D distinct documents and P pairs
+    it returns
+
+    - `query_input_ids`, `query_attention_mask` of shape `(Q, query_len)`, `document_input_ids`,
+      `document_attention_mask` of shape `(D, document_len)`,
+    - `documents` of shape `(Q, C)`, the positions of the candidates among the documents, -1 where there is none, and
+      `labels` and `teacher_logits` of the same shape, NaN where they are unknown,
+    - `document_ids` of shape `(D,)`, a number for each text, and `positives` of shape `(Q, num_positives)`, the
+      numbers of all texts that are known to be relevant for a query, filled up with -1,
+    - `query_embeddings` and `document_embeddings` of another encoder, if the rows have them,
+    - `pair_input_ids`, `pair_attention_mask` of shape `(P, 2, pair_len)`, and `pair_labels` and `pair_teacher_logits`
+      as those of [`PairCollator`].
+
+    What would be empty is left out.
+    """
+
+    def __init__(
+        self,
+        processing_class: PreTrainedTokenizerBase,
+        max_length: int,
+        query_max_length: int | None = None,
+        prompts: Mapping[str, str] | None = None,
+    ):
+        self.processing_class = processing_class
+        self.max_lengths = {"query": query_max_length or max_length, "document": max_length}
+        self.prompts = dict(prompts or {})
+        self.pair_collator = PairCollator(processing_class, max_length)
+        self.n_truncated = 0
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        lists = [feature for feature in features if "query" in feature]
+        pairs = [feature for feature in features if "query" not in feature]
+        batch = self._lists(lists) if lists else {}
+        if pairs:
+            batch |= {f"pair_{name}": values for name, values in self.pair_collator(pairs).items()}
+        return batch
+
+    def _lists(self, lists: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        position: dict[int, int] = {}
+        texts: list[str] = []
+        vectors: list[np.ndarray] = []
+        documents = []
+        for features in lists:
+            for order, (number, text) in enumerate(
+                zip(features["document_ids"].tolist(), features["documents"], strict=True)
+            ):
+                if number not in position:
+                    position[number] = len(texts)
+                    texts.append(text)
+                    if "document_embeddings" in features:
+                        vectors.append(features["document_embeddings"][order])
+            documents.append([position[number] for number in features["document_ids"].tolist()])
+        batch = self._tokenize("query", [features["query"] for features in lists])
+        batch |= self._tokenize("document", texts)
+        batch["documents"] = fill(documents, NOTHING)
+        for name in ("labels", "teacher_logits"):
+            batch[name] = fill([features[name] for features in lists], math.nan).float()
+        batch["document_ids"] = torch.tensor(list(position))
+        batch["positives"] = fill([features["positives"] for features in lists], NOTHING)
+        if vectors:
+            batch["query_embeddings"] = torch.from_numpy(
+                np.stack([features["query_embeddings"] for features in lists])
+            )
+            batch["document_embeddings"] = torch.from_numpy(np.stack(vectors))
+        return batch
+
+    def _tokenize(self, kind: str, texts: list[str]) -> dict[str, torch.Tensor]:
+        limit = self.max_lengths[kind]
+        prompt = self.prompts.get(kind, "")
+        encoded, cut = tokenize(self.processing_class, [prompt + text for text in texts], limit)
+        if cut and not self.n_truncated:
+            name = "query_max_length" if kind == "query" else "max_length"
+            logger.warning(
+                f"A {kind} is cut at {limit} tokens, as are {cut} of {len(texts)} in its batch: raise `{name}` if the "
+                "ends of the texts matter. Later ones are only counted."
+            )
+        self.n_truncated += cut
+        padded = pad(self.processing_class, encoded, torch.device("cpu"))
+        return {f"{kind}_{name}": padded[name] for name in ("input_ids", "attention_mask")}
+
+
+def fill(rows: Sequence[Sequence], value: float) -> torch.Tensor:
+    """Rows of different lengths as a tensor `(num_rows, longest)`, filled up with a value."""
+    longest = max(map(len, rows), default=0)
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows]).view(len(rows), longest)

@@ -1,0 +1,302 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Queries with candidates of local files, folders in the layout of BEIR, and Hub data sets."""
+
+import csv
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets import get_dataset_config_names, load_dataset
+from transformers.utils import logging
+
+from hf_dse.data.pairs import SPLITS, DataArguments, _concatenate, _folder_files
+from hf_dse.data.ranking_rows import DOCUMENT_IDS, QUERY, QUERY_ID, is_ranking, read_rankings
+from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse.data.tables import READERS, read_columns, read_schema, read_texts
+
+
+logger = logging.get_logger(__name__)
+
+DOC_ID = ("doc_id", "_id", "corpus-id", "corpus_id", "id")
+RELEVANCE = ("relevance", "score", "label")
+
+# Names of the validation split.
+SYNONYMS = {"validation": ("validation", "dev")}
+
+
+def is_ranking_data(data_args: DataArguments) -> bool:
+    """Whether the data are queries with candidates, not pairs of sentences: by the folder or the columns."""
+    if data_args.task_name is not None or data_args.num_labels is not None:
+        return False
+    if data_args.corpus_file is not None:
+        return True
+    name = data_args.dataset_name
+    if name is not None:
+        folder = Path(name).expanduser()
+        if _find_table(folder, "corpus") is not None:
+            return True
+        if folder.is_file():
+            return is_ranking(_column_names(folder))
+        if folder.is_dir():
+            files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS]
+            return bool(files) and is_ranking(_column_names(files[0]))
+        return _is_on_hub(name) and (
+            {"corpus", "queries"} <= set(get_dataset_config_names(name)) or _is_hub(data_args)
+        )
+    files = [getattr(data_args, f"{split}_file") for split in SPLITS]
+    named = [Path(file).expanduser() for file in files if file is not None]
+    return bool(named) and named[0].is_file() and is_ranking(_column_names(named[0]))
+
+
+def load_rankings(data_args: DataArguments, splits: Sequence[str] | None = None) -> dict[str, Rankings]:
+    """
+    Reads queries with candidates, and checks every row.
+
+    Args:
+        data_args (`DataArguments`):
+            The source. `dataset_name` is a folder in the layout of BEIR (`corpus`, `queries` and `qrels/train`, ... as
+            jsonl, tsv or parquet), a folder with a file for each split, or a data set of the Hub in one of these
+            forms; `train_file`, `validation_file` and `test_file` are single files. Rows have a format that
+            [`read_rankings`] takes. Ids in them are those of `corpus_file`.
+        splits (`Sequence[str]`, *optional*):
+            The splits to read. Defaults to those of train, validation and test that exist.
+
+    Returns:
+        `dict[str, Rankings]`: the rankings of each split. In the layout of BEIR the candidates of a query are the
+        documents that were judged, and the splits share the corpus.
+
+    Raises:
+        `FileNotFoundError`: if a file, a folder or a split does not exist.
+        `ValueError`: as [`read_rankings`].
+    """
+    name = data_args.dataset_name
+    folder = None if name is None else Path(name).expanduser()
+    corpus, texts = None, None
+    if data_args.corpus_file is not None:
+        corpus, texts = _read_corpus(Path(data_args.corpus_file).expanduser())
+    found: dict[str, Any] = {}
+    if folder is not None and _find_table(folder, "corpus") is not None:
+        corpus, texts = _read_corpus(folder)
+        found = {split: partial(_read_qrels, path) for split, path in _qrels_files(folder).items()}
+    elif folder is not None and folder.is_dir():
+        found = {split: partial(_concatenate, paths) for split, paths in _folder_files(folder).items()}
+    elif folder is not None and folder.is_file():
+        found = {"train": partial(read_columns, folder)}
+    elif name is not None and _is_on_hub(name):
+        corpus, texts, found = _hub_sources(data_args)
+    elif name is not None:
+        raise FileNotFoundError(f"{name}: there is no such folder.")
+    for split in SPLITS:
+        file = getattr(data_args, f"{split}_file")
+        if file is not None:
+            found[split] = partial(read_columns, file)
+    wanted = [split for split in SPLITS if split in found] if splits is None else list(splits)
+    missing = [split for split in wanted if split not in found]
+    if missing or not wanted:
+        raise FileNotFoundError(
+            f"{name or 'The data'} has no split {' or '.join(missing or SPLITS)}; the splits are "
+            f"{', '.join(found) or 'none'}."
+        )
+    shared = None if corpus is None else make_corpus(corpus, data_args.corpus_file or str(name))
+    result = {}
+    for split in wanted:
+        rankings = read_rankings(found[split](), shared, texts, f"Split {split!r}")
+        limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
+        result[split] = rankings if limit is None else rankings.select(range(min(limit, len(rankings))))
+    return result
+
+
+def load_corpus(data_args: DataArguments) -> Any:
+    """
+    Reads documents without queries.
+
+    Args:
+        data_args (`DataArguments`):
+            The source, `corpus_file` or `dataset_name`: a .txt file with one document per line, a folder with one per
+            .txt or .md file, or any corpus of [`load_rankings`].
+
+    Returns:
+        `datasets.Dataset`: the columns `doc_id`, `text` and, if there are titles, `title`.
+
+    Raises:
+        `FileNotFoundError`: if there is no such file, or no corpus in a folder.
+        `ValueError`: without a source, for an empty corpus, or a document that is not a text.
+    """
+    name = data_args.corpus_file or data_args.dataset_name
+    if name is None:
+        raise ValueError("There are no documents: name them with `--corpus_file` or `--dataset_name`.")
+    path = Path(name).expanduser()
+    if path.suffix.lower() == ".txt" or (path.is_dir() and _find_table(path, "corpus") is None):
+        columns = read_texts(path)
+        columns = {"doc_id": columns.get("file", list(range(len(columns["text"])))), "text": columns["text"]}
+    elif path.exists() or data_args.corpus_file is not None or not _is_on_hub(name):
+        columns, _ = _read_corpus(path)
+    else:
+        columns, _, _ = _hub_sources(data_args)
+        if columns is None:
+            raise ValueError(f"{name} has no corpus: name one with `corpus` and `queries`, as those of BEIR.")
+    return make_corpus(columns, name)
+
+
+def make_corpus(columns: dict[str, list], where: str) -> Any:
+    """Documents as the `corpus` of [`Rankings`], checked once for all splits."""
+    if not columns["text"]:
+        raise ValueError(f"{where}: the corpus is empty.")
+    return make_rankings({"query": ["none"], "documents": [[]]}, columns, where).corpus
+
+
+def _find_table(folder: Path, name: str) -> Path | None:
+    return next((path for ending in READERS if (path := folder / f"{name}{ending}").is_file()), None)
+
+
+def _column_names(path: Path) -> list[str]:
+    if path.suffix.lower() == ".parquet":
+        return read_schema(path).names
+    if path.suffix.lower() == ".jsonl":
+        with path.open(encoding="utf-8-sig") as file:
+            first = next((line for line in file if line.strip()), "")
+        return list(_first_row(first))
+    return list(read_columns(path)) if path.suffix.lower() in READERS else []
+
+
+def _first_row(line: str) -> dict:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _read_corpus(path: Path) -> tuple[dict[str, list], dict[str, str] | None]:
+    """The documents of a table or of a folder with `corpus.*`; for a folder also its queries by id."""
+    file = _find_table(path, "corpus") if path.is_dir() else path
+    if file is None:
+        raise FileNotFoundError(f"{path}: there is no corpus ({', '.join('corpus' + ending for ending in READERS)}).")
+    columns = join_titles(read_columns(file), str(file))
+    if not path.is_dir():
+        return columns, None
+    texts: dict[str, str] = {}
+    for queries in sorted(path.glob("queries*")):
+        if queries.suffix.lower() in READERS:
+            texts |= query_texts(read_columns(queries), str(queries))
+    return columns, texts
+
+
+def join_titles(columns: dict[str, list], where: str) -> dict[str, list]:
+    """Documents with `doc_id` and `text`, which begins with the title where there is one, as BEIR does it."""
+    doc_id, text = _name(columns, DOC_ID, where), _name(columns, ("text", "contents", "body"), where)
+    documents = {"doc_id": list(columns[doc_id]), "text": list(columns[text])}
+    if any(columns.get("title", [])):
+        titles = ["" if title is None else title for title in columns["title"]]
+        bodies = ["" if body is None else body for body in documents["text"]]
+        documents["title"] = titles
+        documents["text"] = [f"{title} {body}".strip() for title, body in zip(titles, bodies, strict=True)]
+    return documents
+
+
+def query_texts(columns: dict[str, list], where: str) -> dict[str, str]:
+    """The texts of queries by their ids."""
+    query_id, text = _name(columns, QUERY_ID, where), _name(columns, (*QUERY, "text"), where)
+    return {str(key): value for key, value in zip(columns[query_id], columns[text], strict=True)}
+
+
+def _name(columns: dict[str, list], wanted: Sequence[str], where: str) -> str:
+    for name in wanted:
+        if name in columns:
+            return name
+    raise ValueError(f"{where}: there is no column {wanted[0]!r}; the columns are {', '.join(columns)}.")
+
+
+def _qrels_files(folder: Path) -> dict[str, Path]:
+    """The judgements of each split: `qrels/test.tsv`, `qrels_test.parquet`, or `qrels.tsv` for a test set."""
+    endings = (".tsv", *READERS)
+    files: dict[str, Path] = {}
+    for split in SPLITS:
+        stems = [f"{prefix}{name}" for name in SYNONYMS.get(split, (split,)) for prefix in ("qrels/", "qrels_")]
+        stems += ["qrels"] if split == "test" else []
+        for stem in stems:
+            path = next((path for ending in endings if (path := folder / f"{stem}{ending}").is_file()), None)
+            if path is not None:
+                files.setdefault(split, path)
+    if not files:
+        raise FileNotFoundError(f"{folder} has a corpus, but no judgements: qrels/test.tsv, or jsonl or parquet.")
+    return files
+
+
+def _read_qrels(path: Path) -> dict[str, list]:
+    """Judgements as rows of ids: one for each query."""
+    if path.suffix == ".tsv":
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        if not rows:
+            raise ValueError(f"{path} is empty.")
+        if len(rows[0]) == 4:
+            # The format of TREC has no header: query, iteration, document, relevance.
+            rows = [["query-id", "iteration", "corpus-id", "score"], *rows]
+        wrong = next((number for number, row in enumerate(rows) if len(row) != len(rows[0])), None)
+        if wrong is not None:
+            raise ValueError(f"{path}, line {wrong + 1}: {len(rows[wrong])} cells, and {len(rows[0])} in the header.")
+        return group_judgements(dict(zip(rows[0], map(list, zip(*rows[1:], strict=True)), strict=False)), str(path))
+    return group_judgements(read_columns(path), str(path))
+
+
+def group_judgements(columns: dict[str, list], where: str) -> dict[str, list]:
+    """Judgements, one a row, as lists: the documents of each query and how relevant they are."""
+    if any(name in columns for name in DOCUMENT_IDS):
+        return columns
+    if not columns or not next(iter(columns.values())):
+        raise ValueError(f"{where} has no judgements.")
+    names = [_name(columns, wanted, where) for wanted in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
+    lists: dict[str, tuple[list[str], list[float]]] = {}
+    for number, (query_id, doc_id, value) in enumerate(zip(*(columns[name] for name in names), strict=True)):
+        try:
+            relevance = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{where}, row {number}: the relevance {value!r} is not a number.") from None
+        documents, labels = lists.setdefault(str(query_id), ([], []))
+        documents.append(str(doc_id))
+        # A document that was judged as worse than not relevant is not relevant.
+        labels.append(max(0.0, relevance))
+    return {
+        "query_id": list(lists),
+        "document_ids": [documents for documents, _ in lists.values()],
+        "labels": [labels for _, labels in lists.values()],
+    }
+
+
+def _is_on_hub(name: str) -> bool:
+    return not (Path(name).is_absolute() or name.startswith((".", "~"))) and name != "embedded"
+
+
+def _is_hub(data_args: DataArguments) -> bool:
+    hub = load_dataset(data_args.dataset_name, data_args.dataset_config_name)
+    return is_ranking(next(iter(hub.values())).column_names)
+
+
+def _hub_sources(data_args: DataArguments) -> tuple[Any, Any, dict[str, Any]]:
+    """Corpus, texts of queries and rows by split of a Hub data set, in the layout of BEIR and MTEB or as rows."""
+    name = data_args.dataset_name
+    configs = get_dataset_config_names(name)
+    if not {"corpus", "queries"} <= set(configs):
+        hub = load_dataset(name, data_args.dataset_config_name)
+        return None, None, {str(split): partial(_columns, hub[split]) for split in hub}
+    tables = {part: load_dataset(name, part) for part in ("corpus", "queries")}
+    corpus, queries = (_columns(next(iter(tables[part].values()))) for part in ("corpus", "queries"))
+    # MTEB keeps the judgements in the same data set, BEIR in one of its own.
+    config = next((config for config in ("default", "qrels") if config in configs), None)
+    qrels = load_dataset(name, config) if config is not None else load_dataset(f"{name}-qrels")
+    found = {str(split): partial(_grouped, qrels[split], str(split)) for split in qrels}
+    if "dev" in found:
+        found.setdefault("validation", found.pop("dev"))
+    return join_titles(corpus, f"{name}, corpus"), query_texts(queries, f"{name}, queries"), found
+
+
+def _columns(dataset: Any) -> dict[str, list]:
+    return {column: dataset[column][:] for column in dataset.column_names}
+
+
+def _grouped(dataset: Any, split: str) -> dict[str, list]:
+    return group_judgements(_columns(dataset), split)

@@ -1,0 +1,246 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in the formats of other libraries, as queries with candidates."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datasets import Dataset
+
+from hf_dse.data.rankings import Rankings, check_texts, make_rankings, shorten
+
+
+# Names of columns, ours first, then those of other libraries.
+QUERY = ("query", "anchor", "question", "sentence1")
+QUERY_ID = ("query_id", "query-id", "qid", "_id", "id")
+DOCUMENTS = ("documents", "docs", "passages", "candidates")
+DOCUMENT_IDS = ("document_ids", "doc_ids", "corpus_ids")
+LABELS = ("labels", "label", "relevance")
+TEACHER_LOGITS = ("teacher_logits", "scores", "score")
+
+
+def read_rankings(
+    rows: Mapping[str, list] | Dataset,
+    corpus: Mapping[str, list] | Dataset | None = None,
+    query_texts: Mapping[str, str] | None = None,
+    where: str = "The rankings",
+) -> Rankings:
+    """
+    Makes [`Rankings`] of rows in the formats of other libraries. Rows with the same query become one query.
+
+    Args:
+        rows (`Mapping[str, list]` or `datasets.Dataset`):
+            - Lists: `query`, `documents` (texts), and optionally `labels` and `teacher_logits`, a number for each.
+            - n-tuples of sentence-transformers: `query`, `positive`, `negative` or `negative_1`, `negative_2`, ...; by
+              these names, or in this order. With `labels` or `scores`, a list with a number for the positive and each
+              negative, or with the margin between the positive and each negative.
+            - FlagEmbedding: `query`, `pos`, `neg` (texts), and optionally `pos_scores` and `neg_scores`.
+            - Ids: `query_id`, `document_ids`, and optionally `labels` and `scores`; with `query` or `query_texts`.
+        corpus (`Mapping[str, list]` or `datasets.Dataset`, *optional*):
+            The columns `doc_id` and `text`; required for ids.
+        query_texts (`Mapping[str, str]`, *optional*):
+            The texts of queries by their ids, for rows without them.
+        where (`str`, *optional*, defaults to `"The rankings"`):
+            Where the rows are from, for the messages.
+
+    Returns:
+        [`Rankings`].
+
+    Raises:
+        `ValueError`: for unknown columns, an id without a text, a positive that is also a negative, and as
+        [`make_rankings`].
+
+    Example:
+
+    ```python
+    >>> from hf_dse import read_rankings
+
+    >>> rankings = read_rankings({"anchor": ["A cat?"], "positive": ["Cats purr."], "negative": ["Planes fly."]})
+    >>> rankings.queries["labels"][0], rankings.corpus["text"][:]
+    ([1.0, 0.0], ['Cats purr.', 'Planes fly.'])
+    ```
+    """
+    names = rows.column_names if isinstance(rows, Dataset) else list(rows)
+    columns = {name: list(rows[name]) for name in names}
+    if corpus is None:
+        corpus = _corpus_of_lists(columns, where)
+    lists = _to_lists(columns, corpus, query_texts, where)
+    if corpus is None:
+        position = {
+            text: row for row, text in enumerate(dict.fromkeys(t for texts in lists.candidates for t in texts))
+        }
+        corpus = {"text": list(position)}
+    else:
+        ids = corpus["doc_id"][:] if isinstance(corpus, Dataset) else corpus["doc_id"]
+        position = {str(doc_id): row for row, doc_id in enumerate(ids)}
+    merged: dict[str, dict[str, Any]] = {}
+    for number, query in enumerate(lists.queries):
+        key = lists.query_ids[number] if lists.query_ids else f"{number}" if lists.is_margin else f"text {query}"
+        entry = merged.setdefault(key, {"query": query, "candidates": {}})
+        for order, candidate in enumerate(lists.candidates[number]):
+            if candidate not in position:
+                raise ValueError(
+                    f"{where}, row {number}: the document id {candidate!r} is not in the corpus of {len(position)} "
+                    "documents: add its text, or remove it."
+                )
+            values = [None if part is None else part[number][order] for part in (lists.labels, lists.logits)]
+            known = entry["candidates"].setdefault(position[candidate], values)
+            if known is not values and (known[0] or 0) * (values[0] or 0) == 0 and known[0] != values[0]:
+                raise ValueError(
+                    f"{where}, row {number}: the candidate {shorten(candidate)} of the query {shorten(query)} is both "
+                    "relevant and not relevant (a positive and a negative): remove one of the two."
+                )
+    queries: dict[str, Any] = {
+        "query": [entry["query"] for entry in merged.values()],
+        "documents": [list(entry["candidates"]) for entry in merged.values()],
+    }
+    if lists.query_ids:
+        queries["query_id"] = list(merged)
+    for index, (name, part) in enumerate((("labels", lists.labels), ("teacher_logits", lists.logits))):
+        if part is not None:
+            queries[name] = [[values[index] for values in e["candidates"].values()] for e in merged.values()]
+    return make_rankings(queries, corpus, where)
+
+
+def _corpus_of_lists(columns: dict[str, list], where: str) -> dict[str, list] | None:
+    """The documents of rows that have both their ids and their texts, as [`write_rankings`] writes them."""
+    ids, texts = (_first(columns, wanted) for wanted in (DOCUMENT_IDS, DOCUMENTS))
+    if ids is None or texts is None:
+        return None
+    _check_sizes(columns[ids], columns[texts], ids, where)
+    found: dict[str, str] = {}
+    for number, pairs in enumerate(zip(columns[ids], columns[texts], strict=True)):
+        for doc_id, text in zip(*pairs, strict=True):
+            if found.setdefault(str(doc_id), text) != text:
+                raise ValueError(
+                    f"{where}, row {number}: the document {doc_id!r} has another text than in a row before."
+                )
+    return {"doc_id": list(found), "text": list(found.values())}
+
+
+@dataclass
+class _Lists:
+    """Rows of any format, as lists: candidates are texts or ids."""
+
+    queries: list[str]
+    candidates: list[list[str]]
+    labels: list[list[float]] | None
+    logits: list[list[float]] | None
+    query_ids: list[str] | None = None
+    is_margin: bool = False
+
+
+def is_ranking(names: Sequence[str]) -> bool:
+    """Whether rows with these columns are rankings, not pairs of sentences."""
+    has_lists = any(name in names for name in (*DOCUMENTS, *DOCUMENT_IDS))
+    return has_lists or "positive" in names or {"pos", "neg"} <= set(names)
+
+
+def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, str] | None, where: str) -> _Lists:
+    names = list(columns)
+    query_id, query = _first(names, QUERY_ID), _first(names, QUERY)
+    query_ids = None if query_id is None else [str(value) for value in columns[query_id]]
+    if query is not None:
+        queries = columns[query]
+    elif query_ids is not None and query_texts is not None:
+        missing = [value for value in query_ids if value not in query_texts]
+        if missing:
+            raise ValueError(f"{where}: {len(missing)} queries have no text, the first is {missing[0]!r}.")
+        queries = [query_texts[value] for value in query_ids]
+    elif names and not any(name in names for name in DOCUMENT_IDS):
+        query = names[0]
+        queries = columns[query]
+    else:
+        raise ValueError(f"{where}: there is no column {QUERY[0]!r}; the columns are {', '.join(names)}.")
+
+    labels, logits = _first(names, LABELS), _first(names, TEACHER_LOGITS)
+    ids = _first(names, DOCUMENT_IDS) if corpus is not None else None
+    texts = ids or _first(names, DOCUMENTS)
+    if texts is not None:
+        candidates = columns[texts]
+        _check_lists(candidates, texts, where)
+        if ids:
+            candidates = [[str(value) for value in values] for values in candidates]
+        for name in (labels, logits):
+            if name is not None:
+                _check_sizes(columns[name], candidates, name, where)
+        found = [None if name is None else columns[name] for name in (labels, logits)]
+        return _Lists(queries, candidates, found[0], found[1], query_ids)
+    if any(name in names for name in DOCUMENT_IDS):
+        raise ValueError(
+            f"{where} has ids of documents, but their texts are unknown: name a table with `doc_id` and `text` as "
+            "`--corpus_file`."
+        )
+    if {"pos", "neg"} <= set(names):
+        for name in ("pos", "neg"):
+            _check_lists(columns[name], name, where)
+        candidates = [[*pos, *neg] for pos, neg in zip(columns["pos"], columns["neg"], strict=True)]
+        relevance = [[1.0] * len(p) + [0.0] * len(n) for p, n in zip(columns["pos"], columns["neg"], strict=True)]
+        scores = None
+        if "pos_scores" in names and "neg_scores" in names:
+            for name in ("pos", "neg"):
+                _check_sizes(columns[f"{name}_scores"], columns[name], f"{name}_scores", where)
+            scores = [[*p, *n] for p, n in zip(columns["pos_scores"], columns["neg_scores"], strict=True)]
+        return _Lists(queries, candidates, relevance, scores, query_ids)
+    return _from_tuples(columns, queries, {query_id, query}, labels or logits, query_ids, where)
+
+
+def _from_tuples(
+    columns: dict[str, list],
+    queries: list[str],
+    used: set[str | None],
+    scores: str | None,
+    query_ids: list[str] | None,
+    where: str,
+) -> _Lists:
+    """Rows of a query, a positive and negatives."""
+    texts = [name for name in columns if name not in used and name != scores]
+    negatives = [name for name in texts if re.fullmatch(r"negative(_\d+)?", name)]
+    positive = _first(texts, ("positive", "answer", "passage", "document"))
+    if positive is None and texts:
+        # Without names that say so, the order does, as in sentence-transformers.
+        positive, negatives = texts[0], texts[1:]
+    if positive is None:
+        raise ValueError(
+            f"{where}: no column has candidates; the columns are {', '.join(columns)}. Pass lists (`query`, "
+            "`documents`, `labels`), tuples (`query`, `positive`, `negative_1`, ...), `query`, `pos` and `neg`, or "
+            "ids (`query_id`, `document_ids`)."
+        )
+    candidates = [list(row) for row in zip(*(columns[name] for name in (positive, *negatives)), strict=True)]
+    for number, row in enumerate(candidates):
+        check_texts(row, f"{where}, row {number}: candidate", range(len(row)))
+        if row[0] in row[1:]:
+            raise ValueError(
+                f"{where}, row {number}: the positive {shorten(row[0])} of the query {shorten(queries[number])} is "
+                "also a negative: remove one of the two."
+            )
+    relevance = [[1.0] + [0.0] * len(negatives) for _ in candidates]
+    if scores is None:
+        return _Lists(queries, candidates, relevance, None, query_ids)
+    values = [list(row) if isinstance(row, list | tuple) else [row] for row in columns[scores]]
+    is_margin = bool(negatives) and len(values[0]) == len(negatives)
+    if is_margin:
+        # Only differences count, so the positive may have the score 0.
+        values = [[0.0, *(-margin for margin in row)] for row in values]
+    _check_sizes(values, candidates, scores, where)
+    return _Lists(queries, candidates, relevance, values, query_ids, is_margin)
+
+
+def _first(names: Iterable[str], wanted: Sequence[str]) -> str | None:
+    names = list(names)
+    return next((name for name in wanted if name in names), None)
+
+
+def _check_lists(values: Sequence, name: str, where: str) -> None:
+    for number, value in enumerate(values):
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{where}, row {number}: {name} is {shorten(value)}, not a list.")
+
+
+def _check_sizes(values: Sequence, candidates: Sequence[Sequence], name: str, where: str) -> None:
+    for number, (row, texts) in enumerate(zip(values, candidates, strict=True)):
+        size = len(row) if isinstance(row, list | tuple) else 1
+        if size != len(texts) or not isinstance(row, list | tuple):
+            raise ValueError(f"{where}, row {number}: {name} has {size} values for {len(texts)} candidates.")

@@ -1,0 +1,242 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Queries with candidates, in the formats of other libraries and the layout of BEIR."""
+
+import json
+import math
+
+import pytest
+from datasets import Dataset
+
+from hf_dse.data.pairs import DataArguments
+from hf_dse.data.ranking_files import _hub_sources, is_ranking_data, load_rankings, make_corpus
+from hf_dse.data.ranking_rows import read_rankings
+from hf_dse.data.rankings import (
+    Rankings,
+    check_positives,
+    make_rankings,
+    ranking_rows,
+    write_rankings,
+)
+from hf_dse.data.tables import read_columns
+
+
+CORPUS = {"doc_id": ["a", "b", "c"], "text": ["Planes fly.", "Cats purr.", "Rain falls."]}
+
+
+def as_texts(rankings: Rankings) -> list[tuple]:
+    """Each query with its candidates as texts: what counts, in any order of the corpus."""
+    rows = ranking_rows(rankings)
+    names = [name for name in ("query", "documents", "labels", "teacher_logits") if name in rows]
+    return list(zip(*(rows[name] for name in names), strict=True))
+
+
+EXPECTED = [("A?", ["p", "n", "m"], [1.0, 0.0, 0.0], [3.0, 1.0, -2.0])]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"query": ["A?"], "documents": [["p", "n", "m"]], "labels": [[1, 0, 0]], "teacher_logits": [[3, 1, -2.0]]},
+        {"query": ["A?"], "docs": [["p", "n", "m"]], "labels": [[1, 0, 0]], "scores": [[3, 1, -2.0]]},
+        {"anchor": ["A?"], "positive": ["p"], "negative_1": ["n"], "negative_2": ["m"], "label": [[3, 1, -2.0]]},
+        {"anything": ["A?"], "other": ["p"], "third": ["n"], "fourth": ["m"], "scores": [[3, 1, -2.0]]},
+        {"query": ["A?"], "pos": [["p"]], "neg": [["n", "m"]], "pos_scores": [[3]], "neg_scores": [[1, -2.0]]},
+    ],
+    ids=["lists", "docs", "tuples", "order", "FlagEmbedding"],
+)
+@pytest.mark.parametrize("kind", [dict, Dataset.from_dict])
+def test_formats_of_other_libraries(rows, kind):
+    assert as_texts(read_rankings(kind(rows))) == EXPECTED
+
+
+def test_ids_with_a_corpus():
+    rows = {"query_id": ["7"], "document_ids": [["c", "a"]], "scores": [[0.5, 2]]}
+    rankings = read_rankings(rows, CORPUS, {"7": "Weather?"})
+    assert rankings.queries["query_id"][0] == "7"
+    assert rankings.queries["documents"][0] == [2, 0]
+    assert all(map(math.isnan, rankings.queries["labels"][0]))
+    assert rankings.queries["teacher_logits"][0] == [0.5, 2.0]
+    with pytest.raises(ValueError, match="'9' is not in the corpus of 3 documents"):
+        read_rankings({"query": ["Weather?"], "document_ids": [["9"]]}, CORPUS)
+    with pytest.raises(ValueError, match="1 queries have no text, the first is '8'"):
+        read_rankings({"query_id": ["8"], "document_ids": [["a"]]}, CORPUS, {"7": "Weather?"})
+    with pytest.raises(ValueError, match="texts are unknown: name a table .* `--corpus_file`"):
+        read_rankings(rows | {"query": ["Weather?"]})
+
+
+def test_margins_are_scores_relative_to_the_positive():
+    rows = {"query": ["A?"], "positive": ["p"], "negative_1": ["n"], "negative_2": ["m"], "label": [[2.0, 5.0]]}
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n", "m"], [1.0, 0.0, 0.0], [0.0, -2.0, -5.0])]
+
+
+def test_rows_with_the_same_query_are_one_query():
+    rows = {"query": ["A?", "B?", "A?"], "positive": ["p", "q", "r"], "negative": ["n", "n", "n"]}
+    rankings = read_rankings(rows)
+    assert as_texts(rankings) == [("A?", ["p", "n", "r"], [1, 0, 1]), ("B?", ["q", "n"], [1, 0])]
+    assert [[rankings.corpus["text"][row] for row in rows] for rows in rankings.positives()] == [["p", "r"], ["q"]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"query": ["A?"], "positive": ["p"], "negative": ["p"]}, "row 0: the positive 'p' .* is also a negative"),
+        ({"query": ["A?"] * 2, "positive": ["p", "n"], "negative": ["n", "m"]}, "row 1: .* both relevant and not"),
+        ({"query": ["A?"], "documents": [["p", "n"]], "labels": [[1]]}, "row 0: labels has 1 values for 2 candidates"),
+        ({"query": ["A?"], "documents": [["p"]], "scores": [[math.nan]]}, "query '0': a score is nan"),
+        ({"query": ["A?"], "documents": [["p"]], "labels": [[math.inf]]}, "query '0': a label is inf"),
+        ({"query": ["A?"], "documents": [["p"]], "labels": [["yes"]]}, "query '0': a label is 'yes'"),
+        ({"query": [" "], "positive": ["p"]}, "query '0' is empty"),
+        ({"query": [None], "positive": ["p"]}, "query '0' is None, not a text"),
+        ({"query": ["A?"], "positive": [3]}, "row 0: candidate 0 is 3, not a text"),
+        ({"query": ["A?"], "documents": ["p"]}, "row 0: documents is 'p', not a list"),
+        ({"query": ["A?"]}, "no column has candidates; the columns are query"),
+        ({"query": [], "positive": []}, "the corpus is empty"),
+    ],
+)
+def test_bad_rows_are_named(rows, message):
+    with pytest.raises(ValueError, match=message):
+        read_rankings(rows)
+
+
+@pytest.mark.parametrize(
+    ("queries", "corpus", "message"),
+    [
+        ({"query": ["A?"], "documents": [[0, 0]]}, CORPUS, "'a' is twice among its candidates"),
+        ({"query": ["A?"], "documents": [[3]]}, CORPUS, "row 3 is not one of the 3 documents"),
+        ({"query": ["A?"], "documents": [[]]}, {"text": []}, "the corpus is empty"),
+        ({"query": [], "documents": []}, CORPUS, "there are no queries"),
+        ({"query": ["A?"], "documents": [[]]}, {"doc_id": ["a", "a"], "text": ["x", "y"]}, "id 'a' occurs twice"),
+        ({"query": ["A?"], "documents": [[]]}, {"doc_id": ["a"], "text": [None]}, "document 'a' is None, not a text"),
+        (
+            {"query": ["A?", "B?"], "query_id": [1, 1], "documents": [[], []]},
+            CORPUS,
+            "the query id '1' occurs twice",
+        ),
+    ],
+)
+def test_bad_rankings_are_named(queries, corpus, message):
+    with pytest.raises(ValueError, match=message):
+        make_rankings(queries, corpus)
+
+
+def test_queries_without_a_positive_are_named():
+    rankings = make_rankings({"query": ["A?", "B?"], "documents": [[0], [1]], "labels": [[1], [None]]}, CORPUS)
+    with pytest.raises(ValueError, match="1 of 2 queries have no relevant document .* first is '1'"):
+        check_positives(rankings)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_written_rankings_read_the_same(tmp_path, ending):
+    columns = {"query": ["A \u2028 'é'?", "B?"], "documents": [[2, 0], [1]], "labels": [[1, None], [0]]}
+    rankings = make_rankings(columns | {"teacher_logits": [[0.1, None], [7.0]]}, CORPUS)
+    write_rankings(rankings, tmp_path / f"rows.{ending}")
+    again = read_rankings(read_columns(tmp_path / f"rows.{ending}"))
+    assert as_texts(again) == as_texts(rankings)
+    assert is_ranking_data(DataArguments(train_file=str(tmp_path / f"rows.{ending}")))
+    split = load_rankings(DataArguments(train_file=str(tmp_path / f"rows.{ending}")))["train"]
+    assert as_texts(split) == as_texts(rankings)
+    assert ranking_rows(split)["document_ids"] == [["c", "a"], ["b"]]
+    rows = {"query": ["A?", "B?"], "document_ids": [["c"], ["c"]], "documents": [["x"], ["y"]]}
+    with pytest.raises(ValueError, match="row 1: the document 'c' has another text"):
+        read_rankings(rows)
+
+
+def write_beir(folder, qrels="test"):
+    documents = [{"_id": "a", "title": "Planes", "text": "They fly."}, {"_id": "b", "title": "", "text": "Cats purr."}]
+    queries = [{"_id": "1", "text": "What flies?"}, {"_id": "2", "text": "What purrs?"}]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qrels").mkdir()
+    lines = ["query-id\tcorpus-id\tscore", "1\ta\t2", "1\tb\t-1", "2\tb\t1"]
+    (folder / "qrels" / f"{qrels}.tsv").write_text("\n".join(lines) + "\n")
+
+
+def test_beir_folder(tmp_path):
+    write_beir(tmp_path)
+    data_args = DataArguments(dataset_name=str(tmp_path))
+    assert is_ranking_data(data_args)
+    rankings = load_rankings(data_args)
+    assert list(rankings) == ["test"]
+    # Titles are joined as in BEIR; a relevance below 0 is not relevant.
+    assert rankings["test"].corpus["text"][:] == ["Planes They fly.", "Cats purr."]
+    assert rankings["test"].corpus["doc_id"][:] == ["a", "b"]
+    assert rankings["test"].queries[:] == {
+        "query_id": ["1", "2"],
+        "query": ["What flies?", "What purrs?"],
+        "documents": [[0, 1], [1]],
+        "labels": [[2.0, 0.0], [1.0]],
+    }
+    assert len(load_rankings(DataArguments(dataset_name=str(tmp_path), max_eval_samples=1))["test"]) == 1
+    with pytest.raises(FileNotFoundError, match="no split train; the splits are test"):
+        load_rankings(data_args, ["train"])
+
+
+def test_beir_folder_of_parquet_files(tmp_path):
+    Dataset.from_dict(CORPUS).to_parquet(tmp_path / "corpus.parquet")
+    for split, query in (("train", "1"), ("test", "2")):
+        Dataset.from_dict({"query_id": [query], "query": ["What?"]}).to_parquet(tmp_path / f"queries_{split}.parquet")
+        judged = {"query_id": [query], "doc_id": ["c"], "relevance": [1]}
+        Dataset.from_dict(judged).to_parquet(tmp_path / f"qrels_{split}.parquet")
+    rankings = load_rankings(DataArguments(dataset_name=str(tmp_path)))
+    assert {split: part.positives() for split, part in rankings.items()} == {"train": [[2]], "test": [[2]]}
+    # Mined candidates, as ids in this corpus.
+    ids = {"query_id": ["1"], "document_ids": [["c", "a"]], "labels": [[1, 0]]}
+    Dataset.from_dict(ids).to_parquet(tmp_path / "mined.parquet")
+    mined = DataArguments(train_file=str(tmp_path / "mined.parquet"), corpus_file=str(tmp_path))
+    assert is_ranking_data(mined)
+    assert load_rankings(mined)["train"].queries["documents"][0] == [2, 0]
+
+
+def test_hub_layout_of_mteb(tmp_path):
+    write_beir(tmp_path)
+    judged = Dataset.from_dict({"query-id": ["1", "1", "2"], "corpus-id": ["a", "b", "b"], "score": [2, 0, 1]})
+    judged.to_json(tmp_path / "test.jsonl")
+    parts = {"corpus": ("corpus", "corpus.jsonl"), "queries": ("queries", "queries.jsonl")}
+    parts["default"] = ("test", "test.jsonl")
+    configs = [
+        {"config_name": name, "data_files": [{"split": split, "path": path}]} for name, (split, path) in parts.items()
+    ]
+    (tmp_path / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
+    corpus, texts, found = _hub_sources(DataArguments(dataset_name=str(tmp_path)))
+    rankings = read_rankings(found["test"](), make_corpus(corpus, "Hub"), texts)
+    assert rankings.corpus["text"][:] == ["Planes They fly.", "Cats purr."]
+    assert rankings.queries["documents"][:] == [[0, 1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "qrels" / "test.tsv").write_text(""), "is empty"),
+        (lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n"), "no judgements"),
+        (lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\n"), "line 2: 2"),
+        (lambda folder: (folder / "qrels" / "test.tsv").write_text("q\td\tr\n1\ta\t1\n"), "no column 'query_id'"),
+        (
+            lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\tx\n"),
+            "row 0: the relevance 'x' is not a number",
+        ),
+        (
+            lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tz\t1\n"),
+            "document id 'z' is not in the corpus of 2",
+        ),
+        (
+            lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n9\ta\t1\n"),
+            "1 queries have no text, the first is '9'",
+        ),
+        (lambda folder: (folder / "corpus.jsonl").write_text(""), "no column 'doc_id'"),
+        (lambda folder: (folder / "corpus.jsonl").write_text('{"_id": "a", "body": 3}\n'), "'a' is 3, not a text"),
+    ],
+)
+def test_bad_beir_folders_are_named(tmp_path, change, message):
+    write_beir(tmp_path)
+    change(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        load_rankings(DataArguments(dataset_name=str(tmp_path)))
+
+
+def test_pairs_are_not_rankings(tmp_path):
+    Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "label": [1.0]}).to_parquet(tmp_path / "train.parquet")
+    assert not is_ranking_data(DataArguments(dataset_name=str(tmp_path)))
+    assert not is_ranking_data(DataArguments(train_file=str(tmp_path / "train.parquet")))
+    assert not is_ranking_data(DataArguments(dataset_name="embedded"))
+    assert not is_ranking_data(DataArguments(task_name="stsb"))
