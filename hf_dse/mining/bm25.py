@@ -1,0 +1,107 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Search by the words of a query: BM25."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from transformers.utils.logging import is_progress_bar_enabled, tqdm
+
+
+# Queries are tokenized and searched in blocks of this size, which bounds the memory.
+QUERIES_PER_BLOCK = 1024
+
+
+def bm25_search(
+    queries: Sequence[str], corpus: Sequence[str], top_k: int, *, show_progress: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Finds the texts of a corpus with the best BM25 scores for each query, with the package bm25s and the settings of
+    MTEB: Lucene's variant with k1 = 1.5 and b = 0.75, lower case, words of at least two characters, English stop words
+    left out, and the English Snowball stemmer. Words of other languages are mostly found as they are.
+
+    Args:
+        queries (`Sequence[str]`):
+            The queries.
+        corpus (`Sequence[str]`):
+            The texts to search.
+        top_k (`int`):
+            Number of texts to find; all if the corpus has fewer.
+        show_progress (`bool`, *optional*, defaults to `False`):
+            Whether to show progress bars.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: scores (float32) and positions in the corpus (int64), both of shape
+        `(num_queries, min(top_k, num_texts))`, the best first; ties are broken by the lower position. A text that
+        shares no word with the query has the score 0.
+
+    Raises:
+        `ValueError`: if the corpus is empty, or `top_k` is below 1.
+        `ImportError`: if bm25s or PyStemmer is not installed.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import bm25_search
+
+    >>> scores, positions = bm25_search(["sleeping cat"], ["Rain again.", "A cat sleeps.", "The cat is old."], 2)
+    >>> positions.tolist()
+    [[1, 2]]
+    ```
+    """
+    if top_k < 1:
+        raise ValueError(f"top_k={top_k}: it has to be at least 1.")
+    search = bm25_index(corpus, show_progress=show_progress)
+    size = min(top_k, len(corpus))
+    scores, positions = np.empty((len(queries), size), np.float32), np.empty((len(queries), size), np.int64)
+    with tqdm(total=len(queries), desc="Searching words", unit="query", disable=not show_progress) as progress:
+        for start in range(0, len(queries), QUERIES_PER_BLOCK):
+            rows = slice(start, start + QUERIES_PER_BLOCK)
+            scores[rows], positions[rows] = search(queries[rows], size)
+            progress.update(len(scores[rows]))
+    return scores, positions
+
+
+def bm25_index(
+    corpus: Sequence[str], *, show_progress: bool = False
+) -> Callable[[Sequence[str], int], tuple[np.ndarray, np.ndarray]]:
+    """Indexes a corpus once for several searches. The result takes a block of queries and `top_k`."""
+    try:
+        import bm25s
+        import Stemmer
+    except ImportError as error:
+        raise ImportError("BM25 needs bm25s and PyStemmer: `pip install hf-dse[ranking]`.") from error
+    if not len(corpus):
+        raise ValueError("The corpus is empty: there is nothing to search.")
+    options: dict[str, Any] = {
+        "stopwords": "en",
+        "stemmer": Stemmer.Stemmer("english"),
+        "show_progress": show_progress and is_progress_bar_enabled(),
+    }
+    tokens = bm25s.tokenize(list(corpus), **options)
+    index = bm25s.BM25()
+    # Without any word there is nothing to index, and each score is 0.
+    if tokens.vocab:
+        index.index(tokens, show_progress=options["show_progress"])
+
+    def search(queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        found = []
+        for words in bm25s.tokenize(list(queries), return_ids=False, **{**options, "show_progress": False}):
+            scores = np.zeros(len(corpus), np.float32)
+            if tokens.vocab:
+                scores = index.get_scores_from_ids(index.get_tokens_ids(words))
+            found.append(_best(scores, min(top_k, len(corpus))))
+        scores, positions = zip(*found, strict=True)
+        return np.stack(scores), np.stack(positions)
+
+    return search
+
+
+def _best(scores: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best of a row, the best first; ties are broken by the lower position, also those for the last place."""
+    least = np.partition(scores, -top_k)[-top_k]
+    above, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
+    above = above[np.argsort(-scores[above], kind="stable")]
+    positions = np.concatenate([above, equal[: top_k - len(above)]])
+    return scores[positions], positions

@@ -1,0 +1,97 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Embeddings of many texts, block by block on disk, so that an interrupted run continues."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import tqdm
+
+from hf_dse.common.files import write_atomically
+from hf_dse.common.provenance import fingerprint
+
+
+# Texts of a file. An interrupted run loses at most one block.
+TEXTS_PER_BLOCK = 1024
+
+
+def encode_blocks(
+    encoder: Callable[..., np.ndarray],
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    cache_dir: Path | None = None,
+    *,
+    max_length: int | None = None,
+    show_progress: bool = True,
+    **options: Any,
+) -> np.ndarray:
+    """
+    Computes unit vectors of texts, and keeps those of each block in a file, so that no block is encoded twice.
+
+    Args:
+        encoder (`Callable`):
+            [`encode`], [`encode_query`] or [`encode_document`].
+        model (`PreTrainedModel`):
+            Any model that [`encode`] accepts.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        texts (`Sequence[str]`):
+            The texts; only a block of them is in memory.
+        cache_dir (`Path`, *optional*):
+            Folder of the files. Their names are hashes of model, settings and texts, so that any number of runs can
+            share it, and a file whose texts are not needed any more can be deleted. Defaults to none.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per text.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+        options:
+            Other arguments of `encoder`, which do not change the embeddings.
+
+    Returns:
+        `np.ndarray` of shape `(num_texts, embedding_size)` and type float32.
+
+    Raises:
+        `ValueError`: if a file is damaged, and as [`encode`].
+    """
+    settings = None if cache_dir is None else [fingerprint(model, processing_class), encoder.__name__, max_length]
+    vectors: np.ndarray | None = None
+    with tqdm(total=len(texts), desc="Encoding texts", unit="text", disable=not show_progress) as progress:
+        for start in range(0, len(texts), TEXTS_PER_BLOCK):
+            block = list(texts[start : start + TEXTS_PER_BLOCK])
+            path = None if cache_dir is None else cache_dir / f"{_digest(settings, block)}.npy"
+            if path is not None and path.exists():
+                part = _read(path, len(block))
+            else:
+                options |= {"max_length": max_length, "normalize": True, "show_progress": False}
+                part = encoder(model, processing_class, block, **options)
+                if path is not None:
+                    write_atomically(path, partial(np.save, arr=part))
+            if vectors is None:
+                vectors = np.empty((len(texts), part.shape[1]), dtype=np.float32)
+            vectors[start : start + len(block)] = part
+            progress.update(len(block))
+    if vectors is None:
+        raise ValueError("There are no texts to encode.")
+    return vectors
+
+
+def _digest(settings: Any, texts: list[str]) -> str:
+    return hashlib.sha256(json.dumps([settings, texts]).encode()).hexdigest()[:32]
+
+
+def _read(path: Path, num_texts: int) -> np.ndarray:
+    try:
+        part = np.load(path)
+        if part.ndim != 2 or len(part) != num_texts:
+            raise ValueError(f"the shape is {part.shape}")
+    except (ValueError, EOFError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"The file of embeddings {path} is damaged ({reason}): delete it and run again.") from error
+    return part

@@ -1,0 +1,139 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Queries for a corpus that has none: titles or sentences of its documents stand in for them."""
+
+import re
+
+import numpy as np
+from datasets import Dataset
+from transformers.utils import logging
+
+from hf_dse.common.options import check_at_least
+from hf_dse.data.rankings import Rankings, make_rankings
+
+
+logger = logging.get_logger(__name__)
+
+QUERY_KINDS = ("titles", "first_sentences", "sentences")
+# A shorter sentence says too little to find its document.
+MIN_CHARACTERS = 20
+# Where a sentence may end: at its mark with the closing signs after it, or before an empty line.
+SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*|\n\s*\n\s*")
+# No sentence ends at the point of these, nor of a single letter.
+ABBREVIATIONS = re.compile(
+    r"\b(?:[^\W\d_]|al|approx|cf|dr|e\.g|eq|etc|fig|i\.e|mr|mrs|ms|no|prof|st|vs)\.\s+$", re.IGNORECASE
+)
+
+
+def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, seed: int = 42) -> Rankings:
+    """
+    Makes queries of the documents of a corpus, so that a teacher's knowledge can be distilled without any real query.
+
+    A query is taken out of the text of its document, which would otherwise be found by that text alone; so the corpus
+    of the result differs from the one given. A document gives at most one query. Documents without a title, or with
+    one sentence only, give none.
+
+    Args:
+        corpus (`datasets.Dataset`):
+            The columns `doc_id`, `text` and optionally `title`, as the corpus of [`Rankings`].
+        kind (`str`):
+            `"titles"`: the title, and no text of the result begins with one. `"first_sentences"`: the first sentence
+            after the title. `"sentences"`: any sentence after the title, drawn at random. Sentences have at least 20
+            characters.
+        num_queries (`int`, *optional*):
+            Number of queries, of documents drawn at random. Defaults to one of each document.
+        seed (`int`, *optional*, defaults to 42):
+            Random seed.
+
+    Returns:
+        [`Rankings`]: the queries, each with its document as the only candidate, with the label 1. A query has the id
+        `"kind-doc_id"`, so that queries of several kinds can be mixed.
+
+    Raises:
+        `ValueError`: for an unknown kind, `num_queries` below 1, titles of a corpus without a column `title`, and if
+        no document gives a query.
+
+    Example:
+
+    ```python
+    >>> from datasets import Dataset
+    >>> from hf_dse import make_queries
+
+    >>> corpus = Dataset.from_dict({"doc_id": ["a"], "text": ["Planes fly by lift alone. Wings make it."]})
+    >>> rankings = make_queries(corpus, "first_sentences")
+    >>> rankings.queries["query"][0], rankings.corpus["text"][0]
+    ('Planes fly by lift alone.', 'Wings make it.')
+    ```
+    """
+    if kind not in QUERY_KINDS:
+        raise ValueError(f"kind={kind!r}: it has to be one of {', '.join(QUERY_KINDS)}.")
+    check_at_least(1, num_queries=num_queries)
+    if kind == "titles" and "title" not in corpus.column_names:
+        raise ValueError(
+            f"The documents have no titles, only {', '.join(corpus.column_names)}: make queries of their sentences."
+        )
+    columns = {name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title")}
+    titles = columns.get("title") or [""] * len(corpus)
+    titles = [(title or "").strip() for title in titles]
+    bodies = [text.removeprefix(title).strip() for title, text in zip(titles, columns["text"], strict=True)]
+    wanted = len(corpus) if num_queries is None else num_queries
+    queries: dict[int, str] = {}
+    for row in np.random.default_rng(seed).permutation(len(corpus)).tolist():
+        if len(queries) == wanted:
+            break
+        query, body = titles[row], bodies[row]
+        if kind != "titles":
+            query, body = take_sentence(
+                body, None if kind == "first_sentences" else np.random.default_rng([seed, row])
+            )
+        if query and body:
+            queries[row], bodies[row] = query, body
+    if not queries:
+        what = "a title and a text" if kind == "titles" else "several sentences, and one of them as a query"
+        raise ValueError(f"None of the {len(corpus)} documents has {what}: there is nothing to make queries of.")
+    if len(queries) < wanted:
+        logger.info(f"{len(queries)} of {len(corpus)} documents give queries of the kind {kind!r}.")
+    if kind == "titles":
+        # A document that is only a title keeps it.
+        texts = [body or title for title, body in zip(titles, bodies, strict=True)]
+        columns = {"doc_id": columns["doc_id"], "text": texts}
+    else:
+        for row in queries:
+            columns["text"][row] = f"{titles[row]} {bodies[row]}".strip()
+    rows = sorted(queries)
+    return make_rankings(
+        {
+            "query_id": [f"{kind}-{columns['doc_id'][row]}" for row in rows],
+            "query": [queries[row] for row in rows],
+            "documents": [[row] for row in rows],
+            "labels": [[1.0] for _ in rows],
+        },
+        columns,
+    )
+
+
+def take_sentence(text: str, generator: np.random.Generator | None = None) -> tuple[str, str]:
+    """A sentence of a text, the first or a random one, and the text without it; both are empty if there is none."""
+    sentences = split_sentences(text)
+    found = [order for order, sentence in enumerate(sentences) if len(sentence) >= MIN_CHARACTERS]
+    if generator is None:
+        found = [order for order in found if order == 0]
+    if not found or len(sentences) < 2:
+        return "", ""
+    chosen = int(generator.choice(found)) if generator is not None else 0
+    return sentences[chosen], " ".join(sentences[:chosen] + sentences[chosen + 1 :])
+
+
+def split_sentences(text: str) -> list[str]:
+    """
+    Splits a text at `.`, `!` and `?` with white space and no lower-case letter after it, at the full stops of Chinese
+    and Japanese, and at empty lines. Usual abbreviations and initials do not end a sentence.
+    """
+    sentences, start = [], 0
+    for match in SENTENCE_END.finditer(text):
+        goes_on = text[match.end() : match.end() + 1].islower() or ABBREVIATIONS.search(text[start : match.end()])
+        if goes_on and "\n\n" not in re.sub(r"[^\S\n]", "", match[0]):
+            continue
+        sentences.append(text[start : match.end()].strip())
+        start = match.end()
+    return [sentence for sentence in (*sentences, text[start:].strip()) if sentence]
