@@ -9,15 +9,15 @@ from hf_dse.teacher.score_files import ScoreArguments, score_files
 
 
 def score(argv: list[str]) -> None:
-    """Adds a teacher's logits to the pairs of a split and writes them to a file."""
+    """Adds a teacher's logits to the pairs or candidates of a split and writes them to a file."""
     args, data_args, engine_args = parse_args(
         argv,
         ScoreArguments,
         DataArguments,
         EngineArguments,
         prog="hf-dse score",
-        description="Add a teacher's scores to sentence pairs. Both orders of a pair are scored if the task is "
-        "symmetric; `--symmetric true` or `--symmetric false` overrides the setting of the task.",
+        description="Add a teacher's scores to sentence pairs, or to queries with candidates. Both orders of a pair "
+        "are scored if the task is symmetric; `--symmetric true` or `--symmetric false` overrides the setting of the "
+        "task. A query always comes first, and only the document is cut.",
     )
-    num_pairs = score_files(args, data_args, engine_args)
-    print(f"{num_pairs} scored pairs written to {args.output_file}")
+    print(f"{score_files(args, data_args, engine_args)} written to {args.output_file}")

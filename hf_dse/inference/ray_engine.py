@@ -65,7 +65,7 @@ class ShardModel(Protocol):
     num_rows: int
     settings: dict[str, Any]
 
-    def __call__(self, columns: list[list[str]]) -> pyarrow.Array: ...
+    def __call__(self, columns: list[list]) -> pyarrow.Array: ...
 
 
 def run_on_shards(
@@ -103,7 +103,7 @@ def run_on_shards(
     """
     if find_spec("ray") is None:
         raise ImportError("`--engine ray` needs Ray, which is not installed: `pip install hf-dse[ray]`.")
-    outputs = _outputs(_find_shards(source), Path(output_dir).expanduser().absolute())
+    outputs = _outputs(find_shards(source), Path(output_dir).expanduser().absolute())
     model = load("cpu")
     for shard in outputs:
         _check_columns(shard, text_columns, model.column)
@@ -216,7 +216,8 @@ def _run(
     yield from dataset.iter_rows()
 
 
-def _find_shards(source: str) -> list[Path]:
+def find_shards(source: str) -> list[Path]:
+    """The parquet files of a dataset: a file, those of a folder, or those that match a glob."""
     path = Path(source).expanduser().absolute()
     if path.is_dir():
         found = sorted(path.glob("*.parquet"))

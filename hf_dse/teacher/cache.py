@@ -13,10 +13,12 @@ import numpy as np
 
 
 Pair = tuple[str, str]
+# The maximum length of a pair, and what is truncated if it is not the longer text.
+Cut = int | None | tuple[int | None, str]
 
 
 class ScoreCache:
-    """The scores of one teacher: a table from a hash of the ordered pair and `max_length` to the logits."""
+    """The scores of one teacher: a table from a hash of the ordered pair and how it is cut to the logits."""
 
     def __init__(self, connection: sqlite3.Connection, num_labels: int | None):
         self.connection = connection
@@ -24,13 +26,13 @@ class ScoreCache:
         connection.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, logits BLOB) WITHOUT ROWID")
 
     @staticmethod
-    def _key(pair: Pair, max_length: int | None) -> bytes:
-        return hashlib.sha256(json.dumps([*pair, max_length]).encode()).digest()
+    def _key(pair: Pair, cut: Cut) -> bytes:
+        return hashlib.sha256(json.dumps([*pair, cut]).encode()).digest()
 
-    def read(self, pairs: Iterable[Pair], max_length: int | None) -> dict[Pair, list[float]]:
+    def read(self, pairs: Iterable[Pair], cut: Cut) -> dict[Pair, list[float]]:
         scores = {}
         for pair in pairs:
-            key = (self._key(pair, max_length),)
+            key = (self._key(pair, cut),)
             row = self.connection.execute("SELECT logits FROM scores WHERE pair = ?", key).fetchone()
             if row is not None:
                 # Eight bytes per number: with any other size the file is damaged.
@@ -39,8 +41,8 @@ class ScoreCache:
                 scores[pair] = np.frombuffer(row[0], dtype="<f8").tolist()
         return scores
 
-    def write(self, scores: Mapping[Pair, list[float]], max_length: int | None) -> None:
-        rows = [(self._key(pair, max_length), np.array(row, dtype="<f8").tobytes()) for pair, row in scores.items()]
+    def write(self, scores: Mapping[Pair, list[float]], cut: Cut) -> None:
+        rows = [(self._key(pair, cut), np.array(row, dtype="<f8").tobytes()) for pair, row in scores.items()]
         with self.connection:
             self.connection.executemany("INSERT OR REPLACE INTO scores VALUES (?, ?)", rows)
 

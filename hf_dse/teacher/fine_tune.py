@@ -11,10 +11,12 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     set_seed,
 )
 from transformers.utils import logging
 
+from hf_dse.common.options import check_positive
 from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.tokenization import check_max_length, lengths
@@ -33,9 +35,16 @@ class TeacherArguments:
     model_name_or_path: str = field(metadata={"help": "The encoder to fine-tune: a Hub id or a folder."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
+    num_negatives: int = field(
+        default=4,
+        metadata={"help": "Rankings: negatives that a relevant document is compared with, drawn anew in each epoch."},
+    )
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Train into a folder that is not empty; checkpoints in it are deleted."}
     )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "num_negatives")
 
 
 class CrossEncoderTrainer(ReproducibleTrainer):
@@ -102,24 +111,8 @@ def train_teacher(
         training_args.metric_for_best_model = task.metric_for_best_model
 
     set_seed(training_args.seed)
-    source: dict[str, Any] = {
-        "revision": teacher_args.model_revision,
-        "trust_remote_code": teacher_args.trust_remote_code,
-    }
-    tokenizer = AutoTokenizer.from_pretrained(teacher_args.model_name_or_path, **source)
-    # Train float32 weights even if the checkpoint is in half precision; bf16 and fp16 are mixed precision.
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        teacher_args.model_name_or_path,
-        num_labels=task.num_labels,
-        problem_type=task.problem_type,
-        dtype=torch.float32,
-        # A cross-encoder for another task can be the base too; its head is replaced.
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        **source,
-    )
+    model, tokenizer, new = load_base(teacher_args, task.num_labels, task.problem_type)
     if task.num_labels == 1:
-        new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
         _center_head(model, new, pairs["train"]["label"][:])
     check_max_length(training_args.max_length, model, tokenizer, pair=True)
     parts = {split: lengths(part, tokenizer, joint=True) for split, part in pairs.items()}
@@ -147,6 +140,29 @@ def train_teacher(
             metrics.update(trainer.evaluate(parts[split], metric_key_prefix=prefix))
     trainer.save_metrics("all", metrics, combined=False)
     return metrics
+
+
+def load_base(
+    teacher_args: TeacherArguments, num_labels: int, problem_type: str | None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, set[str]]:
+    """Loads the encoder with a head, its tokenizer, and the names of the parameters that start from random numbers."""
+    source: dict[str, Any] = {
+        "revision": teacher_args.model_revision,
+        "trust_remote_code": teacher_args.trust_remote_code,
+    }
+    # Train float32 weights even if the checkpoint is in half precision; bf16 and fp16 are mixed precision.
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        teacher_args.model_name_or_path,
+        num_labels=num_labels,
+        problem_type=problem_type,
+        dtype=torch.float32,
+        # A cross-encoder for another task can be the base too; its head is replaced.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        **source,
+    )
+    new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
+    return model, AutoTokenizer.from_pretrained(teacher_args.model_name_or_path, **source), new
 
 
 def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float]) -> None:

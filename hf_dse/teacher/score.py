@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow
@@ -14,19 +14,21 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.devices import choose_device
-from hf_dse.common.provenance import fingerprint
-from hf_dse.data.tokenization import check_max_length, length_batches, token_lengths
-from hf_dse.inference.encoding import encode_pairs, evaluating
+from hf_dse.data.tokenization import length_batches
+from hf_dse.inference.encoding import encode_pairs
 from hf_dse.teacher.cache import Pair, open_cache
-from hf_dse.teacher.load import load_teacher
+from hf_dse.teacher.rerankers import Reranker, load_reranker
+
+
+if TYPE_CHECKING:
+    from hf_dse.teacher.rerankers import Teacher
 
 
 logger = logging.get_logger(__name__)
 
 
 def score_pairs(
-    teacher: str | PreTrainedModel,
+    teacher: "Teacher",
     dataset: Dataset,
     *,
     processing_class: PreTrainedTokenizerBase | None = None,
@@ -42,12 +44,12 @@ def score_pairs(
     Adds a teacher's raw logits to sentence pairs. Each distinct pair is scored once, in batches of similar length.
 
     Args:
-        teacher (`str` or `PreTrainedModel`):
-            A cross-encoder: a loaded model, or a Hub id or folder.
+        teacher (`str`, `PreTrainedModel` or `CrossEncoder`):
+            A cross-encoder: a loaded model of transformers or sentence-transformers, or a Hub id or folder.
         dataset (`Dataset`):
             Pairs with the columns `sentence1` and `sentence2`.
         processing_class (`PreTrainedTokenizerBase`, *optional*):
-            The tokenizer; required with a loaded model.
+            The tokenizer; required with a loaded model of transformers.
         batch_size (`int`, *optional*, defaults to 64):
             Maximum number of pairs per batch; fewer for pairs longer than 512 tokens.
         max_length (`int`, *optional*):
@@ -92,37 +94,79 @@ def score_pairs(
         )
     if batch_size < 1:
         raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
-    if isinstance(teacher, str | Path):
-        model, tokenizer = load_teacher(str(teacher))
-        processing_class = processing_class or tokenizer
-        device = choose_device(device)
-    elif processing_class is None:
-        raise ValueError("A teacher given as a model needs its tokenizer: pass `processing_class`.")
-    else:
-        model = teacher
-    if device is not None:
-        model.to(device)  # type: ignore[arg-type]
-    max_length = check_max_length(max_length, model, processing_class, pair=True)
+    reranker = load_reranker(teacher, processing_class, device)
+    max_length = reranker.check_max_length(max_length)
 
     rows = list(zip(dataset["sentence1"][:], dataset["sentence2"][:], strict=True))
     orders = [rows, [pair[::-1] for pair in rows]] if symmetric else [rows]
     pairs = list(dict.fromkeys(pair for order in orders for pair in order))
-    path = None
-    if cache_dir is not None:
-        path = Path(cache_dir).expanduser() / f"{fingerprint(model, processing_class)[:16]}.sqlite"
-    with open_cache(path, model.config.num_labels) as cache:
-        scores = cache.read(pairs, max_length)
-        unknown = [pair for pair in pairs if pair not in scores]
-        with tqdm(total=len(unknown), desc="Scoring pairs", unit="pair", disable=not show_progress) as progress:
-            for batch in _score(model, processing_class, unknown, batch_size, max_length):
-                cache.write(batch, max_length)
-                scores.update(batch)
-                progress.update(len(batch))
-
+    scores = score_texts(
+        reranker,
+        pairs,
+        batch_size=batch_size,
+        max_length=max_length,
+        cache_dir=cache_dir,
+        description="Scoring pairs",
+        show_progress=show_progress,
+    )
     logits = np.mean([[scores[pair] for pair in order] for order in orders], axis=0)  # [N, C]
     if column in dataset.column_names:
         dataset = dataset.remove_columns(column)
     return dataset.add_column(column, logits.tolist())
+
+
+def score_texts(
+    reranker: Reranker,
+    pairs: Sequence[Pair],
+    *,
+    batch_size: int,
+    max_length: int | None,
+    truncation: str = "longest_first",
+    cache_dir: str | Path | None = None,
+    description: str,
+    show_progress: bool = True,
+) -> dict[Pair, list[float]]:
+    """
+    The raw logits of distinct pairs of texts: those that are in the cache, and the others in batches of similar
+    length, each of which is written to the cache at once.
+
+    Args:
+        reranker (`Reranker`):
+            The teacher.
+        pairs (`Sequence[tuple[str, str]]`):
+            The pairs, each once.
+        batch_size (`int`):
+            Maximum number of pairs per batch; fewer for pairs longer than 512 tokens.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per pair.
+        truncation (`str`, *optional*, defaults to `"longest_first"`):
+            What is truncated: the longer text, or the second with `"only_second"`.
+        cache_dir (`str` or `Path`, *optional*):
+            Folder of cached scores.
+        description (`str`):
+            What the progress bar says.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `dict[tuple[str, str], list[float]]`: the logits of each pair.
+
+    Raises:
+        `ValueError`: if a score is NaN or infinite, or the cache is damaged.
+    """
+    path = None
+    if cache_dir is not None:
+        path = Path(cache_dir).expanduser() / f"{reranker.fingerprint()[:16]}.sqlite"
+    cut = max_length if truncation == "longest_first" else (max_length, truncation)
+    with open_cache(path, reranker.num_labels) as cache:
+        scores = cache.read(pairs, cut)
+        unknown = [pair for pair in pairs if pair not in scores]
+        with tqdm(total=len(unknown), desc=description, unit="pair", disable=not show_progress) as progress:
+            for batch in _score(reranker, unknown, batch_size, max_length, truncation):
+                cache.write(batch, cut)
+                scores.update(batch)
+                progress.update(len(batch))
+    return scores
 
 
 def score_similarities(
@@ -272,39 +316,24 @@ def embed_pairs(
 
 
 def _score(
-    model: PreTrainedModel,
-    processing_class: PreTrainedTokenizerBase,
-    pairs: Sequence[Pair],
-    batch_size: int,
-    max_length: int | None,
+    reranker: Reranker, pairs: Sequence[Pair], batch_size: int, max_length: int | None, truncation: str
 ) -> Iterator[dict[Pair, list[float]]]:
     """Yields the logits of batches of pairs."""
     if not pairs:
         return
-    sizes = token_lengths(processing_class, *(list(texts) for texts in zip(*pairs, strict=True)))
+    sizes = reranker.lengths(pairs)
     if max_length is not None:
         cut = sum(size > max_length for size in sizes)
-        if cut:
+        if cut and truncation == "longest_first":
             logger.warning(
                 f"{cut} of {len(pairs)} pairs are longer than {max_length} tokens and were truncated: raise "
                 "max_length, or use a teacher with more positions, if their ends matter."
             )
         sizes = [min(size, max_length) for size in sizes]
-    with evaluating(model), torch.inference_mode():
+    with reranker.scoring(max_length):
         for positions in length_batches(sizes, batch_size):
             batch = [pairs[position] for position in positions]
-            first, second = (list(texts) for texts in zip(*batch, strict=True))
-            truncation: Any = "longest_first" if max_length is not None else False
-            encoded = processing_class(
-                first,
-                second,
-                truncation=truncation,
-                max_length=max_length,
-                padding=True,
-                return_tensors="pt",
-                verbose=False,
-            )
-            logits = model(**encoded.to(model.device)).logits.double().cpu()  # [B, C]
+            logits = reranker.logits(batch, max_length, truncation).double().cpu()  # [B, C]
             for pair, row in zip(batch, logits.isfinite().all(dim=-1).tolist(), strict=True):
                 if not row:
                     raise ValueError(

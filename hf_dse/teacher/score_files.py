@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scoring pairs of files with one teacher or the mean of several, in this process or with Ray."""
+"""Scoring pairs and rankings of files with one teacher or the mean of several, in this process or with Ray."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,17 +10,24 @@ from typing import Any
 import numpy as np
 import pyarrow
 from datasets import Dataset
-from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import output_path
-from hf_dse.common.provenance import fingerprint
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
-from hf_dse.data.tables import OUTPUT_ENDINGS, write_pairs
+from hf_dse.data.ranking_files import is_ranking_data, load_rankings
+from hf_dse.data.ranking_rows import is_ranking
+from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
+from hf_dse.data.tables import OUTPUT_ENDINGS, read_schema, write_pairs
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.ray_engine import EngineArguments, local_or_hub, refuse_options, run_on_shards
-from hf_dse.teacher.load import check_labels, load_teacher
+from hf_dse.inference.ray_engine import EngineArguments, find_shards, local_or_hub, refuse_options, run_on_shards
+from hf_dse.teacher.load import check_labels
+from hf_dse.teacher.rerankers import Reranker, load_reranker, teacher_config
 from hf_dse.teacher.score import score_pairs, score_similarities
+from hf_dse.teacher.score_candidates import WINDOWS, check_scores, score_candidates, with_scores
+
+
+# Maximum number of tokens of a pair of sentences.
+PAIR_LENGTH = 128
 
 
 @dataclass
@@ -29,14 +36,14 @@ class ScoreArguments:
 
     model_name_or_path: list[str] = field(
         metadata={
-            "help": "The cross-encoder: a Hub id or a folder. The logits of several, such as several seeds, are "
-            "averaged."
+            "help": "The cross-encoder, of transformers or sentence-transformers: a Hub id or a folder. The logits of "
+            "several, such as several seeds, are averaged."
         }
     )
     output_file: str = field(
         metadata={
-            "help": "File for the scored pairs: .jsonl or .parquet. With `--engine ray`: a folder with one file for "
-            "each .parquet file of `--dataset_name`."
+            "help": "File for the scored pairs or rankings: .jsonl or .parquet. With `--engine ray`: a folder with "
+            "one file for each .parquet file of `--dataset_name`."
         }
     )
     bi_encoder: bool = field(
@@ -59,7 +66,21 @@ class ScoreArguments:
         },
     )
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    max_length: int = field(default=128, metadata={"help": "Maximum number of tokens per pair."})
+    max_length: int | None = field(
+        default=None,
+        metadata={
+            "help": f"Maximum number of tokens per pair. Default: {PAIR_LENGTH} for pairs of sentences, the teacher's "
+            "own limit for rankings."
+        },
+    )
+    windows: str = field(
+        default="first",
+        metadata={
+            "help": "How a document of a ranking is scored that is longer than the teacher reads: by its first "
+            "window, or by the best score of all windows.",
+            "choices": list(WINDOWS),
+        },
+    )
     batch_size: int = field(default=64, metadata={"help": "Pairs per batch; fewer for pairs longer than 512 tokens."})
     cache_dir: str | None = field(
         default=None,
@@ -70,30 +91,42 @@ class ScoreArguments:
     )
 
 
-def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> int:
+def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
     """
-    Scores the pairs of a split, or of parquet shards with Ray, and writes them with a column `teacher_logits`.
+    Scores the pairs or the candidates of a split, or of parquet shards with Ray, and writes them with a column
+    `teacher_logits`.
 
     Args:
         args ([`ScoreArguments`]):
             The teachers, and where to write the scores.
         data_args ([`DataArguments`]):
-            The pairs.
+            The pairs, or the queries with candidates.
         engine_args ([`EngineArguments`]):
             Whether to run in this process or in Ray workers.
 
     Returns:
-        `int`: the number of scored pairs.
+        `str`: what was written, such as `120 scored pairs`.
 
     Raises:
         `ValueError`: if teachers, data or options are invalid or do not match.
     """
     is_local = engine_args.engine == "local"
     output = output_path(args.output_file, OUTPUT_ENDINGS) if is_local else Path(args.output_file)
+    if not is_local:
+        unused = ("dataset_config_name", "train_file", "validation_file", "test_file", "corpus_file")
+        refuse_options(data_args, *unused, "max_train_samples", "max_eval_samples", "drop_empty_sentences")
+        refuse_options(args, "device", "cache_dir", "split")
+        if data_args.dataset_name is None:
+            raise ValueError("`--engine ray` reads parquet files: pass one, a folder or a glob as `--dataset_name`.")
+    if _has_rankings(data_args, is_local):
+        return _score_rankings(args, data_args, engine_args)
+    if args.windows != "first":
+        raise ValueError("`--windows` is an option of rankings, and the data are pairs of sentences: leave it out.")
+    max_length = PAIR_LENGTH if args.max_length is None else args.max_length
     names = list(dict.fromkeys(args.model_name_or_path))
-    source = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
+    source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
     # Fail early, before hours of scoring.
-    configs = {} if args.bi_encoder else {name: AutoConfig.from_pretrained(name, **source) for name in names}
+    configs = {} if args.bi_encoder else {name: teacher_config(name, **source) for name in names}
     num_logits = {name: configs[name].num_labels if name in configs else 1 for name in names}
     if len(set(num_logits.values())) > 1:
         found = ", ".join(f"{number} in {name}" for name, number in num_logits.items())
@@ -109,41 +142,98 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
     for config in configs.values():
         check_labels(config, task)
     if not is_local:
-        unused = ("dataset_config_name", "train_file", "validation_file", "test_file")
-        refuse_options(data_args, *unused, "max_train_samples", "max_eval_samples", "drop_empty_sentences")
-        refuse_options(args, "device", "cache_dir", "split")
-        if data_args.dataset_name is None:
-            raise ValueError("`--engine ray` reads parquet files: pass one, a folder or a glob as `--dataset_name`.")
         args.model_name_or_path = [local_or_hub(name) for name in names]
-        load = partial(PairScorer, args, args.max_length, task.symmetric)
+        load = partial(PairScorer, args, max_length, task.symmetric)
         columns = [task.sentence1, task.sentence2]
-        return run_on_shards(load, data_args.dataset_name, args.output_file, columns, engine_args)
+        number = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
+        return f"{number} scored pairs"
     pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
     options: dict[str, Any] = {
-        "max_length": args.max_length,
+        "max_length": max_length,
         "symmetric": task.symmetric,
-        "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores",
+        "cache_dir": _cache_dir(args, output),
     }
     logits = []
     for name in names:
         # Only one teacher is in memory at a time.
-        scored = score_with(*load_scorer(name, args), pairs, args, **options)
+        scored = score_with(load_scorer(name, args), pairs, args, **options)
         logits.append(scored["teacher_logits"][:])
     scored = scored.remove_columns("teacher_logits").add_column("teacher_logits", np.mean(logits, axis=0).tolist())
     write_pairs(scored, output)
-    return len(scored)
+    return f"{len(scored)} scored pairs"
 
 
-def load_scorer(name: str, args: ScoreArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _cache_dir(args: ScoreArguments, output: Path) -> str | Path:
+    return args.cache_dir or output.parent / ".hf-dse-scores"
+
+
+def _has_rankings(data_args: DataArguments, is_local: bool) -> bool:
+    """Whether the data are queries with candidates; with Ray, the first shard tells."""
+    if is_local:
+        return is_ranking_data(data_args)
+    is_pair_task = data_args.task_name is not None or data_args.num_labels is not None
+    return not is_pair_task and is_ranking(read_schema(find_shards(str(data_args.dataset_name))[0]).names)
+
+
+def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
+    if args.bi_encoder:
+        raise ValueError(
+            "`--bi_encoder` scores pairs of sentences, and the data are queries with candidates: name a cross-encoder."
+        )
+    names = list(dict.fromkeys(args.model_name_or_path))
+    if engine_args.engine != "local":
+        args.model_name_or_path = [local_or_hub(name) for name in names]
+        load = partial(RankingScorer, args)
+        columns = ["query", "documents"]
+        number = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
+        return f"{number} queries with scored candidates (windows: {args.windows})"
+    output = Path(args.output_file).expanduser()
+    rankings = load_rankings(data_args, [args.split])[args.split]
+    scores = []
+    for name in names:
+        # Only one teacher is in memory at a time.
+        scored = score_rankings_with(load_scorer(name, args), rankings, args, cache_dir=_cache_dir(args, output))
+        check_scores(scored, name)
+        scores.append(scored.queries["teacher_logits"][:])
+    write_rankings(with_scores(rankings, mean_scores(scores)), output)
+    return f"{len(rankings)} queries with scored candidates (windows: {args.windows})"
+
+
+def mean_scores(scores: list[list[list[float]]]) -> list[list[float]]:
+    """The mean over teachers of the scores of each candidate."""
+    return [np.mean(lists, axis=0).tolist() for lists in zip(*scores, strict=True)]
+
+
+def load_scorer(name: str, args: ScoreArguments) -> Reranker:
     """Loads a cross-encoder, or a bi-encoder if `args.bi_encoder` is set, with its tokenizer."""
     if args.bi_encoder:
-        return load_model(ModelArguments(name, args.model_revision, args.trust_remote_code, args.dtype, args.device))
-    return load_teacher(name, dtype=args.dtype, revision=args.model_revision, trust_remote_code=args.trust_remote_code)
+        model_args = ModelArguments(name, args.model_revision, args.trust_remote_code, args.dtype, args.device)
+        return Reranker(*load_model(model_args))
+    source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
+    return load_reranker(name, device=args.device, dtype=args.dtype, **source)
+
+
+def score_rankings_with(
+    teacher: Reranker,
+    rankings: Rankings,
+    args: ScoreArguments,
+    cache_dir: str | Path | None = None,
+    show_progress: bool = True,
+) -> Rankings:
+    """Adds the scores of one model to rankings, with the options of `args`."""
+    return score_candidates(
+        teacher,
+        rankings,
+        batch_size=args.batch_size,
+        max_length=args.max_length,
+        windows=args.windows,
+        cache_dir=cache_dir,
+        show_progress=show_progress,
+    )
 
 
 def score_with(
-    model: PreTrainedModel,
-    processing_class: PreTrainedTokenizerBase,
+    teacher: Reranker,
     pairs: Dataset,
     args: ScoreArguments,
     *,
@@ -154,15 +244,16 @@ def score_with(
 ) -> Dataset:
     """Adds the scores of one model to pairs, with the options of `args`."""
     options: dict[str, Any] = {
-        "processing_class": processing_class,
+        "processing_class": teacher.processing_class,
         "batch_size": args.batch_size,
         "max_length": max_length,
         "device": choose_device(args.device),
         "show_progress": show_progress,
     }
     if args.bi_encoder:
-        return score_similarities(model, pairs, scale=args.similarity_scale, bias=args.similarity_bias, **options)
-    return score_pairs(model, pairs, symmetric=symmetric, cache_dir=cache_dir, **options)
+        scale, bias = args.similarity_scale, args.similarity_bias
+        return score_similarities(teacher.model, pairs, scale=scale, bias=bias, **options)
+    return score_pairs(teacher, pairs, symmetric=symmetric, cache_dir=cache_dir, **options)
 
 
 class PairScorer:
@@ -176,7 +267,7 @@ class PairScorer:
         self.num_rows = 128 * args.batch_size
         self.options: dict[str, Any] = {"max_length": max_length, "symmetric": symmetric}
         self.models = [load_scorer(name, self.args) for name in args.model_name_or_path]
-        self.settings = {"models": [fingerprint(*model) for model in self.models], **self.options}
+        self.settings = {"models": [model.fingerprint() for model in self.models], **self.options}
         if args.bi_encoder:
             self.settings |= {"scale": args.similarity_scale, "bias": args.similarity_bias}
         # Fail early if `max_length` does not fit the teacher.
@@ -189,5 +280,35 @@ class PairScorer:
                 raise ValueError(f"pair {row} is {pair!r}, but both have to be non-empty texts: fix or remove it.")
         pairs = Dataset.from_dict({"sentence1": first, "sentence2": second})
         options = {"show_progress": False, **self.options}
-        logits = [score_with(*model, pairs, self.args, **options)[self.column][:] for model in self.models]
+        logits = [score_with(model, pairs, self.args, **options)[self.column][:] for model in self.models]
         return pyarrow.array(np.mean(logits, axis=0).tolist(), self.type)
+
+
+class RankingScorer:
+    """The [`~hf_dse.inference.ray_engine.ShardModel`] of `hf-dse score --engine ray` for queries with candidates."""
+
+    column = "teacher_logits"
+    type = pyarrow.list_(pyarrow.float64())
+
+    def __init__(self, args: ScoreArguments, device: str):
+        self.args = replace(args, device=device)
+        # Queries with about ten candidates each.
+        self.num_rows = 16 * args.batch_size
+        self.models = [load_scorer(name, self.args) for name in args.model_name_or_path]
+        # Fail early if `max_length` does not fit the teacher.
+        lengths = [model.check_max_length(args.max_length) for model in self.models]
+        models = [model.fingerprint() for model in self.models]
+        self.settings = {"models": models, "max_length": lengths, "windows": args.windows}
+
+    def __call__(self, columns: list[list]) -> pyarrow.Array:
+        queries, lists = columns
+        for row, documents in enumerate(lists):
+            if not isinstance(documents, list):
+                raise ValueError(f"the documents of query {row} are {documents!r}, not a list of texts.")
+        if not queries:
+            return pyarrow.array([], self.type)
+        rows = {text: row for row, text in enumerate(dict.fromkeys(text for texts in lists for text in texts))}
+        candidates = [[rows[text] for text in texts] for texts in lists]
+        rankings = make_rankings({"query": queries, "documents": candidates}, {"text": list(rows)})
+        scored = [score_rankings_with(model, rankings, self.args, show_progress=False) for model in self.models]
+        return pyarrow.array(mean_scores([part.queries[self.column][:] for part in scored]), self.type)
