@@ -10,6 +10,8 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from hf_dse.common.options import check_at_least
+
 
 # Fields that the trainer fills in when it knows whether there is something to evaluate on.
 OPEN_FIELDS = (
@@ -217,6 +219,116 @@ class DseTrainingArguments(PairTrainingArguments):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"`{name}` must not be negative, got {value}.")
+
+
+@dataclass
+class RankingTrainingArguments(PairTrainingArguments):
+    """
+    Training arguments of [`RankingTrainer`].
+
+    Args:
+        query_max_length (`int`, *optional*):
+            Maximum number of tokens of a query. Defaults to `max_length`, that of a document.
+        num_candidates (`int`, *optional*, defaults to 8):
+            Candidates of a query in a step: one of its positives, and others that are drawn anew in each epoch.
+        contrastive_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the labels: a positive against the other candidates and the documents of the other queries.
+        kl_weight (`float`, *optional*):
+            Weight of the teacher's distribution over the candidates of a query. Defaults to 1 for rankings with
+            teacher scores, and to 0 for others.
+        margin_mse_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the teacher's margins between a positive and the other candidates.
+        similarity_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the cosines that a bi-encoder, usually the source, finds between texts of different queries.
+        pairs_weight (`float`, *optional*, defaults to 1.0):
+            Weight of a pair of sentences, where a query has the weight 1, if pairs are mixed with the queries.
+        distillation_alpha (`float`, *optional*, defaults to 0.5):
+            Weight of the teacher's scores against the labels of these pairs.
+        scale_learning_rate (`float`, *optional*, defaults to 0.002):
+            Learning rate of the scale of the head, as a share of its first value: scales of cosines are about 10 to
+            100, those of dot products far smaller.
+        cached_gradients (`int`, *optional*):
+            Texts that are embedded with gradients at a time, see `embed_in_parts`: large batches in little memory.
+            By default all at once.
+        eval_corpus_size (`int`, *optional*, defaults to 5000):
+            Documents that each query is ranked against in an evaluation during the training: all candidates of
+            `eval_dataset`, and as many others of its corpus as there is room for.
+    """
+
+    learning_rate: float = field(default=2e-5, metadata={"help": "The initial learning rate."})
+    per_device_train_batch_size: int = field(default=16, metadata={"help": "Queries per device and step."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Texts per batch of an evaluation."})
+    max_length: int = field(default=256, metadata={"help": "Maximum number of tokens of a document."})
+    metric_for_best_model: str | None = field(
+        default="ndcg@10", metadata={"help": "Which metric of the evaluation chooses the best model."}
+    )
+    train_sampling_strategy: str = field(
+        default="random",
+        metadata={
+            "help": "random, sequential or group_by_length. Grouped, a small data set has the same batches in each "
+            "epoch, and so the same negatives."
+        },
+    )
+    # Each process may have another number of forward passes, and nothing in a buffer changes.
+    ddp_broadcast_buffers: bool | None = field(
+        default=False, metadata={"help": "Whether processes share buffers in each forward pass."}
+    )
+    query_max_length: int | None = field(
+        default=None, metadata={"help": "Maximum number of tokens of a query. Default: max_length."}
+    )
+    num_candidates: int = field(default=8, metadata={"help": "Candidates per query and step, a positive first."})
+    contrastive_weight: float = field(
+        default=1.0, metadata={"help": "Weight of the labels: positives against all other documents of a batch."}
+    )
+    kl_weight: float | None = field(
+        default=None,
+        metadata={
+            "help": "Weight of the teacher's distribution over the candidates. Default: 1 with teacher scores, else 0."
+        },
+    )
+    margin_mse_weight: float = field(
+        default=0.0, metadata={"help": "Weight of the teacher's margins between a positive and other candidates."}
+    )
+    similarity_weight: float = field(
+        default=0.0, metadata={"help": "Weight of a bi-encoder's cosines between texts of different queries."}
+    )
+    pairs_weight: float = field(
+        default=1.0, metadata={"help": "Weight of a pair of sentences that is mixed with the queries."}
+    )
+    distillation_alpha: float = field(
+        default=0.5, metadata={"help": "For these pairs, weight of the teacher: 0 labels only, 1 teacher only."}
+    )
+    scale_learning_rate: float = field(
+        default=2e-3, metadata={"help": "Learning rate of the head's scale, as a share of its first value."}
+    )
+    cached_gradients: int | None = field(
+        default=None,
+        metadata={"help": "Texts to embed with gradients at a time, so that a large batch needs little memory."},
+    )
+    eval_corpus_size: int = field(
+        default=5000, metadata={"help": "Documents to rank in an evaluation during the training."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(1, cached_gradients=self.cached_gradients, eval_corpus_size=self.eval_corpus_size)
+        check_at_least(2, num_candidates=self.num_candidates)
+        check_at_least(4, query_max_length=self.query_max_length)
+        if self.train_sampling_strategy not in ("random", "sequential", "group_by_length"):
+            raise ValueError(
+                f"`train_sampling_strategy` is {self.train_sampling_strategy!r}, and for rankings it is 'random', "
+                "'sequential' or 'group_by_length'."
+            )
+        if not 0.0 <= self.distillation_alpha <= 1.0:
+            raise ValueError(
+                f"`distillation_alpha` must be between 0 (labels only) and 1 (teacher only), got "
+                f"{self.distillation_alpha}."
+            )
+        weights = {name: getattr(self, f"{name}_weight") for name in ("contrastive", "kl", "margin_mse")}
+        check_weights({name: 1.0 if weight is None else weight for name, weight in weights.items()})
+        for name in ("similarity_weight", "pairs_weight", "scale_learning_rate"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}.")
 
 
 PARTS = ("hidden", "embedding", "relation", "sentence")

@@ -10,11 +10,14 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from torch import nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.utils import logging
 
+from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.student.checkpoint import CODE_FILES
 from hf_dse.training.arguments import PairTrainingArguments
 
 
@@ -66,6 +69,7 @@ class ReproducibleTrainer(Trainer):
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
         super().__init__(model=model, args=args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
         self.add_callback(FiniteLossCallback)
+        self.add_callback(EpochCallback)
 
     @classmethod
     def check_args(cls, args: Any) -> Any:
@@ -128,6 +132,52 @@ class FiniteLossCallback(TrainerCallback):
                     f"The training diverged: {name} is {value} at step {state.global_step}. Lower `learning_rate` "
                     f"(now {args.learning_rate}), use a longer warmup, or train in float32."
                 )
+
+
+class EpochCallback(TrainerCallback):
+    """Tells the sampler its epoch. In a resumed training of several processes nothing else reaches it."""
+
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        sampler: Any = train_dataloader
+        while hasattr(sampler, "batch_sampler"):
+            sampler = sampler.batch_sampler
+        sampler = getattr(sampler, "sampler", None)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(int(state.epoch or 0))
+
+
+class StudentTrainer(ReproducibleTrainer):
+    """A trainer of a [`DseForSequenceClassification`], some of whose parameters have learning rates of their own."""
+
+    # The loss is the mean over a batch.
+    loss_is_scaled_for_ga = False
+    model: DseForSequenceClassification
+
+    def own_rate(self, name: str) -> float | None:
+        """The learning rate of a parameter, if it is not that of the arguments."""
+        raise NotImplementedError
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        exists = self.optimizer is not None
+        optimizer = super().create_optimizer(model)
+        if exists:
+            return optimizer
+        module = self.model if model is None else model
+        own = {id(weight): self.own_rate(name) for name, weight in module.named_parameters()}
+        rates = {weight: rate for weight, rate in own.items() if rate is not None}
+        for group in list(optimizer.param_groups):
+            for rate in dict.fromkeys(rates[id(weight)] for weight in group["params"] if id(weight) in rates):
+                moved = [weight for weight in group["params"] if rates.get(id(weight)) == rate]
+                group["params"] = [weight for weight in group["params"] if rates.get(id(weight)) != rate]
+                optimizer.add_param_group({**group, "params": moved, "lr": rate})
+        return optimizer
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        # Trainer copies weights and configuration of the checkpoint, but not its code.
+        if self.is_world_process_zero():
+            for name in CODE_FILES:
+                shutil.copy(Path(checkpoint_folder) / name, str(self.args.output_dir))
+        super()._push_from_checkpoint(checkpoint_folder)
 
 
 def load_tokenizer(processing_class: PreTrainedTokenizerBase | str) -> PreTrainedTokenizerBase:

@@ -118,13 +118,22 @@ def similarity_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tenso
     Returns:
         `torch.Tensor`: a scalar; 0 for a single pair.
     """
-    cosines = []
-    for embeddings in (student, teacher):
-        units = nn.functional.normalize(embeddings.flatten(0, 1).float(), dim=-1)
-        cosines.append(units @ units.mT)
     pairs = torch.arange(2 * len(student), device=student.device) // 2
     is_other = pairs[:, None] != pairs[None, :]
-    return (cosines[0] - cosines[1]).square().masked_fill(~is_other, 0.0).sum() / is_other.sum().clamp(min=1)
+    return cosine_loss(student.flatten(0, 1), teacher.flatten(0, 1), is_other)
+
+
+def cosine_loss(student: torch.Tensor, teacher: torch.Tensor, is_counted: torch.Tensor) -> torch.Tensor:
+    """
+    The mean squared difference between the cosines of student and teacher, over the combinations of two texts that
+    `is_counted`, of shape `(num_texts, num_texts)`, names; 0 without any. Embeddings are `(num_texts, size)`.
+    """
+    cosines = []
+    for embeddings in (student, teacher):
+        units = nn.functional.normalize(embeddings.float(), dim=-1)
+        cosines.append(units @ units.mT)
+    squares = (cosines[0] - cosines[1]).square().masked_fill(~is_counted, 0.0)
+    return squares.sum() / is_counted.sum().clamp(min=1)
 
 
 class PairDistillationLoss(nn.Module):

@@ -3,8 +3,6 @@
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from shutil import copy
 from typing import Any
 
 import torch
@@ -20,10 +18,10 @@ from hf_dse.data.tokenization import lengths
 from hf_dse.inference.encoding import evaluating
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
-from hf_dse.student.checkpoint import CODE_FILES, limit_tokens, load_dse_model, load_student
+from hf_dse.student.checkpoint import limit_tokens, load_dse_model, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer, load_tokenizer
+from hf_dse.training.base import StudentTrainer, load_tokenizer
 from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 
 
@@ -37,7 +35,7 @@ SCALE_PARAMETERS = ("similarity.scale", "similarity.bias")
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 
 
-class DseTrainer(ReproducibleTrainer):
+class DseTrainer(StudentTrainer):
     """
     [`~transformers.Trainer`] with the pair objective of DSE (see [`PairDistillationLoss`]).
 
@@ -86,11 +84,8 @@ class DseTrainer(ReproducibleTrainer):
     ```
     """
 
-    # `compute_loss` returns the mean over its batch.
-    loss_is_scaled_for_ga = False
     arguments_class = DseTrainingArguments
     args: DseTrainingArguments
-    model: DseForSequenceClassification
 
     def __init__(
         self,
@@ -237,31 +232,10 @@ class DseTrainer(ReproducibleTrainer):
             head.bias.copy_(bias)
         logger.info(f"Similarity head starts from scale {scale.tolist()} and bias {bias.tolist()}.")
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        # Trainer copies weights and configuration of the checkpoint, but not its code.
-        if self.is_world_process_zero():
-            for name in CODE_FILES:
-                copy(Path(checkpoint_folder) / name, str(self.args.output_dir))
-        super()._push_from_checkpoint(checkpoint_folder)
-
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        exists = self.optimizer is not None
-        optimizer = super().create_optimizer(model)
-        if exists:
-            return optimizer
-        module = self.model if model is None else model
-        rates: dict[int, float] = {}
-        for name, weight in module.named_parameters():
-            if self.model.config.similarity == "cosine" and name.endswith(SCALE_PARAMETERS):
-                rates[id(weight)] = self.args.scale_learning_rate
-            elif self.args.head_learning_rate is not None and any(part in name for part in NEW_PARAMETERS):
-                rates[id(weight)] = self.args.head_learning_rate
-        for group in list(optimizer.param_groups):
-            for rate in dict.fromkeys(rates[id(weight)] for weight in group["params"] if id(weight) in rates):
-                moved = [weight for weight in group["params"] if rates.get(id(weight)) == rate]
-                group["params"] = [weight for weight in group["params"] if rates.get(id(weight)) != rate]
-                optimizer.add_param_group({**group, "params": moved, "lr": rate})
-        return optimizer
+    def own_rate(self, name: str) -> float | None:
+        if self.model.config.similarity == "cosine" and name.endswith(SCALE_PARAMETERS):
+            return self.args.scale_learning_rate
+        return self.args.head_learning_rate if any(part in name for part in NEW_PARAMETERS) else None
 
 
 def check_student_length(max_length: int, model: DseForSequenceClassification) -> None:

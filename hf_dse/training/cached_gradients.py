@@ -1,0 +1,63 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Embedding the texts of a batch in a training step, all at once or in parts that need less memory."""
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def embed(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """
+    Embeddings of single texts by a model for pairs, through its `forward`, which distributed training needs.
+
+    Args:
+        model (`nn.Module`):
+            A [`DseForSequenceClassification`], which may be wrapped.
+        input_ids (`torch.Tensor` of shape `(num_texts, seq_len)`):
+            Token ids.
+        attention_mask (`torch.Tensor` of shape `(num_texts, seq_len)`):
+            1 for tokens, 0 for padding.
+
+    Returns:
+        `torch.Tensor` of shape `(num_texts, embedding_size)` and type float32.
+    """
+    # Two texts are a pair; an odd number is made even.
+    pairs = [torch.cat([part, part[:1]])[: len(part) + len(part) % 2] for part in (input_ids, attention_mask)]
+    ids, mask = (part.unflatten(0, (-1, 2)) for part in pairs)
+    return model(input_ids=ids, attention_mask=mask).embeddings.flatten(0, 1)[: len(input_ids)].float()
+
+
+def embed_in_parts(
+    model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor, mini_batch_size: int
+) -> torch.Tensor:
+    """
+    The same embeddings with the memory of `mini_batch_size` texts, at the cost of a second forward pass: GradCache
+    ([Gao et al., 2021](https://huggingface.co/papers/2101.06983)), which is gradient checkpointing of mini-batches. A
+    mini-batch is embedded without keeping anything of it, and again, with the same random numbers, when the gradients
+    of its embeddings are known. Texts of similar length are together.
+
+    Args:
+        model (`nn.Module`):
+            As for [`embed`].
+        input_ids (`torch.Tensor` of shape `(num_texts, seq_len)`):
+            Token ids.
+        attention_mask (`torch.Tensor` of shape `(num_texts, seq_len)`):
+            1 for tokens, 0 for padding.
+        mini_batch_size (`int`):
+            Texts of a mini-batch.
+
+    Returns:
+        `torch.Tensor` of shape `(num_texts, embedding_size)` and type float32.
+    """
+    order = attention_mask.sum(dim=1).argsort(stable=True)
+    batches = []
+    for rows in order.split(mini_batch_size):
+        columns = attention_mask[rows].any(dim=0)
+        batches.append((input_ids[rows][:, columns], attention_mask[rows][:, columns]))
+    # The forward pass of a wrapped model prepares the backward pass, so it must not happen within that. The last
+    # mini-batch is the first of the backward pass: what is kept of it is gone before others need the memory.
+    module = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    vectors = [checkpoint(embed, module, *batch, use_reentrant=False) for batch in batches[:-1]]
+    vectors.append(embed(model, *batches[-1]))
+    return torch.cat(vectors)[order.argsort()]

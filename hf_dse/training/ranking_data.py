@@ -1,0 +1,114 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What [`RankingTrainer`] checks and prepares: students, queries, pairs, and the order of the rows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from torch.utils.data import Sampler
+from transformers.trainer_pt_utils import get_length_grouped_indices
+
+from hf_dse.data.ranking_batches import keep_documents
+from hf_dse.data.rankings import Rankings, check_positives
+from hf_dse.training.arguments import RankingTrainingArguments
+from hf_dse.training.losses import PairDistillationLoss
+from hf_dse.training.pair_trainer import infer_labels
+
+
+class EpochSampler(Sampler[int]):
+    """Yields `row + epoch * num_rows` for all rows, in an order that depends only on seed and epoch."""
+
+    def __init__(self, num_rows: int, seed: int, strategy: str, sizes: list[int] | None, batch_size: int):
+        self.num_rows = num_rows
+        self.seed = seed
+        self.strategy = strategy
+        self.sizes = sizes
+        self.batch_size = batch_size
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed((self.seed << 16) + self.epoch)
+        rows: Any = range(self.num_rows)
+        if self.strategy == "random":
+            rows = torch.randperm(self.num_rows, generator=generator).tolist()
+        elif self.strategy == "group_by_length":
+            rows = get_length_grouped_indices(self.sizes, self.batch_size, generator=generator)
+        return (row + self.epoch * self.num_rows for row in rows)
+
+
+def check_head(model: Any) -> None:
+    """Checks that a student has a head with one logit that ranks like its embeddings."""
+    if not hasattr(model, "similarity"):
+        raise TypeError(
+            f"`model` is a `{type(model).__name__}`, and `RankingTrainer` needs a `DseForSequenceClassification`: put "
+            "a head on an encoder with `hf_dse.make_pair_model(model)`, or pass the folder or Hub id of the encoder."
+        )
+    if model.config.similarity == "mlp" or model.config.num_labels != 1:
+        raise ValueError(
+            f'The student has `similarity="{model.config.similarity}"` and {model.config.num_labels} logits, and a '
+            'search needs one logit that follows the similarity of two embeddings: use `similarity="cosine"` or '
+            '`"dot"` and `num_labels=1`.'
+        )
+
+
+def has_lists(rankings: Rankings) -> bool:
+    """Whether a query has two candidates with known scores, so that there is something to learn from a teacher."""
+    lists = rankings.queries["teacher_logits"][:] if rankings.has_scores else []
+    return any(np.isfinite(values).sum() > 1 for values in lists)
+
+
+def check_targets(rankings: Rankings, args: RankingTrainingArguments, uses_teacher: bool) -> None:
+    """Raises a `ValueError` if a query has nothing to learn from."""
+    if uses_teacher and not has_lists(rankings):
+        raise ValueError(
+            "`kl_weight` or `margin_mse_weight` is above 0, but no query has two candidates with teacher scores: "
+            "score them with `score_candidates` (or `hf-dse score`), or train on labels only with both weights 0."
+        )
+    if not uses_teacher and not args.contrastive_weight:
+        raise ValueError("There are no teacher scores, so that `contrastive_weight` must be above 0.")
+    if args.contrastive_weight and not uses_teacher:
+        check_positives(rankings, "The training rankings")
+    if uses_teacher:
+        lists = zip(rankings.queries["teacher_logits"][:], rankings.positives(), strict=True)
+        for row, (logits, positives) in enumerate(lists):
+            if np.isfinite(logits).sum() < 2 and not (positives and args.contrastive_weight):
+                raise ValueError(
+                    f"The query {rankings.queries['query_id'][row]!r} has neither two candidates with teacher scores "
+                    "nor a positive to learn from: score its candidates, or remove it."
+                )
+    if args.similarity_weight and not all(
+        "embeddings" in part.column_names for part in (rankings.queries, rankings.corpus)
+    ):
+        raise ValueError(
+            "`similarity_weight` needs the embeddings of a bi-encoder, and the training rankings have none: add them "
+            "with `embed_rankings`, or name the bi-encoder with `--bi_encoder_name_or_path`."
+        )
+
+
+def read_pairs(pairs: Dataset, args: RankingTrainingArguments) -> tuple[PairDistillationLoss, Dataset]:
+    """The loss of pairs of sentences, by the targets that they have, and their columns."""
+    num_labels, problem_type = infer_labels(pairs)
+    if num_labels > 2:
+        raise ValueError(f"The pairs have {num_labels} classes, and a student that ranks has one logit: pass scores.")
+    names = [name for name in ("sentence1", "sentence2", "label", "teacher_logits") if name in pairs.column_names]
+    alpha = args.distillation_alpha if {"label", "teacher_logits"} <= set(names) else float("label" not in names)
+    # The name in transformers of binary cross-entropy on one logit.
+    problem_type = "multi_label_classification" if num_labels == 2 else problem_type
+    return PairDistillationLoss(alpha, problem_type), pairs.select_columns(names)
+
+
+def smaller_corpus(rankings: Rankings, size: int, seed: int) -> Rankings:
+    """The queries with a corpus of at most `size` documents: all candidates, and a sample of the others."""
+    candidates = {row for rows in rankings.queries["documents"][:] for row in rows}
+    others = np.setdiff1d(np.arange(len(rankings.corpus)), list(candidates))
+    sample = np.random.default_rng(seed).permutation(others)[: max(0, size - len(candidates))]
+    return keep_documents(rankings, sample.tolist())

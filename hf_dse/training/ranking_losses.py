@@ -1,0 +1,221 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Losses on queries with candidates: contrastive, listwise and on margins, in one unit of logits."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+
+# Spread of the logits that a softmax over candidates sees. With one relevant document among eight, a spread of 1.5 is
+# a gap of 4.5 logits: 93 % of the probability is on that document, and the rest still tells the others apart.
+LOGIT_SPREAD = 1.5
+
+
+def mean_spread(lists: Iterable[Sequence[float] | np.ndarray]) -> float:
+    """The mean standard deviation within lists of scores, in which NaN is unknown; NaN without a list of two."""
+    known = (np.asarray(values)[np.isfinite(values)] for values in lists)
+    return float(np.mean([values.std() for values in known if len(values) > 1] or [math.nan]))
+
+
+def find_negatives(
+    documents: torch.Tensor, labels: torch.Tensor, document_ids: torch.Tensor, positives: torch.Tensor
+) -> torch.Tensor:
+    """
+    Which documents of a batch are negatives of which query: those that are not known to be relevant for it, and not
+    its own candidates with an unknown label. Of documents with the same text only the first counts.
+
+    Args:
+        documents (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Positions of each query's own candidates among the documents; -1 for none.
+        labels (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Their labels: above 0 relevant, 0 not, NaN unknown.
+        document_ids (`torch.Tensor` of shape `(num_documents,)`):
+            A number for each text.
+        positives (`torch.Tensor` of shape `(num_queries, num_positives)`):
+            The numbers of all texts that are known to be relevant for each query; -1 for none.
+
+    Returns:
+        `torch.Tensor` of shape `(num_queries, num_documents)` and type bool.
+    """
+    own = document_ids[documents.clamp(min=0)].masked_fill((labels == 0) | (documents < 0), -1)
+    excluded = torch.cat([positives, own], dim=1)  # [Q, P + C]
+    is_excluded = torch.stack([torch.isin(document_ids, row) for row in excluded])
+    is_repeated = (document_ids[:, None] == document_ids[None, :]).tril(-1).any(dim=1)
+    return ~(is_excluded | is_repeated)
+
+
+def contrastive_loss(
+    scores: torch.Tensor, documents: torch.Tensor, labels: torch.Tensor, is_negative: torch.Tensor
+) -> torch.Tensor:
+    """
+    Cross-entropy of each positive against the negatives of its query among all documents of the batch. The positives
+    of a query do not compete with each other: each has a term of its own, and the query has their mean.
+
+    Args:
+        scores (`torch.Tensor` of shape `(num_queries, num_documents)`):
+            Scores of all documents of the batch.
+        documents (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Positions of each query's own candidates; -1 for none.
+        labels (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Their labels.
+        is_negative (`torch.Tensor` of shape `(num_queries, num_documents)`):
+            What `find_negatives` returns.
+
+    Returns:
+        `torch.Tensor`: the mean over the queries with a positive; 0 without any.
+    """
+    own = scores.gather(1, documents.clamp(min=0))  # [Q, C]
+    # Not -inf, whose gradient would be NaN where a query has no negative.
+    rest = scores.masked_fill(~is_negative, torch.finfo(scores.dtype).min).logsumexp(dim=1, keepdim=True)
+    return _mean_of_lists(torch.logaddexp(own, rest) - own, (labels > 0) & (documents >= 0))
+
+
+def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """
+    The Kullback-Leibler divergence of the student's softmax over the candidates of a query from that of the teacher.
+
+    Args:
+        student (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Scores of the student.
+        teacher (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Scores of the teacher; candidates with NaN are left out.
+
+    Returns:
+        `torch.Tensor`: the mean over the queries with two scores or more; 0 without any.
+    """
+    is_known = teacher.isfinite()
+    lowest = torch.finfo(student.dtype).min
+    target, output = (
+        values.masked_fill(~is_known, lowest).log_softmax(dim=1).masked_fill(~is_known, 0.0)
+        for values in (teacher, student)
+    )
+    divergence = (target.exp() * (target - output)).sum(dim=1)
+    is_list = is_known.sum(dim=1) > 1
+    return divergence.masked_fill(~is_list, 0.0).sum() / is_list.sum().clamp(min=1)
+
+
+def margin_loss(student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """
+    Margin-MSE ([Hofstätter et al., 2020](https://huggingface.co/papers/2010.02666)): the squared difference between
+    the margins of student and teacher, for all combinations of a positive and another candidate. Without a positive
+    the candidate that the teacher ranks first takes its place.
+
+    Args:
+        student (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Scores of the student.
+        teacher (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Scores of the teacher; candidates with NaN are left out.
+        labels (`torch.Tensor` of shape `(num_queries, num_candidates)`):
+            Labels.
+
+    Returns:
+        `torch.Tensor`: the mean over the queries with a margin, of the mean over its margins; 0 without any.
+    """
+    is_known = teacher.isfinite()
+    is_first = (labels > 0) & is_known
+    best = teacher.masked_fill(~is_known, -torch.inf).argmax(dim=1, keepdim=True)
+    is_best = torch.zeros_like(is_known).scatter(1, best, True) & is_known
+    is_first = torch.where(is_first.any(dim=1, keepdim=True), is_first, is_best)
+    is_margin = is_first[:, :, None] & (is_known & ~is_first)[:, None, :]  # [Q, C, C]
+    error = student - teacher.masked_fill(~is_known, 0.0)
+    squares = (error[:, :, None] - error[:, None, :]).square()
+    return _mean_of_lists(squares.flatten(1), is_margin.flatten(1))
+
+
+def _mean_of_lists(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
+    """The mean over the rows with valid values, of the mean of these."""
+    count = is_valid.sum(dim=1)
+    means = values.masked_fill(~is_valid, 0.0).sum(dim=1) / count.clamp(min=1)
+    return means.sum() / (count > 0).sum().clamp(min=1)
+
+
+def are_of_different_queries(documents: torch.Tensor, num_documents: int) -> torch.Tensor:
+    """
+    Which two texts of a batch, first the Q queries and then the D documents, are in no list together, as a matrix
+    `(Q + D, Q + D)`. `documents` are the positions of the candidates of each query, `(Q, C)`.
+    """
+    queries = torch.eye(len(documents), device=documents.device)
+    positions = torch.arange(num_documents, device=documents.device)
+    is_candidate = (documents[:, :, None] == positions).any(dim=1)  # [Q, D]
+    lists = torch.cat([queries, is_candidate.to(queries)], dim=1)  # [Q, Q + D]
+    return lists.mT @ lists == 0
+
+
+class RankingLoss(nn.Module):
+    """
+    The weighted sum of [`contrastive_loss`], [`listwise_loss`] and [`margin_loss`], all of logits in units of one
+    temperature: a student that agrees with its teacher has the same logits, and the temperature, which depends on the
+    teacher's scores alone, only says how large a difference between two logits is.
+
+    Args:
+        contrastive_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the labels.
+        kl_weight (`float`, *optional*, defaults to 1.0):
+            Weight of the teacher's distribution over the candidates.
+        margin_mse_weight (`float`, *optional*, defaults to 0.0):
+            Weight of the teacher's margins.
+        temperature (`float`, *optional*, defaults to 1.0):
+            What logits are divided by. [`RankingTrainer`] divides the teacher's spread by `LOGIT_SPREAD`.
+
+    Inputs:
+        | Name             | Shape                           |                                                    |
+        |------------------|---------------------------------|----------------------------------------------------|
+        | `logits`         | `(num_queries, num_documents)`  | of the student, for all documents of the batch     |
+        | `documents`      | `(num_queries, num_candidates)` | positions of each query's candidates, -1 for none  |
+        | `labels`         | `(num_queries, num_candidates)` | above 0 relevant, 0 not, NaN unknown               |
+        | `teacher_logits` | `(num_queries, num_candidates)` | NaN unknown                                        |
+        | `document_ids`   | `(num_documents,)`              | a number for each text                             |
+        | `positives`      | `(num_queries, num_positives)`  | numbers of all relevant texts, -1 for none         |
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_dse import RankingLoss
+
+    >>> # One query, its relevant document and another one.
+    >>> loss = RankingLoss(kl_weight=0.0)
+    >>> documents, labels, positives = torch.tensor([[0, 1]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[7]])
+    >>> loss(torch.tensor([[2.0, 2.0]]), documents, labels, labels, torch.tensor([7, 8]), positives)
+    tensor(0.6931)
+    ```
+    """
+
+    def __init__(
+        self,
+        contrastive_weight: float = 1.0,
+        kl_weight: float = 1.0,
+        margin_mse_weight: float = 0.0,
+        temperature: float = 1.0,
+    ):
+        super().__init__()
+        self.contrastive_weight = contrastive_weight
+        self.kl_weight = kl_weight
+        self.margin_mse_weight = margin_mse_weight
+        self.temperature = temperature
+
+    def forward(
+        self,
+        logits: torch.Tensor,
+        documents: torch.Tensor,
+        labels: torch.Tensor,
+        teacher_logits: torch.Tensor,
+        document_ids: torch.Tensor,
+        positives: torch.Tensor,
+    ) -> torch.Tensor:
+        scores, targets = logits / self.temperature, teacher_logits / self.temperature
+        own = scores.gather(1, documents.clamp(min=0))
+        targets = targets.masked_fill(documents < 0, torch.nan)
+        loss = 0.0 * scores.sum()
+        if self.contrastive_weight:
+            is_negative = find_negatives(documents, labels, document_ids, positives)
+            loss = loss + self.contrastive_weight * contrastive_loss(scores, documents, labels, is_negative)
+        if self.kl_weight:
+            loss = loss + self.kl_weight * listwise_loss(own, targets)
+        if self.margin_mse_weight:
+            loss = loss + self.margin_mse_weight * margin_loss(own, targets, labels)
+        return loss

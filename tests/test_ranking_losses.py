@@ -1,0 +1,193 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Losses on queries with candidates against plain Python, one query and one document at a time."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_dse import RankingLoss
+from hf_dse.training.ranking_losses import (
+    LOGIT_SPREAD,
+    are_of_different_queries,
+    contrastive_loss,
+    find_negatives,
+    listwise_loss,
+    margin_loss,
+    mean_spread,
+)
+
+
+UNKNOWN = math.nan
+
+
+@st.composite
+def batches(draw):
+    """A batch of queries: scores of all documents, and lists of candidates with labels and scores of a teacher."""
+    num_queries, num_documents = draw(st.integers(1, 4)), draw(st.integers(2, 8))
+    # Fewer numbers than documents, so that some have the same text.
+    ids = draw(st.lists(st.integers(0, 6), min_size=num_documents, max_size=num_documents))
+    lists = []
+    for _ in range(num_queries):
+        rows = draw(st.lists(st.integers(0, num_documents - 1), min_size=1, max_size=5, unique=True))
+        labels = [draw(st.sampled_from([0.0, 1.0, 2.0, UNKNOWN])) for _ in rows]
+        logits = [draw(st.one_of(st.just(UNKNOWN), st.floats(-4, 4, width=32))) for _ in rows]
+        # Known from the whole data set: the positives of the list, and others.
+        known = {ids[row] for row, label in zip(rows, labels, strict=True) if label > 0}
+        known |= set(draw(st.lists(st.integers(0, 6), max_size=2)))
+        lists.append((rows, labels, logits, sorted(known)))
+    scores = [[draw(st.floats(-5, 5, width=32)) for _ in ids] for _ in lists]
+    return ids, lists, scores
+
+
+def tensors(batch):
+    ids, lists, scores = batch
+
+    def fill(rows, value):
+        longest = max(map(len, rows))
+        return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
+
+    columns = [[part[order] for part in lists] for order in range(4)]
+    documents, labels, logits, positives = (
+        fill(rows, value) for rows, value in zip(columns, (-1, UNKNOWN, UNKNOWN, -1), strict=True)
+    )
+    scores = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
+    return scores, documents, labels.double(), logits.double(), torch.tensor(ids), positives.long()
+
+
+def mean(values):
+    return sum(values) / len(values) if values else 0.0
+
+
+def plain_contrastive(batch):
+    ids, lists, scores = batch
+    terms = []
+    for (rows, labels, _, known), own in zip(lists, scores, strict=True):
+        barred = set(known) | {ids[row] for row, label in zip(rows, labels, strict=True) if label != 0.0}
+        negatives = {number: own[row] for row, number in reversed(list(enumerate(ids))) if number not in barred}
+        positives = [own[row] for row, label in zip(rows, labels, strict=True) if label > 0]
+        others = sum(math.exp(score) for score in negatives.values())
+        losses = [math.log((math.exp(score) + others) / math.exp(score)) for score in positives]
+        terms += [mean(losses)] if losses else []
+    return mean(terms)
+
+
+def plain_listwise(batch):
+    terms = []
+    for (rows, _, logits, _), own in zip(batch[1], batch[2], strict=True):
+        scored = [(own[row], logit) for row, logit in zip(rows, logits, strict=True) if logit == logit]
+        if len(scored) < 2:
+            continue
+        totals = [sum(math.exp(pair[side]) for pair in scored) for side in (0, 1)]
+        student, teacher = ([math.exp(pair[side]) / totals[side] for pair in scored] for side in (0, 1))
+        terms.append(sum(t * math.log(t / s) for s, t in zip(student, teacher, strict=True)))
+    return mean(terms)
+
+
+def plain_margin(batch):
+    terms = []
+    for (rows, labels, logits, _), own in zip(batch[1], batch[2], strict=True):
+        scored = [(own[row], logit, label > 0) for row, logit, label in zip(rows, logits, labels, strict=True)]
+        scored = [entry for entry in scored if entry[1] == entry[1]]
+        first = [number for number, entry in enumerate(scored) if entry[2]]
+        if scored and not first:
+            first = [max(range(len(scored)), key=lambda number: (scored[number][1], -number))]
+        squares = [
+            ((scored[i][0] - scored[j][0]) - (scored[i][1] - scored[j][1])) ** 2
+            for i in first
+            for j in range(len(scored))
+            if j not in first
+        ]
+        terms += [mean(squares)] if squares else []
+    return mean(terms)
+
+
+@settings(deadline=None, max_examples=200)
+@given(batches())
+def test_losses_are_their_definitions(batch):
+    scores, documents, labels, logits, ids, positives = tensors(batch)
+    own = scores.gather(1, documents.clamp(min=0))
+    negatives = find_negatives(documents, labels, ids, positives)
+    found = [
+        contrastive_loss(scores, documents, labels, negatives),
+        listwise_loss(own, logits),
+        margin_loss(own, logits, labels),
+    ]
+    expected = [plain_contrastive(batch), plain_listwise(batch), plain_margin(batch)]
+    assert [loss.item() for loss in found] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    whole = RankingLoss(0.5, 2.0, 0.25)(scores, documents, labels, logits, ids, positives)
+    assert whole.item() == pytest.approx(np.dot([0.5, 2.0, 0.25], expected), rel=1e-5, abs=1e-6)
+    (gradient,) = torch.autograd.grad(whole, scores)
+    assert gradient.isfinite().all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(batches(), st.floats(0.2, 5.0), st.floats(-3.0, 3.0))
+def test_the_temperature_is_a_unit(batch, temperature, shift):
+    """In units of the temperature it is the same loss, and a bias changes nothing."""
+    scores, documents, labels, logits, ids, positives = tensors(batch)
+    options = (documents, labels)
+    expected = RankingLoss(1.0, 1.0, 1.0)(scores, *options, logits, ids, positives)
+    scaled = RankingLoss(1.0, 1.0, 1.0, temperature=temperature)
+    found = scaled(temperature * scores + shift, *options, temperature * logits - shift, ids, positives)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
+
+
+def test_known_positives_are_no_negatives():
+    # Documents 0 to 4 with the texts 10, 11, 12, 10, 13; the query knows 10 and 13 from elsewhere.
+    documents, labels = torch.tensor([[1, 2, -1]]), torch.tensor([[1.0, 0.0, UNKNOWN]])
+    ids, positives = torch.tensor([10, 11, 12, 10, 13]), torch.tensor([[11, 10, 13]])
+    assert find_negatives(documents, labels, ids, positives).tolist() == [[False, False, True, False, False]]
+    # Candidates with an unknown label are left out, and of two equal texts of others one counts.
+    unknown = find_negatives(documents, torch.tensor([[1.0, UNKNOWN, UNKNOWN]]), ids, torch.tensor([[11]]))
+    assert unknown.tolist() == [[True, False, False, False, True]]
+
+
+def test_positives_do_not_compete():
+    documents, labels = torch.tensor([[0, 1]]), torch.tensor([[1.0, 1.0]])
+    negatives = torch.tensor([[False, False, True]])
+    scores = torch.tensor([[3.0, 1.0, 1.0]])
+    loss = contrastive_loss(scores, documents, labels, negatives).item()
+    assert loss == pytest.approx((math.log1p(math.exp(-2)) + math.log(2)) / 2)
+
+
+def test_a_query_without_negatives_has_no_loss_and_no_gradient():
+    scores = torch.tensor([[3.0, 1.0]], requires_grad=True)
+    negatives = torch.zeros(1, 2, dtype=torch.bool)
+    loss = contrastive_loss(scores, torch.tensor([[0]]), torch.tensor([[1.0]]), negatives)
+    (gradient,) = torch.autograd.grad(loss, scores)
+    assert loss.item() == 0.0 and gradient.tolist() == [[0.0, 0.0]]
+
+
+def test_a_student_like_its_teacher_has_no_loss():
+    logits = torch.tensor([[4.0, -1.0, 0.5]])
+    documents, labels = torch.tensor([[0, 1, 2]]), torch.tensor([[1.0, 0.0, 0.0]])
+    loss = RankingLoss(0.0, 1.0, 1.0, temperature=2.0)
+    found = loss(logits - 7.0, documents, labels, logits, torch.arange(3), torch.tensor([[0]]))
+    assert found.item() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_spread():
+    lists = [[1.0, 3.0, UNKNOWN], [5.0], [0.0, 0.0]]
+    assert mean_spread(lists) == pytest.approx((1.0 + 0.0) / 2)
+    assert math.isnan(mean_spread([[1.0], [UNKNOWN, 2.0]]))
+    # One relevant document among eight, at the spread that the temperature gives: sure, but not certain.
+    gap = LOGIT_SPREAD / np.std([1.0] + [0.0] * 7)
+    assert 0.85 < 1 / (1 + 7 * math.exp(-gap)) < 0.97
+
+
+def test_texts_of_different_queries():
+    # Two queries; document 1 is in both lists.
+    found = are_of_different_queries(torch.tensor([[0, 1], [1, 2]]), 3)
+    expected = [
+        [0, 1, 0, 0, 1],
+        [1, 0, 1, 0, 0],
+        [0, 1, 0, 0, 1],
+        [0, 0, 0, 0, 0],
+        [1, 0, 1, 0, 0],
+    ]
+    assert found.int().tolist() == expected

@@ -1,0 +1,609 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""RankingTrainer on tiny students: what a step sees and computes, resumes and refuses, and that students learn."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from torch import nn
+from transformers import DataCollatorWithPadding, TrainerState
+
+from hf_dse import (
+    DseForSequenceClassification,
+    PairDistillationLoss,
+    RankingLoss,
+    RankingTrainer,
+    RankingTrainingArguments,
+    encode,
+    evaluate_retrieval,
+    make_rankings,
+)
+from hf_dse.data.ranking_batches import RankingCollator, RankingRows, keep_documents
+from hf_dse.data.rankings import Rankings, ranking_rows
+from hf_dse.training.cached_gradients import embed, embed_in_parts
+from hf_dse.training.ranking_losses import LOGIT_SPREAD
+
+
+WORDS = "cat dog sat ran mat house old new".split()
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+TINY_RUN = {
+    "max_length": 32,
+    "per_device_train_batch_size": 8,
+    "num_candidates": 4,
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "load_best_model_at_end": False,
+    "logging_steps": 1,
+    "report_to": "none",
+    "use_cpu": True,
+    "disable_tqdm": True,
+}
+PLAIN_SGD = {
+    "optim": "sgd",
+    "learning_rate": 0.02,
+    "lr_scheduler_type": "constant",
+    "warmup_steps": 0,
+    "max_grad_norm": 0.0,
+    "train_sampling_strategy": "sequential",
+}
+
+
+def make_lists(num_queries, seed, has_scores=True):
+    """Queries of two words; documents of three. The more words two share, the higher the score; two are relevant."""
+    generator = np.random.default_rng(seed)
+    corpus = [" ".join([*generator.choice(WORDS, 3, replace=False), *["of"] * (row % 4)]) for row in range(48)]
+    columns = {"query": [], "documents": [], "labels": [], "teacher_logits": []}
+    for _ in range(num_queries):
+        words = generator.choice(WORDS, 2, replace=False)
+        shared = np.array([len(set(words) & set(text.split())) for text in corpus])
+        best = generator.permutation(np.flatnonzero(shared == 2))[:2]
+        rest = generator.permutation(np.flatnonzero(shared < 2))[:5]
+        columns["query"].append("the " + " ".join(words))
+        columns["documents"].append([int(row) for row in [*best, *rest]])
+        columns["labels"].append([1.0] * len(best) + [0.0] * len(rest))
+        columns["teacher_logits"].append([float(4 * shared[row] - 3 + row % 2) for row in [*best, *rest]])
+    if not has_scores:
+        del columns["teacher_logits"]
+    return make_rankings(columns, {"text": corpus})
+
+
+@pytest.fixture(scope="module")
+def rankings():
+    return make_lists(24, seed=0)
+
+
+@pytest.fixture(scope="module")
+def unscored():
+    return make_lists(24, seed=0, has_scores=False)
+
+
+def make_pairs():
+    generator = np.random.default_rng(1)
+    sentences = [" ".join(generator.choice(WORDS, 2, replace=False)) for _ in range(32)]
+    shared = [len(set(a.split()) & set(b.split())) for a, b in zip(sentences[:16], sentences[16:], strict=True)]
+    columns = {"sentence1": sentences[:16], "sentence2": sentences[16:]}
+    return Dataset.from_dict({**columns, "label": [2.5 * number for number in shared]})
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return make_pairs()
+
+
+@pytest.fixture
+def make_student(tiny_config, bert_tokenizer):
+    def make(seed=0, **fields):
+        torch.manual_seed(seed)
+        defaults = {"num_labels": 1, "problem_type": "regression", "initializer_range": 0.2}
+        return DseForSequenceClassification(tiny_config(bert_tokenizer, **{**defaults, **fields}))
+
+    return make
+
+
+@pytest.fixture
+def make_trainer(tmp_path, bert_tokenizer):
+    def make(student, train=None, evaluate=None, pairs=None, **fields):
+        args = RankingTrainingArguments(**{"output_dir": str(tmp_path / "run"), **TINY_RUN, **fields})
+        return RankingTrainer(student, args, train, evaluate, bert_tokenizer, pairs)
+
+    return make
+
+
+def weights(model):
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def losses(trainer):
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+# What a step sees
+
+
+def test_a_list_is_one_positive_and_others(rankings):
+    rows = RankingRows(rankings, 4, seed=3)
+    seen = set()
+    for epoch in range(20):
+        drawn = rows.draw(0, epoch).tolist()
+        labels = rows.labels[0][drawn]
+        assert len(set(drawn)) == 4 and labels[0] > 0 and not (labels[1:] > 0).any()
+        assert rows.draw(0, epoch).tolist() == drawn
+        seen |= set(drawn)
+    assert seen == set(range(7))
+    # Where there are not enough others, further positives fill the list.
+    assert sorted(RankingRows(rankings, 7, seed=3).draw(0, 0).tolist()) == list(range(7))
+
+
+def test_an_index_names_row_and_epoch(rankings, pairs):
+    rows = RankingRows(rankings, 4, seed=3, pairs=pairs)
+    assert len(rows) == 24 + 16
+    assert rows[24]["sentence1"] == pairs["sentence1"][0] == rows[24 + 2 * 40]["sentence1"]
+    texts = rankings.corpus["text"][:]
+    for epoch in range(3):
+        entry = rows[5 + epoch * 40]
+        candidates = rankings.queries["documents"][5]
+        assert entry["query"] == rankings.queries["query"][5]
+        assert entry["documents"] == [texts[candidates[order]] for order in rows.draw(5, epoch)]
+
+
+def test_equal_texts_have_one_number_and_share_positives():
+    corpus = {"text": ["A cat.", "a  cat.", "A dog.", "unused", "An old house."]}
+    queries = {"query": ["Who?", "who?", "Where?"], "documents": [[0, 2], [1, 4], [2, 4]]}
+    rows = RankingRows(make_rankings({**queries, "labels": [[1, 0], [0, 1], [0, 1]]}, corpus), 2, seed=0)
+    # Without the unused document.
+    assert rows.text_ids.tolist() == [0, 0, 2, 3]
+    assert rows.positives == [[0, 3], [0, 3], [3]]
+
+
+def test_a_batch_holds_each_text_once(rankings, bert_tokenizer):
+    rows = RankingRows(rankings, 4, seed=0)
+    features = [rows[row] for row in range(24)]
+    batch = RankingCollator(bert_tokenizer, 32, query_max_length=5, prompts={"query": "of "})(features)
+    assert batch["query_input_ids"].shape == (24, 5)
+    of = bert_tokenizer.convert_tokens_to_ids("of")
+    assert (batch["query_input_ids"][:, 1] == of).all()
+    assert len(batch["document_ids"].unique()) == len(batch["document_ids"]) == len(batch["document_input_ids"])
+    for row, entry in enumerate(features):
+        for order, text in enumerate(entry["documents"]):
+            position = batch["documents"][row, order]
+            found = batch["document_input_ids"][position][batch["document_attention_mask"][position].bool()]
+            assert found.tolist() == bert_tokenizer(text.lower())["input_ids"]
+            assert batch["labels"][row, order] == entry["labels"][order]
+            assert batch["teacher_logits"][row, order] == entry["teacher_logits"][order]
+
+
+def test_a_smaller_corpus_keeps_the_candidates(rankings):
+    some = rankings.select([0, 1])
+    smaller = keep_documents(some, [47])
+    assert len(smaller.corpus) < len(rankings.corpus) and rankings.corpus["text"][47] in smaller.corpus["text"][:]
+    assert ranking_rows(smaller) == ranking_rows(some)
+
+
+def test_the_order_depends_on_seed_and_epoch_alone(rankings, make_student, make_trainer):
+    for strategy in ("random", "group_by_length"):
+        trainer = make_trainer(make_student(), rankings, train_sampling_strategy=strategy)
+        sampler = trainer._get_train_sampler()
+        orders = []
+        for epoch in (0, 1, 0):
+            torch.rand(epoch + 1)
+            sampler.set_epoch(epoch)
+            orders.append(list(sampler))
+        assert orders[0] == orders[2]
+        assert sorted(orders[1]) == list(range(24, 48))
+        assert [index - 24 for index in orders[1]] != orders[0]
+
+
+def test_grouped_batches_need_less_padding(make_student, make_trainer):
+    corpus = {"text": [f"{'cat ' * (1 + 5 * (row % 4))}{row}" for row in range(256)]}
+    queries = {"query": ["the cat"] * 256, "documents": [[row] for row in range(256)], "labels": [[1]] * 256}
+    sizes = {}
+    for strategy in ("random", "group_by_length"):
+        fields = {"train_sampling_strategy": strategy, "per_device_train_batch_size": 2}
+        trainer = make_trainer(make_student(), make_rankings(queries, corpus), **fields)
+        sizes[strategy] = sum(batch["document_input_ids"].numel() for batch in trainer.get_train_dataloader())
+    assert sizes["group_by_length"] < 0.9 * sizes["random"]
+
+
+# Gradients
+
+
+@pytest.mark.parametrize("fields", [NO_DROPOUT, {"hidden_dropout_prob": 0.2}], ids=["plain", "dropout"])
+@pytest.mark.parametrize("mini_batch_size", [1, 3, 16])
+def test_cached_gradients_are_the_plain_ones(mini_batch_size, fields, make_student, bert_tokenizer):
+    """The same mini-batches with all their activations kept have the same gradients."""
+    texts = ["the cat"] * 3 + [f"a dog {'old ' * (number % 5)}" for number in range(8)]
+    collate = DataCollatorWithPadding(bert_tokenizer)
+    batch = collate([dict(bert_tokenizer(text)) for text in texts])
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    student = make_student(**fields).train()
+
+    def gradients(vectors):
+        student.zero_grad()
+        similarity = nn.functional.normalize(vectors, dim=-1) @ nn.functional.normalize(vectors, dim=-1).mT
+        (student.similarity.scale * similarity).logsumexp(dim=1).square().sum().backward()
+        return {name: value.grad.clone() for name, value in student.named_parameters() if value.grad is not None}
+
+    torch.manual_seed(1)
+    found = gradients(embed_in_parts(student, ids, mask, mini_batch_size))
+    torch.manual_seed(1)
+    order = mask.sum(dim=1).argsort(stable=True)
+    parts = [embed(student, ids[rows][:, : mask[rows].sum(1).max()], mask[rows][:, : mask[rows].sum(1).max()])
+             for rows in order.split(mini_batch_size)]  # fmt: skip
+    expected = gradients(torch.cat(parts)[order.argsort()])
+    assert found.keys() == expected.keys() and len(found) > 20
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-6 * float(value.abs().max()), msg=name)
+
+
+@pytest.mark.parametrize("fields", [{}, {"bf16": True}], ids=["float32", "bf16"])
+def test_a_step_with_cached_gradients_is_a_step(fields, make_student, make_trainer, rankings):
+    results = []
+    for size in (None, 5):
+        student = make_student(**NO_DROPOUT)
+        start = weights(student)
+        trainer = make_trainer(student, rankings, **PLAIN_SGD, max_steps=3, cached_gradients=size, **fields)
+        trainer.train()
+        results.append((weights(student), losses(trainer)))
+    tolerance = 2e-6 if not fields else 5e-3
+    for name in start:
+        torch.testing.assert_close(results[0][0][name], results[1][0][name], rtol=tolerance, atol=tolerance, msg=name)
+    assert results[0][1] == pytest.approx(results[1][1], rel=tolerance)
+    assert max((results[0][0][name] - start[name]).abs().max() for name in start if "similarity" not in name) > 1e-2
+
+
+def test_cached_gradients_keep_one_mini_batch(make_student, bert_tokenizer):
+    """In the forward pass what the backward pass needs is kept of the last mini-batch only."""
+    texts = [f"the cat is {'old ' * (number % 2)}" for number in range(24)]
+    batch = DataCollatorWithPadding(bert_tokenizer)([dict(bert_tokenizer(text)) for text in texts])
+    kept = []
+    for size in (None, 2):
+        student = make_student().train()
+        total = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda part, t=total: t.append(part.numel()) or part, lambda x: x
+        ):
+            inputs = (batch["input_ids"], batch["attention_mask"])
+            embed(student, *inputs) if size is None else embed_in_parts(student, *inputs, size)
+        kept.append(sum(total))
+    assert 0.5 * kept[0] * 2 / 24 < kept[1] < 2 * kept[0] * 2 / 24
+
+
+def test_the_loss_of_a_step(make_student, make_trainer, rankings, bert_tokenizer):
+    """By hand: the embeddings of the texts, the cosines, the scale and the temperature."""
+    student = make_student(**NO_DROPOUT)
+    fields = {"max_steps": 1, "contrastive_weight": 0.5, "kl_weight": 2.0, "margin_mse_weight": 0.1}
+    trainer = make_trainer(student, rankings, **{**PLAIN_SGD, "learning_rate": 0.0}, **fields)
+    loss = trainer.train().training_loss
+    rows = RankingRows(rankings, 4, seed=42)
+    batch = RankingCollator(bert_tokenizer, 32)([rows[row] for row in range(8)])
+    texts = rows.corpus["text"][:]
+    queries = encode(student, bert_tokenizer, rankings.queries["query"][:8], normalize=True, show_progress=False)
+    needed = [texts[number] for number in batch["document_ids"].tolist()]
+    documents = encode(student, bert_tokenizer, needed, normalize=True, show_progress=False)
+    logits = student.similarity.scale.item() * torch.from_numpy(queries @ documents.T)
+    spread = np.mean([np.std(values) for values in rankings.queries["teacher_logits"][:]])
+    expected = RankingLoss(0.5, 2.0, 0.1, temperature=spread / LOGIT_SPREAD)(
+        logits, *(batch[name] for name in ("documents", "labels", "teacher_logits", "document_ids", "positives"))
+    )
+    assert loss == pytest.approx(expected.item(), rel=1e-3)
+
+
+# Start, end and resume
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_the_head_starts_on_the_scale_of_the_teacher(similarity, make_student, make_trainer, rankings, bert_tokenizer):
+    student = make_student(similarity=similarity)
+    trainer = make_trainer(student, rankings, num_candidates=7)
+    trainer.fit_head(fit_scale=True)
+    vectors = [encode(student, bert_tokenizer, texts, show_progress=False)
+               for texts in (rankings.queries["query"][:], rankings.corpus["text"][:])]  # fmt: skip
+    head = student.similarity.eval()
+    spreads, means = [], []
+    for row, documents in enumerate(rankings.queries["documents"][:]):
+        query = torch.from_numpy(vectors[0][[row] * len(documents)])
+        with torch.no_grad():
+            logits = head(query, torch.from_numpy(vectors[1][documents]))[:, 0].numpy()
+        spreads.append(logits.std())
+        means += logits.tolist()
+    teacher = rankings.queries["teacher_logits"][:]
+    assert np.mean(spreads) == pytest.approx(np.mean([np.std(values) for values in teacher]), rel=1e-3)
+    assert np.mean(means) == pytest.approx(np.mean(np.concatenate(teacher)), abs=1e-2)
+    assert trainer.temperature == pytest.approx(np.mean([np.std(values) for values in teacher]) / LOGIT_SPREAD)
+
+
+def test_without_a_teacher_the_scale_is_20(make_student, make_trainer, unscored, rankings):
+    for train, fields in ((unscored, {}), (rankings, {"kl_weight": 0.0})):
+        student = make_student()
+        trainer = make_trainer(student, train, **fields)
+        trainer.fit_head(fit_scale=True)
+        assert student.similarity.scale.item() == 20.0 and student.similarity.bias.item() == 0.0
+        assert trainer.temperature == 1.0 and trainer.ranking_loss.kl_weight == 0.0
+
+
+def test_after_the_training_logits_have_the_teachers_mean(make_student, make_trainer, rankings):
+    student = make_student()
+    trainer = make_trainer(student, rankings, max_steps=6, learning_rate=5e-3)
+    trainer.train()
+    scale, bias = student.similarity.scale.item(), student.similarity.bias.item()
+    trainer.fit_head(fit_scale=False)
+    assert (student.similarity.scale.item(), student.similarity.bias.item()) == (scale, bias)
+
+
+def test_the_scale_learns_relative_to_its_size(make_student, make_trainer, rankings):
+    student = make_student()
+    trainer = make_trainer(student, rankings, max_steps=1, scale_learning_rate=0.01, warmup_steps=0)
+    trainer.fit_head(fit_scale=True)
+    start = student.similarity.scale.item()
+    assert start > 5.0
+    trainer.train()
+    # The first step of Adam is the learning rate.
+    assert abs(student.similarity.scale.item() / start - 1) == pytest.approx(0.01, rel=0.05)
+
+
+@pytest.mark.parametrize("strategy", ["random", "group_by_length"])
+@pytest.mark.parametrize("size", [None, 3])
+def test_a_resumed_run_ends_where_a_straight_run_does(
+    strategy, size, tmp_path, make_student, make_trainer, rankings, pairs
+):
+    fields = {"num_train_epochs": 2, "learning_rate": 1e-3, "save_strategy": "steps", "save_steps": 3}
+    fields |= {"save_total_limit": None, "train_sampling_strategy": strategy, "cached_gradients": size}
+    straight = make_trainer(make_student(), rankings, pairs=pairs, **fields)
+    assert straight.train().global_step == 10
+    expected = weights(straight.model)
+    for step in (3, 6, 9):
+        # A new process would not start from the same random numbers or weights.
+        resumed = make_trainer(make_student(seed=1), rankings, pairs=pairs, **fields)
+        torch.manual_seed(7)
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
+        assert all(torch.equal(value, expected[name]) for name, value in weights(resumed.model).items())
+        assert losses(resumed) == losses(straight) and len(losses(straight)) == 10
+        assert vars(resumed.pair_head) == vars(straight.pair_head)
+
+
+def test_workers_see_the_same(make_student, make_trainer, rankings):
+    results = []
+    for workers in (0, 2):
+        trainer = make_trainer(
+            make_student(), rankings, num_train_epochs=2, learning_rate=1e-3, dataloader_num_workers=workers
+        )
+        trainer.train()
+        results.append(losses(trainer))
+    assert results[0] == results[1] and len(results[0]) == 6
+
+
+# Pairs and similarities
+
+
+def test_pairs_are_mixed_by_rows(make_student, make_trainer, rankings, pairs, bert_tokenizer):
+    """The loss of a batch is the mean over its queries and pairs, pairs with their weight."""
+    student = make_student(**NO_DROPOUT)
+    fields = {**PLAIN_SGD, "learning_rate": 0.0, "max_steps": 1, "per_device_train_batch_size": 40}
+    alone = make_trainer(student, rankings, **fields).train().training_loss
+    trainer = make_trainer(student, rankings, pairs=pairs, **fields, pairs_weight=3.0)
+    mixed = trainer.train().training_loss
+    first, second = (encode(student, bert_tokenizer, pairs[name][:], normalize=True, show_progress=False)
+                     for name in ("sentence1", "sentence2"))  # fmt: skip
+    cosines, labels = (first * second).sum(axis=1), np.array(pairs["label"])
+    slope, intercept = np.polyfit(cosines, labels, 1)
+    head = trainer.pair_head
+    if slope >= 0.25 * labels.std() / cosines.std():
+        assert (head.scale, head.bias) == pytest.approx((slope, intercept), rel=1e-2)
+    logits = torch.from_numpy(head.scale * cosines + head.bias)[:, None]
+    expected = PairDistillationLoss(0.0)(logits, torch.from_numpy(labels)).item()
+    assert mixed == pytest.approx(24 / 40 * alone + 16 / 40 * 3.0 * expected, rel=1e-3)
+
+
+def test_pairs_with_scores_only_and_with_classes(make_student, make_trainer, rankings, pairs):
+    scored = pairs.remove_columns("label").add_column("teacher_logits", [[label] for label in pairs["label"]])
+    assert make_trainer(make_student(), rankings, pairs=scored).pair_loss.alpha == 1.0
+    classes = pairs.remove_columns("label").add_column("label", [int(label > 1) for label in pairs["label"]])
+    trainer = make_trainer(make_student(), rankings, pairs=classes, max_steps=2, distillation_alpha=0.9)
+    assert (trainer.pair_loss.alpha, trainer.pair_loss.problem_type) == (0.0, "multi_label_classification")
+    assert math.isfinite(trainer.train().training_loss)
+    three = pairs.remove_columns("label").add_column("label", [row % 3 for row in range(16)])
+    with pytest.raises(ValueError, match="The pairs have 3 classes"):
+        make_trainer(make_student(), rankings, pairs=three)
+
+
+def with_embeddings(rankings, encoder, tokenizer):
+    parts = []
+    for part, name in ((rankings.queries, "query"), (rankings.corpus, "text")):
+        vectors = encode(encoder, tokenizer, part[name][:], show_progress=False)
+        parts.append(part.add_column("embeddings", vectors.tolist()))
+    return Rankings(*parts)
+
+
+def test_similarities_of_a_bi_encoder_are_kept(make_student, make_trainer, rankings, bert_tokenizer):
+    encoder = make_student(seed=1)
+    train = with_embeddings(rankings, encoder, bert_tokenizer)
+    texts = [*rankings.queries["query"][:], *rankings.corpus["text"][:]]
+
+    def cosines(model):
+        vectors = encode(model, bert_tokenizer, texts, normalize=True, show_progress=False)
+        return vectors @ vectors.T
+
+    drift = {}
+    for weight in (0.0, 50.0):
+        student = make_student(**NO_DROPOUT)
+        make_trainer(student, train, similarity_weight=weight, learning_rate=5e-3, num_train_epochs=5).train()
+        drift[weight] = np.square(cosines(student) - cosines(encoder)).mean()
+    assert drift[50.0] < 0.5 * drift[0.0]
+    with pytest.raises(ValueError, match="needs the embeddings of a bi-encoder.*`--bi_encoder_name_or_path`"):
+        make_trainer(make_student(), rankings, similarity_weight=1.0)
+
+
+# Learning and evaluation
+
+
+def test_the_evaluation_is_that_of_a_search(make_student, make_trainer, rankings, bert_tokenizer):
+    student = make_student()
+    found = make_trainer(student, evaluate=rankings).evaluate()
+    expected = evaluate_retrieval(student, bert_tokenizer, rankings, show_progress=False)
+    assert {name: found[f"eval_{name}"] for name in expected if name != "num_queries"} == pytest.approx(
+        {name: value for name, value in expected.items() if name != "num_queries"}, abs=1e-9
+    )
+    # Candidates stay in a corpus that is too small for them, and others are a sample.
+    few = rankings.select([0, 1])
+    candidates = {row for rows in few.queries["documents"][:] for row in rows}
+    assert len(make_trainer(student, evaluate=few, eval_corpus_size=1).eval_dataset.corpus) == len(candidates)
+    assert len(make_trainer(student, evaluate=few, eval_corpus_size=20).eval_dataset.corpus) == 20
+
+
+@pytest.mark.parametrize(
+    ("has_scores", "similarity", "fields"),
+    [
+        (False, "cosine", {}),
+        (True, "cosine", {"contrastive_weight": 0.0}),
+        (True, "dot", {"margin_mse_weight": 0.5}),
+        (True, "cosine", {"cached_gradients": 4}),
+    ],
+    ids=["labels", "teacher", "dot", "cached"],
+)
+def test_students_learn_to_rank(has_scores, similarity, fields, make_student, make_trainer):
+    train, test = make_lists(48, 0, has_scores), make_lists(24, 7)
+    student = make_student(similarity=similarity, **NO_DROPOUT)
+    fields = {"learning_rate": 3e-3, "num_train_epochs": 10, "eval_strategy": "epoch", "save_strategy": "epoch",
+              "load_best_model_at_end": None, **fields}  # fmt: skip
+    trainer = make_trainer(student, train, test, **fields)
+    before = trainer.evaluate()["eval_ndcg@10"]
+    trainer.train()
+    after = trainer.evaluate()["eval_ndcg@10"]
+    assert before < 0.4 and after > before + 0.2
+    assert trainer.state.best_metric == pytest.approx(after)
+    assert trainer.args.metric_for_best_model == "ndcg@10" and trainer.args.greater_is_better
+
+
+def test_prompts_are_read(make_student, make_trainer, rankings):
+    student, prompted = make_student(), make_student()
+    prompted.config.prompts = {"query": "old ", "document": "new "}
+    values = [make_trainer(model, rankings, rankings).evaluate()["eval_map"] for model in (student, prompted)]
+    assert values[0] != values[1]
+    batch = next(iter(make_trainer(prompted, rankings).get_train_dataloader()))
+    decode = make_trainer(prompted, rankings).processing_class.batch_decode
+    assert all(text.startswith("[CLS] old the") for text in decode(batch["query_input_ids"]))
+    assert all(text.startswith("[CLS] new") for text in decode(batch["document_input_ids"]))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_candidates": 1}, "num_candidates=1: it has to be at least 2"),
+        ({"cached_gradients": 0}, "cached_gradients=0"),
+        ({"contrastive_weight": 0.0, "kl_weight": 0.0}, "All loss weights are 0"),
+        ({"kl_weight": -1.0}, "`kl_weight` must be a finite number"),
+        ({"pairs_weight": -1.0}, "`pairs_weight` must be a finite number"),
+        ({"train_sampling_strategy": "batch_rebalance"}, "'random', 'sequential' or 'group_by_length'"),
+        ({"distillation_alpha": 2.0}, "`distillation_alpha` must be between 0"),
+    ],
+)
+def test_invalid_arguments(fields, message):
+    with pytest.raises(ValueError, match=message):
+        RankingTrainingArguments("outputs", **fields)
+
+
+def test_what_cannot_be_learned_is_named(make_student, make_trainer, rankings, unscored, bert_tokenizer):
+    with pytest.raises(ValueError, match="no query has two candidates with teacher scores.*`score_candidates`"):
+        make_trainer(make_student(), unscored, kl_weight=1.0)
+    with pytest.raises(ValueError, match="no teacher scores, so that `contrastive_weight` must be above 0"):
+        make_trainer(make_student(), unscored, contrastive_weight=0.0)
+    columns = {name: unscored.queries[name][:] for name in ("query", "documents", "labels")}
+    columns["labels"][3] = [0.0] * 7
+    without = make_rankings(columns, unscored.corpus)
+    with pytest.raises(ValueError, match="1 of 24 queries have no relevant document.*the first is '3'"):
+        make_trainer(make_student(), without)
+    logits = rankings.queries["teacher_logits"][:]
+    logits[3] = [None] * 7
+    half = make_rankings({**columns, "teacher_logits": logits}, unscored.corpus)
+    with pytest.raises(ValueError, match="The query '3' has neither two candidates with teacher scores nor"):
+        make_trainer(make_student(), half)
+    with pytest.raises(ValueError, match='`similarity="cosine"`'):
+        make_trainer(make_student(similarity="mlp"), rankings)
+    with pytest.raises(ValueError, match="2 logits"):
+        make_trainer(make_student(num_labels=2, problem_type="single_label_classification"), rankings)
+    with pytest.raises(TypeError, match="`train_dataset` is a `list`.*`load_rankings`"):
+        make_trainer(make_student(), [1])
+    with pytest.raises(TypeError, match="`hf_dse.make_pair_model"):
+        make_trainer(make_student().dse, rankings)
+    with pytest.raises(ValueError, match="student takes at most 64 tokens"):
+        make_trainer(make_student(), rankings, max_length=128)
+
+
+def test_rows_of_other_formats_are_read(make_student, make_trainer):
+    rows = Dataset.from_list([{"query": f"the cat {n}", "positive": f"cat {n}", "negative": "dog"} for n in range(8)])
+    assert math.isfinite(make_trainer(make_student(), rows, max_steps=2).train().training_loss)
+
+
+def test_damaged_weights_are_no_start(make_student, make_trainer, rankings):
+    student = make_student()
+    with torch.no_grad():
+        student.dse.encoder.layer[0].output.dense.weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match="not finite, so it cannot be trained: its weights are damaged"):
+        make_trainer(student, rankings).train()
+
+
+# Several processes
+
+PROGRAM = """
+import sys
+import numpy as np
+from transformers import AutoTokenizer
+from hf_dse import DseForSequenceClassification, RankingTrainer, RankingTrainingArguments
+from hf_dse.common.devices import end_process_group
+sys.path.insert(0, sys.argv[1])
+from test_ranking_trainer import PLAIN_SGD, TINY_RUN, make_lists, make_pairs, with_embeddings
+
+folder, output, batch_size, cached, resume = sys.argv[2:]
+tokenizer = AutoTokenizer.from_pretrained(folder)
+rankings = with_embeddings(make_lists(24, 0), DseForSequenceClassification.from_pretrained(folder), tokenizer)
+own = {"per_device_train_batch_size": int(batch_size), "train_sampling_strategy": "random", "save_strategy": "steps"}
+args = RankingTrainingArguments(output, **{**TINY_RUN, **PLAIN_SGD, **own}, save_steps=7, num_train_epochs=2,
+    cached_gradients=int(cached) or None, similarity_weight=5.0, margin_mse_weight=0.1)
+student = DseForSequenceClassification.from_pretrained(folder)
+trainer = RankingTrainer(student, args, rankings, make_lists(8, 5), tokenizer, make_pairs())
+trainer.train(resume_from_checkpoint=resume or None)
+trainer.save_model(output)
+trainer.save_state()
+end_process_group()
+"""
+
+
+def launch(program, folder, output, batch_size, cached=0, resume="", processes=1):
+    line = [sys.executable] if processes == 1 else [Path(sys.executable).parent / "torchrun", "--nproc_per_node", "2"]
+    line += [program, Path(__file__).parent, folder, output, batch_size, cached, resume]
+    result = subprocess.run(list(map(str, line)), capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    state = TrainerState.load_from_json(str(output / "trainer_state.json"))
+    return load_file(output / "model.safetensors"), [entry["loss"] for entry in state.log_history if "loss" in entry]
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one_with_twice_the_batch_size(make_student, bert_tokenizer, tmp_path):
+    """With negatives of the other process, pairs spread unevenly, cached gradients, and resumed in epoch 2."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    student = make_student(**NO_DROPOUT)
+    for part in (student, bert_tokenizer):
+        part.save_pretrained(tmp_path / "start")
+    first, expected = launch(program, tmp_path / "start", tmp_path / "alone", 8)
+    assert len(expected) == 10
+    assert max((first[name] - value).abs().max() for name, value in student.state_dict().items()) > 1e-2
+    for name, options in {
+        "two": {},
+        "cached": {"cached": 3},
+        "resumed": {"cached": 3, "resume": tmp_path / "cached" / "checkpoint-7"},
+    }.items():
+        second, found = launch(program, tmp_path / "start", tmp_path / name, 4, **options, processes=2)
+        assert found == pytest.approx(expected, rel=1e-4)
+        for weight in first:
+            torch.testing.assert_close(second[weight], first[weight], rtol=1e-4, atol=1e-5, msg=weight)
