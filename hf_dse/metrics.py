@@ -1,20 +1,30 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of predictions: correlations, accuracy and F1, average precision."""
+"""Metrics of predictions: correlations, accuracy and F1, average precision, measures of rankings."""
 
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, overload
 
 import datasets
 import evaluate
 import numpy as np
 from transformers import EvalPrediction
 
+from hf_dse.data.rankings import Rankings
 from hf_dse.data.tasks import PAIR_TASKS, PairTask
 
 
 # Below this ratio of spread to size, predictions differ by rounding errors only.
 CONSTANT_SPREAD = 1e-6
+
+RESAMPLES = 10_000
+
+# Values of a bootstrap that are in memory at a time.
+RESAMPLED_VALUES = 2**22
+
+# What `ranking_metrics` returns.
+RANKING_METRICS = ("ndcg@10", "mrr@10", "map", "recall@1", "recall@10", "recall@100")
 
 CONSTANT_HELP = (
     "Usually this is a collapsed model: lower the learning rate, warm up for longer, or start from a pretrained "
@@ -61,6 +71,10 @@ Examples:
     >>> metric.compute(predictions=[0, 1, 2, 2], references=[0, 1, 1, 2])
     {'accuracy': 0.75, 'f1': 0.7777...}
 """
+
+
+# For each query id the scores of the documents found, by their ids.
+Run = dict[str, dict[str, float]]
 
 
 class UndefinedMetricError(ValueError):
@@ -241,6 +255,169 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
     last = np.append(np.diff(scores[order]) != 0, True)  # the last of each group of equal scores
     precision = hits[last] / (np.flatnonzero(last) + 1)
     return float(np.sum(np.diff(hits[last], prepend=0) * precision) / hits[-1])
+
+
+@overload
+def ranking_metrics(
+    run: Mapping[str, Mapping[str, float]],
+    qrels: Mapping[str, Mapping[str, float]],
+    *,
+    per_query: Literal[False] = False,
+) -> dict[str, float]: ...
+
+
+@overload
+def ranking_metrics(
+    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, float]], *, per_query: Literal[True]
+) -> dict[str, dict[str, float]]: ...
+
+
+def ranking_metrics(
+    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, float]], *, per_query: bool = False
+) -> dict[str, Any]:
+    """
+    Measures of rankings, those of trec_eval: the values that MTEB and BEIR report.
+
+    Args:
+        run (`Mapping[str, Mapping[str, float]]`):
+            For each query id the scores of the documents found, by their ids. Equal scores rank the document with the
+            later id first. A query that is missing found nothing.
+        qrels (`Mapping[str, Mapping[str, float]]`):
+            For each query id how relevant documents are, by their ids: above 0 if they are, in whole grades; NaN if
+            unknown. Queries without a relevant document are left out, for they have no best ranking.
+        per_query (`bool`, *optional*, defaults to `False`):
+            Whether to return the values of each query instead of their means.
+
+    Returns:
+        `dict[str, float]`: `ndcg@10`, `mrr@10`, `map` (of all documents found), `recall@1`, `recall@10` and
+        `recall@100`, as fractions of 1. With `per_query`, such a dictionary for each query id.
+
+    Raises:
+        `ImportError`: if pytrec_eval is missing.
+        `ValueError`: if no query has a relevant document, a grade is no whole number, or a score is NaN.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import ranking_metrics
+
+    >>> metrics = ranking_metrics({"q": {"a": 0.9, "b": 0.8, "c": 0.1}}, {"q": {"b": 1}})
+    >>> metrics["mrr@10"], round(metrics["ndcg@10"], 3), metrics["recall@1"]
+    (0.5, 0.631, 0.0)
+    ```
+    """
+    try:
+        import pytrec_eval
+    except ImportError as error:
+        raise ImportError(
+            "Measures of rankings need pytrec_eval: `pip install hf-dse[ranking]` (package pytrec-eval-terrier)."
+        ) from error
+    grades = {query_id: _grades(query_id, labels) for query_id, labels in qrels.items()}
+    grades = {query_id: labels for query_id, labels in grades.items() if any(grade > 0 for grade in labels.values())}
+    if not grades:
+        raise ValueError(
+            f"None of the {len(qrels)} queries has a relevant document (above 0): nothing can be measured."
+        )
+    found = {
+        query_id: {doc_id: float(score) for doc_id, score in run.get(query_id, {}).items()} for query_id in grades
+    }
+    for query_id, scores in found.items():
+        wrong = [doc_id for doc_id, score in scores.items() if math.isnan(score)]
+        if wrong:
+            raise ValueError(f"The score of document {wrong[0]!r} for query {query_id!r} is NaN.")
+    evaluator = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10", "recip_rank", "map", "recall.1,10,100"})
+    measured = {
+        query_id: {
+            "ndcg@10": values["ndcg_cut_10"],
+            # trec_eval's has no limit: the rank is beyond 10 if it is below 1 / 10.
+            "mrr@10": values["recip_rank"] if values["recip_rank"] > 1 / 11 else 0.0,
+            "map": values["map"],
+            **{f"recall@{k}": values[f"recall_{k}"] for k in (1, 10, 100)},
+        }
+        for query_id, values in evaluator.evaluate(found).items()
+    }
+    if per_query:
+        return measured
+    return {name: float(np.mean([values[name] for values in measured.values()])) for name in RANKING_METRICS}
+
+
+def as_run(rankings: Rankings, scores: np.ndarray, positions: np.ndarray, top_k: int) -> Run:
+    """
+    Names what was found, and leaves out queries that are documents themselves.
+
+    Args:
+        rankings ([`Rankings`]):
+            The queries and the corpus.
+        scores (`np.ndarray` of shape `(num_queries, num_found)`):
+            The scores of documents, the best first.
+        positions (`np.ndarray` of shape `(num_queries, num_found)`):
+            Their rows in the corpus.
+        top_k (`int`):
+            Documents to keep for each query.
+    """
+    ids = rankings.corpus["doc_id"][:]
+    row_of = {doc_id: row for row, doc_id in enumerate(ids)}
+    run = {}
+    for number, (query_id, query) in enumerate(
+        zip(rankings.queries["query_id"][:], rankings.queries["query"][:], strict=True)
+    ):
+        own = row_of.get(query_id)
+        if own is not None and query not in rankings.corpus["text"][own]:
+            own = None
+        found = zip(positions[number].tolist(), scores[number].tolist(), strict=True)
+        run[query_id] = dict([(ids[row], score) for row, score in found if row != own][:top_k])
+    return run
+
+
+def relevance(rankings: Rankings) -> dict[str, dict[str, float]]:
+    """For each query id the labels of its candidates, by their ids."""
+    ids = rankings.corpus["doc_id"][:]
+    columns = (rankings.queries[name][:] for name in ("query_id", "documents", "labels"))
+    return {
+        query_id: {ids[row]: label for row, label in zip(rows, labels, strict=True)}
+        for query_id, rows, labels in zip(*columns, strict=True)
+    }
+
+
+def _grades(query_id: str, labels: Mapping[str, float]) -> dict[str, int]:
+    known = {doc_id: float(label) for doc_id, label in labels.items() if not math.isnan(label)}
+    wrong = [doc_id for doc_id, label in known.items() if not label.is_integer()]
+    if wrong:
+        raise ValueError(
+            f"The relevance of document {wrong[0]!r} for query {query_id!r} is {known[wrong[0]]}: measures of "
+            "rankings need whole grades, such as 0, 1 and 2."
+        )
+    return {doc_id: int(label) for doc_id, label in known.items()}
+
+
+def bootstrap_interval(
+    differences: np.ndarray, *, resamples: int = RESAMPLES, seed: int | np.random.Generator = 0
+) -> tuple[float, float]:
+    """
+    The 95 % percentile bootstrap of a mean of paired differences
+    ([Efron and Tibshirani, 1993](https://doi.org/10.1201/9780429246593), section 13.3).
+
+    Args:
+        differences (`np.ndarray` of shape `(num_pairs,)`):
+            A difference for each pair, such as between two models on the same query.
+        resamples (`int`, *optional*, defaults to 10,000):
+            Number of samples of the pairs, each drawn with replacement.
+        seed (`int` or `np.random.Generator`, *optional*, defaults to 0):
+            What draws them.
+
+    Returns:
+        `tuple[float, float]`: the ends of the interval.
+    """
+    rng = np.random.default_rng(seed)
+    size = max(1, RESAMPLED_VALUES // len(differences))
+    means = np.concatenate(
+        [
+            rng.choice(differences, (min(size, resamples - start), len(differences))).mean(axis=1)
+            for start in range(0, resamples, size)
+        ]
+    )
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def check_finite(name: str, values: np.ndarray) -> None:

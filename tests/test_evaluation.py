@@ -31,7 +31,7 @@ from transformers import (
 from hf_dse.data.collators import PairCollator
 from hf_dse.data.tasks import PAIR_TASKS, PairTask
 from hf_dse.data.tokenization import length_batches, max_tokens
-from hf_dse.evaluation import evaluate_model
+from hf_dse.evaluation.pairs import evaluate_model
 from hf_dse.inference.encoding import encode
 from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel

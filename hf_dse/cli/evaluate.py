@@ -4,12 +4,15 @@
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
-from hf_dse.evaluation import evaluate_model
+from hf_dse.data.ranking_files import is_ranking_data, load_rankings
+from hf_dse.evaluation.comparison import ComparisonArguments, compare_searches
+from hf_dse.evaluation.pairs import evaluate_model
 from hf_dse.inference.loading import ModelArguments, load_model
 
 
@@ -17,26 +20,46 @@ from hf_dse.inference.loading import ModelArguments, load_model
 class EvaluateArguments:
     """Which splits to evaluate, and where to write the results."""
 
-    split: list[str] = field(default_factory=lambda: ["validation"], metadata={"help": "Splits to evaluate on."})
+    split: list[str] | None = field(
+        default=None, metadata={"help": "Splits to evaluate on. Default: validation of pairs, test of a corpus."}
+    )
     output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
 
 
 def evaluate(argv: list[str]) -> None:
-    """Evaluates a model on splits of a pair task; prints a table and writes JSON."""
-    model_args, args, data_args = parse_args(
+    """Evaluates a model on splits of a pair task, or by the search in a corpus; prints a table and writes JSON."""
+    model_args, args, comparison_args, data_args = parse_args(
         argv,
         ModelArguments,
         EvaluateArguments,
+        ComparisonArguments,
         DataArguments,
         prog="hf-dse evaluate",
-        description="Evaluate a model on a sentence-pair task.",
+        description="Evaluate a model on a sentence-pair task, or by the search in a corpus (such as a BEIR folder).",
     )
-    task = resolve_task(data_args)
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
-    pairs = load_pairs(data_args, args.split)
+    if is_ranking_data(data_args):
+        report = evaluate_search(model_args, comparison_args, data_args, args.split or ["test"])
+    elif comparison_args != ComparisonArguments():
+        raise ValueError(
+            "`--bm25`, `--compare_with` and `--rerank_with` compare searches in a corpus, and these data are sentence "
+            "pairs: leave them out."
+        )
+    else:
+        report = evaluate_pairs(model_args, data_args, args.split or ["validation"])
+    if output is not None:
+        report = {"model_name_or_path": model_args.model_name_or_path, **report}
+        write_atomically(output, lambda file: file.write((json.dumps(report, indent=2) + "\n").encode()))
+        print(f"Written to {output}")
+
+
+def evaluate_pairs(model_args: ModelArguments, data_args: DataArguments, splits: list[str]) -> dict[str, Any]:
+    """Prints the metrics of pairs, and returns them with what was measured."""
+    task = resolve_task(data_args)
+    pairs = load_pairs(data_args, splits)
     model, tokenizer = load_model(model_args)
     results = {}
-    for split in args.split:
+    for split in splits:
         metrics = evaluate_model(
             model,
             tokenizer,
@@ -47,13 +70,31 @@ def evaluate(argv: list[str]) -> None:
         )
         results[split] = {"num_pairs": len(pairs[split]), **metrics}
     print(format_table(results))
-    if output is not None:
-        report = {
-            "model_name_or_path": model_args.model_name_or_path,
-            "task_name": task.name,
-            "dataset_name": data_args.dataset_name,
-            "max_length": model_args.max_length,
-            "results": results,
-        }
-        write_atomically(output, lambda file: file.write((json.dumps(report, indent=2) + "\n").encode()))
-        print(f"Written to {output}")
+    return {
+        "task_name": task.name,
+        "dataset_name": data_args.dataset_name,
+        "max_length": model_args.max_length,
+        "results": results,
+    }
+
+
+def evaluate_search(
+    model_args: ModelArguments, args: ComparisonArguments, data_args: DataArguments, names: list[str]
+) -> dict[str, Any]:
+    """Prints the metrics of searches, and returns them with what was measured."""
+    splits = load_rankings(data_args, names)
+    compared = compare_searches(model_args, args, splits)
+    num_documents = {split: len(rankings.corpus) for split, rankings in splits.items()}
+    for split, rows in compared.items():
+        print(f"{split}: each query ranks all {num_documents[split]:,} documents; values x 100")
+        print(format_table(rows, "search"))
+    if any(len(rows) > 1 for rows in compared.values()):
+        print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")
+    return {
+        "task_name": "retrieval",
+        "dataset_name": data_args.dataset_name,
+        "max_length": model_args.max_length,
+        "num_documents": num_documents,
+        "results": {split: next(iter(rows.values())) for split, rows in compared.items()},
+        "comparison": compared,
+    }

@@ -1,0 +1,133 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Comparison of the search by a model with that by BM25, other encoders and a reranker."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from hf_dse.common.devices import choose_device
+from hf_dse.common.options import check_positive
+from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse.evaluation.retrieval import mean_metrics, search_corpus
+from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.inference.search import similarity_of
+from hf_dse.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
+from hf_dse.mining.bm25 import bm25_search
+from hf_dse.teacher.score_candidates import score_candidates
+
+
+# `recall@100` needs so many documents.
+TOP_K = 100
+
+
+@dataclass
+class ComparisonArguments:
+    """What a search in a corpus is compared with."""
+
+    bm25: bool = field(default=False, metadata={"help": "On a corpus: compare with BM25."})
+    compare_with: list[str] = field(
+        default_factory=list,
+        metadata={"help": "On a corpus: other encoders to compare with, such as the source of the student."},
+    )
+    rerank_with: str | None = field(
+        default=None,
+        metadata={"help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again."},
+    )
+    rerank_top_n: int = field(
+        default=100, metadata={"help": "With `--rerank_with`: documents of each query that it ranks again."}
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "rerank_top_n")
+
+
+def compare_searches(
+    model_args: ModelArguments, args: ComparisonArguments, splits: Mapping[str, Rankings]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """
+    Evaluates a model by the search in a corpus, and what it is compared with on the same queries.
+
+    Args:
+        model_args ([`ModelArguments`]):
+            The model. Other encoders run with the same options.
+        args ([`ComparisonArguments`]):
+            What it is compared with.
+        splits (`Mapping[str, Rankings]`):
+            The queries and the corpus of each split.
+
+    Returns:
+        `dict[str, dict[str, dict[str, float]]]`: for each split the metrics of each search, as [`evaluate_retrieval`]
+        returns them, the model first. The names tell how vectors are compared. The others also have their `difference`
+        in nDCG@10 to the model, and the ends `low` and `high` of its 95 % interval, the bootstrap over the queries
+        ([`bootstrap_interval`]).
+
+    Raises:
+        `ValueError`: if a model scores pairs of texts, or as [`evaluate_retrieval`].
+    """
+    runs: dict[str, dict[str, Run]] = {split: {} for split in splits}
+    for name in dict.fromkeys([model_args.model_name_or_path, *args.compare_with]):
+        # A revision is that of the model.
+        revision = model_args.model_revision if name == model_args.model_name_or_path else "main"
+        model, tokenizer = load_model(replace(model_args, model_name_or_path=name, model_revision=revision))
+        options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
+        for split, rankings in splits.items():
+            run = search_corpus(model, tokenizer, rankings, max(TOP_K, args.rerank_top_n), **options)
+            runs[split][f"{name} ({similarity_of(model)})"] = run
+    for split, rankings in splits.items():
+        own = next(iter(runs[split].values()))
+        if args.bm25:
+            found = bm25_search(rankings.queries["query"][:], rankings.corpus["text"][:], TOP_K + 1)
+            runs[split]["BM25"] = as_run(rankings, *found, TOP_K)
+        if args.rerank_with is not None:
+            options = {"batch_size": model_args.batch_size, "device": choose_device(model_args.device)}
+            name = f"{args.rerank_with} (reranks the top {args.rerank_top_n})"
+            runs[split][name] = rerank(args.rerank_with, rankings, own, args.rerank_top_n, **options)
+    return {split: compare_runs(runs[split], rankings) for split, rankings in splits.items()}
+
+
+def rerank(teacher: str | PreTrainedModel, rankings: Rankings, run: Run, top_n: int, **options: Any) -> Run:
+    """
+    Ranks the first documents of each query again by the scores of a reranker. The others follow them as they were.
+
+    Args:
+        teacher (`str` or `PreTrainedModel`):
+            The reranker, as for [`score_candidates`].
+        rankings ([`Rankings`]):
+            The queries and the corpus.
+        run (`dict[str, dict[str, float]]`):
+            For each query id the scores of the documents found, by their ids.
+        top_n (`int`):
+            Documents of each query to rank again.
+        options:
+            Other arguments of [`score_candidates`].
+    """
+    row_of = {doc_id: row for row, doc_id in enumerate(rankings.corpus["doc_id"][:])}
+    columns = {name: rankings.queries[name][:] for name in ("query_id", "query")}
+    ranked = [sorted(run[query_id], key=run[query_id].__getitem__, reverse=True) for query_id in columns["query_id"]]
+    documents = [[row_of[doc_id] for doc_id in found[:top_n]] for found in ranked]
+    scored = score_candidates(teacher, make_rankings({**columns, "documents": documents}, rankings.corpus), **options)
+    result = {}
+    for query_id, found, logits in zip(columns["query_id"], ranked, scored.queries["teacher_logits"][:], strict=True):
+        rest = [min(logits, default=0.0) - place for place in range(1, len(found) - len(logits) + 1)]
+        result[query_id] = dict(zip(found, [*logits, *rest], strict=True))
+    return result
+
+
+def compare_runs(runs: Mapping[str, Run], rankings: Rankings) -> dict[str, dict[str, float]]:
+    """The metrics of searches on the same queries, and the differences of the others to the first one."""
+    results: dict[str, dict[str, float]] = {}
+    base: np.ndarray | None = None
+    for name, run in runs.items():
+        per_query = ranking_metrics(run, relevance(rankings), per_query=True)
+        gains = np.array([values["ndcg@10"] for values in per_query.values()])
+        results[name] = mean_metrics(per_query)
+        if base is None:
+            base = gains
+        else:
+            low, high = bootstrap_interval(gains - base)
+            results[name] |= {"difference": float((gains - base).mean()), "low": low, "high": high}
+    return results

@@ -1,0 +1,138 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluation of encoders by the search in a corpus."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_dse.common.options import check_at_least
+from hf_dse.data.rankings import Rankings
+from hf_dse.inference.encoding import encode_document, encode_query
+from hf_dse.inference.search import rank, similarity_of
+from hf_dse.metrics import Run, as_run, ranking_metrics, relevance
+
+
+def evaluate_retrieval(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    rankings: Rankings,
+    *,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    top_k: int = 100,
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> dict[str, float]:
+    """
+    Evaluates an encoder by the search in a corpus: each query ranks all documents of `rankings.corpus`, by the cosine
+    or, for a model made for it, by the dot product (see `similarity_of`). Queries and documents get the prompts of
+    the model. A document that has the id of a query and contains its text is the query itself, and not ranked for it.
+
+    Args:
+        model (`PreTrainedModel`):
+            A student or any other encoder that [`encode`] takes.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        rankings ([`Rankings`]):
+            The queries with the known relevance of documents, and the corpus, as [`load_rankings`] reads them. The
+            corpus of lists of candidates is all that are in the lists.
+        batch_size (`int`, *optional*, defaults to 32):
+            Texts per batch.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
+        top_k (`int`, *optional*, defaults to 100):
+            Documents to find for each query. With fewer than 100, the recall is that of fewer, too.
+        device (`str` or `torch.device`, *optional*):
+            Device to run on; the model is moved there and stays. Defaults to the device of the model.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+
+    Returns:
+        `dict[str, float]`: `num_queries`, those that have a relevant document, and the means of [`ranking_metrics`]
+        over them: `ndcg@10`, `mrr@10`, `map`, `recall@1`, `recall@10` and `recall@100`, as fractions of 1. They are
+        those of MTEB.
+
+    Raises:
+        `ImportError`: if pytrec_eval is missing.
+        `ValueError`: if the model scores pairs of texts, no query has a relevant document, or for invalid arguments of
+        [`encode`] and [`rank`].
+
+    Example:
+
+    ```python
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder, evaluate_retrieval, make_rankings
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
+    >>> corpus = {"text": ["Planes fly by lift.", "Cats purr."]}
+    >>> rankings = make_rankings({"query": ["How do planes fly?"], "documents": [[0]], "labels": [[1]]}, corpus)
+    >>> evaluate_retrieval(model, tokenizer, rankings, show_progress=False)["ndcg@10"]
+    1.0
+    ```
+    """
+    options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
+    run = search_corpus(model, processing_class, rankings, top_k, show_progress=show_progress, **options)
+    return mean_metrics(ranking_metrics(run, relevance(rankings), per_query=True))
+
+
+def search_corpus(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    rankings: Rankings,
+    top_k: int,
+    *,
+    show_progress: bool = True,
+    **options: Any,
+) -> Run:
+    """
+    The documents of a corpus with the most similar embeddings to each query.
+
+    Args:
+        model (`PreTrainedModel`):
+            The encoder.
+        processing_class (`PreTrainedTokenizerBase`):
+            Its tokenizer.
+        rankings ([`Rankings`]):
+            The queries and the corpus.
+        top_k (`int`):
+            Documents to find for each query.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+        options:
+            Other arguments of [`encode`].
+
+    Raises:
+        `ValueError`: if the model scores pairs of texts.
+    """
+    if type(model).__name__.endswith("ForSequenceClassification") and model.config.model_type != "dse":
+        raise ValueError(
+            f"{type(model).__name__} scores pairs of texts, so it cannot search in a corpus: evaluate an encoder, and "
+            "pass this model as `--rerank_with` to rank what the encoder finds."
+        )
+    check_at_least(1, top_k=top_k)
+    options["show_progress"] = show_progress
+    corpus = encode_document(model, processing_class, rankings.corpus["text"][:], **options)
+    queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
+    found = rank(
+        queries,
+        corpus,
+        # One more, for the query itself may be found.
+        top_k=top_k + 1,
+        similarity=similarity_of(model),
+        device=model.device,
+        show_progress=show_progress,
+    )
+    return as_run(rankings, *found, top_k)
+
+
+def mean_metrics(per_query: dict[str, dict[str, float]]) -> dict[str, float]:
+    """The number of queries, and the means of their metrics."""
+    names = next(iter(per_query.values()))
+    return {
+        "num_queries": len(per_query),
+        **{name: float(np.mean([values[name] for values in per_query.values()])) for name in names},
+    }
