@@ -66,7 +66,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: EXTRAS = train,demo,st
-$(VENV)/.installed-dev: EXTRAS = train,demo,st,study,bench,onnx,app,ray,tools,dev
+$(VENV)/.installed-dev: EXTRAS = train,demo,st,ranking,study,bench,onnx,app,ray,tools,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@

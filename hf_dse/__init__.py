@@ -14,17 +14,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hf_dse.data.collators import CrossEncoderCollator, PairCollator, TextCollator
     from hf_dse.data.pairs import DataArguments, load_pairs, mix_pairs
+    from hf_dse.data.ranking_files import load_rankings
+    from hf_dse.data.ranking_rows import read_rankings
+    from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
     from hf_dse.data.tables import read_texts
     from hf_dse.data.tasks import PAIR_TASKS, PairTask
     from hf_dse.data.texts import TextArguments, load_texts
     from hf_dse.data.tokenization import max_tokens
     from hf_dse.demo import default_encoder
-    from hf_dse.evaluation import evaluate_model
-    from hf_dse.inference.encoding import encode
+    from hf_dse.evaluation.pairs import evaluate_model
+    from hf_dse.evaluation.retrieval import evaluate_retrieval
+    from hf_dse.inference.encoding import encode, encode_document, encode_query
     from hf_dse.inference.loading import ModelArguments, load_model
     from hf_dse.inference.search import rank
-    from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for
+    from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for, ranking_metrics
     from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores, normalize_text
+    from hf_dse.mining.bm25 import bm25_search
+    from hf_dse.mining.candidates import mine_candidates
+    from hf_dse.mining.queries import make_queries
     from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
     from hf_dse.pipeline.distill import distill
     from hf_dse.pipeline.results import DistillationResult
@@ -36,14 +43,24 @@ if TYPE_CHECKING:
     from hf_dse.student.whiten import whiten_encoder
     from hf_dse.studies.probe import probe_layers
     from hf_dse.teacher.fine_tune import TeacherArguments, train_teacher
+    from hf_dse.teacher.fine_tune_ranking import train_reranker
     from hf_dse.teacher.load import load_teacher
+    from hf_dse.teacher.rerankers import load_reranker
     from hf_dse.teacher.score import embed_pairs, score_pairs, score_similarities
-    from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments, PairTrainingArguments
+    from hf_dse.teacher.score_candidates import check_scores, score_candidates
+    from hf_dse.training.arguments import (
+        DseTrainingArguments,
+        GeneralTrainingArguments,
+        PairTrainingArguments,
+        RankingTrainingArguments,
+    )
     from hf_dse.training.general_trainer import GeneralTrainer, ProgressiveCallback, train_general
     from hf_dse.training.layerwise import LayerwiseDistillation, map_layers
     from hf_dse.training.layerwise_losses import chunk_mean, hidden_loss, relation_loss
     from hf_dse.training.losses import PairDistillationLoss, ranking_loss, similarity_loss
     from hf_dse.training.pair_trainer import DseTrainer
+    from hf_dse.training.ranking_losses import RankingLoss, contrastive_loss, listwise_loss, margin_loss
+    from hf_dse.training.ranking_trainer import RankingTrainer
 
 __version__ = "0.1.0"
 
@@ -51,17 +68,24 @@ __version__ = "0.1.0"
 _MODULES = {
     "data.collators": ["CrossEncoderCollator", "PairCollator", "TextCollator"],
     "data.pairs": ["DataArguments", "load_pairs", "mix_pairs"],
+    "data.ranking_files": ["load_rankings"],
+    "data.ranking_rows": ["read_rankings"],
+    "data.rankings": ["Rankings", "make_rankings", "write_rankings"],
     "data.tables": ["read_texts"],
     "data.tasks": ["PAIR_TASKS", "PairTask"],
     "data.texts": ["TextArguments", "load_texts"],
     "data.tokenization": ["max_tokens"],
     "demo": ["default_encoder"],
-    "evaluation": ["evaluate_model"],
-    "inference.encoding": ["encode"],
+    "evaluation.pairs": ["evaluate_model"],
+    "evaluation.retrieval": ["evaluate_retrieval"],
+    "inference.encoding": ["encode", "encode_document", "encode_query"],
     "inference.loading": ["ModelArguments", "load_model"],
     "inference.search": ["rank"],
-    "metrics": ["AccuracyF1", "PearsonSpearman", "compute_metrics_for"],
+    "metrics": ["AccuracyF1", "PearsonSpearman", "compute_metrics_for", "ranking_metrics"],
     "mining.augmentation": ["augment_pairs", "balance_scores", "bin_scores", "normalize_text"],
+    "mining.bm25": ["bm25_search"],
+    "mining.candidates": ["mine_candidates"],
+    "mining.queries": ["make_queries"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
     "pipeline.distill": ["distill"],
     "pipeline.results": ["DistillationResult"],
@@ -73,14 +97,24 @@ _MODULES = {
     "student.whiten": ["whiten_encoder"],
     "studies.probe": ["probe_layers"],
     "teacher.fine_tune": ["TeacherArguments", "train_teacher"],
+    "teacher.fine_tune_ranking": ["train_reranker"],
     "teacher.load": ["load_teacher"],
+    "teacher.rerankers": ["load_reranker"],
     "teacher.score": ["embed_pairs", "score_pairs", "score_similarities"],
-    "training.arguments": ["DseTrainingArguments", "GeneralTrainingArguments", "PairTrainingArguments"],
+    "teacher.score_candidates": ["check_scores", "score_candidates"],
+    "training.arguments": [
+        "DseTrainingArguments",
+        "GeneralTrainingArguments",
+        "PairTrainingArguments",
+        "RankingTrainingArguments",
+    ],
     "training.general_trainer": ["GeneralTrainer", "ProgressiveCallback", "train_general"],
     "training.layerwise": ["LayerwiseDistillation", "map_layers"],
     "training.layerwise_losses": ["chunk_mean", "hidden_loss", "relation_loss"],
     "training.losses": ["PairDistillationLoss", "ranking_loss", "similarity_loss"],
     "training.pair_trainer": ["DseTrainer"],
+    "training.ranking_losses": ["RankingLoss", "contrastive_loss", "listwise_loss", "margin_loss"],
+    "training.ranking_trainer": ["RankingTrainer"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -106,45 +140,67 @@ __all__ = [
     "PairTrainingArguments",
     "PearsonSpearman",
     "ProgressiveCallback",
+    "RankingLoss",
+    "RankingTrainer",
+    "RankingTrainingArguments",
+    "Rankings",
     "TeacherArguments",
     "TextArguments",
     "TextCollator",
     "augment_pairs",
     "balance_scores",
     "bin_scores",
+    "bm25_search",
+    "check_scores",
     "chunk_mean",
     "compute_metrics_for",
+    "contrastive_loss",
     "convert_encoder",
     "default_encoder",
     "distill",
     "embed_pairs",
     "encode",
+    "encode_document",
+    "encode_query",
     "evaluate_model",
+    "evaluate_retrieval",
     "export_graph",
     "export_model",
     "hidden_loss",
+    "listwise_loss",
     "load_model",
     "load_pairs",
+    "load_rankings",
+    "load_reranker",
     "load_teacher",
     "load_texts",
     "make_pair_model",
+    "make_queries",
+    "make_rankings",
     "map_layers",
+    "margin_loss",
     "max_tokens",
     "merge_models",
+    "mine_candidates",
     "mix_pairs",
     "normalize_text",
     "probe_layers",
     "push_model",
     "rank",
     "ranking_loss",
+    "ranking_metrics",
+    "read_rankings",
     "read_texts",
     "relation_loss",
+    "score_candidates",
     "score_pairs",
     "score_similarities",
     "similarity_loss",
     "train_general",
+    "train_reranker",
     "train_teacher",
     "whiten_encoder",
+    "write_rankings",
 ]
 
 

@@ -25,7 +25,7 @@ from hf_dse.bench.speed import Job
 from hf_dse.bench.timing import interleave
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.tasks import EMBEDDED
-from hf_dse.evaluation import evaluate_model
+from hf_dse.evaluation.pairs import evaluate_model
 from hf_dse.metrics import PearsonSpearman
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.publish.export import export_model

@@ -52,7 +52,7 @@ def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
         },
         SETTINGS: {
             "model_type": "SentenceTransformer",
-            "prompts": {"query": "", "document": ""},
+            "prompts": {"query": "", "document": "", **(config.prompts or {})},
             "default_prompt_name": None,
             # sentence-transformers has no similarity function for the head of DSE ("mlp").
             "similarity_fn_name": "dot" if config.similarity == "dot" else "cosine",
@@ -102,6 +102,8 @@ class DseConfig(PreTrainedConfig):
         added only where it differs from their size, `pooling_layers * hidden_size`, the default.
     normalize_embeddings (`bool`, *optional*, defaults to `False`):
         Whether sentence embeddings are scaled to length 1, as by the module `Normalize` of sentence-transformers.
+    prompts (`dict[str, str]`, *optional*):
+        Texts that stand before others, by name: `"query"` before queries, `"document"` before the texts of a corpus.
     similarity (`str`, *optional*, defaults to `"cosine"`):
         How two embeddings become logits: `"cosine"` or `"dot"` with a learned scale and bias, or `"mlp"`, the DSE head
         on `[u, v, u * v, |u - v|]`.
@@ -156,6 +158,7 @@ class DseConfig(PreTrainedConfig):
     pooling_layers: int = 1
     projection_dim: int | None = None
     normalize_embeddings: bool = False
+    prompts: dict[str, str] | None = None
     similarity: Literal["cosine", "dot", "mlp"] = "cosine"
     similarity_hidden_size: int = 512
     sep_token_id: int | None = None
@@ -173,6 +176,8 @@ class DseConfig(PreTrainedConfig):
             self.layer_types = ["linear_attention"] * self.num_hidden_layers
         if self.projection_dim is None:
             self.projection_dim = self.pooling_layers * self.hidden_size
+        # Empty prompts are none, so that they leave no trace.
+        self.prompts = {name: text for name, text in (self.prompts or {}).items() if text} or None
         super().__post_init__(**kwargs)
         # Every checkpoint carries its own code, so the names are always those of the files beside it, for all classes.
         self.auto_map = {
@@ -204,6 +209,13 @@ class DseConfig(PreTrainedConfig):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields; without `prompts` if there are none, so that such models are saved as before."""
+        fields = super().to_dict()
+        if fields.get("prompts") is None:
+            fields.pop("prompts", None)
+        return fields
 
     @property
     def projected_lengths(self) -> list[int]:

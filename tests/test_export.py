@@ -48,6 +48,17 @@ FACTS = {
     "license": "apache-2.0",
 }
 
+SEARCH_METRICS = ("ndcg@10", "mrr@10", "map", "recall@1", "recall@10", "recall@100")
+SEARCH_FACTS = {
+    "metrics": {
+        "test": {
+            "num_queries": 300,
+            **dict(zip(SEARCH_METRICS, (0.638, 0.601, 0.597, 0.502, 0.783, 0.925), strict=True)),
+        }
+    },
+    "datasets": ["BeIR/scifact"],
+}
+
 
 def files(folder):
     paths = [path for path in Path(folder).rglob("*") if path.is_file()]
@@ -222,6 +233,27 @@ def test_card_contains_the_given_information(tmp_path, make_model, bert_tokenize
     assert str(tmp_path) not in card.content
 
 
+@pytest.mark.parametrize(("similarity", "name"), [("cosine", "cosine"), ("dot", "dot product")])
+def test_card_of_a_search(make_model, similarity, name):
+    model = make_model(DseModel, similarity=similarity)
+    card = make_model_card(model, model_id="student", teacher="a/reranker", **SEARCH_FACTS)
+    results = {result.metric_type: result for result in ModelCard(card.content).data.eval_results}
+    metrics = SEARCH_FACTS["metrics"]["test"]
+    assert {kind: result.metric_value for kind, result in results.items()} == {
+        f"{similarity}_{'map@100' if key == 'map' else key}": value
+        for key, value in metrics.items()
+        if key != "num_queries"
+    }
+    assert {(result.task_type, result.dataset_type) for result in results.values()} == {
+        ("information-retrieval", "BeIR/scifact")
+    }
+    assert "| Split | Queries | nDCG@10 | MRR@10 | MAP | Recall@1 | Recall@10 | Recall@100 |" in card.text
+    assert "| test | 300 | 63.80 | 60.10 | 59.70 | 50.20 | 78.30 | 92.50 |" in card.text
+    assert f"Each query ranked all documents of the corpus by the {name} of the embeddings." in card.text
+    assert "on queries and documents." in card.text
+    assert "search or fairness" not in card.text
+
+
 def test_card_omits_missing_information(make_model):
     card = make_model_card(make_model(DseModel), model_id="someone/student")
     assert set(front_matter(card)) == {"model_name", "library_name", "pipeline_tag", "tags"}
@@ -294,7 +326,7 @@ def test_a_source_may_have_any_readme(content, tmp_path):
         {"linformer_projection": "learned", "linformer_init": "random"},
     ],
 )
-@pytest.mark.parametrize("facts", [{}, FACTS, {"metrics": {"test": {"accuracy": 0.5}}}])
+@pytest.mark.parametrize("facts", [{}, FACTS, {"metrics": {"test": {"accuracy": 0.5}}}, SEARCH_FACTS])
 def test_cards_of_all_kinds_are_clean(make_model, fields, facts):
     for model_class in (DseModel, DseForSequenceClassification):
         card = make_model_card(make_model(model_class, **fields), model_id="student", **facts)

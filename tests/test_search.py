@@ -508,7 +508,7 @@ class TestCommand:
             ),
             ({"label": "alike"}, "label='alike': the cosine has no labels; add `--score head`"),
             ({"label": "alike", "score": "head"}, "label='alike': there is no such logit"),
-            ({"score": "dot"}, "invalid choice: 'dot'"),
+            ({"score": "l2"}, "invalid choice: 'l2'"),
             ({"top_k": 0}, "top_k=0: it has to be at least 1"),
             ({"pool": 2, "score": "head"}, "pool=2 is below top_k=3"),
         ],

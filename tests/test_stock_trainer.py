@@ -375,7 +375,8 @@ def test_two_processes_fit_the_head_of_one(problem, student, make_rows, bert_tok
     one = torch.load(tmp_path / "one" / "head-0.pt")
     first, second = (torch.load(tmp_path / "two" / f"head-{rank}.pt") for rank in (0, 1))
     assert torch.equal(first, second)
-    torch.testing.assert_close(first, one, rtol=1e-5, atol=1e-5)
+    # The gradients of two processes are summed in another order.
+    torch.testing.assert_close(first, one, rtol=1e-4, atol=1e-4)
     assert one[2 * problem["num_labels"]] == 64  # the count
 
 

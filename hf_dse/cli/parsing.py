@@ -21,6 +21,7 @@ EXAMPLES = {
     "--output_dir teacher",
     "hf-dse score": "hf-dse score --model_name_or_path teacher --task_name stsb --split train "
     "--output_file scored.parquet",
+    "hf-dse mine": "hf-dse mine --dataset_name beir-folder --split train --bm25 true --output_file mined.parquet",
     "hf-dse augment": "hf-dse augment --files sentences.txt --num_neighbors 0 --teacher_name_or_path teacher "
     "--output_file augmented.parquet",
     "hf-dse convert": "hf-dse convert --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 "

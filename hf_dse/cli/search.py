@@ -6,17 +6,16 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tables import READERS, read_texts
-from hf_dse.inference.encoding import encode
+from hf_dse.inference.encoding import encode_document, encode_query, find_prompt
 from hf_dse.inference.index import read_corpus
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.search import check_ranking, rank
+from hf_dse.inference.search import check_ranking, rank, similarity_of
 
 
 # Columns that name a text: ids first, as those of BEIR, then the paths of a folder of texts.
@@ -46,12 +45,13 @@ class SearchArguments:
         },
     )
     top_k: int = field(default=10, metadata={"help": "Number of texts to return per query."})
-    score: str = field(
-        default="cosine",
+    score: str | None = field(
+        default=None,
         metadata={
-            "help": "cosine: of the embeddings, from -1 to 1. head: the logit of the student's pair head, on the "
-            "scale that it was trained with.",
-            "choices": ["cosine", "head"],
+            "help": "cosine: of the embeddings, from -1 to 1. dot: their dot product. head: the logit of the "
+            "student's pair head, on the scale that it was trained with. Default: dot for models made for it, "
+            "otherwise cosine.",
+            "choices": ["cosine", "dot", "head"],
         },
     )
     label: str | None = field(
@@ -73,7 +73,7 @@ class SearchArguments:
     def __post_init__(self) -> None:
         if (self.queries is None) != bool(self.query):
             raise ValueError("Pass either `--queries FILE` or `--query` with one or more texts, not both.")
-        if self.label is not None and self.score == "cosine":
+        if self.label is not None and self.score != "head":
             raise ValueError(f"label={self.label!r}: the cosine has no labels; add `--score head`, or leave it out.")
 
 
@@ -84,8 +84,8 @@ def search(argv: list[str]) -> None:
         ModelArguments,
         SearchArguments,
         prog="hf-dse search",
-        description="Rank the texts of a corpus for queries, by the cosine of their embeddings or by the pair head of "
-        "a student.",
+        description="Rank the texts of a corpus for queries, by the similarity of their embeddings or by the pair "
+        "head of a student.",
     )
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     columns, corpus, settings = read_corpus(args.corpus, args.text_column)
@@ -107,27 +107,36 @@ def search(argv: list[str]) -> None:
         )
     head = model if args.score == "head" else None
     logit = check_ranking(args.top_k, head, args.label, args.pool)
-    score = "cosine" if logit is None else f"head: {model.config.id2label[logit]}"  # type: ignore[index]
+    similarity = args.score if args.score in ("cosine", "dot") else similarity_of(model)
+    score = similarity if logit is None else f"head: {model.config.id2label[logit]}"  # type: ignore[index]
     if score in columns:
         raise ValueError(f"{args.corpus} has a column {score!r}, which is the name of the scores: rename it.")
-    embed = partial(encode, model, tokenizer, batch_size=model_args.batch_size, max_length=model_args.max_length)
+    options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
+    prompt = find_prompt(model, "document")
     if corpus is None:
-        corpus = embed(columns[args.text_column])
+        corpus = encode_document(model, tokenizer, columns[args.text_column], **options)
     elif settings["model"] != fingerprint(model, tokenizer):
         raise ValueError(
             f"{args.corpus} was encoded by {settings.get('model_name_or_path', 'another model')} with other weights "
             f"or `--dtype`, so its vectors do not match {model_args.model_name_or_path}: run `hf-dse encode` "
             "with this model, or search with that one."
         )
-    elif settings["normalize"] and head is not None and model.config.similarity != "cosine":
+    elif settings.get("prompt", "") != prompt:
         raise ValueError(
-            f"{args.corpus} has normalized vectors, but the {model.config.similarity} head needs the original ones: "
-            "run `hf-dse encode` without `--normalize`, or leave out `--score head`."
+            f"{args.corpus} was encoded with the prompt {settings.get('prompt', '')!r}, and that of the model for "
+            f"documents is {prompt!r}: run `hf-dse encode` again."
+        )
+    elif settings["normalize"] and (similarity if head is None else model.config.similarity) != "cosine":
+        kind = "dot product" if head is None else f"{model.config.similarity} head"
+        raise ValueError(
+            f"{args.corpus} has normalized vectors, but the {kind} needs the original ones: run `hf-dse encode` "
+            "without `--normalize`, or pass `--score cosine`."
         )
     scores, positions = rank(
-        embed(queries[args.text_column]),
+        encode_query(model, tokenizer, queries[args.text_column], **options),
         corpus,
         top_k=args.top_k,
+        similarity=similarity,
         head=head,
         label=args.label,
         pool=args.pool,

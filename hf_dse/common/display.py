@@ -18,18 +18,20 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
 
 
-def format_table(results: Mapping[str, Mapping[str, float]]) -> str:
-    """Formats the metrics of each split in columns, times 100 as in the literature."""
-    names = list(next(iter(results.values())))
-    rows = [["split", *names]]
+def format_table(results: Mapping[str, Mapping[str, float]], label: str = "split") -> str:
+    """Formats the metrics of each split, or of what `label` says, in columns, times 100 as in the literature."""
+    names = list(dict.fromkeys(name for metrics in results.values() for name in metrics))
+    rows = [[label, *names]]
     for split, metrics in results.items():
-        cells = [f"{metrics[name]:d}" if name == "num_pairs" else f"{100 * metrics[name]:.2f}" for name in names]
-        rows.append([split, *cells])
+        scaled = {
+            name: f"{value:d}" if name.startswith("num_") else f"{100 * value:.2f}" for name, value in metrics.items()
+        }
+        rows.append([split, *(scaled.get(name, "") for name in names)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
             [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
+        ).rstrip()
         for row in rows
     )
 

@@ -133,8 +133,8 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     config = model.config.to_dict()
-    # The origin of a model and the library that reads it do not affect its scores.
-    for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures"):
+    # The origin of a model and the library that reads it do not affect its scores, and prompts are part of a text.
+    for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures", "prompts"):
         config.pop(name, None)
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     backend = getattr(processing_class, "backend_tokenizer", None)

@@ -31,16 +31,19 @@ def encode(
     max_length: int | None = None,
     truncation: bool = True,
     normalize: bool = False,
+    prompt_name: str | None = None,
     device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> np.ndarray:
     """
-    Computes sentence embeddings. Texts are batched by length to limit padding; the embeddings keep their order.
+    Computes sentence embeddings. Texts are batched by length to limit padding; the embeddings keep their order. For a
+    search, use [`encode_query`] and [`encode_document`].
 
     Args:
         model (`PreTrainedModel`):
             A DSE model, with or without its classification head, or any other encoder. The embedding is the
-            `pooler_output` of DSE models, and the mean of `last_hidden_state` without padding of all others.
+            `pooler_output` of DSE models. Of all others it is the mean of `last_hidden_state` without padding, or
+            what their sentence-transformers files say if they were loaded by [`load_model`].
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the model.
         texts (`Sequence[str]`):
@@ -53,6 +56,9 @@ def encode(
             Whether to truncate longer texts, with a warning that counts them. If `False`, they raise an error.
         normalize (`bool`, *optional*, defaults to `False`):
             Whether to scale the embeddings to unit length, so that their dot product is their cosine.
+        prompt_name (`str`, *optional*):
+            Which of the model's prompts, `config.prompts`, stands before each text: `"query"`, `"document"` (nothing
+            for models without) or another name that it has. Defaults to none.
         device (`str` or `torch.device`, *optional*):
             Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -64,7 +70,8 @@ def encode(
     Raises:
         `TypeError`: if `texts` is a single string, or not iterable.
         `ValueError`: if a text is not a string, `max_length` is out of range, a text is too long for
-        `truncation=False`, `batch_size` is below 1, the model has a decoder, or an embedding is NaN or infinite.
+        `truncation=False`, `batch_size` is below 1, the model has no such prompt or a decoder, or an embedding is NaN
+        or infinite.
 
     Example:
 
@@ -83,6 +90,9 @@ def encode(
         vectors = sentence_embeddings(model, batch)
         return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
 
+    prompt = find_prompt(model, prompt_name)
+    if prompt:
+        texts = [prompt + text for text in _check_texts(texts)]
     return embed_texts(
         model,
         processing_class,
@@ -94,6 +104,36 @@ def encode(
         device=device,
         show_progress=show_progress,
     )
+
+
+def encode_query(
+    model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any
+) -> np.ndarray:
+    """Like [`encode`], with the model's prompt for queries if it has one, as in sentence-transformers."""
+    return encode(model, processing_class, texts, **{"prompt_name": "query", **options})
+
+
+def encode_document(
+    model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any
+) -> np.ndarray:
+    """Like [`encode_query`], for the texts of a corpus."""
+    return encode(model, processing_class, texts, **{"prompt_name": "document", **options})
+
+
+def find_prompt(model: PreTrainedModel, name: str | None) -> str:
+    """
+    The text of a prompt, `""` without a name. Every model has the prompts `"query"` and `"document"`, which are empty
+    where `config.prompts` has none.
+
+    Raises:
+        `ValueError`: if the model has no prompt of this name.
+    """
+    if name is None:
+        return ""
+    prompts = {"query": "", "document": "", **(getattr(model.config, "prompts", None) or {})}
+    if name not in prompts:
+        raise ValueError(f"prompt_name={name!r}: the model has no such prompt, only {', '.join(prompts)}.")
+    return prompts[name]
 
 
 def embed_texts(
@@ -209,10 +249,22 @@ def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor
 
 
 def pool_outputs(model: PreTrainedModel, outputs: Any, attention_mask: torch.Tensor) -> torch.Tensor:
-    """Returns the sentence embeddings: `pooler_output` of DSE, otherwise the mean of all tokens except padding."""
+    """
+    Returns the sentence embeddings: `pooler_output` of DSE, otherwise the mean of all tokens except padding, unless
+    [`load_model`] found another pooling.
+    """
     if model.config.model_type == "dse":
         return outputs.pooler_output.float()
-    return mean_tokens(outputs.last_hidden_state, attention_mask)
+    states = outputs.last_hidden_state
+    pooling = getattr(model.config, "sentence_pooling", "mean")
+    if pooling == "mean":
+        return mean_tokens(states, attention_mask)
+    if pooling == "max":
+        return states.float().masked_fill(attention_mask[..., None] == 0, -torch.inf).amax(dim=1)
+    # The first or the last token that is not padding.
+    places = torch.arange(attention_mask.shape[1], device=states.device) * attention_mask
+    rows = attention_mask.argmax(dim=1) if pooling == "cls" else places.argmax(dim=1)
+    return states[torch.arange(len(states), device=states.device), rows].float()
 
 
 def mean_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:

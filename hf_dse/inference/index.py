@@ -13,11 +13,12 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow
 import pyarrow.parquet
+from transformers import PreTrainedModel
 
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tables import READERS, read_schema, read_texts
-from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode
+from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.ray_engine import SETTINGS_KEY, EngineArguments, local_or_hub, refuse_options, run_on_shards
 
@@ -44,6 +45,10 @@ class EncodeArguments:
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     truncation: bool = field(default=True, metadata={"help": "Truncate longer texts. If false, they raise an error."})
     normalize: bool = field(default=False, metadata={"help": "Scale the vectors to unit length."})
+    prompt_name: str = field(
+        default="document",
+        metadata={"help": "Which of the model's prompts stands before each text: document, query or another it has."},
+    )
 
 
 def encode_files(
@@ -84,6 +89,7 @@ def encode_files(
         max_length=model_args.max_length,
         truncation=args.truncation,
         normalize=args.normalize,
+        prompt_name=args.prompt_name,
     )
     if output.suffix == ".npy":
         write_atomically(output, lambda file: np.save(file, vectors))
@@ -94,6 +100,7 @@ def encode_files(
             "max_length": model_args.max_length,
             "normalize": args.normalize,
             "columns": [args.text_column],
+            **prompt_setting(model, args.prompt_name),
         }
         write_atomically(output, lambda file: write_index(file, columns, vectors, settings))
     return vectors.shape[0], vectors.shape[1]
@@ -110,17 +117,24 @@ class TextEncoder:
         # Whole windows, so that batches and vectors are exactly those of a file that is encoded in one process.
         self.num_rows = 4 * BATCHES_PER_WINDOW * self.batch_size
         self.options: dict[str, Any] = {"max_length": model_args.max_length, "normalize": args.normalize}
-        self.truncation = args.truncation
         self.settings = {"model": fingerprint(self.model, self.tokenizer), **self.options}
+        self.settings |= prompt_setting(self.model, args.prompt_name)
+        # What does not change the vectors, or is in the settings as a text.
+        self.options |= {"truncation": args.truncation, "prompt_name": args.prompt_name, "show_progress": False}
         self.type = pyarrow.list_(pyarrow.float32(), self._encode([]).shape[1])
 
     def _encode(self, texts: list[str]) -> np.ndarray:
-        options = {"truncation": self.truncation, "show_progress": False, **self.options}
-        return encode(self.model, self.tokenizer, texts, batch_size=self.batch_size, **options)
+        return encode(self.model, self.tokenizer, texts, batch_size=self.batch_size, **self.options)
 
     def __call__(self, columns: list[list[str]]) -> pyarrow.Array:
         (texts,) = columns
         return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self._encode(texts).reshape(-1)), type=self.type)
+
+
+def prompt_setting(model: PreTrainedModel, name: str) -> dict[str, str]:
+    """The setting of an index that says which text stood before the others; none if there was none."""
+    prompt = find_prompt(model, name)
+    return {"prompt": prompt} if prompt else {}
 
 
 def to_arrow(values: list) -> pyarrow.Array:

@@ -15,9 +15,18 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
 from hf_dse.common.devices import choose_device
+
+
+logger = logging.get_logger(__name__)
+
+# The file of sentence-transformers' settings.
+SETTINGS = "config_sentence_transformers.json"
+
+# How sentence-transformers names the poolings, in the keys of 1_Pooling/config.json.
+POOLINGS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
 
 
 @dataclass
@@ -44,7 +53,9 @@ class ModelArguments:
 
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
-    Loads a model and its tokenizer, with the classification head if the checkpoint has one.
+    Loads a model and its tokenizer, with the classification head if the checkpoint has one. Of a sentence-transformers
+    folder, its prompts become `config.prompts`, and its pooling and similarity those of [`encode`] and
+    `similarity_of`.
 
     Args:
         args (`ModelArguments`):
@@ -72,7 +83,79 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
             f"The checkpoint {args.model_name_or_path} has no {', '.join(sorted(info['missing_keys']))}: train it "
             "first, or remove the head from `architectures` in its config.json."
         )
+    _apply_settings(model, args.model_name_or_path, args.model_revision)
     return model.to(choose_device(args.device)), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
+
+
+def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
+    """Sets in the config of a loaded model what the files of sentence-transformers beside it say."""
+    set_prompts(model, name, revision)
+    if model.config.model_type == "dse":
+        return
+    if read_json(name, SETTINGS, revision).get("similarity_fn_name") in ("dot", "dot_product"):
+        model.config.similarity = "dot"
+    pooling = read_pooling(name, revision)
+    if pooling in POOLINGS and pooling != "mean":
+        model.config.sentence_pooling = pooling
+    lost = [module for module in read_modules(name, revision) if module not in ("Transformer", "Pooling", "Normalize")]
+    if pooling not in POOLINGS or lost:
+        logger.warning(
+            f"{name} is a sentence-transformers model with {' and '.join(lost) or f'the pooling {pooling}'}, which is "
+            "not applied here: its embeddings differ from those of sentence-transformers."
+        )
+
+
+def set_prompts(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
+    """Sets `config.prompts` of a loaded model to those that sentence-transformers reads, if it has settings for it."""
+    prompts = read_prompts(name_or_path, revision)
+    if prompts is not None:
+        model.config.prompts = prompts or None
+
+
+def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | None:
+    """
+    The prompts of a sentence-transformers checkpoint that are not empty; `None` if it has no settings. As in
+    `encode_document`, a prompt for passages or for a corpus is that for documents if there is no other.
+    """
+    stored = read_json(name_or_path, SETTINGS, revision).get("prompts")
+    if stored is None:
+        return None
+    document = next((stored[name] for name in ("document", "passage", "corpus") if name in stored), None)
+    return {name: text for name, text in {**stored, "document": document}.items() if text}
+
+
+def read_pooling(name_or_path: str, revision: str = "main") -> str:
+    """The pooling of a sentence-transformers checkpoint, its settings if it is none of ours; mean for others."""
+    pooling = read_json(name_or_path, "1_Pooling/config.json", revision)
+    if not pooling:
+        return "mean"
+    chosen = [
+        mode
+        for mode, key in POOLINGS.items()
+        if pooling.get(f"pooling_mode_{key}") or pooling.get("pooling_mode") == mode
+    ]
+    return chosen[0] if len(chosen) == 1 else str(pooling)
+
+
+def read_modules(name_or_path: str, revision: str = "main") -> list[str]:
+    """The names of the modules of a sentence-transformers checkpoint; none for other checkpoints."""
+    return [module["type"].rpartition(".")[2] for module in read_json(name_or_path, "modules.json", revision) or []]
+
+
+def read_json(name_or_path: str, filename: str, revision: str = "main") -> Any:
+    """The content of a json file of a checkpoint; `{}` if the file does not exist."""
+    path = cached_file(
+        name_or_path,
+        filename,
+        revision=revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def stores_head(name_or_path: str, revision: str = "main") -> bool:

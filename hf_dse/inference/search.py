@@ -1,9 +1,9 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Semantic search: ranks the texts of a corpus for queries, by the cosine or by the pair head of a model. The cosine, and
-a cosine or dot head, need a single matrix product. The MLP head of DSE needs a forward pass per pair, so it only ranks
-the nearest candidates.
+Semantic search: ranks the texts of a corpus for queries, by a similarity or by the pair head of a model. Cosine and
+dot product, also those of a head, need a single matrix product. The MLP head of DSE needs a forward pass per pair, so
+it only ranks the nearest candidates.
 """
 
 import copy
@@ -26,6 +26,7 @@ def rank(
     corpus_embeddings: np.ndarray,
     *,
     top_k: int = 10,
+    similarity: str = "cosine",
     head: PreTrainedModel | None = None,
     label: int | str | None = None,
     pool: int | None = 100,
@@ -34,11 +35,13 @@ def rank(
     show_progress: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Ranks the texts of a corpus for queries: by the cosine of the embeddings, or by the pair head of a model.
+    Ranks the texts of a corpus for queries: by the cosine or the dot product of the embeddings, or by the pair head of
+    a model.
 
-    A cosine is the same for every model, from -1 to 1. The logits of a head have the scale that it was trained with.
-    Those of a cosine or dot head are a monotonic function of the similarity, so the search is exact. The head of
-    DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)), `similarity="mlp"`, cannot use an index: it
+    A cosine is the same for every model, from -1 to 1. `similarity_of` tells what a model was made for. The logits
+    of a head have the scale that it was trained with. Those of a cosine or dot head are a monotonic function of the
+    similarity, so the search is exact. The head of DSE
+    ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161)), `similarity="mlp"`, cannot use an index: it
     ranks the `pool` candidates nearest to a query by cosine. It is not symmetric, and scores pairs in the order
     (query, candidate). Texts outside the pool are not found.
 
@@ -50,8 +53,10 @@ def rank(
             Output of [`encode`] for the corpus.
         top_k (`int`, *optional*, defaults to 10):
             Number of texts to return per query; all texts if the corpus has fewer.
+        similarity (`str`, *optional*, defaults to `"cosine"`):
+            What ranks without a head: `"cosine"` or `"dot"`.
         head ([`DseForSequenceClassification`], *optional*):
-            The model of the embeddings, to rank by its pair head instead of the cosine.
+            The model of the embeddings, to rank by its pair head instead.
         label (`int` or `str`, *optional*):
             The label whose logit ranks: a name in `config.label2id`, or an index. Required if the head has several.
         pool (`int`, *optional*, defaults to 100):
@@ -66,11 +71,12 @@ def rank(
     Returns:
         `tuple[np.ndarray, np.ndarray]`: scores (float32) and positions in the corpus (int64), both of shape
         `(num_queries, min(top_k, num_texts))`, the best first; ties are broken by the lower position. Scores are
-        cosines, or logits of the head.
+        cosines, dot products, or logits of the head.
 
     Raises:
-        `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1, a
-        model without a pair head, a label that the head does not have, or scores that are NaN or infinite.
+        `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1,
+        another similarity, a model without a pair head, a label that the head does not have, or scores that are NaN or
+        infinite.
 
     Example:
 
@@ -89,6 +95,8 @@ def rank(
     ```
     """
     logit = check_ranking(top_k, head, label, pool)
+    if similarity not in ("cosine", "dot"):
+        raise ValueError(f'similarity={similarity!r}: it has to be "cosine" or "dot"; pass a `head` to rank by it.')
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: it has to be at least 1.")
     if device is None:
@@ -105,12 +113,14 @@ def rank(
     if not len(corpus):
         raise ValueError("The corpus is empty: there is nothing to rank.")
     if head is None:
-        scores, positions = nearest(_normalize(queries), _normalize(corpus), top_k, show_progress=show_progress)
+        if similarity == "cosine":
+            queries, corpus = _normalize(queries), _normalize(corpus)
+        scores, positions = nearest(queries, corpus, top_k, show_progress=show_progress)
         return scores.cpu().numpy(), positions.cpu().numpy()
 
     # In half precision, close candidates would have equal scores.
-    similarity: Any = copy.deepcopy(head.similarity).to(device).float()
-    if similarity.kind == "mlp":
+    scorer: Any = copy.deepcopy(head.similarity).to(device).float()
+    if scorer.kind == "mlp":
         if pool is None:
             candidates = torch.arange(len(corpus), device=corpus.device).expand(len(queries), -1)
         else:
@@ -121,19 +131,24 @@ def rank(
         for row, pooled in enumerate(progress):
             query = queries[row : row + 1]
             parts = pooled.split(batch_size)
-            logits = [similarity(query.expand(len(part), -1), corpus[part])[:, logit] for part in parts]
+            logits = [scorer(query.expand(len(part), -1), corpus[part])[:, logit] for part in parts]
             values, ranked = _best_first(torch.cat(logits), pooled)
             scores[row], positions[row] = values[:top_k], ranked[:top_k]
     else:
-        if similarity.kind == "cosine":
+        if scorer.kind == "cosine":
             queries, corpus = _normalize(queries), _normalize(corpus)
-        scale, bias = similarity.scale[logit], similarity.bias[logit]
+        scale, bias = scorer.scale[logit], scorer.bias[logit]
         # With a negative scale, the least similar texts rank first.
         similarities, positions = nearest(queries * scale.sign(), corpus, top_k, show_progress=show_progress)
         scores = similarities * scale.abs() + bias
     if not scores.isfinite().all():
         raise ValueError("Scores are NaN or infinite: the weights of the model's head are damaged.")
     return scores.cpu().numpy(), positions.cpu().numpy()
+
+
+def similarity_of(model: PreTrainedModel) -> str:
+    """How embeddings of a model are compared: `"dot"` if it was made for dot products, otherwise `"cosine"`."""
+    return "dot" if getattr(model.config, "similarity", None) == "dot" else "cosine"
 
 
 def check_ranking(top_k: int, head: PreTrainedModel | None, label: int | str | None, pool: int | None) -> int | None:

@@ -25,7 +25,7 @@ from transformers.utils import logging
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
 from hf_dse.data.tasks import EMBEDDED, PairTask
 from hf_dse.data.tokenization import max_tokens
-from hf_dse.evaluation import evaluate_model
+from hf_dse.evaluation.pairs import evaluate_model
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.pipeline.arguments import StudentArguments

@@ -17,9 +17,15 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from hf_dse import __version__
 from hf_dse.common.provenance import Source, describe_source
 from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS
+from hf_dse.inference.search import similarity_of
+from hf_dse.metrics import RANKING_METRICS
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.checkpoint import SENTENCE_TRANSFORMERS_NEEDED, TRANSFORMERS_NEEDED, has_head
 
+
+# Names of metrics in tables, where they are not the key with a capital.
+TITLES = {"num_pairs": "Pairs", "num_queries": "Queries", "ap": "Average precision"}
+TITLES |= {"ndcg@10": "nDCG@10", "mrr@10": "MRR@10", "map": "MAP"}
 
 CARD_TEMPLATE = Path(__file__).with_name("model_card.md")
 
@@ -76,7 +82,7 @@ def make_model_card(
         license=license,
         base_model=base.hub_id if base else None,
         datasets=list(dict.fromkeys(source.hub_id for source in sources if source.hub_id)) or None,
-        eval_results=_eval_results(metrics, measured_on),
+        eval_results=_eval_results(metrics, measured_on, similarity_of(model)),
     )
     card = ModelCard.from_template(
         data,
@@ -96,6 +102,8 @@ def make_model_card(
         recipe={name: _cell(value) for name, value in (recipe or {}).items() if name != "command"},
         metrics=metrics,
         metric_names={name: _metric_title(name) for name in next(iter(metrics.values()), {})},
+        is_search=any(name in values for values in metrics.values() for name in RANKING_METRICS),
+        similarity=similarity_of(model),
         max_length=max_length or config.max_position_embeddings,
         license=license,
         versions={
@@ -123,35 +131,50 @@ def _check_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[st
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
                 raise ValueError(f"`metrics[{split!r}][{name!r}]` is {value!r}, but must be a finite number.")
-        checked[split] = {name: int(value) if name == "num_pairs" else float(value) for name, value in values.items()}
+        checked[split] = {
+            name: int(value) if name.startswith("num_") else float(value) for name, value in values.items()
+        }
     names = [list(values) for values in checked.values()]
     if any(other != names[0] for other in names):
         raise ValueError(f"`metrics` must have the same metrics for all splits, got {names}.")
     return checked
 
 
-def _eval_results(metrics: dict[str, dict[str, float]], dataset: Source) -> list[EvalResult] | None:
+def _eval_results(metrics: dict[str, dict[str, float]], dataset: Source, similarity: str) -> list[EvalResult] | None:
     results = [
         EvalResult(
-            task_type="text-classification" if name in ("accuracy", "f1") else "sentence-similarity",
+            task_type=_task_type(name),
             dataset_type=dataset.hub_id or "custom",
             dataset_name=dataset.name,
             dataset_config=dataset.config,
             dataset_split=split,
-            metric_type=name,
+            metric_type=_metric_type(name, similarity),
             metric_name=_metric_title(name),
             metric_value=value,
         )
         for split, values in metrics.items()
         for name, value in values.items()
-        if name != "num_pairs"
+        if not name.startswith("num_")
     ]
     return results or None
 
 
+def _task_type(metric: str) -> str:
+    if metric in RANKING_METRICS:
+        return "information-retrieval"
+    return "text-classification" if metric in ("accuracy", "f1") else "sentence-similarity"
+
+
+def _metric_type(name: str, similarity: str) -> str:
+    """Metrics of a search are named as in the cards of sentence-transformers: with what ranks, and how many."""
+    if name not in RANKING_METRICS:
+        return name
+    return f"{similarity}_{'map@100' if name == 'map' else name}"
+
+
 def _metric_title(name: str) -> str:
     kind = name.removeprefix("cosine_")
-    title = {"num_pairs": "Pairs", "ap": "Average precision"}.get(kind, kind.capitalize())
+    title = TITLES.get(kind, kind.capitalize())
     return title if kind == name else f"{title} of the cosine"
 
 

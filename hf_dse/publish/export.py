@@ -46,8 +46,8 @@ def export_model(
         path (`str` or `os.PathLike`):
             Folder to write.
         metrics (`Mapping[str, Mapping[str, float]]`, *optional*):
-            Measured metrics by split, as [`evaluate_model`] returns them: `{"test": {"pearson": 0.86}}`; `num_pairs`
-            is allowed too. They were measured on the first of `datasets`.
+            Measured metrics by split, as [`evaluate_model`] or [`evaluate_retrieval`] returns them: `{"test":
+            {"pearson": 0.86}}`; `num_pairs` is allowed too. They were measured on the first of `datasets`.
         base_model (`str`, *optional*):
             The encoder that the model was converted from.
         teacher (`str`, *optional*):

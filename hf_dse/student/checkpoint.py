@@ -3,12 +3,13 @@
 """The files of a DSE model folder, the length that it stores, and loading models."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.inference.loading import stores_head
+from hf_dse.inference.loading import set_prompts, stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 
@@ -73,7 +74,9 @@ def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification
             f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
             "`hf-dse convert`."
         )
-    return (DseForSequenceClassification if stores_head(name_or_path) else DseModel).from_pretrained(name_or_path)
+    model = (DseForSequenceClassification if stores_head(name_or_path) else DseModel).from_pretrained(name_or_path)
+    set_prompts(model, name_or_path)
+    return model
 
 
 def load_student(
@@ -87,7 +90,7 @@ def load_student(
             A DSE model, with or without a head for this task: a Hub id, a folder or a loaded one. Or the name of an
             encoder that [`convert_encoder`] takes.
         convert_args (`ConvertArguments`):
-            How an encoder is converted; not used for a DSE model.
+            How an encoder is converted; of these, a DSE model takes the prompts only.
         num_labels (`int`):
             Labels of the task. A task of two classes gets one logit, as in DSE.
         problem_type (`str`):
@@ -106,13 +109,20 @@ def load_student(
             f"A loaded student has to be a DSE model, got {name}: convert it with `convert_encoder`, or pass the name "
             "that it was loaded by."
         )
-    if convert_args != ConvertArguments():
+    if replace(convert_args, query_prompt=None, document_prompt=None) != ConvertArguments():
         logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
     if not isinstance(model, str):
         if not has_head(model):
-            return make_pair_model(model, **labels)
-        model.config.problem_type = labels["problem_type"]
-        return model if config.num_labels == labels["num_labels"] else make_pair_model(model.dse, **labels)
-    if config.num_labels == labels["num_labels"] and stores_head(model):
-        return DseForSequenceClassification.from_pretrained(model, problem_type=labels["problem_type"])
-    return make_pair_model(AutoModel.from_pretrained(model), **labels)
+            student = make_pair_model(model, **labels)
+        else:
+            model.config.problem_type = labels["problem_type"]
+            fits = config.num_labels == labels["num_labels"]
+            student = model if fits else make_pair_model(model.dse, **labels)
+    else:
+        if config.num_labels == labels["num_labels"] and stores_head(model):
+            student = DseForSequenceClassification.from_pretrained(model, problem_type=labels["problem_type"])
+        else:
+            student = make_pair_model(AutoModel.from_pretrained(model), **labels)
+        set_prompts(student, model)
+    student.config.prompts = convert_args.prompts(student.config.prompts) or None
+    return student

@@ -3,7 +3,6 @@
 """Conversion of a pretrained encoder with softmax attention to a DSE encoder with Linformer attention."""
 
 import copy
-import json
 import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -12,8 +11,9 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.utils import cached_file, logging
+from transformers.utils import logging
 
+from hf_dse.inference.loading import read_json, read_modules, read_pooling, read_prompts
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
 from hf_dse.student.sources import FREE_FIELDS, _rename, find_architecture
 
@@ -81,6 +81,15 @@ class ConvertArguments:
         default=None,
         metadata={"help": "Scale embeddings to length 1. Default: as the source's sentence-transformers modules do."},
     )
+    query_prompt: str | None = field(
+        default=None,
+        metadata={
+            "help": "Text before each query in a search, such as 'query: '. Default: the source's prompt; '' for none."
+        },
+    )
+    document_prompt: str | None = field(
+        default=None, metadata={"help": "Text before each document in a search, in the same way."}
+    )
     similarity: str = field(default="cosine", metadata={"help": "cosine, dot or mlp."})
     similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
     hidden_dropout_prob: float | None = field(default=None, metadata={"help": "Dropout. Default: the source's."})
@@ -98,9 +107,16 @@ class ConvertArguments:
     def convert(self, name_or_path: str) -> DseModel:
         """`convert_encoder` with these arguments."""
         overrides = asdict(self)
+        del overrides["query_prompt"], overrides["document_prompt"]
+        overrides["prompts"] = self.prompts(_prompts(name_or_path))
         if len(self.linformer_length) == 1:
             overrides["linformer_length"] = self.linformer_length[0]
         return convert_encoder(name_or_path, **overrides)
+
+    def prompts(self, known: dict[str, str] | None) -> dict[str, str]:
+        """The prompts of a model, with those given here in their place."""
+        given = {"query": self.query_prompt, "document": self.document_prompt}
+        return {**(known or {}), **{name: text for name, text in given.items() if text is not None}}
 
 
 def convert_encoder(
@@ -120,8 +136,9 @@ def convert_encoder(
 
     Args:
         name_or_path (`str`):
-            Hub id or folder of the source encoder. The pooling mode of a sentence-transformers model is kept, and if
-            it scales its embeddings to length 1 (`Normalize`), so does the student.
+            Hub id or folder of the source encoder. The pooling mode of a sentence-transformers model and its prompts
+            for queries and documents are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the
+            student.
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
             smaller than the source's.
@@ -194,9 +211,10 @@ def convert_encoder(
     if len(layer_types) == 1:
         fields["layer_types"] = layer_types * len(keep_layers)
     if fields.get("pooling_mode") is None:
-        fields["pooling_mode"] = _sentence_transformers_pooling(name_or_path)
-    modules = _sentence_transformers_modules(name_or_path)
+        fields["pooling_mode"] = _pooling_mode(name_or_path)
+    modules = read_modules(name_or_path)
     fields = {"normalize_embeddings": "Normalize" in modules, "num_labels": 1, **fields}
+    fields.setdefault("prompts", _prompts(name_or_path))
     fields["max_position_embeddings"] = max_position_embeddings or limit
     if fields["max_position_embeddings"] > limit:
         fields.update(position_extension=position_extension, original_max_position_embeddings=limit)
@@ -287,46 +305,24 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
     }
 
 
-def _read_json(name_or_path: str, filename: str) -> Any:
-    """The content of a json file of a checkpoint; `None` if the file does not exist."""
-    path = cached_file(
-        name_or_path,
-        filename,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    if path is None:
-        return None
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
-
-
-def _sentence_transformers_modules(name_or_path: str) -> list[str]:
-    """The names of the modules of a sentence-transformers checkpoint; none for other checkpoints."""
-    return [module["type"].rpartition(".")[2] for module in _read_json(name_or_path, "modules.json") or []]
-
-
 def source_length(name_or_path: str) -> int | None:
     """How many tokens sentence-transformers reads of a text with a checkpoint, if it has a length of its own."""
-    return (_read_json(name_or_path, "sentence_bert_config.json") or {}).get("max_seq_length")
+    return read_json(name_or_path, "sentence_bert_config.json").get("max_seq_length")
 
 
-def _sentence_transformers_pooling(name_or_path: str) -> str:
-    """The pooling mode of a sentence-transformers checkpoint; mean for other checkpoints."""
-    pooling = _read_json(name_or_path, "1_Pooling/config.json")
-    if pooling is None:
-        return "mean"
-    chosen = [
-        mode
-        for mode, key in (("mean", "mean_tokens"), ("cls", "cls_token"), ("max", "max_tokens"))
-        if pooling.get(f"pooling_mode_{key}") or pooling.get("pooling_mode") == mode
-    ]
-    if len(chosen) != 1:
+def _pooling_mode(name_or_path: str) -> str:
+    pooling = read_pooling(name_or_path)
+    if pooling not in ("mean", "cls", "max"):
         raise ValueError(
             f"The pooling of {name_or_path} ({pooling}) is not mean, cls or max alone: choose one with `pooling_mode`."
         )
-    return chosen[0]
+    return pooling
+
+
+def _prompts(name_or_path: str) -> dict[str, str]:
+    """The prompts of a source for queries and documents."""
+    found = read_prompts(name_or_path) or {}
+    return {name: found[name] for name in ("query", "document") if name in found}
 
 
 def _evenly_spaced(num_source_layers: int, num_layers: int) -> list[int]:

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.display import markdown
-from hf_dse.evaluation import check_labelled, cosines
+from hf_dse.evaluation.pairs import check_labelled, cosines
 from hf_dse.inference.encoding import embed_texts, encode_pairs, mean_tokens, pool_outputs
 from hf_dse.metrics import PearsonSpearman
 

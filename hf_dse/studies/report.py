@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 
 from hf_dse.common.display import COLORS, MARKERS, markdown
+from hf_dse.metrics import bootstrap_interval
 
 
 SEED = "seed"
-
-RESAMPLES = 10_000
 
 # With fewer pairs a bootstrap interval means nothing.
 FEWEST_PAIRS = 3
@@ -98,8 +97,7 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
         differences = (values[label] - values[matches[0]]).dropna().to_numpy(dtype=float)
         if not len(differences):
             continue
-        means = rng.choice(differences, (RESAMPLES, len(differences))).mean(axis=1)
-        low, high = np.quantile(means, [0.025, 0.975])
+        low, high = bootstrap_interval(differences, seed=rng)
         verdict = "not separated"
         if len(differences) < FEWEST_PAIRS:
             verdict = "too few pairs"

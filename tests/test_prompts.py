@@ -1,0 +1,258 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Prompts of queries and documents: in every folder, and used as sentence-transformers uses them."""
+
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from huggingface_hub.errors import StrictDataclassError
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from transformers import AutoModel, AutoTokenizer, BertModel
+
+from hf_dse import (
+    DseConfig,
+    ModelArguments,
+    convert_encoder,
+    encode,
+    encode_document,
+    encode_query,
+    export_graph,
+    export_model,
+    load_model,
+)
+from hf_dse.common.provenance import fingerprint
+from hf_dse.inference.index import read_corpus
+from hf_dse.inference.search import rank, similarity_of
+from hf_dse.modeling import DseModel
+from hf_dse.student.checkpoint import load_dse_model, load_student
+from hf_dse.student.convert import ConvertArguments
+from hf_dse_cli import main
+
+
+TEXTS = ["the cat sat", "a dog ran on the old mat", "new", "is the house in the new house?"]
+PROMPTS = {"query": "of: ", "document": "in the house "}
+
+
+def settings(folder):
+    return json.loads((folder / "config_sentence_transformers.json").read_text())
+
+
+def check_equal(folder, prompts):
+    """What sentence-transformers and hf_dse make of a folder is the same, with these prompts."""
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    model, tokenizer = load_model(ModelArguments(str(folder), device="cpu"))
+    for name, embed, expected in (
+        ("query", encode_query, theirs.encode_query(TEXTS)),
+        ("document", encode_document, theirs.encode_document(TEXTS)),
+    ):
+        ours = embed(model, tokenizer, TEXTS, show_progress=False)
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+        texts = [prompts.get(name, "") + text for text in TEXTS]
+        np.testing.assert_allclose(ours, encode(model, tokenizer, texts, show_progress=False), rtol=0, atol=1e-6)
+    plain = encode(model, tokenizer, TEXTS, show_progress=False)
+    np.testing.assert_allclose(plain, theirs.encode(TEXTS), rtol=0, atol=1e-5)
+    return model, tokenizer
+
+
+@pytest.fixture(scope="module")
+def make_source(save_bert, tmp_path_factory):
+    """Saves a BERT as a sentence-transformers model."""
+
+    def make(prompts, pooling="mean", **options):
+        folder = tmp_path_factory.mktemp("source")
+        bert = Transformer(str(save_bert(folder / "bert", BertModel)))
+        modules = [bert, Pooling(16, pooling_mode=pooling), Normalize()]
+        SentenceTransformer(modules=modules, prompts=prompts, device="cpu", **options).save(str(folder / "model"))
+        return folder / "model"
+
+    return make
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, {"query": "of: "}, {"document": "a "}])
+def test_every_folder_has_the_prompts(make_model, bert_tokenizer, tmp_path, prompts):
+    model = make_model(DseModel, prompts=prompts)
+    model.save_pretrained(tmp_path / "saved")
+    bert_tokenizer.save_pretrained(tmp_path / "saved")
+    export_model(model, bert_tokenizer, tmp_path / "exported")
+    for name in ("saved", "exported"):
+        loaded, _ = check_equal(tmp_path / name, prompts)
+        assert loaded.config.prompts == prompts
+        assert settings(tmp_path / name)["prompts"] == {"query": "", "document": "", **prompts}
+        assert AutoModel.from_pretrained(tmp_path / name).config.prompts == prompts
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert "model.encode_query(" in card
+    for name, text in prompts.items():
+        assert f'| Prompt "{name}" | `"{text}"` before each text |' in card
+
+
+@pytest.mark.skipif(find_spec("onnxscript") is None, reason="needs the extra onnx")
+@pytest.mark.slow
+def test_the_folder_of_a_graph_has_the_prompts(make_model, bert_tokenizer, tmp_path):
+    folder = export_graph(make_model(DseModel, prompts=PROMPTS), bert_tokenizer, tmp_path / "graph")
+    assert settings(folder)["prompts"] == PROMPTS
+
+
+def test_nothing_changes_without_prompts(make_model, bert_tokenizer, tmp_path):
+    for name, prompts in (("none", None), ("empty", {"query": "", "document": ""})):
+        model = make_model(DseModel, prompts=prompts)
+        assert model.config.prompts is None
+        model.save_pretrained(tmp_path / name)
+        bert_tokenizer.save_pretrained(tmp_path / name)
+        assert settings(tmp_path / name)["prompts"] == {"query": "", "document": ""}
+        assert "prompts" not in json.loads((tmp_path / name / "config.json").read_text())
+    model, tokenizer = check_equal(tmp_path / "none", {})
+    before = fingerprint(model, tokenizer)
+    model.config.prompts = PROMPTS
+    assert fingerprint(model, tokenizer) == before
+
+
+@pytest.mark.parametrize("prompts", [{"query": 3}, ["query"], "query"])
+def test_prompts_are_texts_by_name(prompts):
+    with pytest.raises(StrictDataclassError, match="prompts"):
+        DseConfig(prompts=prompts)
+
+
+def test_prompt_names(make_model, bert_tokenizer):
+    model = make_model(DseModel, prompts={"question": "is "})
+    named = encode(model, bert_tokenizer, TEXTS, prompt_name="question", show_progress=False)
+    texts = [f"is {text}" for text in TEXTS]
+    np.testing.assert_array_equal(named, encode(model, bert_tokenizer, texts, show_progress=False))
+    with pytest.raises(ValueError, match="prompt_name='answer': .* only query, document, question"):
+        encode(model, bert_tokenizer, TEXTS, prompt_name="answer")
+    with pytest.raises(TypeError, match="list of strings"):
+        encode(model, bert_tokenizer, "a cat", prompt_name="question")
+
+
+# Sources
+
+
+def test_a_student_has_the_prompts_of_its_source(make_source, tmp_path):
+    source = make_source({**PROMPTS, "pairs": "and "}, default_prompt_name="query")
+    model, _ = load_model(ModelArguments(str(source), device="cpu"))
+    assert model.config.prompts == {**PROMPTS, "pairs": "and "}
+    student, tokenizer = convert_encoder(str(source)), AutoTokenizer.from_pretrained(source)
+    assert student.config.prompts == PROMPTS
+    export_model(student, tokenizer, tmp_path / "student")
+    check_equal(tmp_path / "student", PROMPTS)
+    theirs = SentenceTransformer(str(source), device="cpu")
+    ours = encode_query(student, tokenizer, TEXTS, show_progress=False)
+    np.testing.assert_allclose(ours, theirs.encode_query(TEXTS), rtol=0, atol=1e-5)
+    assert convert_encoder(str(source), prompts={}).config.prompts is None
+
+
+def test_a_prompt_for_passages_is_that_for_documents(make_source):
+    source = make_source({"query": "of: "})
+    file = source / "config_sentence_transformers.json"
+    file.write_text(json.dumps({**settings(source), "prompts": {"query": "of: ", "passage": "in "}}))
+    assert convert_encoder(str(source)).config.prompts == {"query": "of: ", "document": "in "}
+    # As in sentence-transformers, a prompt for documents comes first, also an empty one.
+    file.write_text(json.dumps({**settings(source), "prompts": {"document": "", "passage": "in "}}))
+    assert convert_encoder(str(source)).config.prompts is None
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
+def test_other_encoders_pool_as_in_sentence_transformers(make_source, pooling, warnings):
+    source = make_source({"query": "of: "}, pooling, similarity_fn_name="dot")
+    theirs = SentenceTransformer(str(source), device="cpu")
+    model, tokenizer = load_model(ModelArguments(str(source), device="cpu"))
+    assert similarity_of(model) == "dot" and not warnings
+    for side in ("right", "left"):
+        tokenizer.padding_side = side
+        ours = encode_query(model, tokenizer, TEXTS, normalize=True, show_progress=False)
+        if side == "right":
+            np.testing.assert_allclose(ours, theirs.encode_query(TEXTS), rtol=0, atol=1e-5)
+            continue
+        # Of BERT, padding on the left changes positions, so alone there is none.
+        alone = [encode_query(model, tokenizer, [text], normalize=True, show_progress=False) for text in TEXTS]
+        single = [theirs.encode_query([text]) for text in TEXTS]
+        np.testing.assert_allclose(np.concatenate(alone), np.concatenate(single), rtol=0, atol=1e-5)
+
+
+def test_what_is_not_applied_is_named(make_source, warnings):
+    source = make_source({}, "weightedmean")
+    load_model(ModelArguments(str(source), device="cpu"))
+    assert "with the pooling" in warnings[0] and "its embeddings differ" in warnings[0]
+
+
+def test_prompts_that_sentence_transformers_saved_are_kept(make_model, bert_tokenizer, tmp_path):
+    """Its settings are the file that all read, also where the config of the model has other prompts."""
+    export_model(make_model(prompts={"query": "the "}), bert_tokenizer, tmp_path / "model")
+    SentenceTransformer(str(tmp_path / "model"), prompts=PROMPTS, device="cpu").save(str(tmp_path / "other"))
+    model, _ = check_equal(tmp_path / "other", PROMPTS)
+    assert model.config.prompts == load_dse_model(str(tmp_path / "other")).config.prompts == PROMPTS
+    student = load_student(str(tmp_path / "other"), ConvertArguments(), 1, "regression")
+    assert student.config.prompts == PROMPTS
+
+
+# Commands
+
+
+def test_options_of_a_conversion(make_source, tmp_path, make_model, bert_tokenizer, warnings):
+    source = make_source(PROMPTS)
+    argv = ["convert", "--model_name_or_path", str(source)]
+    assert main([*argv, "--output_dir", str(tmp_path / "kept")]) == 0
+    check_equal(tmp_path / "kept", PROMPTS)
+    options = ["--query_prompt", "is ", "--document_prompt", ""]
+    assert main([*argv, *options, "--output_dir", str(tmp_path / "new")]) == 0
+    check_equal(tmp_path / "new", {"query": "is "})
+    assert main([*argv, "--query_prompt", "", "--document_prompt", "", "--output_dir", str(tmp_path / "none")]) == 0
+    assert load_dse_model(str(tmp_path / "none")).config.prompts is None
+    # A student that exists takes them too, and no other option of a conversion.
+    for model in (str(tmp_path / "new"), make_model(DseModel, prompts={"query": "is "})):
+        student = load_student(model, ConvertArguments(document_prompt="a "), 1, "regression")
+        assert student.config.prompts == {"query": "is ", "document": "a "}
+    assert not any("are not used" in message for message in warnings)
+
+
+def test_an_index_and_a_search_with_prompts(make_model, bert_tokenizer, tmp_path, capsys):
+    model = make_model(DseModel, prompts=PROMPTS)
+    export_model(model, bert_tokenizer, tmp_path / "model")
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS) + "\n")
+    name = ["--model_name_or_path", str(tmp_path / "model"), "--device", "cpu"]
+    index, output = str(tmp_path / "index.parquet"), tmp_path / "found.jsonl"
+    encoding = ["encode", *name, "--input", str(tmp_path / "corpus.txt"), "--output", index]
+    searching = ["search", *name, "--query", "old mat", "--top_k", "4", "--output_file", str(output)]
+    assert main(encoding) == 0
+    _, vectors, stored = read_corpus(index, "text")
+    documents = encode_document(model, bert_tokenizer, TEXTS, show_progress=False)
+    np.testing.assert_allclose(vectors, documents, rtol=0, atol=1e-6)
+    assert stored["prompt"] == PROMPTS["document"]
+    query = encode_query(model, bert_tokenizer, ["old mat"], show_progress=False)
+    scores, _ = rank(query, documents, top_k=4, show_progress=False)
+    for corpus in (index, str(tmp_path / "corpus.txt")):
+        assert main([*searching, "--corpus", corpus]) == 0
+        found = json.loads(output.read_text())["results"]
+        assert [hit["cosine"] for hit in found] == pytest.approx(scores[0].tolist(), abs=1e-5)
+    # An index of texts with another prompt does not match.
+    assert main([*encoding, "--prompt_name", "query"]) == 0
+    capsys.readouterr()
+    assert main([*searching, "--corpus", index]) == 2
+    assert (
+        "was encoded with the prompt 'of: ', and that of the model for documents is 'in the" in capsys.readouterr().err
+    )
+    assert main([*encoding, "--prompt_name", "answer"]) == 2
+    assert "prompt_name='answer'" in capsys.readouterr().err
+
+
+def test_a_search_by_the_dot_product(make_model, bert_tokenizer, tmp_path, capsys):
+    model = make_model(DseModel, similarity="dot")
+    export_model(model, bert_tokenizer, tmp_path / "model")
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS) + "\n")
+    name = ["--model_name_or_path", str(tmp_path / "model"), "--device", "cpu"]
+    output, index = tmp_path / "found.jsonl", str(tmp_path / "index.parquet")
+    searching = ["search", *name, "--query", "old mat", "--top_k", "4", "--output_file", str(output)]
+    query, documents = (encode(model, bert_tokenizer, texts, show_progress=False) for texts in (["old mat"], TEXTS))
+    expected = {"dot": query @ documents.T, "cosine": rank(query, documents, top_k=4, show_progress=False)[0]}
+    for options, score in (([], "dot"), (["--score", "cosine"], "cosine")):
+        assert main([*searching, *options, "--corpus", str(tmp_path / "corpus.txt")]) == 0
+        found = [hit[score] for hit in json.loads(output.read_text())["results"]]
+        assert found == pytest.approx(sorted(expected[score][0].tolist(), reverse=True), abs=1e-4)
+    assert main(["encode", *name, "--input", str(tmp_path / "corpus.txt"), "--output", index, "--normalize"]) == 0
+    capsys.readouterr()
+    assert main([*searching, "--corpus", index]) == 2
+    assert "normalized vectors, but the dot product needs the original ones" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="similarity='l2'"):
+        rank(query, documents, similarity="l2")
