@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from hf_dse.teacher.load import load_teacher
     from hf_dse.teacher.rerankers import load_reranker
     from hf_dse.teacher.score import embed_pairs, score_pairs, score_similarities
-    from hf_dse.teacher.score_candidates import check_scores, score_candidates
+    from hf_dse.teacher.score_candidates import check_scores, embed_rankings, score_candidates
     from hf_dse.training.arguments import (
         DseTrainingArguments,
         GeneralTrainingArguments,
@@ -101,7 +101,7 @@ _MODULES = {
     "teacher.load": ["load_teacher"],
     "teacher.rerankers": ["load_reranker"],
     "teacher.score": ["embed_pairs", "score_pairs", "score_similarities"],
-    "teacher.score_candidates": ["check_scores", "score_candidates"],
+    "teacher.score_candidates": ["check_scores", "embed_rankings", "score_candidates"],
     "training.arguments": [
         "DseTrainingArguments",
         "GeneralTrainingArguments",
@@ -159,6 +159,7 @@ __all__ = [
     "default_encoder",
     "distill",
     "embed_pairs",
+    "embed_rankings",
     "encode",
     "encode_document",
     "encode_query",

@@ -24,7 +24,7 @@ def distill(argv: list[str]) -> None:
         result = run_stages(stages, config.get("stage_cache_dir"))
     *_, (args, _, _, training_args) = stages
     if result is not None and training_args.process_index == 0:
-        if args.stage == "pairs" and result.metrics:
+        if args.stage != "general" and result.metrics:
             print(format_table(result.metrics))
         print(f"Saved to {result.path}")
     end_process_group()
@@ -67,6 +67,7 @@ def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
         argv,
         *STAGES.get(stage, STAGES["pairs"]),
         prog="hf-dse distill",
-        description="Train a student on labels and teacher scores, or on text and the layers of its source.",
+        description="Train a student on labels and teacher scores, of pairs or of queries with candidates, or on "
+        "text and the layers of its source.",
         config=config,
     )

@@ -4,10 +4,16 @@
 
 from dataclasses import dataclass, field
 
+from hf_dse.common.options import check_at_least
+from hf_dse.teacher.score_candidates import WINDOWS
+
+
+STAGE_NAMES = ["general", "pairs", "ranking"]
+
 
 @dataclass
-class StudentArguments:
-    """Which student learns from which teacher."""
+class DistillationArguments:
+    """Which student learns from which cross-encoder."""
 
     model_name_or_path: str = field(
         metadata={"help": "A DSE model, or an encoder that is converted first: a Hub id or a folder."}
@@ -15,14 +21,15 @@ class StudentArguments:
     stage: str = field(
         default="pairs",
         metadata={
-            "help": "pairs: train on labels and a cross-encoder's scores. general: train on unlabelled text and the "
-            "layers of the source encoder; `hf-dse distill --stage general --help` lists its options.",
-            "choices": ["general", "pairs"],
+            "help": "pairs: train on labels and a cross-encoder's scores of sentence pairs. ranking: the same on "
+            "queries with candidates from a corpus. general: train on unlabelled text and the layers of the source "
+            "encoder. `hf-dse distill --stage ranking --help` lists the options of a stage.",
+            "choices": STAGE_NAMES,
         },
     )
     teacher_name_or_path: str | None = field(
         default=None,
-        metadata={"help": "Cross-encoder that scores the training pairs, unless they already have `teacher_logits`."},
+        metadata={"help": "Cross-encoder that scores the training data, unless they already have `teacher_logits`."},
     )
     teacher_revision: str = field(default="main", metadata={"help": "Branch, tag or commit of the teacher."})
     teacher_dtype: str = field(
@@ -38,13 +45,22 @@ class StudentArguments:
     bi_encoder_name_or_path: str | None = field(
         default=None,
         metadata={
-            "help": "Bi-encoder, such as the source, whose similarities between sentences of different pairs the "
-            "student keeps; `--similarity_weight` is the weight of this loss."
+            "help": "Bi-encoder, such as the source, whose similarities between texts of different pairs or queries "
+            "the student keeps; `--similarity_weight` is the weight of this loss."
         },
     )
     score_cache_dir: str | None = field(
         default=None, metadata={"help": "Folder where the teacher's scores are cached for other runs."}
     )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Train into a folder that is not empty; its old checkpoints are deleted."}
+    )
+
+
+@dataclass
+class StudentArguments(DistillationArguments):
+    """Which student learns from which teacher."""
+
     augmented_file: list[str] | None = field(
         default=None,
         metadata={
@@ -53,9 +69,50 @@ class StudentArguments:
     )
     augmented_weight: float = field(default=1.0, metadata={"help": "Weight of augmented pairs in the loss."})
     labelled_weight: float = field(default=1.0, metadata={"help": "Weight of labelled pairs in the loss."})
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Train into a folder that is not empty; its old checkpoints are deleted."}
+
+
+@dataclass
+class RankingArguments(DistillationArguments):
+    """Which student learns from which reranker, and on which candidates."""
+
+    stage: str = field(default="ranking", metadata={"help": "The stage.", "choices": STAGE_NAMES})
+    num_negatives: int = field(
+        default=15,
+        metadata={
+            "help": "Negatives to mine for each query, with the bi-encoder or else the student, if the training data "
+            "have none. 0 to mine none: the documents of other queries are negatives anyway. `hf-dse mine` has more "
+            "options."
+        },
     )
+    bm25: bool = field(default=False, metadata={"help": "Mine by words too."})
+    relative_margin: float = field(
+        default=0.05,
+        metadata={
+            "help": "Share of a positive's cosine by which mined negatives have to be below it. Below 0 for no margin."
+        },
+    )
+    teacher_max_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
+    )
+    windows: str = field(
+        default="first",
+        metadata={
+            "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the "
+            "best score of all windows.",
+            "choices": list(WINDOWS),
+        },
+    )
+    pairs_file: str | None = field(
+        default=None,
+        metadata={
+            "help": "File of sentence pairs with `label` (how similar they are) or `teacher_logits`, mixed with the "
+            "queries, so that the student stays good at them."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check_at_least(0, num_negatives=self.num_negatives)
 
 
 @dataclass
@@ -65,7 +122,7 @@ class GeneralArguments:
     model_name_or_path: str = field(
         metadata={"help": "A DSE model, or an encoder that is converted first: a Hub id or a folder."}
     )
-    stage: str = field(default="general", metadata={"help": "The stage.", "choices": ["general", "pairs"]})
+    stage: str = field(default="general", metadata={"help": "The stage.", "choices": STAGE_NAMES})
     teacher_name_or_path: str | None = field(
         default=None, metadata={"help": "Encoder with softmax attention to learn from. Default: the student's source."}
     )

@@ -11,30 +11,29 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse.data.pairs import DataArguments
-from hf_dse.pipeline.arguments import StudentArguments
-from hf_dse.pipeline.pairs_stage import Given, run_pairs
+from hf_dse.data.rankings import Rankings
+from hf_dse.pipeline.inputs import Given
 from hf_dse.pipeline.results import DistillationResult
-from hf_dse.pipeline.stages import STAGES
-from hf_dse.student.convert import ConvertArguments
-from hf_dse.training.arguments import DseTrainingArguments
+from hf_dse.pipeline.stages import RUN, STAGES
+from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments
 
 
 def distill(
     model: str | os.PathLike | PreTrainedModel,
     teacher: str | os.PathLike | PreTrainedModel | None = None,
-    dataset: str | os.PathLike | Dataset | Mapping[str, Dataset] | None = None,
+    dataset: str | os.PathLike | Dataset | Rankings | Mapping[str, Dataset | Rankings] | None = None,
     output_dir: str | os.PathLike = "student",
     *,
     processing_class: PreTrainedTokenizerBase | None = None,
     teacher_processing_class: PreTrainedTokenizerBase | None = None,
-    args: DseTrainingArguments | None = None,
+    args: DseTrainingArguments | RankingTrainingArguments | None = None,
     **options: Any,
 ) -> DistillationResult:
     """
     Distils a teacher into a student in one call, like `hf-dse distill`: scores the pairs with the teacher, converts
     an encoder to a student with linear attention, trains it on labels and scores, evaluates it, and writes a complete
-    model folder.
+    model folder. With `stage="ranking"` the data are queries and a corpus: it mines hard negatives, and the student
+    learns to search.
 
     Args:
         model (`str`, `os.PathLike` or `PreTrainedModel`):
@@ -42,21 +41,22 @@ def distill(
         teacher (`str`, `os.PathLike` or `PreTrainedModel`, *optional*):
             The cross-encoder: a Hub id, a folder or a loaded model. Not needed if the pairs have the column
             `teacher_logits`, or with `distillation_alpha=0`.
-        dataset (`str`, `os.PathLike`, `datasets.Dataset` or `Mapping[str, datasets.Dataset]`, *optional*):
+        dataset (`str`, `os.PathLike`, `datasets.Dataset`, [`Rankings`] or a `Mapping` of these, *optional*):
             The pairs: a Hub id, a folder of files (train, validation, test), `"embedded"` for the small one of this
             package, or loaded datasets by split; a single one is the train split. Alternatively, pass files with the
-            options `train_file`, `validation_file` and `test_file`.
+            options `train_file`, `validation_file` and `test_file`. For rankings: what [`load_rankings`] reads or
+            returns; with loaded ones, the stage is known.
         output_dir (`str` or `os.PathLike`, *optional*, defaults to `"student"`):
             Folder for checkpoints, `results.json` and the finished model (in the subfolder `model`).
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the student; required with a loaded model.
         teacher_processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the teacher; required with a loaded teacher.
-        args ([`DseTrainingArguments`], *optional*):
+        args ([`DseTrainingArguments`] or [`RankingTrainingArguments`], *optional*):
             Training arguments, instead of passing them as options; their `output_dir` is ignored.
         options:
-            Any option of `hf-dse distill` by its name, such as `linformer_length=128`, `task_name="stsb"`,
-            `num_train_epochs=2`, `max_length=256` or `overwrite_output_dir=True`.
+            Any option of `hf-dse distill` by its name, such as `stage="ranking"`, `linformer_length=128`,
+            `task_name="stsb"`, `num_train_epochs=2`, `max_length=256` or `overwrite_output_dir=True`.
 
     Returns:
         [`DistillationResult`]: the student (`model`, `processing_class`), its `metrics` by split, and the `path` of
@@ -109,30 +109,43 @@ def distill(
     twice = sorted(own.keys() & options.keys())
     if twice:
         raise TypeError(f"Passed twice: {', '.join(twice)}. Use `model`, `teacher`, `dataset` and `output_dir`.")
-    kinds = STAGES["pairs"]
+    parts = dataset.values() if isinstance(dataset, Mapping) else [dataset]
+    if any(isinstance(part, Rankings) for part in parts):
+        options.setdefault("stage", "ranking")
+    stage = options.get("stage", "pairs")
+    if stage not in RUN:
+        raise ValueError(f"`stage` is {stage!r}: `distill` runs `pairs` and `ranking`.")
+    if stage == "general":
+        raise ValueError(
+            "`distill` runs the stages `pairs` and `ranking`; for the general stage call `train_general`."
+        )
+    kinds = STAGES[stage]
+    student_class, convert_class, data_class, training_class = kinds
     known = {name: kind for kind in kinds for name in (entry.name for entry in fields(kind) if entry.init)}
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean `{close[0]}`?" if close else "`hf-dse distill --help` lists them."
             raise ValueError(f"There is no option `{name}`; {hint}")
-    if options.get("stage", "pairs") != "pairs":
-        raise ValueError("`distill` runs the pairs stage; for the general stage call `train_general`.")
     options = _as_lists(kinds, options)
     values = {kind: {name: value for name, value in options.items() if known[name] is kind} for kind in kinds}
     for name, value in own.items():
         values[known[name]][name] = value
     if args is None:
-        training_args = DseTrainingArguments(**values[DseTrainingArguments])
+        training_args = training_class(**values[training_class])
+    elif not isinstance(args, training_class):
+        raise TypeError(
+            f"`args` is a `{type(args).__name__}`, and the stage {stage!r} needs `{training_class.__name__}`."
+        )
     else:
-        given_twice = sorted(values[DseTrainingArguments].keys() - {"output_dir"})
+        given_twice = sorted(values[training_class].keys() - {"output_dir"})
         if given_twice:
             raise TypeError(f"{', '.join(given_twice)}: set them in `args`, or leave `args` out.")
         training_args = replace(args, output_dir=os.fspath(output_dir))
-    return run_pairs(
-        StudentArguments(**values[StudentArguments]),
-        ConvertArguments(**values[ConvertArguments]),
-        DataArguments(**values[DataArguments]),
+    return RUN[stage](
+        student_class(**values[student_class]),
+        convert_class(**values[convert_class]),
+        data_class(**values[data_class]),
         training_args,
         given=Given(
             model=model if isinstance(model, PreTrainedModel) else None,

@@ -2,36 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pairs stage: a student learns from labels and the scores of a cross-encoder."""
 
-import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset, DatasetDict, concatenate_datasets, load_from_disk
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainingArguments,
-    set_seed,
-)
+from datasets import Dataset, DatasetDict, concatenate_datasets
+from transformers import AutoConfig, AutoTokenizer, set_seed
 from transformers.utils import logging
 
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
+from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.data.tasks import EMBEDDED, PairTask
 from hf_dse.data.tokenization import max_tokens
 from hf_dse.evaluation.pairs import evaluate_model
-from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.pipeline.arguments import StudentArguments
-from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
-from hf_dse.publish.export import export_model
-from hf_dse.publish.push import push_model
+from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
+from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, finish_stage
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.teacher.load import check_labels, load_teacher
@@ -42,20 +31,6 @@ from hf_dse.training.pair_trainer import DseTrainer, check_student_length
 
 
 logger = logging.get_logger(__name__)
-
-# Folder in which the first of several processes passes the training data to the others.
-TRAIN_FOLDER = ".train-data"
-
-
-@dataclass(frozen=True)
-class Given:
-    """Models, tokenizers and datasets that a Python caller has already loaded."""
-
-    model: PreTrainedModel | None = None
-    processing_class: PreTrainedTokenizerBase | None = None
-    teacher: PreTrainedModel | None = None
-    teacher_processing_class: PreTrainedTokenizerBase | None = None
-    dataset: Dataset | Mapping[str, Dataset] | None = None
 
 
 def run_pairs(
@@ -95,11 +70,7 @@ def run_pairs(
     given = given or Given()
     output_dir = Path(str(training_args.output_dir))
     checkpoint = check_output_dir(str(output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir)
-    if (training_args.similarity_weight > 0) != (args.bi_encoder_name_or_path is not None):
-        raise ValueError(
-            "`--bi_encoder_name_or_path` and `--similarity_weight` need each other: pass the bi-encoder whose "
-            "similarities the student keeps, and their weight in the loss."
-        )
+    check_bi_encoder(args, training_args)
     task, pairs = load_task(args, data_args, given)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
@@ -145,31 +116,17 @@ def run_pairs(
             except UndefinedMetricError as error:
                 # The training is not lost.
                 logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
-        names = ("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate")
-        recipe = describe_recipe(training_args, *names)
-        export_model(
-            trainer.model,
+        finish_stage(
+            trainer,
             tokenizer,
-            output_dir / MODEL_FOLDER,
-            metrics=metrics,
-            base_model=base_model or args.model_name_or_path or None,
-            teacher=args.teacher_name_or_path,
-            datasets=[data_args.task_name or data_args.dataset_name],
-            recipe=recipe,
-            max_length=training_args.max_length,
-            model_id=training_args.hub_model_id or output_dir.name,
-            overwrite=True,
+            metrics,
+            trained.metrics,
+            args,
+            convert_args,
+            data_args,
+            recipe_fields=("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate"),
+            base_model=base_model,
         )
-        results = {"metrics": metrics, "training": trained.metrics}
-        write_results(output_dir, results, args, convert_args, data_args, recipe)
-        if training_args.push_to_hub:
-            commit = push_model(
-                output_dir / MODEL_FOLDER,
-                str(trainer.hub_model_id),
-                revision=training_args.hub_revision,
-                token=training_args.hub_token,
-            )
-            logger.info(f"Pushed to {commit}")
     if training_args.world_size > 1:
         # All processes return the metrics of the first.
         (metrics,) = broadcast_object_list([metrics])
@@ -178,6 +135,10 @@ def run_pairs(
 
 def load_task(args: StudentArguments, data_args: DataArguments, given: Given) -> tuple[PairTask, DatasetDict]:
     """Loads the pairs. Without a task, the number of labels is the number of the teacher's logits."""
+    if given.dataset is None and is_ranking_data(data_args):
+        raise ValueError(
+            "These data are queries with candidates from a corpus, not pairs of sentences: add `--stage ranking`."
+        )
     if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
         if given.teacher is not None:
             data_args = replace(data_args, num_labels=given.teacher.config.num_labels)
@@ -245,33 +206,12 @@ def embed_train(args: StudentArguments, training_args: DseTrainingArguments, tra
     """Returns the training pairs, with the embeddings of the bi-encoder if there is one."""
     if args.bi_encoder_name_or_path is None:
         return train
-    model_args = ModelArguments(args.bi_encoder_name_or_path, trust_remote_code=args.trust_remote_code)
-    encoder, tokenizer = load_model(model_args)
-    # Both models truncate texts to the same length, up to the limit of the bi-encoder.
-    most = max_tokens(encoder, tokenizer) or training_args.max_length
+    encoder, tokenizer, max_length = load_bi_encoder(args, training_args.max_length)
     with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
         return embed_pairs(
             encoder,
             train,
             processing_class=tokenizer,
-            max_length=min(most, training_args.max_length),
+            max_length=max_length,
             device=training_args.device,
         )
-
-
-def make_once(make: Callable[[], Dataset], training_args: TrainingArguments, folder: Path) -> Dataset:
-    """Makes a dataset in the first of several processes; the others wait, and load it from disk."""
-    if training_args.world_size <= 1:
-        return make()
-    path = folder / TRAIN_FOLDER
-    state = PartialState()
-    if training_args.process_index == 0:
-        shutil.rmtree(path, ignore_errors=True)
-        make().save_to_disk(path)
-    state.wait_for_everyone()
-    # In memory, so that the files can be deleted.
-    dataset = load_from_disk(str(path), keep_in_memory=True)
-    state.wait_for_everyone()
-    if training_args.process_index == 0:
-        shutil.rmtree(path, ignore_errors=True)
-    return dataset

@@ -3,15 +3,21 @@
 """Results of a stage: the student, its metrics and its recipe."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
 from hf_dse.common.provenance import describe_command, describe_machine
+from hf_dse.publish.export import export_model
+from hf_dse.publish.push import push_model
 
+
+logger = logging.get_logger(__name__)
 
 # The last file that a stage writes.
 RESULTS_FILE = "results.json"
@@ -65,3 +71,59 @@ def write_results(output_dir: Path, results: dict[str, Any], *arguments: Any) ->
         recipe |= part if isinstance(part, dict) else asdict(part)
     text = json.dumps({**results, "recipe": recipe}, indent=2)
     write_atomically(output_dir / RESULTS_FILE, lambda file: file.write(text.encode()))
+
+
+def finish_stage(
+    trainer: Trainer,
+    tokenizer: PreTrainedTokenizerBase,
+    metrics: dict[str, dict[str, float]],
+    training: dict[str, float],
+    *arguments: Any,
+    recipe_fields: Sequence[str],
+    base_model: str | None,
+) -> None:
+    """
+    Writes the model folder of a student that learned from a cross-encoder, and its results; pushes it if asked.
+
+    Args:
+        trainer (`Trainer`):
+            What trained the student.
+        tokenizer (`PreTrainedTokenizerBase`):
+            Its tokenizer.
+        metrics (`dict[str, dict[str, float]]`):
+            Its metrics by split.
+        training (`dict[str, float]`):
+            The metrics of the training.
+        arguments:
+            The arguments of the stage, of its conversion, and of its data.
+        recipe_fields (`Sequence[str]`):
+            Training arguments that the model card names beside the common ones.
+        base_model (`str`, *optional*):
+            The source that the model card names. Defaults to the model that the stage began with.
+    """
+    args, _, data_args = arguments
+    training_args: Any = trainer.args
+    output_dir = Path(training_args.output_dir)
+    recipe = describe_recipe(training_args, *recipe_fields)
+    export_model(
+        trainer.model,
+        tokenizer,
+        output_dir / MODEL_FOLDER,
+        metrics=metrics,
+        base_model=base_model or args.model_name_or_path or None,
+        teacher=args.teacher_name_or_path,
+        datasets=[data_args.task_name or data_args.dataset_name],
+        recipe=recipe,
+        max_length=training_args.max_length,
+        model_id=training_args.hub_model_id or output_dir.name,
+        overwrite=True,
+    )
+    write_results(output_dir, {"metrics": metrics, "training": training}, *arguments, recipe)
+    if training_args.push_to_hub:
+        commit = push_model(
+            output_dir / MODEL_FOLDER,
+            str(trainer.hub_model_id),
+            revision=training_args.hub_revision,
+            token=training_args.hub_token,
+        )
+        logger.info(f"Pushed to {commit}")

@@ -4,6 +4,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -15,12 +16,13 @@ from transformers.utils import logging
 
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.texts import TextArguments
-from hf_dse.pipeline.arguments import GeneralArguments, StudentArguments
+from hf_dse.pipeline.arguments import GeneralArguments, RankingArguments, StudentArguments
 from hf_dse.pipeline.general_stage import run_general
 from hf_dse.pipeline.pairs_stage import run_pairs
+from hf_dse.pipeline.ranking_stage import run_ranking
 from hf_dse.pipeline.results import RESULTS_FILE, DistillationResult
 from hf_dse.student.convert import ConvertArguments
-from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments
+from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments, RankingTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -28,6 +30,13 @@ logger = logging.get_logger(__name__)
 STAGES: dict[str, tuple[type, ...]] = {
     "general": (GeneralArguments, ConvertArguments, TextArguments, GeneralTrainingArguments),
     "pairs": (StudentArguments, ConvertArguments, DataArguments, DseTrainingArguments),
+    "ranking": (RankingArguments, ConvertArguments, DataArguments, RankingTrainingArguments),
+}
+
+RUN: dict[str, Callable[..., DistillationResult]] = {
+    "general": run_general,
+    "pairs": run_pairs,
+    "ranking": run_ranking,
 }
 
 
@@ -88,5 +97,4 @@ def run_stage(
     args: Any, convert_args: ConvertArguments, data_args: Any, training_args: Any, base_model: str | None = None
 ) -> DistillationResult:
     """Runs one stage with arguments of the classes that [`STAGES`] names for it."""
-    run = run_general if args.stage == "general" else run_pairs
-    return run(args, convert_args, data_args, training_args, base_model)
+    return RUN[args.stage](args, convert_args, data_args, training_args, base_model)

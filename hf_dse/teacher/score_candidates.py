@@ -1,17 +1,21 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scoring the candidates of queries with a cross-encoder, and checking what a teacher scored."""
+"""What teachers tell about the candidates of queries: scores of a cross-encoder, embeddings of a bi-encoder."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow
 import torch
-from transformers import PreTrainedTokenizerBase
+from datasets import Dataset, concatenate_datasets
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import FEATURES, Rankings
+from hf_dse.inference.encoding import encode_document, encode_query
 from hf_dse.teacher.cache import Pair
 from hf_dse.teacher.rerankers import Reranker, load_reranker
 from hf_dse.teacher.score import score_texts
@@ -206,6 +210,81 @@ def _tokens(reranker: Reranker, texts: list[str]) -> Iterator[tuple[int, list[tu
         )
         sizes = [len(ids) for ids in encoded["input_ids"]]
         yield from zip(sizes, encoded.get("offset_mapping", [None] * len(sizes)), strict=True)
+
+
+def embed_rankings(
+    encoder: PreTrainedModel,
+    rankings: Rankings,
+    *,
+    processing_class: PreTrainedTokenizerBase,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> Rankings:
+    """
+    Adds the embeddings of a bi-encoder to queries and their candidates, for the `similarity_weight` of
+    [`RankingTrainer`]. Its prompts are put before the texts.
+
+    Args:
+        encoder (`PreTrainedModel`):
+            Any model that [`encode`] accepts. Its tokenizer may differ from that of the student.
+        rankings ([`Rankings`]):
+            The queries and their candidates.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the encoder.
+        batch_size (`int`, *optional*, defaults to 64):
+            Maximum number of texts per batch.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
+        device (`str` or `torch.device`, *optional*):
+            Device to run on. Defaults to the device of the encoder.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        [`Rankings`]: queries and corpus with the column `embeddings`. Documents that are no candidates are left out.
+
+    Raises:
+        `ValueError`: if an embedding is NaN or infinite.
+
+    Example:
+
+    ```python
+    >>> from transformers import AutoModel, AutoTokenizer
+    >>> from hf_dse import embed_rankings, make_rankings
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> encoder, tokenizer = AutoModel.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    >>> corpus = {"text": ["The cat sleeps.", "A new house.", "Rain."]}
+    >>> rankings = make_rankings({"query": ["Where is the cat?"], "documents": [[0, 1]]}, corpus)
+    >>> embedded = embed_rankings(encoder, rankings, processing_class=tokenizer, show_progress=False)
+    >>> len(embedded.corpus), len(embedded.queries["embeddings"][0])
+    (2, 384)
+    ```
+    """
+    rankings = keep_documents(rankings)
+    parts = []
+    for encode_texts, part, column in (
+        (encode_query, rankings.queries, "query"),
+        (encode_document, rankings.corpus, "text"),
+    ):
+        vectors = encode_texts(
+            encoder,
+            processing_class,
+            part[column][:],
+            batch_size=batch_size,
+            max_length=max_length,
+            device=device,
+            show_progress=show_progress,
+        )
+        rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
+        if "embeddings" in part.column_names:
+            part = part.remove_columns("embeddings")
+        # Selected rows are not those of the table behind them.
+        part = part.flatten_indices()
+        parts.append(concatenate_datasets([part, Dataset(pyarrow.table({"embeddings": rows}))], axis=1))
+    return Rankings(*parts)
 
 
 def check_scores(rankings: Rankings, name: str = "The teacher") -> None:

@@ -1,0 +1,253 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The ranking stage from files to a model folder, by command, recipe and call, in one process and in two."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
+
+from hf_dse import distill, embed_rankings, encode_document, encode_query, evaluate_retrieval, load_rankings
+from hf_dse.data.pairs import DataArguments
+from hf_dse.data.ranking_batches import keep_documents
+from hf_dse.teacher.load import load_teacher
+from hf_dse_cli import main
+
+
+pytest.importorskip("bm25s")
+
+WORDS = "cat dog sat ran mat house old new".split()
+SHORT_RUN = {
+    "max_length": 24,
+    "num_train_epochs": 1,
+    "learning_rate": 1e-3,
+    "per_device_train_batch_size": 4,
+    "num_candidates": 4,
+    "num_negatives": 6,
+    "linformer_length": 8,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "report_to": "none",
+}
+
+
+def write_beir(folder):
+    """A corpus of three words a text, and queries of two of the words of the document that is relevant."""
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(WORDS, 3, replace=False)) + " ." * row for row in range(30)]
+    corpus = [{"_id": f"d{row}", "title": "", "text": text} for row, text in enumerate(texts)]
+    queries = [{"_id": f"q{row}", "text": " ".join(text.split()[:2])} for row, text in enumerate(texts[:24])]
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qrels").mkdir()
+    for split, rows in (("train", range(12)), ("validation", range(12, 18)), ("test", range(18, 24))):
+        lines = ["query-id\tcorpus-id\tscore", *(f"q{row}\td{row}\t1" for row in rows)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory, save_bert):
+    folder = tmp_path_factory.mktemp("assets")
+    save_bert(folder / "encoder")
+    save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
+    write_beir(folder / "data")
+    pairs = [{"sentence1": "a cat sat", "sentence2": "a dog sat", "label": row / 2} for row in range(8)]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    return folder
+
+
+def run(assets, output, *options, **changed):
+    """`hf-dse distill --stage ranking` on the files, without a teacher unless it is named."""
+    options = list(options)
+    for name, value in {**SHORT_RUN, **changed}.items():
+        options += [f"--{name}", str(value)]
+    source = ["--model_name_or_path", str(assets / "encoder"), "--dataset_name", str(assets / "data")]
+    return main(["distill", "--stage", "ranking", *source, "--output_dir", str(output), *options])
+
+
+def results_of(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def weights(folder):
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def same(first, second):
+    first, second = weights(first), weights(second)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def error_of(capsys, *argv, **options):
+    assert run(*argv, **options) == 2
+    return capsys.readouterr().err
+
+
+def test_from_a_reranker_to_a_folder(assets, tmp_path, capsys):
+    teacher = str(assets / "teacher")
+    options = ["--teacher_name_or_path", teacher, "--bi_encoder_name_or_path", str(assets / "encoder")]
+    run(assets, tmp_path / "out", *options, similarity_weight=1, score_cache_dir=tmp_path / "cache")
+    out = capsys.readouterr().out
+    assert "ndcg@10" in out and "validation" in out and "test" in out and "Saved to" in out
+    results = results_of(tmp_path / "out")
+    assert results["recipe"]["num_negatives"] == 6
+    # The best of the evaluations is kept, and what was measured is true of the folder.
+    folder = tmp_path / "out" / "model"
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    test = load_rankings(DataArguments(dataset_name=str(assets / "data")), ["test"])["test"]
+    measured = evaluate_retrieval(model, tokenizer, test, show_progress=False)
+    assert measured == pytest.approx(results["metrics"]["test"])
+    card = (folder / "README.md").read_text()
+    assert "nDCG@10" in card and "teacher" in card
+    assert list((tmp_path / "cache").iterdir())
+
+
+def test_without_a_teacher_only_labels_count(assets, tmp_path):
+    run(assets, tmp_path / "out")
+    assert set(results_of(tmp_path / "out")["metrics"]) == {"validation", "test"}
+    run(assets, tmp_path / "again")
+    assert same(tmp_path / "out", tmp_path / "again")
+    # Mined negatives make a difference.
+    run(assets, tmp_path / "random", num_negatives=0)
+    assert not same(tmp_path / "out", tmp_path / "random")
+
+
+def test_the_call_equals_the_command(assets, tmp_path):
+    teacher = str(assets / "teacher")
+    run(assets, tmp_path / "command", "--teacher_name_or_path", teacher)
+    by_name = distill(assets / "encoder", teacher, assets / "data", tmp_path / "call", stage="ranking", **SHORT_RUN)
+    model, tokenizer = load_teacher(teacher)
+    loaded = distill(
+        assets / "encoder",
+        model,
+        load_rankings(DataArguments(dataset_name=str(assets / "data"))),
+        tmp_path / "loaded",
+        teacher_processing_class=tokenizer,
+        **SHORT_RUN,
+    )
+    assert same(tmp_path / "command", tmp_path / "call") and same(tmp_path / "command", tmp_path / "loaded")
+    assert by_name.metrics == loaded.metrics == results_of(tmp_path / "command")["metrics"]
+
+
+def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path):
+    data = DataArguments(dataset_name=str(assets / "data"))
+    mined, scored = tmp_path / "mined.jsonl", tmp_path / "scored.jsonl"
+    options = ["--dataset_name", str(assets / "data"), "--num_candidates", "3", "--output_file", str(mined)]
+    main(["mine", "--bm25", "true", *options])
+    options = ["--model_name_or_path", str(assets / "teacher"), "--train_file", str(mined)]
+    main(["score", *options, "--output_file", str(scored)])
+    run(assets, tmp_path / "files", "--train_file", str(scored))
+    run(assets, tmp_path / "teacher", "--train_file", str(mined), "--teacher_name_or_path", str(assets / "teacher"))
+    run(assets, tmp_path / "labels", "--train_file", str(mined))
+    assert same(tmp_path / "files", tmp_path / "teacher") and not same(tmp_path / "files", tmp_path / "labels")
+    # The corpus of the file is that of the mined documents, and of the evaluation all of the folder.
+    assert len(load_rankings(data, ["test"])["test"].corpus) == 30
+
+
+def test_pairs_are_mixed_in(assets, tmp_path):
+    run(assets, tmp_path / "out", "--pairs_file", str(assets / "pairs.jsonl"))
+    run(assets, tmp_path / "without")
+    training, without = (results_of(tmp_path / name)["training"] for name in ("out", "without"))
+    # 12 queries and 8 pairs, 4 a step.
+    assert training["train_loss"] != without["train_loss"]
+    states = [json.loads(next((tmp_path / name).glob("checkpoint-*/trainer_state.json")).read_text()) for name in
+              ("out", "without")]  # fmt: skip
+    assert [state["global_step"] for state in states] == [5, 3]
+
+
+def test_stages_of_a_recipe(assets, tmp_path, capsys):
+    stages = [
+        {"stage": "pairs", "train_file": str(assets / "pairs.jsonl"), "num_labels": 1, "distillation_alpha": 0},
+        {"stage": "ranking", "dataset_name": str(assets / "data"), "num_negatives": 4},
+    ]
+    shared = {
+        name: SHORT_RUN[name] for name in ("max_length", "num_train_epochs", "use_cpu", "disable_tqdm", "report_to")
+    }
+    recipe = {"model_name_or_path": str(assets / "encoder"), "output_dir": str(tmp_path / "out"), "stages": stages}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**recipe, **shared}))
+    main(["distill", "--config", str(tmp_path / "recipe.yaml")])
+    last = tmp_path / "out" / "2-ranking"
+    assert results_of(last)["recipe"]["model_name_or_path"] == str(tmp_path / "out" / "1-pairs" / "model")
+    assert f"Saved to {last / 'model'}" in capsys.readouterr().out
+
+
+def test_a_stopped_stage_resumes(assets, tmp_path):
+    teacher = ["--teacher_name_or_path", str(assets / "teacher")]
+    run(assets, tmp_path / "whole", *teacher, num_train_epochs=2, save_total_limit=2)
+    run(assets, tmp_path / "part", *teacher, num_train_epochs=2, save_total_limit=2)
+    # As if it had been killed after the first epoch.
+    for path in [tmp_path / "part" / "checkpoint-6", tmp_path / "part" / "model"]:
+        for file in sorted(path.rglob("*"), reverse=True):
+            file.rmdir() if file.is_dir() else file.unlink()
+        path.rmdir()
+    run(assets, tmp_path / "part", *teacher, num_train_epochs=2, save_total_limit=2, resume_from_checkpoint="last")
+    assert same(tmp_path / "whole", tmp_path / "part")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"similarity_weight": 1}, "need each other"),
+        ({"kl_weight": 1}, "learn from a teacher: name it with `--teacher_name_or_path`"),
+        ({"max_length": 512}, "512"),
+        ({"num_negatives": -1}, "has to be at least 0"),
+    ],
+)
+def test_errors(options, message, assets, tmp_path, capsys):
+    assert message in error_of(capsys, assets, tmp_path / "out", **options)
+    assert not (tmp_path / "out" / "model").exists()
+
+
+def test_each_stage_names_the_other_for_its_data(assets, tmp_path, capsys):
+    source = ["--model_name_or_path", str(assets / "encoder"), "--output_dir", str(tmp_path / "out")]
+    assert main(["distill", *source, "--dataset_name", str(assets / "data"), "--use_cpu", "true"]) == 2
+    assert "--stage ranking" in capsys.readouterr().err
+
+
+def test_embed_rankings(assets):
+    tokenizer, encoder = (
+        AutoTokenizer.from_pretrained(assets / "encoder"),
+        AutoModel.from_pretrained(assets / "encoder"),
+    )
+    encoder.config.prompts = {"query": "old ", "document": "new "}
+    rankings = load_rankings(DataArguments(dataset_name=str(assets / "data")), ["test"])["test"]
+    embedded = embed_rankings(encoder.eval(), rankings, processing_class=tokenizer, show_progress=False)
+    kept = keep_documents(rankings)
+    assert embedded.corpus["doc_id"][:] == kept.corpus["doc_id"][:] and len(embedded.corpus) == 6
+    for part, texts, function in (
+        (embedded.queries, kept.queries["query"], encode_query),
+        (embedded.corpus, kept.corpus["text"], encode_document),
+    ):
+        expected = function(encoder, tokenizer, texts[:], show_progress=False)
+        np.testing.assert_allclose(np.array(part["embeddings"][:]), expected, rtol=1e-6)
+    # Embeddings that are there are replaced.
+    again = embed_rankings(encoder, embedded, processing_class=tokenizer, show_progress=False)
+    assert again.queries.column_names == embedded.queries.column_names
+
+
+@pytest.mark.slow
+def test_two_processes_make_one_folder(assets, tmp_path):
+    options = []
+    for name, value in {**SHORT_RUN, "per_device_train_batch_size": 2}.items():
+        options += [f"--{name}", str(value)]
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0", "-m",
+        "hf_dse_cli", "distill", "--stage", "ranking", "--model_name_or_path", str(assets / "encoder"),
+        "--dataset_name", str(assets / "data"), "--teacher_name_or_path", str(assets / "teacher"),
+        "--output_dir", str(tmp_path / "two"), *options,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Saved to") == 1
+    run(assets, tmp_path / "one", "--teacher_name_or_path", str(assets / "teacher"))
+    first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-5)
+    assert not list((tmp_path / "two").glob(".train-data*"))
