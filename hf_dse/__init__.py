@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hf_dse.data.collators import CrossEncoderCollator, PairCollator, TextCollator
     from hf_dse.data.pairs import DataArguments, load_pairs, mix_pairs
-    from hf_dse.data.ranking_files import load_rankings
+    from hf_dse.data.ranking_files import load_corpus, load_rankings
     from hf_dse.data.ranking_rows import read_rankings
     from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
     from hf_dse.data.tables import read_texts
@@ -68,7 +68,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "data.collators": ["CrossEncoderCollator", "PairCollator", "TextCollator"],
     "data.pairs": ["DataArguments", "load_pairs", "mix_pairs"],
-    "data.ranking_files": ["load_rankings"],
+    "data.ranking_files": ["load_corpus", "load_rankings"],
     "data.ranking_rows": ["read_rankings"],
     "data.rankings": ["Rankings", "make_rankings", "write_rankings"],
     "data.tables": ["read_texts"],
@@ -169,6 +169,7 @@ __all__ = [
     "export_model",
     "hidden_loss",
     "listwise_loss",
+    "load_corpus",
     "load_model",
     "load_pairs",
     "load_rankings",

@@ -164,3 +164,15 @@ def make_model(tiny_config, bert_tokenizer):
         return model
 
     return make
+
+
+@pytest.fixture
+def make_student(tiny_config, bert_tokenizer):
+    """Makes a tiny student as a training begins with: one logit, and random weights of a seed."""
+
+    def make(seed=0, **fields):
+        torch.manual_seed(seed)
+        defaults = {"num_labels": 1, "problem_type": "regression", "initializer_range": 0.2}
+        return DseForSequenceClassification(tiny_config(bert_tokenizer, **{**defaults, **fields}))
+
+    return make

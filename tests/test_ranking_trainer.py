@@ -16,7 +16,6 @@ from torch import nn
 from transformers import DataCollatorWithPadding, TrainerState
 
 from hf_dse import (
-    DseForSequenceClassification,
     PairDistillationLoss,
     RankingLoss,
     RankingTrainer,
@@ -95,16 +94,6 @@ def make_pairs():
 @pytest.fixture(scope="module")
 def pairs():
     return make_pairs()
-
-
-@pytest.fixture
-def make_student(tiny_config, bert_tokenizer):
-    def make(seed=0, **fields):
-        torch.manual_seed(seed)
-        defaults = {"num_labels": 1, "problem_type": "regression", "initializer_range": 0.2}
-        return DseForSequenceClassification(tiny_config(bert_tokenizer, **{**defaults, **fields}))
-
-    return make
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ import pytest
 from datasets import Dataset
 
 from hf_dse.data.pairs import DataArguments
-from hf_dse.data.ranking_files import _hub_sources, is_ranking_data, load_rankings, make_corpus
+from hf_dse.data.ranking_files import _hub_sources, is_ranking_data, load_rankings
 from hf_dse.data.ranking_rows import read_rankings
 from hf_dse.data.rankings import (
     Rankings,
     check_positives,
+    make_corpus,
     make_rankings,
     ranking_rows,
     write_rankings,

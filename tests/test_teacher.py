@@ -66,14 +66,6 @@ SHAPE = {
 ARCHITECTURES = ["bert", "roberta", "mpnet", "deberta", "xlnet"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def pairs():
     return Dataset.from_dict(PAIRS | {"label": [4.5, 1.0, 3.0, 0.5, 2.0, 2.5]})

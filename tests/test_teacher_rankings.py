@@ -30,7 +30,7 @@ from hf_dse.data.pairs import DataArguments
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.inference.ray_engine import ShardWorker
 from hf_dse.teacher.fine_tune import TeacherArguments
-from hf_dse.teacher.fine_tune_ranking import CandidateCollator, listwise_loss, train_reranker, training_rows
+from hf_dse.teacher.fine_tune_ranking import CandidateCollator, list_loss, train_reranker, training_rows
 from hf_dse.teacher.rerankers import Reranker, needs_sentence_transformers
 from hf_dse.teacher.score_files import RankingScorer, ScoreArguments
 from hf_dse.training.arguments import PairTrainingArguments
@@ -58,14 +58,6 @@ TEMPLATE = (
     "<{{ m.role }}>: {{ m.content if m.content is string else m.content[0].text }}\n{% endfor %}"
     "<|im_end|>\n<|im_start|>assistant\n"
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
@@ -652,7 +644,7 @@ def test_the_loss_is_the_cross_entropy_of_each_list():
     scores = torch.randn(9, dtype=torch.float64).float().requires_grad_()
     labels = torch.tensor([1, 0, 0, 0, 1, 0, 1, 0, 0])
     expected = -sum(torch.log_softmax(part, dim=0)[0] for part in scores.split([4, 2, 3])) / 3
-    loss = listwise_loss(scores, labels)
+    loss = list_loss(scores, labels)
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
     loss.backward()
     assert scores.grad.isfinite().all()

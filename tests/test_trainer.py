@@ -15,7 +15,6 @@ from transformers import AutoModelForSequenceClassification, DataCollatorWithPad
 
 from hf_dse import (
     DataArguments,
-    DseForSequenceClassification,
     DseTrainer,
     DseTrainingArguments,
     PairCollator,
@@ -80,16 +79,6 @@ def problem_pairs(pairs):
         train = pairs["train"]
         train = train.remove_columns("label").add_column("label", [to_label(label) for label in train["label"]])
         return add_scores(train, num_logits or fields["num_labels"])
-
-    return make
-
-
-@pytest.fixture
-def make_student(tiny_config, bert_tokenizer):
-    def make(seed=0, **fields):
-        torch.manual_seed(seed)
-        defaults = {"num_labels": 1, "problem_type": "regression", "initializer_range": 0.2}
-        return DseForSequenceClassification(tiny_config(bert_tokenizer, **{**defaults, **fields}))
 
     return make
 

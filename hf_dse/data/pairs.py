@@ -5,7 +5,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -131,7 +131,7 @@ def resolve_task(data_args: DataArguments) -> PairTask:
     )
 
 
-def _folder_files(folder: Path) -> dict[str, list[Path]]:
+def folder_files(folder: Path) -> dict[str, list[Path]]:
     """Groups the readable files of a folder by split; `train-00000-of-00002.parquet` belongs to `train`."""
     files: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
@@ -153,8 +153,8 @@ def _sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | N
     name = data_args.dataset_name
     local = EMBEDDED_FOLDER if name == EMBEDDED else Path(name).expanduser() if name is not None else None
     if local is not None and local.is_dir():
-        for split, paths in _folder_files(local).items():
-            found[split] = partial(_concatenate, paths)
+        for split, paths in folder_files(local).items():
+            found[split] = partial(concatenate_files, paths)
     elif name == EMBEDDED:
         raise FileNotFoundError(f"{EMBEDDED_FOLDER}: the embedded pairs are missing; reinstall hf-dse.")
     elif local is not None and (local.is_absolute() or str(name).startswith((".", "~"))):
@@ -170,17 +170,22 @@ def _sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | N
     for split, path in named.items():
         if path is not None:
             found[split] = partial(read_columns, path)
-    wanted = [split for split in SPLITS if split in found] if splits is None else splits
+    return {split: found[split] for split in wanted_splits(found, splits, name or "The data")}
+
+
+def wanted_splits(found: Collection[str], splits: Sequence[str] | None, where: str) -> list[str]:
+    """The splits to read: those that were asked for, or the usual ones that there are. Missing ones are an error."""
+    wanted = [split for split in SPLITS if split in found] if splits is None else list(splits)
     missing = [split for split in wanted if split not in found]
     if missing or not wanted:
         raise FileNotFoundError(
-            f"{name or 'The data'} has no split {' or '.join(missing or SPLITS)}; "
-            f"the splits are {', '.join(found) or 'none'}."
+            f"{where} has no split {' or '.join(missing or SPLITS)}; the splits are {', '.join(found) or 'none'}."
         )
-    return {split: found[split] for split in wanted}
+    return wanted
 
 
-def _concatenate(paths: list[Path]) -> dict[str, list]:
+def concatenate_files(paths: list[Path]) -> dict[str, list]:
+    """The columns of several files, which have the same ones."""
     columns = read_columns(paths[0])
     for path in paths[1:]:
         more = read_columns(path)

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.data.collators import PairCollator
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import Rankings, fold
 from hf_dse.data.tokenization import pad, tokenize
 
 
@@ -34,11 +34,6 @@ def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
     documents = [[new[row] for row in rows] for rows in lists]
     queries = rankings.queries.remove_columns("documents").add_column("documents", documents, feature=feature)
     return Rankings(queries, rankings.corpus.select(rows))
-
-
-def fold(text: str) -> str:
-    """A text without what makes no difference: upper case and white space."""
-    return " ".join(text.lower().split())
 
 
 class RankingRows(torch.utils.data.Dataset):

@@ -12,9 +12,9 @@ from typing import Any
 from datasets import get_dataset_config_names, load_dataset
 from transformers.utils import logging
 
-from hf_dse.data.pairs import SPLITS, DataArguments, _concatenate, _folder_files
+from hf_dse.data.pairs import SPLITS, DataArguments, concatenate_files, folder_files, wanted_splits
 from hf_dse.data.ranking_rows import DOCUMENT_IDS, QUERY, QUERY_ID, is_ranking, read_rankings
-from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse.data.rankings import Rankings, make_corpus
 from hf_dse.data.tables import READERS, read_columns, read_schema, read_texts
 
 
@@ -82,7 +82,7 @@ def load_rankings(data_args: DataArguments, splits: Sequence[str] | None = None)
         corpus, texts = _read_corpus(folder)
         found = {split: partial(_read_qrels, path) for split, path in _qrels_files(folder).items()}
     elif folder is not None and folder.is_dir():
-        found = {split: partial(_concatenate, paths) for split, paths in _folder_files(folder).items()}
+        found = {split: partial(concatenate_files, paths) for split, paths in folder_files(folder).items()}
     elif folder is not None and folder.is_file():
         found = {"train": partial(read_columns, folder)}
     elif name is not None and _is_on_hub(name):
@@ -93,13 +93,7 @@ def load_rankings(data_args: DataArguments, splits: Sequence[str] | None = None)
         file = getattr(data_args, f"{split}_file")
         if file is not None:
             found[split] = partial(read_columns, file)
-    wanted = [split for split in SPLITS if split in found] if splits is None else list(splits)
-    missing = [split for split in wanted if split not in found]
-    if missing or not wanted:
-        raise FileNotFoundError(
-            f"{name or 'The data'} has no split {' or '.join(missing or SPLITS)}; the splits are "
-            f"{', '.join(found) or 'none'}."
-        )
+    wanted = wanted_splits(found, splits, name or "The data")
     shared = None if corpus is None else make_corpus(corpus, data_args.corpus_file or str(name))
     result = {}
     for split in wanted:
@@ -139,13 +133,6 @@ def load_corpus(data_args: DataArguments) -> Any:
         if columns is None:
             raise ValueError(f"{name} has no corpus: name one with `corpus` and `queries`, as those of BEIR.")
     return make_corpus(columns, name)
-
-
-def make_corpus(columns: dict[str, list], where: str) -> Any:
-    """Documents as the `corpus` of [`Rankings`], checked once for all splits."""
-    if not columns["text"]:
-        raise ValueError(f"{where}: the corpus is empty.")
-    return make_rankings({"query": ["none"], "documents": [[]]}, columns, where).corpus
 
 
 def _find_table(folder: Path, name: str) -> Path | None:

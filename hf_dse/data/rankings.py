@@ -107,16 +107,7 @@ def make_rankings(
     [[0]]
     ```
     """
-    if isinstance(corpus, Dataset):
-        documents = corpus
-    else:
-        ids = [str(doc_id) for doc_id in corpus.get("doc_id", range(len(corpus["text"])))]
-        check_unique(ids, f"{where}: the document id")
-        check_texts(corpus["text"], f"{where}: document", ids, can_be_blank=True)
-        texts = {"doc_id": ids} | {name: list(corpus[name]) for name in ("text", "title") if name in corpus}
-        documents = Dataset.from_dict(texts, features=Features({name: Value("string") for name in texts}))
-    if not len(documents):
-        raise ValueError(f"{where}: the corpus is empty.")
+    documents = make_corpus(corpus, where)
     if not len(queries["query"]):
         raise ValueError(f"{where}: there are no queries.")
     query_ids = [str(query_id) for query_id in queries.get("query_id", range(len(queries["query"])))]
@@ -144,6 +135,24 @@ def make_rankings(
     return Rankings(
         Dataset.from_dict(columns, features=Features({name: FEATURES[name] for name in columns})), documents
     )
+
+
+def make_corpus(corpus: Mapping[str, list] | Dataset, where: str) -> Dataset:
+    """The `corpus` of [`Rankings`] of columns, which are checked."""
+    if not len(corpus if isinstance(corpus, Dataset) else corpus["text"]):
+        raise ValueError(f"{where}: the corpus is empty.")
+    if isinstance(corpus, Dataset):
+        return corpus
+    ids = [str(doc_id) for doc_id in corpus.get("doc_id", range(len(corpus["text"])))]
+    check_unique(ids, f"{where}: the document id")
+    check_texts(corpus["text"], f"{where}: document", ids, can_be_blank=True)
+    texts = {"doc_id": ids} | {name: list(corpus[name]) for name in ("text", "title") if name in corpus}
+    return Dataset.from_dict(texts, features=Features({name: Value("string") for name in texts}))
+
+
+def fold(text: str) -> str:
+    """A text without what makes no difference: upper case and white space."""
+    return " ".join(text.lower().split())
 
 
 def check_positives(rankings: Rankings, where: str = "The rankings") -> None:

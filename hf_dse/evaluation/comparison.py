@@ -121,8 +121,9 @@ def compare_runs(runs: Mapping[str, Run], rankings: Rankings) -> dict[str, dict[
     """The metrics of searches on the same queries, and the differences of the others to the first one."""
     results: dict[str, dict[str, float]] = {}
     base: np.ndarray | None = None
+    judged = relevance(rankings)
     for name, run in runs.items():
-        per_query = ranking_metrics(run, relevance(rankings), per_query=True)
+        per_query = ranking_metrics(run, judged, per_query=True)
         gains = np.array([values["ndcg@10"] for values in per_query.values()])
         results[name] = mean_metrics(per_query)
         if base is None:

@@ -17,7 +17,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.options import check_at_least
-from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse.data.rankings import Rankings, fold, make_rankings
 from hf_dse.inference.encoding import encode_document, encode_query
 from hf_dse.inference.search import nearest
 from hf_dse.mining.bm25 import bm25_index
@@ -206,7 +206,7 @@ class _Texts:
 
 def _key(text: str) -> bytes:
     """The hash of a text without case and white space, as hashes are smaller than the texts of a corpus."""
-    return hashlib.blake2b(" ".join(text.lower().split()).encode(), digest_size=16).digest()
+    return hashlib.blake2b(fold(text).encode(), digest_size=16).digest()
 
 
 def _distinct_texts(corpus: Iterable[str]) -> _Texts:

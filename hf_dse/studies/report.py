@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from hf_dse.common.display import COLORS, MARKERS, markdown
-from hf_dse.metrics import bootstrap_interval
+from hf_dse.metrics import RANKING_METRICS, bootstrap_interval
 
 
 SEED = "seed"
@@ -18,7 +18,7 @@ SEED = "seed"
 FEWEST_PAIRS = 3
 
 # Metrics that the literature gives times 100.
-PERCENT = ("pearson", "spearman", "accuracy", "f1")
+PERCENT = ("pearson", "spearman", "accuracy", "f1", *RANKING_METRICS)
 
 
 def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from hf_dse.data.pairs import DataArguments
@@ -65,6 +65,9 @@ class CandidateCollator:
         self.num_negatives, self.seed = num_negatives, seed
         self.epoch = 0
 
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         queries: list[str] = []
         documents: list[int] = []
@@ -88,16 +91,6 @@ class CandidateCollator:
         return {**encoded, "labels": torch.tensor(labels)}
 
 
-class EpochCallback(TrainerCallback):
-    """Tells a collator which epoch begins."""
-
-    def __init__(self, collator: CandidateCollator):
-        self.collator = collator
-
-    def on_epoch_begin(self, args, state, control, **kwargs):
-        self.collator.epoch = math.floor(state.epoch or 0)
-
-
 class RerankerTrainer(ReproducibleTrainer):
     """
     Trains a cross-encoder to score the relevant document of each list above the others: the loss is the cross-entropy
@@ -113,7 +106,6 @@ class RerankerTrainer(ReproducibleTrainer):
         self.tokenizer = data_collator.processing_class
         eval_dataset = None if eval_rankings is None else eval_rankings.queries
         super().__init__(data_collator=data_collator, eval_dataset=eval_dataset, **kwargs)
-        self.add_callback(EpochCallback(data_collator))
 
     def compute_loss(
         self,
@@ -125,7 +117,7 @@ class RerankerTrainer(ReproducibleTrainer):
         inputs = dict(inputs)
         labels = inputs.pop("labels")
         outputs = model(**inputs)
-        loss = listwise_loss(outputs.logits[:, 0], labels)
+        loss = list_loss(outputs.logits[:, 0], labels)
         return (loss, outputs) if return_outputs else loss
 
     def evaluate(
@@ -140,13 +132,10 @@ class RerankerTrainer(ReproducibleTrainer):
                 max_length=self.args.max_length,
                 show_progress=not self.args.disable_tqdm and self.args.process_index == 0,
             )
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in measure_candidates(scored).items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        return self.report(measure_candidates(scored), metric_key_prefix)
 
 
-def listwise_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def list_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
     The cross-entropy of the relevant document in each list, with the softmax over the scores of the list.
 
@@ -175,7 +164,7 @@ def measure_candidates(rankings: Rankings) -> dict[str, float]:
         run[query_id] = dict(zip(ids, logits, strict=True))
         grades[query_id] = {row: label for row, label in zip(ids, labels, strict=True) if not math.isnan(label)}
     measures = ranking_metrics(run, grades)
-    return {name: float(np.mean(measures[name])) for name in ("ndcg@10", "mrr@10")}
+    return {name: measures[name] for name in ("ndcg@10", "mrr@10")}
 
 
 def train_reranker(

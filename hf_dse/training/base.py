@@ -113,6 +113,13 @@ class ReproducibleTrainer(Trainer):
         self._check_datasets(test_dataset=test_dataset)
         return super().get_test_dataloader(test_dataset)
 
+    def report(self, values: Mapping[str, float], prefix: str) -> dict[str, float]:
+        """Logs the metrics of an evaluation and tells the callbacks, as `Trainer.evaluate` does."""
+        metrics = {f"{prefix}_{name}": value for name, value in values.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
         sampler = super()._get_train_sampler(train_dataset)
         if isinstance(sampler, LengthGroupedSampler):
@@ -135,15 +142,16 @@ class FiniteLossCallback(TrainerCallback):
 
 
 class EpochCallback(TrainerCallback):
-    """Tells the sampler its epoch. In a resumed training of several processes nothing else reaches it."""
+    """Tells sampler and collator their epoch. In a resumed training of several processes nothing else reaches them."""
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         sampler: Any = train_dataloader
         while hasattr(sampler, "batch_sampler"):
             sampler = sampler.batch_sampler
-        sampler = getattr(sampler, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(int(state.epoch or 0))
+        parts: list[Any] = [getattr(sampler, "sampler", None), getattr(train_dataloader, "collate_fn", None)]
+        for part in parts:
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(int(state.epoch or 0))
 
 
 class StudentTrainer(ReproducibleTrainer):

@@ -19,7 +19,7 @@ from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.ranking_rows import read_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
-from hf_dse.inference.encoding import encode, evaluating
+from hf_dse.inference.encoding import encode_document, encode_query, evaluating
 from hf_dse.inference.search import rank
 from hf_dse.metrics import as_run, ranking_metrics, relevance
 from hf_dse.modeling import DseForSequenceClassification
@@ -370,20 +370,15 @@ class RankingTrainer(StudentTrainer):
         self._check_datasets(eval_dataset=rankings)
         options: dict[str, Any] = {"batch_size": self.args.eval_batch_size, "show_progress": False}
         vectors = []
-        for kind, texts, limit in (
-            ("query", rankings.queries["query"][:], self.args.query_max_length or self.args.max_length),
-            ("document", rankings.corpus["text"][:], self.args.max_length),
+        for encode_texts, texts, limit in (
+            (encode_query, rankings.queries["query"][:], self.args.query_max_length or self.args.max_length),
+            (encode_document, rankings.corpus["text"][:], self.args.max_length),
         ):
-            texts = [self.prompts.get(kind, "") + text for text in texts]
             with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-                vectors.append(encode(self.model, self.tokenizer, texts, max_length=limit, **options))
+                vectors.append(encode_texts(self.model, self.tokenizer, texts, max_length=limit, **options))
         options = {"device": self.args.device, "show_progress": False}
         if self.model.similarity.kind == "dot":
             options["head"] = self.model
         # One more, for the query itself may be found.
         found = as_run(rankings, *rank(*vectors, top_k=101, **options), 100)
-        values = ranking_metrics(found, relevance(rankings))
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
-        return metrics
+        return self.report(ranking_metrics(found, relevance(rankings)), metric_key_prefix)
