@@ -1,5 +1,6 @@
 """
 A web page to try a model: compare two texts, search a small corpus, see which tokens share a row of projected keys.
+With a teacher, the texts that the model finds have the teacher's scores beside its own.
 
     pip install "hf-dse[app,demo]"
     python examples/app.py
@@ -31,12 +32,16 @@ from hf_dse import (
     convert_encoder,
     default_encoder,
     encode,
+    encode_document,
+    encode_query,
     load_model,
     load_pairs,
     load_teacher,
+    make_rankings,
     max_tokens,
     rank,
     read_texts,
+    score_candidates,
 )
 from hf_dse.modeling.layout_dse import lay_out
 
@@ -56,7 +61,8 @@ class Demo:
         has_score = model is not model.base_model and model.config.num_labels == 1
         self.head = model if has_score else None
         self.score_name = f"score of the {model.config.similarity} head" if has_score else "cosine"
-        self.embeddings = encode(model, tokenizer, texts)
+        self.can_rerank = teacher is not None and teacher[0].config.num_labels in (1, 2)
+        self.embeddings = encode_document(model, tokenizer, texts)
         if teacher is not None:
             self.ask_teacher("warm", "up")
 
@@ -92,12 +98,25 @@ class Demo:
         if not query.strip():
             return "Enter something to search for.", ""
         started = time.perf_counter()
-        vector = encode(self.model, self.tokenizer, [query], show_progress=False)
+        vector = encode_query(self.model, self.tokenizer, [query], show_progress=False)
         (scores,), (rows,) = rank(vector, self.embeddings, top_k=5, show_progress=False)
         took = 1000 * (time.perf_counter() - started)
-        lines = [f"<b>{score:.3f}</b> {html.escape(self.texts[row])}" for row, score in zip(rows, scores, strict=True)]
         note = f"{len(self.texts):,} texts searched in {took:.1f} ms, best cosine first."
-        return note + self.cut_note(query), "<ol><li>" + "<li>".join(lines) + "</ol>"
+        columns = {"cosine": [f"{score:.3f}" for score in scores]}
+        if self.can_rerank:
+            started = time.perf_counter()
+            found = make_rankings(
+                {"query": [query], "documents": [list(range(len(rows)))]}, {"text": [self.texts[row] for row in rows]}
+            )
+            model, tokenizer = self.teacher
+            scored = score_candidates(model, found, processing_class=tokenizer, show_progress=False)
+            columns["teacher"] = [f"{logit:.3f}" for logit in scored.queries["teacher_logits"][0]]
+            note += f" The teacher took {1000 * (time.perf_counter() - started):.1f} ms for these {len(rows)}."
+        columns["text"] = [html.escape(self.texts[row]) for row in rows]
+        lines = ["<td>" + "<td>".join(cells) for cells in zip(*columns.values(), strict=True)]
+        return note + self.cut_note(query), "<table><tr><th>" + "<th>".join(columns) + "<tr>" + "<tr>".join(
+            lines
+        ) + "</table>"
 
     def show_rows(self, text, layer):
         if not text.strip():

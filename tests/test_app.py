@@ -129,11 +129,18 @@ def test_search_finds_the_text_itself(opened):
     open_tab(opened, "Search")
     enter(opened, "Search for", CORPUS[2])
     expect(opened.get_by_text("4 texts searched in")).to_be_visible(timeout=30_000)
-    found = opened.get_by_role("listitem")
-    expect(found).to_have_count(len(CORPUS))
+    found = opened.get_by_role("row")
+    expect(found).to_have_count(1 + len(CORPUS))
+    names, *rows = [
+        row.get_by_role("cell").or_(row.get_by_role("columnheader")).all_inner_texts() for row in found.all()
+    ]
+    assert names == ["cosine", "teacher", "text"]
     # Texts are escaped, not interpreted as HTML.
-    assert found.all_inner_texts()[0] == f"1.000 {CORPUS[2]}"
-    assert {line.partition(" ")[2] for line in found.all_inner_texts()} == set(CORPUS)
+    assert rows[0][0] == "1.000" and rows[0][2] == CORPUS[2]
+    assert {row[2] for row in rows} == set(CORPUS)
+    # What the teacher says of each text, as a score beside that of the model.
+    assert len({float(row[1]) for row in rows}) > 1
+    expect(opened.get_by_text("The teacher took")).to_be_visible()
 
 
 def test_rows_of_a_long_text(opened):

