@@ -48,6 +48,7 @@ def app(tmp_path_factory, tiny_config, bert_tokenizer):
     config = tiny_config(bert_tokenizer, num_labels=1, linformer_projection="strided")
     export_model(DseForSequenceClassification(config), bert_tokenizer, folder / "student")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes["initializer_range"] = 0.5
     teacher = BertForSequenceClassification(BertConfig(vocab_size=len(bert_tokenizer), num_labels=1, **sizes))
     teacher.save_pretrained(folder / "teacher")
     bert_tokenizer.save_pretrained(folder / "teacher")
