@@ -10,8 +10,9 @@ import torch
 from datasets import Dataset
 from transformers import BertForSequenceClassification, BertModel
 
-from hf_dse import evaluate_retrieval, make_rankings, ranking_metrics
+from hf_dse import encode_document, evaluate_retrieval, make_rankings, ranking_metrics
 from hf_dse.data.pairs import DataArguments
+from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.evaluation.comparison import compare_runs, rerank
 from hf_dse.evaluation.retrieval import as_run, relevance, search_corpus
@@ -131,7 +132,7 @@ def test_the_values_are_those_of_mteb(make_model, bert_tokenizer, rankings, tmp_
 
 def test_the_search_is_exact_also_in_blocks(make_model, bert_tokenizer, rankings, monkeypatch):
     model = make_model(DseModel)
-    run = search_corpus(model, bert_tokenizer, rankings, 5, show_progress=False)
+    run = search_corpus(model, bert_tokenizer, {"test": rankings}, 5, show_progress=False)["test"]
     texts, ids = rankings.corpus["text"][:], rankings.corpus["doc_id"][:]
     corpus, queries = (
         encode(model, bert_tokenizer, part, normalize=True, show_progress=False)
@@ -142,7 +143,7 @@ def test_the_search_is_exact_also_in_blocks(make_model, bert_tokenizer, rankings
         assert list(run[query_id]) == order[:5]
     assert BLOCK_ELEMENTS // 1_000_000 == 33
     monkeypatch.setattr("hf_dse.inference.search.BLOCK_ELEMENTS", 2 * len(texts))
-    again = search_corpus(model, bert_tokenizer, rankings, 5, show_progress=False)
+    again = search_corpus(model, bert_tokenizer, {"test": rankings}, 5, show_progress=False)["test"]
     for query_id, found in run.items():
         assert again[query_id] == pytest.approx(found, abs=1e-6)
     with pytest.raises(ValueError, match="top_k=0: it has to be at least 1"):
@@ -289,3 +290,21 @@ def test_means_are_over_queries(rankings):
     run = {query_id: {} for query_id in judged}
     run["q0"] = {"d0": 1.0}
     assert ranking_metrics(run, judged)["recall@1"] == pytest.approx(1 / 3 / len(judged))
+
+
+def test_splits_embed_a_shared_corpus_once(make_model, bert_tokenizer, rankings, monkeypatch):
+    model = make_model(DseModel)
+    encoded = []
+
+    def count(model, tokenizer, texts, **options):
+        encoded.append(len(texts))
+        return encode_document(model, tokenizer, texts, **options)
+
+    monkeypatch.setattr("hf_dse.evaluation.retrieval.encode_document", count)
+    splits = {"validation": rankings.select([0, 1]), "test": rankings.select([2, 3])}
+    runs = search_corpus(model, bert_tokenizer, splits, 5, show_progress=False)
+    assert encoded == [len(rankings.corpus)]
+    # A corpus of its own is embedded, too.
+    other = {**splits, "other": keep_documents(rankings.select([0]))}
+    assert search_corpus(model, bert_tokenizer, other, 5, show_progress=False)["test"] == runs["test"]
+    assert encoded[1:] == [len(rankings.corpus), len(other["other"].corpus)]

@@ -12,16 +12,12 @@ from transformers import PreTrainedModel
 from hf_dse.common.devices import choose_device
 from hf_dse.common.options import check_positive
 from hf_dse.data.rankings import Rankings, make_rankings
-from hf_dse.evaluation.retrieval import mean_metrics, search_corpus
+from hf_dse.evaluation.retrieval import TOP_K, mean_metrics, search_corpus
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.mining.bm25 import bm25_search
 from hf_dse.teacher.score_candidates import score_candidates
-
-
-# `recall@100` needs so many documents.
-TOP_K = 100
 
 
 @dataclass
@@ -74,14 +70,14 @@ def compare_searches(
         revision = model_args.model_revision if name == model_args.model_name_or_path else "main"
         model, tokenizer = load_model(replace(model_args, model_name_or_path=name, model_revision=revision))
         options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
-        for split, rankings in splits.items():
-            run = search_corpus(model, tokenizer, rankings, max(TOP_K, args.rerank_top_n), **options)
+        found = search_corpus(model, tokenizer, splits, max(TOP_K, args.rerank_top_n), **options)
+        for split, run in found.items():
             runs[split][f"{name} ({similarity_of(model)})"] = run
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))
         if args.bm25:
-            found = bm25_search(rankings.queries["query"][:], rankings.corpus["text"][:], TOP_K + 1)
-            runs[split]["BM25"] = as_run(rankings, *found, TOP_K)
+            by_words = bm25_search(rankings.queries["query"][:], rankings.corpus["text"][:], TOP_K + 1)
+            runs[split]["BM25"] = as_run(rankings, *by_words, TOP_K)
         if args.rerank_with is not None:
             options = {"batch_size": model_args.batch_size, "device": choose_device(model_args.device)}
             name = f"{args.rerank_with} (reranks the top {args.rerank_top_n})"

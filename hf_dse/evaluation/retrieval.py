@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation of encoders by the search in a corpus."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from hf_dse.inference.search import rank, similarity_of
 from hf_dse.metrics import Run, as_run, ranking_metrics, relevance
 
 
+# `recall@100` needs so many documents.
+TOP_K = 100
+
+
 def evaluate_retrieval(
     model: PreTrainedModel,
     processing_class: PreTrainedTokenizerBase,
@@ -22,7 +27,7 @@ def evaluate_retrieval(
     *,
     batch_size: int = 32,
     max_length: int | None = None,
-    top_k: int = 100,
+    top_k: int = TOP_K,
     device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> dict[str, float]:
@@ -75,29 +80,30 @@ def evaluate_retrieval(
     ```
     """
     options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
-    run = search_corpus(model, processing_class, rankings, top_k, show_progress=show_progress, **options)
-    return mean_metrics(ranking_metrics(run, relevance(rankings), per_query=True))
+    runs = search_corpus(model, processing_class, {"": rankings}, top_k, show_progress=show_progress, **options)
+    return mean_metrics(ranking_metrics(runs[""], relevance(rankings), per_query=True))
 
 
 def search_corpus(
     model: PreTrainedModel,
     processing_class: PreTrainedTokenizerBase,
-    rankings: Rankings,
+    splits: Mapping[str, Rankings],
     top_k: int,
     *,
     show_progress: bool = True,
     **options: Any,
-) -> Run:
+) -> dict[str, Run]:
     """
-    The documents of a corpus with the most similar embeddings to each query.
+    The documents of a corpus with the most similar embeddings to each query. Splits that share a corpus, as those of
+    [`load_rankings`] do, embed it once.
 
     Args:
         model (`PreTrainedModel`):
             The encoder.
         processing_class (`PreTrainedTokenizerBase`):
             Its tokenizer.
-        rankings ([`Rankings`]):
-            The queries and the corpus.
+        splits (`Mapping[str, Rankings]`):
+            The queries and the corpus of each split.
         top_k (`int`):
             Documents to find for each query.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -115,18 +121,25 @@ def search_corpus(
         )
     check_at_least(1, top_k=top_k)
     options["show_progress"] = show_progress
-    corpus = encode_document(model, processing_class, rankings.corpus["text"][:], **options)
-    queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
-    found = rank(
-        queries,
-        corpus,
-        # One more, for the query itself may be found.
-        top_k=top_k + 1,
-        similarity=similarity_of(model),
-        device=model.device,
-        show_progress=show_progress,
-    )
-    return as_run(rankings, *found, top_k)
+    embedded: dict[int, np.ndarray] = {}
+    runs = {}
+    for split, rankings in splits.items():
+        corpus = embedded.get(id(rankings.corpus))
+        if corpus is None:
+            corpus = encode_document(model, processing_class, rankings.corpus["text"][:], **options)
+            embedded[id(rankings.corpus)] = corpus
+        queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
+        found = rank(
+            queries,
+            corpus,
+            # One more, for the query itself may be found.
+            top_k=top_k + 1,
+            similarity=similarity_of(model),
+            device=model.device,
+            show_progress=show_progress,
+        )
+        runs[split] = as_run(rankings, *found, top_k)
+    return runs
 
 
 def mean_metrics(per_query: dict[str, dict[str, float]]) -> dict[str, float]:

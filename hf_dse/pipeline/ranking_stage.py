@@ -15,7 +15,8 @@ from transformers.utils import logging
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.evaluation.retrieval import evaluate_retrieval
+from hf_dse.evaluation.retrieval import TOP_K, mean_metrics, search_corpus
+from hf_dse.metrics import ranking_metrics, relevance
 from hf_dse.mining.candidates import mine_candidates
 from hf_dse.pipeline.arguments import RankingArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
@@ -124,15 +125,18 @@ def run_ranking(
 
     metrics: dict[str, dict[str, float]] = {}
     if training_args.process_index == 0:
-        for split in [name for name in splits if name != "train"]:
-            with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
-                metrics[split] = evaluate_retrieval(
-                    trainer.model,
-                    trainer.tokenizer,
-                    splits[split],
-                    batch_size=training_args.per_device_eval_batch_size,
-                    max_length=longest,
-                )
+        evaluated = {split: rankings for split, rankings in splits.items() if split != "train"}
+        with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
+            runs = search_corpus(
+                trainer.model,
+                trainer.tokenizer,
+                evaluated,
+                TOP_K,
+                batch_size=training_args.per_device_eval_batch_size,
+                max_length=longest,
+            )
+        for split, run in runs.items():
+            metrics[split] = mean_metrics(ranking_metrics(run, relevance(evaluated[split]), per_query=True))
         finish_stage(
             trainer,
             trainer.tokenizer,
