@@ -556,8 +556,9 @@ folder, output, batch_size, cached, resume = sys.argv[2:]
 tokenizer = AutoTokenizer.from_pretrained(folder)
 rankings = with_embeddings(make_lists(24, 0), DseForSequenceClassification.from_pretrained(folder), tokenizer)
 own = {"per_device_train_batch_size": int(batch_size), "train_sampling_strategy": "random", "save_strategy": "steps"}
-args = RankingTrainingArguments(output, **{**TINY_RUN, **PLAIN_SGD, **own}, save_steps=7, num_train_epochs=2,
-    cached_gradients=int(cached) or None, similarity_weight=5.0, margin_mse_weight=0.1)
+args = RankingTrainingArguments(output, **{**TINY_RUN, **PLAIN_SGD, **own}, num_train_epochs=2,
+    save_steps=7, save_total_limit=2, cached_gradients=int(cached) or None,
+    similarity_weight=5.0, margin_mse_weight=0.1)
 student = DseForSequenceClassification.from_pretrained(folder)
 trainer = RankingTrainer(student, args, rankings, make_lists(8, 5), tokenizer, make_pairs())
 trainer.train(resume_from_checkpoint=resume or None)
