@@ -24,7 +24,7 @@ if [ ! -f "$RANKING/scifact-scored.jsonl" ]; then
     hf-dse score --model_name_or_path "$RANKING/teacher" --train_file "$RANKING/scifact-mined.jsonl" \
         --dtype "${DTYPE:-float32}" --output_file "$RANKING/scifact-scored.jsonl"
 fi
-hf-dse study studies/ranking.yaml --results_file "$RANKING/results.parquet" --output_dir "$RANKING/study" \
+hf-dse study studies/ranking.yaml --output_dir "$RANKING/study" \
     --jobs "${JOBS:-1}" --flags="${FLAGS:-}"
-hf-dse study report studies/ranking.yaml --results_file "$RANKING/results.parquet" \
+hf-dse study report studies/ranking.yaml \
     --metrics test.ndcg@10 test.mrr@10 test.recall@100 --baseline "learns from=labels"
