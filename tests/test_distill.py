@@ -25,6 +25,7 @@ from transformers import (
 import hf_dse.demo
 from hf_dse import DataArguments, evaluate_model, load_pairs, score_pairs
 from hf_dse.demo import DemoArguments, default_encoder, run_demo
+from hf_dse.training.base import check_output_dir
 from hf_dse_cli import main
 
 
@@ -484,6 +485,17 @@ def test_a_killed_distillation_resumes_where_it_stopped(assets, tmp_path, run):
     assert json.loads((output / "trainer_state.json").read_text())["global_step"] == 60
     resumed, straight = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("killed", "straight"))
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
+
+
+@pytest.mark.parametrize("content", ["", '{"global_step": 4, "log_his'])
+def test_a_checkpoint_that_was_not_written_to_its_end_is_none(content, tmp_path):
+    for step, text in ((2, '{"global_step": 2}'), (10, content)):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    assert check_output_dir(str(tmp_path), "last", False) == str(tmp_path / "checkpoint-2")
+    (tmp_path / "checkpoint-2" / "trainer_state.json").unlink()
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume from"):
+        check_output_dir(str(tmp_path), "last", False)
 
 
 # export

@@ -23,6 +23,7 @@ from hf_dse.pipeline.ranking_stage import run_ranking
 from hf_dse.pipeline.results import RESULTS_FILE, DistillationResult
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments, RankingTrainingArguments
+from hf_dse.training.base import complete_checkpoints
 
 
 logger = logging.get_logger(__name__)
@@ -74,7 +75,7 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
                 if (folder / RESULTS_FILE).is_file():
                     logger.info(f"{title} is already finished: {student}")
                     continue
-                is_begun = any(folder.glob("checkpoint-*/trainer_state.json"))
+                is_begun = bool(complete_checkpoints(folder))
                 training_args.resume_from_checkpoint = "last" if is_begun else None
                 args.overwrite_output_dir = not is_begun
             logger.info(f"{title}: {args.model_name_or_path} to {student}")

@@ -26,6 +26,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.files import write_atomically
 from hf_dse.common.provenance import code_commit, describe_machine, package_versions
+from hf_dse.training.base import complete_checkpoints
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
@@ -267,7 +268,7 @@ def train(
     config.write_text(yaml.safe_dump(expand(run.options), sort_keys=False), encoding="utf-8")
     command = [sys.executable, "-m", "hf_dse_cli", "distill", "--config", str(config), "--output_dir", str(training)]
     command += shlex.split(flags)
-    if any(training.glob("**/checkpoint-*/trainer_state.json")):
+    if any(complete_checkpoints(stage) for stage in [training, *training.glob("*/")]):
         command += ["--resume_from_checkpoint", "last"]
     else:
         command += ["--overwrite_output_dir", "true"]

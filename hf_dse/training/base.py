@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all trainers share: reproducible and resumable trainings that stop when the loss is NaN or infinite."""
 
+import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping
@@ -193,6 +194,19 @@ def load_tokenizer(processing_class: PreTrainedTokenizerBase | str) -> PreTraine
     return AutoTokenizer.from_pretrained(processing_class) if isinstance(processing_class, str) else processing_class
 
 
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a training that were written to their end, the newest last."""
+    found = []
+    for state in folder.glob("checkpoint-*/trainer_state.json"):
+        # The Trainer writes this file last. A process that was killed meanwhile leaves a part of it.
+        try:
+            json.loads(state.read_text(encoding="utf-8"))
+        except ValueError:
+            continue
+        found.append(state.parent)
+    return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+
+
 def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None, overwrite: bool) -> str | None:
     """
     Finds the checkpoint to resume from, and refuses to overwrite an earlier training.
@@ -214,13 +228,12 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
     """
     folder, resume = Path(output_dir), str(resume_from_checkpoint or "false")
     if resume.lower() in ("true", "last"):
-        # The Trainer writes this file last; a checkpoint without it is incomplete.
-        states = list(folder.glob("checkpoint-*/trainer_state.json"))
-        if not states:
+        checkpoints = complete_checkpoints(folder)
+        if not checkpoints:
             raise FileNotFoundError(
                 f"{output_dir} holds no checkpoint to resume from: start without `resume_from_checkpoint`."
             )
-        return str(max((state.parent for state in states), key=lambda path: int(path.name.split("-")[1])))
+        return str(checkpoints[-1])
     if resume.lower() != "false":
         if not Path(resume).is_dir():
             raise FileNotFoundError(f"There is no checkpoint {resume} to resume from.")
