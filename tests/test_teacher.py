@@ -636,7 +636,7 @@ def test_output_folders(tmp_path):
         (output / f"checkpoint-{step}").mkdir(parents=True)
     # The last checkpoint is incomplete: the Trainer writes the state last.
     for step in (5, 10):
-        (output / f"checkpoint-{step}" / "trainer_state.json").touch()
+        (output / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
     (output / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty: choose another one"):
         check_output_dir(str(output), None, False)
