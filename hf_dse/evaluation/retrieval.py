@@ -81,7 +81,7 @@ def evaluate_retrieval(
     """
     options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
     runs = search_corpus(model, processing_class, {"": rankings}, top_k, show_progress=show_progress, **options)
-    return mean_metrics(ranking_metrics(runs[""], relevance(rankings), per_query=True))
+    return measure_run(runs[""], rankings)
 
 
 def search_corpus(
@@ -140,6 +140,11 @@ def search_corpus(
         )
         runs[split] = as_run(rankings, *found, top_k)
     return runs
+
+
+def measure_run(run: Run, rankings: Rankings) -> dict[str, float]:
+    """The number of queries, and the means of their metrics, of what a search has found."""
+    return mean_metrics(ranking_metrics(run, relevance(rankings), per_query=True))
 
 
 def mean_metrics(per_query: dict[str, dict[str, float]]) -> dict[str, float]:

@@ -15,8 +15,7 @@ from transformers.utils import logging
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.evaluation.retrieval import TOP_K, mean_metrics, search_corpus
-from hf_dse.metrics import ranking_metrics, relevance
+from hf_dse.evaluation.retrieval import TOP_K, measure_run, search_corpus
 from hf_dse.mining.candidates import mine_candidates
 from hf_dse.pipeline.arguments import RankingArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
@@ -135,8 +134,7 @@ def run_ranking(
                 batch_size=training_args.per_device_eval_batch_size,
                 max_length=longest,
             )
-        for split, run in runs.items():
-            metrics[split] = mean_metrics(ranking_metrics(run, relevance(evaluated[split]), per_query=True))
+        metrics = {split: measure_run(run, evaluated[split]) for split, run in runs.items()}
         finish_stage(
             trainer,
             trainer.tokenizer,
