@@ -120,6 +120,16 @@ def test_without_a_teacher_only_labels_count(assets, tmp_path):
     assert not same(tmp_path / "out", tmp_path / "random")
 
 
+def test_a_short_projection_is_named(assets, tmp_path, capsys):
+    run(assets, tmp_path / "short", max_steps=1)
+    err = capsys.readouterr().err
+    assert "documents have more than k = 8 tokens" in err and "--linformer_length 24" in err
+    # A model that is linear already has learned to live with its k.
+    run(assets, tmp_path / "long", linformer_length=24, max_steps=1)
+    run(assets, tmp_path / "again", model_name_or_path=tmp_path / "short" / "model", max_steps=1)
+    assert "more than k" not in capsys.readouterr().err
+
+
 def test_the_call_equals_the_command(assets, tmp_path):
     teacher = str(assets / "teacher")
     run(assets, tmp_path / "command", "--teacher_name_or_path", teacher)

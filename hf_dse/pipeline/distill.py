@@ -113,11 +113,9 @@ def distill(
     if any(isinstance(part, Rankings) for part in parts):
         options.setdefault("stage", "ranking")
     stage = options.get("stage", "pairs")
-    if stage not in RUN:
-        raise ValueError(f"`stage` is {stage!r}: `distill` runs `pairs` and `ranking`.")
-    if stage == "general":
+    if stage not in ("pairs", "ranking"):
         raise ValueError(
-            "`distill` runs the stages `pairs` and `ranking`; for the general stage call `train_general`."
+            f"`stage` is {stage!r}: `distill` runs `pairs` and `ranking`; for the general stage call `train_general`."
         )
     kinds = STAGES[stage]
     student_class, convert_class, data_class, training_class = kinds

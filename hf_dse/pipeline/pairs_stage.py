@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from transformers import AutoConfig, AutoTokenizer, set_seed
 from transformers.utils import logging
@@ -20,7 +19,7 @@ from hf_dse.evaluation.pairs import evaluate_model
 from hf_dse.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.pipeline.arguments import StudentArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
-from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, finish_stage
+from hf_dse.pipeline.results import DistillationResult, finish_stage
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.teacher.load import check_labels, load_teacher
@@ -101,8 +100,8 @@ def run_pairs(
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
 
-    metrics: dict[str, dict[str, float]] = {}
-    if training_args.process_index == 0:
+    def evaluate() -> dict[str, dict[str, float]]:
+        metrics: dict[str, dict[str, float]] = {}
         for split, part in labelled.items():
             try:
                 metrics[split] = evaluate_model(
@@ -116,21 +115,19 @@ def run_pairs(
             except UndefinedMetricError as error:
                 # The training is not lost.
                 logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
-        finish_stage(
-            trainer,
-            tokenizer,
-            metrics,
-            trained.metrics,
-            args,
-            convert_args,
-            data_args,
-            recipe_fields=("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate"),
-            base_model=base_model,
-        )
-    if training_args.world_size > 1:
-        # All processes return the metrics of the first.
-        (metrics,) = broadcast_object_list([metrics])
-    return DistillationResult(trainer.model, tokenizer, metrics, output_dir / MODEL_FOLDER)
+        return metrics
+
+    return finish_stage(
+        trainer,
+        tokenizer,
+        evaluate,
+        trained.metrics,
+        args,
+        convert_args,
+        data_args,
+        recipe_fields=("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate"),
+        base_model=base_model,
+    )
 
 
 def load_task(args: StudentArguments, data_args: DataArguments, given: Given) -> tuple[PairTask, DatasetDict]:

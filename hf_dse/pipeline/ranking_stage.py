@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from datasets import DatasetDict
-from transformers import AutoTokenizer, set_seed
+from transformers import AutoConfig, AutoTokenizer, set_seed
 from transformers.utils import logging
 
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
+from hf_dse.data.tokenization import token_lengths
 from hf_dse.evaluation.retrieval import TOP_K, measure_run, search_corpus
 from hf_dse.mining.candidates import mine_candidates
 from hf_dse.pipeline.arguments import RankingArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
-from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, finish_stage
+from hf_dse.pipeline.results import DistillationResult, finish_stage
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.teacher.rerankers import load_reranker
@@ -32,6 +32,10 @@ from hf_dse.training.ranking_trainer import RankingTrainer
 
 
 logger = logging.get_logger(__name__)
+
+# How many documents are counted to advise on k, and how many of them may have more tokens.
+LENGTH_SAMPLE = 1000
+LONGER_SHARE = 0.1
 
 RECIPE_FIELDS = (
     "contrastive_weight",
@@ -103,6 +107,8 @@ def run_ranking(
     longest = max(training_args.max_length, training_args.query_max_length or 0)
     check_student_length(longest, model)
     tokenizer = limit_tokens(tokenizer, model, longest)
+    if given.model is None and AutoConfig.from_pretrained(args.model_name_or_path).model_type != "dse":
+        advise_length(model, tokenizer, splits["train"], training_args.max_length)
 
     def prepare() -> DatasetDict:
         train = mine_train(args, training_args, splits["train"], model, tokenizer)
@@ -122,8 +128,7 @@ def run_ranking(
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
 
-    metrics: dict[str, dict[str, float]] = {}
-    if training_args.process_index == 0:
+    def evaluate() -> dict[str, dict[str, float]]:
         evaluated = {split: rankings for split, rankings in splits.items() if split != "train"}
         with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
             runs = search_corpus(
@@ -134,22 +139,32 @@ def run_ranking(
                 batch_size=training_args.per_device_eval_batch_size,
                 max_length=longest,
             )
-        metrics = {split: measure_run(run, evaluated[split]) for split, run in runs.items()}
-        finish_stage(
-            trainer,
-            trainer.tokenizer,
-            metrics,
-            trained.metrics,
-            args,
-            convert_args,
-            data_args,
-            recipe_fields=RECIPE_FIELDS,
-            base_model=base_model,
+        return {split: measure_run(run, evaluated[split]) for split, run in runs.items()}
+
+    return finish_stage(
+        trainer,
+        trainer.tokenizer,
+        evaluate,
+        trained.metrics,
+        args,
+        convert_args,
+        data_args,
+        recipe_fields=RECIPE_FIELDS,
+        base_model=base_model,
+    )
+
+
+def advise_length(model: Any, tokenizer: Any, train: Rankings, max_length: int) -> None:
+    """Warns if many documents have more tokens than the converted student has rows of keys and values for them."""
+    rows = zip(model.config.projected_lengths, model.config.layer_types, strict=True)
+    k = min((length for length, kind in rows if kind == "linear_attention"), default=max_length)
+    sizes = token_lengths(tokenizer, train.corpus["text"][:LENGTH_SAMPLE])
+    num_longer = sum(size > k for size in sizes)
+    if k < max_length and num_longer > LONGER_SHARE * len(sizes):
+        logger.warning(
+            f"{num_longer} of {len(sizes)} documents have more than k = {k} tokens, so the student finds them worse "
+            f"than its source until it has learned to: with `--linformer_length {max_length}` it starts as its source."
         )
-    if training_args.world_size > 1:
-        # All processes return the metrics of the first.
-        (metrics,) = broadcast_object_list([metrics])
-    return DistillationResult(trainer.model, trainer.tokenizer, metrics, output_dir / MODEL_FOLDER)
 
 
 def load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:

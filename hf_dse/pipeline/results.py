@@ -3,11 +3,12 @@
 """Results of a stage: the student, its metrics and its recipe."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.utils import logging
 
@@ -76,22 +77,23 @@ def write_results(output_dir: Path, results: dict[str, Any], *arguments: Any) ->
 def finish_stage(
     trainer: Trainer,
     tokenizer: PreTrainedTokenizerBase,
-    metrics: dict[str, dict[str, float]],
+    evaluate: Callable[[], dict[str, dict[str, float]]],
     training: dict[str, float],
     *arguments: Any,
     recipe_fields: Sequence[str],
     base_model: str | None,
-) -> None:
+) -> DistillationResult:
     """
-    Writes the model folder of a student that learned from a cross-encoder, and its results; pushes it if asked.
+    Evaluates a student that learned from a cross-encoder, writes its model folder and its results, and pushes it if
+    asked: in the first of several processes, whose metrics all of them return.
 
     Args:
         trainer (`Trainer`):
             What trained the student.
         tokenizer (`PreTrainedTokenizerBase`):
             Its tokenizer.
-        metrics (`dict[str, dict[str, float]]`):
-            Its metrics by split.
+        evaluate (`Callable`):
+            Returns the metrics of the student by split.
         training (`dict[str, float]`):
             The metrics of the training.
         arguments:
@@ -100,30 +102,39 @@ def finish_stage(
             Training arguments that the model card names beside the common ones.
         base_model (`str`, *optional*):
             The source that the model card names. Defaults to the model that the stage began with.
+
+    Returns:
+        [`DistillationResult`].
     """
     args, _, data_args = arguments
     training_args: Any = trainer.args
     output_dir = Path(training_args.output_dir)
-    recipe = describe_recipe(training_args, *recipe_fields)
-    export_model(
-        trainer.model,
-        tokenizer,
-        output_dir / MODEL_FOLDER,
-        metrics=metrics,
-        base_model=base_model or args.model_name_or_path or None,
-        teacher=args.teacher_name_or_path,
-        datasets=[data_args.task_name or data_args.dataset_name],
-        recipe=recipe,
-        max_length=training_args.max_length,
-        model_id=training_args.hub_model_id or output_dir.name,
-        overwrite=True,
-    )
-    write_results(output_dir, {"metrics": metrics, "training": training}, *arguments, recipe)
-    if training_args.push_to_hub:
-        commit = push_model(
+    metrics: dict[str, dict[str, float]] = {}
+    if training_args.process_index == 0:
+        metrics = evaluate()
+        recipe = describe_recipe(training_args, *recipe_fields)
+        export_model(
+            trainer.model,
+            tokenizer,
             output_dir / MODEL_FOLDER,
-            str(trainer.hub_model_id),
-            revision=training_args.hub_revision,
-            token=training_args.hub_token,
+            metrics=metrics,
+            base_model=base_model or args.model_name_or_path or None,
+            teacher=args.teacher_name_or_path,
+            datasets=[data_args.task_name or data_args.dataset_name],
+            recipe=recipe,
+            max_length=training_args.max_length,
+            model_id=training_args.hub_model_id or output_dir.name,
+            overwrite=True,
         )
-        logger.info(f"Pushed to {commit}")
+        write_results(output_dir, {"metrics": metrics, "training": training}, *arguments, recipe)
+        if training_args.push_to_hub:
+            commit = push_model(
+                output_dir / MODEL_FOLDER,
+                str(trainer.hub_model_id),
+                revision=training_args.hub_revision,
+                token=training_args.hub_token,
+            )
+            logger.info(f"Pushed to {commit}")
+    if training_args.world_size > 1:
+        (metrics,) = broadcast_object_list([metrics])
+    return DistillationResult(trainer.model, tokenizer, metrics, output_dir / MODEL_FOLDER)
