@@ -107,6 +107,7 @@ def finish_stage(
         [`DistillationResult`].
     """
     args, _, data_args = arguments
+    model: Any = trainer.model
     training_args: Any = trainer.args
     output_dir = Path(training_args.output_dir)
     metrics: dict[str, dict[str, float]] = {}
@@ -114,7 +115,7 @@ def finish_stage(
         metrics = evaluate()
         recipe = describe_recipe(training_args, *recipe_fields)
         export_model(
-            trainer.model,
+            model,
             tokenizer,
             output_dir / MODEL_FOLDER,
             metrics=metrics,
@@ -137,4 +138,4 @@ def finish_stage(
             logger.info(f"Pushed to {commit}")
     if training_args.world_size > 1:
         (metrics,) = broadcast_object_list([metrics])
-    return DistillationResult(trainer.model, tokenizer, metrics, output_dir / MODEL_FOLDER)
+    return DistillationResult(model, tokenizer, metrics, output_dir / MODEL_FOLDER)
