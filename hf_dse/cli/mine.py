@@ -16,7 +16,7 @@ from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.mining.candidates import SAMPLINGS, mine_candidates
 from hf_dse.mining.queries import QUERY_KINDS, make_queries
 from hf_dse.teacher.rerankers import load_reranker
-from hf_dse.teacher.score_candidates import WINDOWS, score_candidates
+from hf_dse.teacher.score_candidates import WindowArguments, score_candidates
 
 
 @dataclass
@@ -64,18 +64,6 @@ class MineArguments:
     max_length: int | None = field(
         default=None, metadata={"help": "Tokens of a text that the encoder reads. Default: its own limit."}
     )
-    teacher_max_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
-    )
-    windows: str = field(
-        default="first",
-        metadata={
-            "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the "
-            "best score of all windows.",
-            "choices": list(WINDOWS),
-        },
-    )
     batch_size: int = field(default=32, metadata={"help": "Texts per batch."})
     dtype: str = field(
         default="auto",
@@ -106,9 +94,10 @@ class MineArguments:
 
 def mine(argv: list[str]) -> None:
     """Mines hard negatives and writes the queries with their candidates."""
-    args, data_args = parse_args(
+    args, window_args, data_args = parse_args(
         argv,
         MineArguments,
+        WindowArguments,
         DataArguments,
         prog="hf-dse mine",
         description="Find hard negatives for queries: documents of a corpus that look like answers, and are none.",
@@ -143,8 +132,8 @@ def mine(argv: list[str]) -> None:
             score_candidates,
             teacher,
             batch_size=args.batch_size,
-            max_length=args.teacher_max_length,
-            windows=args.windows,
+            max_length=window_args.teacher_max_length,
+            windows=window_args.windows,
             cache_dir=cache_dir,
         )
     mined = mine_candidates(

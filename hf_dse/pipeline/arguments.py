@@ -5,7 +5,7 @@
 from dataclasses import dataclass, field
 
 from hf_dse.common.options import check_at_least
-from hf_dse.teacher.score_candidates import WINDOWS
+from hf_dse.teacher.score_candidates import WindowArguments
 
 
 STAGE_NAMES = ["general", "pairs", "ranking"]
@@ -72,7 +72,7 @@ class StudentArguments(DistillationArguments):
 
 
 @dataclass
-class RankingArguments(DistillationArguments):
+class RankingArguments(WindowArguments, DistillationArguments):
     """Which student learns from which reranker, and on which candidates."""
 
     stage: str = field(default="ranking", metadata={"help": "The stage.", "choices": STAGE_NAMES})
@@ -89,18 +89,6 @@ class RankingArguments(DistillationArguments):
         default=0.05,
         metadata={
             "help": "Share of a positive's cosine by which mined negatives have to be below it. Below 0 for no margin."
-        },
-    )
-    teacher_max_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
-    )
-    windows: str = field(
-        default="first",
-        metadata={
-            "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the "
-            "best score of all windows.",
-            "choices": list(WINDOWS),
         },
     )
     pairs_file: str | None = field(

@@ -3,6 +3,7 @@
 """What teachers tell about the candidates of queries: scores of a cross-encoder, embeddings of a bi-encoder."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,24 @@ WINDOWS = ("first", "best")
 
 # Documents that are tokenized together.
 DOCUMENTS_PER_BATCH = 64
+
+
+@dataclass(kw_only=True)
+class WindowArguments:
+    """What a teacher reads of a long document."""
+
+    teacher_max_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
+    )
+    windows: str = field(
+        default="first",
+        metadata={
+            "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the "
+            "best score of all windows.",
+            "choices": list(WINDOWS),
+        },
+    )
 
 
 def score_candidates(
