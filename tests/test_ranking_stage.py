@@ -162,6 +162,26 @@ def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path):
     assert len(load_rankings(data, ["test"])["test"].corpus) == 30
 
 
+def test_queries_without_labels_learn_from_the_teacher(assets, tmp_path, capsys):
+    # A log of queries and a folder of texts: candidates are mined, and the teacher alone says what is relevant.
+    (tmp_path / "docs").mkdir()
+    lines = (assets / "data" / "corpus.jsonl").read_text().splitlines()
+    for row in map(json.loads, lines):
+        (tmp_path / "docs" / f"{row['_id']}.txt").write_text(row["text"])
+    queries = (assets / "data" / "queries.jsonl").read_text().splitlines()
+    rows = [{"query": json.loads(line)["text"]} for line in queries]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {name: str(value) for name, value in SHORT_RUN.items()}
+    argv = ["distill", "--stage", "ranking", "--model_name_or_path", str(assets / "encoder")]
+    argv += ["--train_file", str(tmp_path / "log.jsonl"), "--corpus_file", str(tmp_path / "docs")]
+    argv += [text for name, value in options.items() for text in (f"--{name}", value)]
+    assert main([*argv, "--output_dir", str(tmp_path / "none")]) == 2
+    # Two texts are one query.
+    assert "18 of 18 queries have no relevant document" in capsys.readouterr().err
+    main([*argv, "--output_dir", str(tmp_path / "out"), "--teacher_name_or_path", str(assets / "teacher")])
+    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
+
+
 def test_pairs_are_mixed_in(assets, tmp_path):
     run(assets, tmp_path / "out", "--pairs_file", str(assets / "pairs.jsonl"))
     run(assets, tmp_path / "without")

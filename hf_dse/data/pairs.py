@@ -49,8 +49,9 @@ class DataArguments:
     corpus_file: str | None = field(
         default=None,
         metadata={
-            "help": "Texts of candidates that are named by ids: a table with `doc_id` and `text`, or a folder with "
-            "`corpus.jsonl` and `queries.jsonl`, as those of BEIR."
+            "help": "The documents that queries search, or that candidates name by ids: a table with `doc_id` and "
+            "`text`, a folder with `corpus.jsonl` and `queries.jsonl`, as those of BEIR, or one with a document per "
+            ".txt or .md file."
         },
     )
     sentence1_column: str | None = field(

@@ -60,7 +60,8 @@ def load_rankings(data_args: DataArguments, splits: Sequence[str] | None = None)
             The source. `dataset_name` is a folder in the layout of BEIR (`corpus`, `queries` and `qrels/train`, ... as
             jsonl, tsv or parquet), a folder with a file for each split, or a data set of the Hub in one of these
             forms; `train_file`, `validation_file` and `test_file` are single files. Rows have a format that
-            [`read_rankings`] takes. Ids in them are those of `corpus_file`.
+            [`read_rankings`] takes. Ids in them are those of `corpus_file`, which is any corpus of [`load_corpus`];
+            with it, rows may be queries alone.
         splits (`Sequence[str]`, *optional*):
             The splits to read. Defaults to those of train, validation and test that exist.
 
@@ -123,10 +124,7 @@ def load_corpus(data_args: DataArguments) -> Any:
     if name is None:
         raise ValueError("There are no documents: name them with `--corpus_file` or `--dataset_name`.")
     path = Path(name).expanduser()
-    if path.suffix.lower() == ".txt" or (path.is_dir() and _find_table(path, "corpus") is None):
-        columns = read_texts(path)
-        columns = {"doc_id": columns.get("file", list(range(len(columns["text"])))), "text": columns["text"]}
-    elif path.exists() or data_args.corpus_file is not None or not _is_on_hub(name):
+    if path.exists() or data_args.corpus_file is not None or not _is_on_hub(name):
         columns, _ = _read_corpus(path)
     else:
         columns, _, _ = _hub_sources(data_args)
@@ -158,10 +156,11 @@ def _first_row(line: str) -> dict:
 
 
 def _read_corpus(path: Path) -> tuple[dict[str, list], dict[str, str] | None]:
-    """The documents of a table or of a folder with `corpus.*`; for a folder also its queries by id."""
+    """The documents of plain text, a table or a folder with `corpus.*`; for the last also its queries by id."""
     file = _find_table(path, "corpus") if path.is_dir() else path
-    if file is None:
-        raise FileNotFoundError(f"{path}: there is no corpus ({', '.join('corpus' + ending for ending in READERS)}).")
+    if file is None or file.suffix.lower() == ".txt":
+        columns = read_texts(path)
+        return {"doc_id": columns.get("file", list(range(len(columns["text"])))), "text": columns["text"]}, None
     columns = join_titles(read_columns(file), str(file))
     if not path.is_dir():
         return columns, None

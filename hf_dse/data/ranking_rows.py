@@ -38,8 +38,9 @@ def read_rankings(
               negative, or with the margin between the positive and each negative.
             - FlagEmbedding: `query`, `pos`, `neg` (texts), and optionally `pos_scores` and `neg_scores`.
             - Ids: `query_id`, `document_ids`, and optionally `labels` and `scores`; with `query` or `query_texts`.
+            - Queries alone, `query` and optionally `query_id`, whose candidates are still to be mined.
         corpus (`Mapping[str, list]` or `datasets.Dataset`, *optional*):
-            The columns `doc_id` and `text`; required for ids.
+            The columns `doc_id` and `text`; required for ids and for queries alone.
         query_texts (`Mapping[str, str]`, *optional*):
             The texts of queries by their ids, for rows without them.
         where (`str`, *optional*, defaults to `"The rankings"`):
@@ -184,6 +185,8 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
                 _check_sizes(columns[f"{name}_scores"], columns[name], f"{name}_scores", where)
             scores = [[*p, *n] for p, n in zip(columns["pos_scores"], columns["neg_scores"], strict=True)]
         return _Lists(queries, candidates, relevance, scores, query_ids)
+    if corpus is not None and set(names) <= {query_id, query}:
+        return _Lists(queries, [[] for _ in queries], None, None, query_ids)
     return _from_tuples(columns, queries, {query_id, query}, labels or logits, query_ids, where)
 
 

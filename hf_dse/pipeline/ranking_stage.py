@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import Rankings, check_positives
 from hf_dse.data.tokenization import token_lengths
 from hf_dse.evaluation.retrieval import TOP_K, measure_run, search_corpus
 from hf_dse.mining.candidates import mine_candidates
@@ -89,12 +89,14 @@ def run_ranking(
     splits = load_splits(data_args, given)
     teacher = given.teacher or args.teacher_name_or_path
     weights = {name: getattr(training_args, name) or 0 for name in ("kl_weight", "margin_mse_weight")}
-    if teacher is None and any(weights.values()) and not has_lists(splits["train"]):
-        raise ValueError(
-            f"{', '.join(f'{name}={value}' for name, value in weights.items() if value)}: with this the student would "
-            "learn from a teacher: name it with `--teacher_name_or_path`, or train on candidates that `hf-dse score` "
-            "has scored."
-        )
+    if teacher is None and not has_lists(splits["train"]):
+        if any(weights.values()):
+            raise ValueError(
+                f"{', '.join(f'{name}={value}' for name, value in weights.items() if value)}: with this the student "
+                "would learn from a teacher: name it with `--teacher_name_or_path`, or train on candidates that "
+                "`hf-dse score` has scored."
+            )
+        check_positives(splits["train"], "Split 'train', without a teacher")
     pairs = None
     if args.pairs_file is not None:
         source = DataArguments(train_file=args.pairs_file, num_labels=1)
