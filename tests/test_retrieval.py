@@ -17,7 +17,6 @@ from hf_dse.data.ranking_files import load_rankings
 from hf_dse.evaluation.comparison import compare_runs, rerank
 from hf_dse.evaluation.retrieval import as_run, relevance, search_corpus
 from hf_dse.inference.encoding import encode
-from hf_dse.inference.search import BLOCK_ELEMENTS
 from hf_dse.metrics import RANKING_METRICS, bootstrap_interval
 from hf_dse.mining.bm25 import bm25_search
 from hf_dse.modeling import DseModel
@@ -141,8 +140,8 @@ def test_the_search_is_exact_also_in_blocks(make_model, bert_tokenizer, rankings
     for query_id, vector in zip(rankings.queries["query_id"][:], queries, strict=True):
         order = [ids[row] for row in np.argsort(-(corpus @ vector), kind="stable") if ids[row] != query_id]
         assert list(run[query_id]) == order[:5]
-    assert BLOCK_ELEMENTS // 1_000_000 == 33
     monkeypatch.setattr("hf_dse.inference.search.BLOCK_ELEMENTS", 2 * len(texts))
+    monkeypatch.setattr("hf_dse.inference.search.BLOCK_TEXTS", len(texts) // 2 - 1)
     again = search_corpus(model, bert_tokenizer, {"test": rankings}, 5, show_progress=False)["test"]
     for query_id, found in run.items():
         assert again[query_id] == pytest.approx(found, abs=1e-6)

@@ -162,8 +162,9 @@ class TestRank:
     def test_blocks_and_batches_make_no_difference(self, similarity, monkeypatch):
         model, queries, corpus = make(similarity), vectors(11), vectors(30, seed=1)
         whole = rank(queries, corpus, head=model, pool=12, show_progress=False)
-        for elements, batch_size in ((1, 1), (100, 5)):
+        for elements, texts, batch_size in ((1, 3, 1), (100, 29, 5)):
             monkeypatch.setattr(hf_dse.inference.search, "BLOCK_ELEMENTS", elements)
+            monkeypatch.setattr(hf_dse.inference.search, "BLOCK_TEXTS", texts)
             scores, positions = rank(queries, corpus, head=model, pool=12, batch_size=batch_size, show_progress=False)
             assert (positions == whole[1]).all()
             np.testing.assert_allclose(scores, whole[0], rtol=1e-5, atol=1e-5)

@@ -7,6 +7,7 @@ it only ranks the nearest candidates.
 """
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from transformers import PreTrainedModel
 from transformers.utils.logging import tqdm
 
 
-# Maximum number of similarities computed at once (128 MiB); more queries are processed in blocks.
+# Maximum number of similarities computed at once (128 MiB), and of texts of the corpus that they are of: so memory does
+# not grow with the corpus, and many queries are compared with a text while it is in the cache.
 BLOCK_ELEMENTS = 2**25
+BLOCK_TEXTS = 2**16
 
 
 @torch.inference_mode()
@@ -113,9 +116,8 @@ def rank(
     if not len(corpus):
         raise ValueError("The corpus is empty: there is nothing to rank.")
     if head is None:
-        if similarity == "cosine":
-            queries, corpus = _normalize(queries), _normalize(corpus)
-        scores, positions = nearest(queries, corpus, top_k, show_progress=show_progress)
+        is_cosine = similarity == "cosine"
+        scores, positions = nearest(queries, corpus, top_k, cosine=is_cosine, show_progress=show_progress)
         return scores.cpu().numpy(), positions.cpu().numpy()
 
     # In half precision, close candidates would have equal scores.
@@ -124,7 +126,7 @@ def rank(
         if pool is None:
             candidates = torch.arange(len(corpus), device=corpus.device).expand(len(queries), -1)
         else:
-            _, candidates = nearest(_normalize(queries), _normalize(corpus), pool, show_progress=show_progress)
+            _, candidates = nearest(queries, corpus, pool, cosine=True, show_progress=show_progress)
         top_k = min(top_k, len(corpus))
         scores, positions = queries.new_empty(len(queries), top_k), candidates.new_empty(len(queries), top_k)
         progress = tqdm(candidates, desc="Ranking candidates", unit="query", disable=not show_progress)
@@ -135,11 +137,10 @@ def rank(
             values, ranked = _best_first(torch.cat(logits), pooled)
             scores[row], positions[row] = values[:top_k], ranked[:top_k]
     else:
-        if scorer.kind == "cosine":
-            queries, corpus = _normalize(queries), _normalize(corpus)
         scale, bias = scorer.scale[logit], scorer.bias[logit]
         # With a negative scale, the least similar texts rank first.
-        similarities, positions = nearest(queries * scale.sign(), corpus, top_k, show_progress=show_progress)
+        is_cosine, queries = scorer.kind == "cosine", queries * scale.sign()
+        similarities, positions = nearest(queries, corpus, top_k, cosine=is_cosine, show_progress=show_progress)
         scores = similarities * scale.abs() + bias
     if not scores.isfinite().all():
         raise ValueError("Scores are NaN or infinite: the weights of the model's head are damaged.")
@@ -200,7 +201,7 @@ def check_ranking(top_k: int, head: PreTrainedModel | None, label: int | str | N
 
 
 def nearest(
-    vectors: torch.Tensor, corpus: torch.Tensor, top_k: int, *, show_progress: bool = False
+    vectors: torch.Tensor, corpus: torch.Tensor, top_k: int, *, cosine: bool = False, show_progress: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Finds the vectors of a corpus with the largest dot products with each query vector, block by block.
@@ -212,27 +213,35 @@ def nearest(
             The vectors to search.
         top_k (`int`):
             Number of vectors to find; all if the corpus has fewer.
+        cosine (`bool`, *optional*, defaults to `False`):
+            Whether to compare by the cosine.
         show_progress (`bool`, *optional*, defaults to `False`):
             Whether to show a progress bar.
 
     Returns:
-        `tuple[torch.Tensor, torch.Tensor]`: the dot products and the positions in the corpus, both of shape
+        `tuple[torch.Tensor, torch.Tensor]`: the dot products or cosines and the positions in the corpus, both of shape
         `(num_vectors, min(top_k, num_texts))`, the largest first; ties are broken by the lower position.
     """
     top_k = min(top_k, len(corpus))
-    values = vectors.new_empty(len(vectors), top_k)
-    positions = torch.empty(values.shape, dtype=torch.long, device=values.device)
-    size = max(1, BLOCK_ELEMENTS // len(corpus))
-    with tqdm(total=len(vectors), desc="Searching", unit="query", disable=not show_progress) as progress:
-        for start in range(0, len(vectors), size):
-            rows = slice(start, start + size)
-            values[rows], positions[rows] = _best_first(*(vectors[rows] @ corpus.T).topk(top_k))
-            progress.update(len(values[rows]))
-    return values, positions
-
-
-def _normalize(vectors: torch.Tensor) -> torch.Tensor:
-    return nn.functional.normalize(vectors, dim=-1)
+    if cosine:
+        vectors = nn.functional.normalize(vectors, dim=-1)
+    values = vectors.new_full((len(vectors), top_k), -math.inf)
+    positions = torch.zeros(values.shape, dtype=torch.long, device=values.device)
+    size = max(1, BLOCK_ELEMENTS // min(len(corpus), BLOCK_TEXTS))
+    with tqdm(total=len(corpus), desc="Searching", unit="text", disable=not show_progress) as progress:
+        for start in range(0, len(corpus), BLOCK_TEXTS):
+            block = corpus[start : start + BLOCK_TEXTS]
+            if cosine:
+                block = nn.functional.normalize(block, dim=-1)
+            for first in range(0, len(vectors), size):
+                rows = slice(first, first + size)
+                found, where = (vectors[rows] @ block.T).topk(min(top_k, len(block)))
+                # What was found before comes first, and has lower positions.
+                known = torch.cat([values[rows], found], dim=1), torch.cat([positions[rows], where + start], dim=1)
+                values[rows], best = known[0].topk(top_k)
+                positions[rows] = known[1].gather(1, best)
+            progress.update(len(block))
+    return _best_first(values, positions)
 
 
 def _best_first(values: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -249,7 +258,8 @@ def _to_tensor(
     array = np.asarray(embeddings, dtype=np.float32)
     if array.ndim != 2:
         raise ValueError(f"{name} must have the shape (number, embedding_size), got {array.shape}.")
-    wrong = np.flatnonzero(~np.isfinite(array).all(axis=1))
+    # A sum is finite only if all of its numbers are.
+    wrong = np.flatnonzero(~np.isfinite(array.sum(axis=1, dtype=np.float64)))
     if wrong.size:
         raise ValueError(f"{wrong.size} of {len(array)} {name} are NaN or infinite, the first is row {wrong[0]}.")
     if head is not None and array.shape[1] != head.config.projection_dim:
