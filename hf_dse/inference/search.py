@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 from transformers.utils.logging import tqdm
 
 
-# Maximum number of similarities computed at once (128 MiB), and of texts of the corpus that they are of: so memory does
-# not grow with the corpus, and many queries are compared with a text while it is in the cache.
+# Maximum number of similarities computed at once (128 MiB), and of texts of the corpus that they are of: so their memory
+# does not grow with the corpus, which is read once for many queries.
 BLOCK_ELEMENTS = 2**25
 BLOCK_TEXTS = 2**16
 

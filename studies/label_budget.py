@@ -1,0 +1,77 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Where does a teacher pay? Files for students that learn from few labels, from a teacher, or from both.
+
+    python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
+    hf-dse mine --corpus_file FOLDER --train_file OUT/queries.jsonl ... --output_file OUT/mined.jsonl
+    hf-dse score --train_file OUT/mined.jsonl ... --output_file OUT/scored.jsonl
+    python studies/label_budget.py budgets FOLDER OUT --budgets 50 200
+
+FOLDER is in the layout of BEIR. `queries` writes the training queries without their labels, in a random order that is
+the same each time; `--skip` leaves out those that the teacher learned from. `budgets` writes `teacher.jsonl` (scores,
+no labels), and for each number of labelled queries, and for all, `labels-N.jsonl` (these queries only, no scores) and
+`both-N.jsonl` (all queries, with labels of these).
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+from hf_dse import load_rankings
+from hf_dse.data.pairs import DataArguments
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def labelled(row: dict, relevant: dict[str, str]) -> dict:
+    """A query with the labels of its judgements; relevant documents that were not found are added."""
+    missing = {doc_id: text for doc_id, text in relevant.items() if doc_id not in row["document_ids"]}
+    found = {**row, "labels": [float(doc_id in relevant) for doc_id in row["document_ids"]] + [1.0] * len(missing)}
+    found["document_ids"] = row["document_ids"] + list(missing)
+    found["documents"] = row["documents"] + list(missing.values())
+    found["teacher_logits"] = row["teacher_logits"] + [None] * len(missing)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=["queries", "budgets"])
+    parser.add_argument("folder")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--num_queries", type=int)
+    parser.add_argument("--budgets", type=int, nargs="+", default=[50, 200])
+    args = parser.parse_args()
+    train = load_rankings(DataArguments(dataset_name=args.folder), ["train"])["train"]
+    if args.step == "queries":
+        order = args.skip + np.random.default_rng(0).permutation(len(train) - args.skip)
+        chosen = train.queries.select(order[: args.num_queries])
+        args.out.mkdir(parents=True, exist_ok=True)
+        rows = zip(chosen["query_id"], chosen["query"], strict=True)
+        write(args.out / "queries.jsonl", [{"query_id": query_id, "query": query} for query_id, query in rows])
+        return
+    ids, texts = train.corpus["doc_id"][:], train.corpus["text"][:]
+    positives = dict(zip(train.queries["query_id"][:], train.positives(), strict=True))
+    scored = read(args.out / "scored.jsonl")
+    known = [labelled(row, {ids[n]: texts[n] for n in positives[row["query_id"]]}) for row in scored]
+    # What was only mined is not known to be wrong.
+    unknown = [{**row, "labels": [None] * len(row["labels"])} for row in scored]
+    write(args.out / "teacher.jsonl", unknown)
+    for number in [*args.budgets, len(scored)]:
+        name = "all" if number == len(scored) else number
+        without_scores = [{key: row[key] for key in row if key != "teacher_logits"} for row in known[:number]]
+        write(args.out / f"labels-{name}.jsonl", without_scores)
+        write(args.out / f"both-{name}.jsonl", known[:number] + unknown[number:])
+
+
+if __name__ == "__main__":
+    main()
