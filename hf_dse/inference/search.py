@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.utils.logging import tqdm
 
 
-# Maximum number of similarities computed at once (128 MiB), and of texts of the corpus that they are of: so their memory
+# Maximum number of similarities computed at once (128 MiB), and of texts of the corpus that they are of: their memory
 # does not grow with the corpus, which is read once for many queries.
 BLOCK_ELEMENTS = 2**25
 BLOCK_TEXTS = 2**16
