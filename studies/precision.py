@@ -1,0 +1,125 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+How much an embedding depends on how it is computed: the largest difference of a number of an embedding to float32, one
+text at a time, and the Spearman correlation with the labels of sentence pairs. Embeddings have the length 1.
+
+    python studies/precision.py [MODEL] [--dataset_name FOLDER] [--max_eval_samples N]
+
+MODEL is a DSE model, by default the checkpoint of this repository; the pairs are by default those that come with it.
+"""
+
+import argparse
+import copy
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+from scipy.stats import spearmanr
+from torch import nn
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_dse import DataArguments, encode, export_graph, export_model, load_pairs
+from hf_dse.common.display import markdown
+
+
+CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "dse-minilm-l6"
+LONG = 65_536
+
+Embed = Callable[[list[str]], np.ndarray]
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, Embed]:
+    """Ways to compute embeddings."""
+
+    def plain(model: PreTrainedModel, tokenizer: Any = tokenizer, **options: Any) -> Embed:
+        return lambda texts: encode(model, tokenizer, texts, show_progress=False, **options)
+
+    def with_threads(number: int) -> Embed:
+        def embed(texts: list[str]) -> np.ndarray:
+            before = torch.get_num_threads()
+            torch.set_num_threads(number)
+            try:
+                return plain(model)(texts)
+            finally:
+                torch.set_num_threads(before)
+
+        return embed
+
+    def autocast(texts: list[str]) -> np.ndarray:
+        with torch.autocast("cpu", torch.bfloat16):
+            return plain(model)(texts)
+
+    def graph(path: Path) -> Embed:
+        session = onnxruntime.InferenceSession(path)
+        names = [entry.name for entry in session.get_inputs()]
+
+        def embed(texts: list[str]) -> np.ndarray:
+            found = []
+            for start in range(0, len(texts), 32):
+                batch = tokenizer(texts[start : start + 32], padding=True, truncation=True, return_tensors="np")
+                inputs = {name: batch[name].astype(np.int64) for name in names}
+                found.append(session.run(["sentence_embedding"], inputs)[0])
+            return np.concatenate(found)
+
+        return embed
+
+    left = copy.deepcopy(tokenizer)
+    left.padding_side = "left"
+    export_model(model, tokenizer, folder / "saved")
+    export_graph(model, tokenizer, folder / "graph", int8=True)
+    dynamic = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
+    return {
+        "float32, one text at a time": plain(model, batch_size=1),
+        "in batches of 32, padded right": plain(model),
+        "in batches of 32, padded left": plain(model, left),
+        "1 thread": with_threads(1),
+        "2 threads": with_threads(2),
+        "saved and loaded": plain(AutoModel.from_pretrained(folder / "saved")),
+        "torch.compile": plain(torch.compile(copy.deepcopy(model), dynamic=True)),
+        "ONNX Runtime": graph(folder / "graph" / "onnx" / "model.onnx"),
+        "ONNX Runtime, 8 bits": graph(folder / "graph" / "onnx" / "model_quantized.onnx"),
+        "torch, 8 bits (`quantize_dynamic`)": plain(dynamic),
+        "bfloat16 autocast": autocast,
+        "bfloat16 weights": plain(copy.deepcopy(model).bfloat16()),
+        "float16 weights": plain(copy.deepcopy(model).half()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="?", default=str(CHECKPOINT))
+    parser.add_argument("--dataset_name", default="embedded")
+    parser.add_argument("--max_eval_samples", type=int, default=500)
+    args = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    model = AutoModel.from_pretrained(args.model).eval()
+    source = DataArguments(dataset_name=args.dataset_name, num_labels=1, max_eval_samples=args.max_eval_samples)
+    pairs = load_pairs(source, ["test"])["test"]
+    texts = list(dict.fromkeys([*pairs["sentence1"], *pairs["sentence2"]]))
+    row_of = {text: row for row, text in enumerate(texts)}
+    first, second = ([row_of[text] for text in pairs[name]] for name in ("sentence1", "sentence2"))
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        reference = None
+        for name, embed in ways(model, tokenizer, Path(folder)).items():
+            vectors = unit(embed(texts).astype(np.float64))
+            reference = vectors if reference is None else reference
+            spearman = spearmanr((vectors[first] * vectors[second]).sum(axis=1), pairs["label"][:]).statistic
+            cosine = (vectors * reference).sum(axis=1).min()
+            rows.append([name, f"{np.abs(vectors - reference).max():.1e}", f"{cosine:.6f}", f"{100 * spearman:.2f}"])
+            print(*rows[-1], flush=True)
+    header = ["how it is computed", "largest difference", "smallest cosine", "Spearman"]
+    print(markdown(header, rows, 1))
+
+
+if __name__ == "__main__":
+    main()
