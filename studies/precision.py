@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 How much an embedding depends on how it is computed: the largest difference of a number of an embedding to float32, one
-text at a time, and the Spearman correlation with the labels of sentence pairs. Embeddings have the length 1.
+text at a time, and the Spearman correlation with the labels of sentence pairs. Then the same for one text of 65,536
+tokens, and for weights that are far larger and smaller than usual, to float64. Embeddings have the length 1.
 
-    python studies/precision.py [MODEL] [--dataset_name FOLDER] [--max_eval_samples N]
+    python studies/precision.py [MODEL] [--encoder ENCODER] [--dataset_name FOLDER] [--max_eval_samples N]
 
 MODEL is a DSE model, by default the checkpoint of this repository; the pairs are by default those that come with it.
+ENCODER is converted for the long text.
 """
 
 import argparse
@@ -23,8 +25,9 @@ from scipy.stats import spearmanr
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse import DataArguments, encode, export_graph, export_model, load_pairs
+from hf_dse import DataArguments, convert_encoder, encode, export_graph, export_model, load_pairs
 from hf_dse.common.display import markdown
+from hf_dse.student.checkpoint import limit_tokens
 
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "dse-minilm-l6"
@@ -94,9 +97,38 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
     }
 
 
+def compare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str) -> list[str]:
+    """The largest differences of float32, bfloat16 autocast and float16 weights to float64, or their errors."""
+
+    def embed(model: PreTrainedModel, dtype: torch.dtype, is_autocast: bool = False) -> np.ndarray:
+        model = copy.deepcopy(model).to(dtype)
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
+            return unit(encode(model, tokenizer, [text], show_progress=False).astype(np.float64))
+
+    reference = embed(model, torch.float64)
+    cells = []
+    for dtype, is_autocast in ((torch.float32, False), (torch.float32, True), (torch.float16, False)):
+        try:
+            cells.append(f"{np.abs(embed(model, dtype, is_autocast) - reference).max():.1e}")
+        except ValueError:
+            cells.append("error: not finite")
+    return cells
+
+
+def extreme(model: PreTrainedModel, factor: float) -> PreTrainedModel:
+    """All weights of the layers times a factor."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.startswith("encoder.") and name.endswith("weight"):
+                parameter.mul_(factor)
+    return model
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default=str(CHECKPOINT))
+    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
     parser.add_argument("--dataset_name", default="embedded")
     parser.add_argument("--max_eval_samples", type=int, default=500)
     args = parser.parse_args()
@@ -119,6 +151,30 @@ def main() -> None:
             print(*rows[-1], flush=True)
     header = ["how it is computed", "largest difference", "smallest cosine", "Spearman"]
     print(markdown(header, rows, 1))
+
+    words = " ".join(texts)
+    size = len(tokenizer(words, verbose=False)["input_ids"])
+    long_text = " ".join([words] * (LONG // size + 1))
+    rows = []
+    for name, long_model in (
+        ("k = 128 in all layers", convert_encoder(args.encoder, max_position_embeddings=LONG)),
+        (
+            "lower four layers in chunks of 512, k = 1,024 above",
+            convert_encoder(
+                args.encoder,
+                max_position_embeddings=LONG,
+                linformer_length=1024,
+                layer_types=["chunked_attention"] * 4 + ["linear_attention"] * 2,
+            ),
+        ),
+    ):
+        reader = limit_tokens(AutoTokenizer.from_pretrained(args.encoder), long_model)
+        rows.append([f"{LONG:,} tokens, {name}", *compare(long_model, reader, long_text)])
+    rows += [
+        [f"weights times {factor:g}", *compare(extreme(model, factor), tokenizer, texts[0])]
+        for factor in (1e-6, 1e-3, 1e3, 1e6)
+    ]
+    print(markdown(["", "float32", "bfloat16 autocast", "float16 weights"], rows, 1))
 
 
 if __name__ == "__main__":
