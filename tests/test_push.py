@@ -475,7 +475,10 @@ print(json.dumps([model.mteb_model_meta.name, model.model.encode(texts).tolist()
 
 @BOTH_WAYS
 def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
-    assert distill("--push_to_hub", "true", "--hub_model_id", REPO) == 0
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("of an earlier run")
+    options = ["--push_to_hub", "true", "--hub_model_id", REPO, "--hub_token", WRITER, "--overwrite_output_dir"]
+    assert distill(*options) == 0
     _, checkpoint, model = hub.repos[REPO].branches["main"]
     assert checkpoint.message == "Training in progress, epoch 1"
     for name, content in checkpoint.files.items():
@@ -486,6 +489,17 @@ def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
     for name, content in files(tmp_path / "run" / "model").items():
         assert model.files[name] == content
     assert f'"{REPO}"' in model.files["README.md"].decode() and "pearson" in model.files["README.md"].decode()
+    # Nothing else that is in the folder, no pickle and no token.
+    assert set(checkpoint.files) | {"README.md"} == {*files(tmp_path / "run" / "model"), ".gitattributes"}
+    for content in (*files(tmp_path / "run").values(), *model.files.values()):
+        assert WRITER.encode() not in content
+
+
+def test_checkpoints_that_are_pushed_to_resume_have_no_pickle_of_the_arguments(hub, distill):
+    assert distill("--push_to_hub", "true", "--hub_model_id", REPO, "--hub_strategy", "checkpoint") == 0
+    names = {Path(name).name for name in published(hub) if name.startswith("last-checkpoint/")}
+    assert {"optimizer.pt", "trainer_state.json", "model.safetensors", "modeling_dse.py"} <= names
+    assert "training_args.bin" not in names
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from hf_dse import __version__
 from hf_dse.modeling import DseConfig
-from hf_dse.student.checkpoint import CODE_FILES
+from hf_dse.student.checkpoint import CODE_FILES, TRAINING_STATE
 
 
 logger = logging.get_logger(__name__)
@@ -37,16 +37,6 @@ MODEL_FILES = (
 )
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
-
-# Files that Trainer saves next to a model for resuming.
-TRAINING_STATE = (
-    "optimizer.*",
-    "scheduler.*",
-    "scaler.pt",
-    "rng_state*.pth",
-    "trainer_state.json",
-    "training_args.bin",
-)
 
 # HTTP status -> what is wrong, what to do
 ANSWERS = {

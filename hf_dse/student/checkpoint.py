@@ -18,6 +18,16 @@ logger = logging.get_logger(__name__)
 
 CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
 
+# Files that Trainer saves next to a model for resuming.
+TRAINING_STATE = (
+    "optimizer.*",
+    "scheduler.*",
+    "scaler.pt",
+    "rng_state*.pth",
+    "trainer_state.json",
+    "training_args.bin",
+)
+
 # What the code of a checkpoint, and its files for sentence-transformers, need.
 TRANSFORMERS_NEEDED = ">=5.20"
 SENTENCE_TRANSFORMERS_NEEDED = ">=5.4"
