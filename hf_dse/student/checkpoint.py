@@ -32,8 +32,10 @@ TRAINING_STATE = (
 TRANSFORMERS_NEEDED = ">=5.20"
 SENTENCE_TRANSFORMERS_NEEDED = ">=5.4"
 
-# What a tokenizer's padding and truncation leave behind in its `tokenizer_config.json`.
+# What a tokenizer's padding and truncation leave behind in its `tokenizer_config.json`, and code of its source that is
+# not in our folder, but would run with `trust_remote_code`.
 LEFTOVERS = ("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "is_local", "local_files_only")
+LEFTOVERS += ("auto_map",)
 
 
 def has_head(model: PreTrainedModel) -> bool:
