@@ -132,10 +132,15 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
             f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
             "`text_column`."
         )
-    for row, text in enumerate(columns[text_column]):
+    check_texts(columns[text_column], path, text_column)
+    return columns
+
+
+def check_texts(texts: list, path: str | Path, text_column: str) -> None:
+    """Raises a `ValueError` if a text of a file is not a string."""
+    for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
-    return columns
 
 
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
