@@ -22,6 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from yaml import YAMLError
 
 from hf_dse.common.display import escape_markdown, one_line
+from hf_dse.common.hub import split_revision
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,11 @@ def describe_source(name: str, prefix: str = "") -> Source:
             return describe_source(cached[1].replace("--", "/"), prefix)
         base = None if prefix else _base_of_card(local / "README.md")
         return Source(local_name(local), hub_id=base, url=base and f"https://huggingface.co/{base}", is_local=True)
-    is_hub_id = HUB_ID.fullmatch(name) is not None
-    return Source(name, hub_id=name, url=f"https://huggingface.co/{prefix}{name}") if is_hub_id else Source(name)
+    hub_id, revision = split_revision(name)
+    if not HUB_ID.fullmatch(hub_id):
+        return Source(name)
+    url = f"https://huggingface.co/{prefix}{hub_id}" + ("" if revision == "main" else f"/tree/{revision}")
+    return Source(name, hub_id, url)
 
 
 def local_name(path: Path) -> str:

@@ -16,6 +16,7 @@ import pyarrow.parquet
 from transformers import PreTrainedModel
 
 from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
 from hf_dse.data.tables import READERS, check_texts, read_schema, read_texts
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
@@ -104,7 +105,7 @@ def encode_files(
     else:
         settings = {
             "model": fingerprint(model, tokenizer),
-            "model_name_or_path": describe_source(model_args.model_name_or_path).name,
+            "model_name_or_path": describe_source(pin(model_args.model_name_or_path, model_args.model_revision)).name,
             "max_length": model_args.max_length,
             "normalize": args.normalize,
             "columns": [args.text_column],

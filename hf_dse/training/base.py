@@ -22,6 +22,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils import PushInProgress, logging
 
+from hf_dse.common.hub import source_of
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.student.checkpoint import TRAINING_STATE
 from hf_dse.training.arguments import PairTrainingArguments
@@ -141,7 +142,8 @@ class ReproducibleTrainer(Trainer):
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Pushes the model of a checkpoint with all its files. The Trainer would push whatever is in `output_dir`."""
-        args, running = self.args, self.push_in_progress
+        args: Any = self.args
+        running: Any = self.push_in_progress
         is_busy = running is not None and not running.is_done()
         if not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
             return
@@ -175,7 +177,7 @@ class ReproducibleTrainer(Trainer):
         if is_busy:
             running.jobs.extend(jobs)
         else:
-            self.push_in_progress = PushInProgress(jobs)
+            self.push_in_progress = PushInProgress(jobs)  # type: ignore[arg-type, assignment]
 
 
 class FiniteLossCallback(TrainerCallback):
@@ -233,7 +235,9 @@ class StudentTrainer(ReproducibleTrainer):
 
 def load_tokenizer(processing_class: PreTrainedTokenizerBase | str) -> PreTrainedTokenizerBase:
     """The tokenizer itself, or that of a folder or a Hub id."""
-    return AutoTokenizer.from_pretrained(processing_class) if isinstance(processing_class, str) else processing_class
+    if isinstance(processing_class, str):
+        return AutoTokenizer.from_pretrained(**source_of(processing_class))
+    return processing_class
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
