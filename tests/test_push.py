@@ -14,7 +14,6 @@ from datasets import Dataset
 from hub import CUT, GATEWAY, LOST, READER, USER, WRITER, Hub
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import close_session
 
 from hf_dse import DseForSequenceClassification, export_model, push_model
 from hf_dse.student.checkpoint import CODE_FILES
@@ -29,25 +28,6 @@ TEXTS = ["a cat sat on the mat", "dog", "the old house is in the new house and t
 
 
 BOTH_WAYS = pytest.mark.parametrize("hub", ["LFS", "Xet"], indirect=True)
-
-
-@pytest.fixture
-def hub(monkeypatch, request):
-    """Starts a local Hub for this process, with a write token. A test may ask for `BOTH_WAYS` of uploading."""
-    is_xet = getattr(request, "param", "LFS") == "Xet"
-    if is_xet:
-        pytest.importorskip("hf_xet")
-    with Hub() as hub:
-        # huggingface_hub has already read these from the environment.
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", not is_xet)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        monkeypatch.setenv("HF_TOKEN", WRITER)
-        # transformers keeps a client of the first endpoint.
-        monkeypatch.setattr("transformers.utils.hub._hf_api", None)
-        yield hub
-        close_session()
 
 
 @pytest.fixture
