@@ -214,7 +214,9 @@ class Demo:
         layer = gr.Slider(1, self.model.config.num_hidden_layers, 1, step=1, label="Layer")
         rows = gr.HighlightedText(label="Tokens and their rows", combine_adjacent=True, adjacent_separator=" ")
         tabs = {
-            name: gr.Interface(partial(self.answer, method), inputs, outputs, submit_btn=button, **options)
+            name: gr.Interface(
+                partial(self.answer, method), inputs, outputs, api_name=name.lower(), submit_btn=button, **options
+            )
             for name, method, inputs, outputs, button in (
                 ("Compare", self.compare, [first, second], gr.Markdown(), "Compare"),
                 ("Search", self.search, query, [gr.Markdown(), gr.HTML()], "Search"),
