@@ -51,7 +51,6 @@ from hf_dse import (
     read_texts,
     score_candidates,
 )
-from hf_dse.common.display import escape_markdown
 from hf_dse.modeling.layout_dse import lay_out
 
 
@@ -159,7 +158,7 @@ class Demo:
                 scored = score_candidates(model, found, processing_class=tokenizer, show_progress=False)
             except ValueError as error:
                 # Such as a query that leaves no room for a text.
-                note += f" The teacher has no scores: {escape_markdown(error)}"
+                note += f" The teacher has no scores: {html.escape(str(error))}"
             else:
                 columns["teacher"] = [f"{logit:.3f}" for logit in scored.queries["teacher_logits"][0]]
                 note += f" The teacher took {1000 * (time.perf_counter() - started):.1f} ms for these {len(rows)}."

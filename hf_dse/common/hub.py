@@ -10,7 +10,7 @@ from typing import Any
 
 Name = str | os.PathLike
 
-PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@([\w./-]+)")
+PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@((?!.*\.\.)[\w./-]+)")
 
 
 def split_revision(name_or_path: Name, revision: str = "main") -> tuple[str, str]:
