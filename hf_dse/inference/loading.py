@@ -150,12 +150,12 @@ def read_modules(name_or_path: str, revision: str = "main") -> list[str]:
 
 def warn_of_other_code(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
     """Names a DSE checkpoint with other code than that of the installed hf_dse, if it is the latter that runs."""
-    ours = Path(inspect.getfile(DseModel))
-    if inspect.getfile(type(model)) != str(ours):
+    ours = Path(inspect.getfile(DseModel)).parent
+    if Path(inspect.getfile(type(model))).parent != ours:
         return
     different = [
         file.name
-        for file in sorted(ours.parent.glob("*_dse.py"))
+        for file in sorted(ours.glob("*_dse.py"))
         if read_file(name_or_path, file.name, revision) not in (None, file.read_text(encoding="utf-8"))
     ]
     if different:

@@ -236,5 +236,10 @@ def _load_cross_encoder(name: str, dtype: str | torch.dtype, **source: Any) -> "
         raise ImportError(
             f"{name} is a reranker of sentence-transformers, which is not installed: `pip install hf-dse[st]`."
         ) from error
+    # Before version 6, sentence-transformers trusts the code of each local folder.
+    types = [module["type"] for module in _read_json(name, "modules.json", source["revision"]) or []]
+    theirs = [kind for kind in types if not kind.startswith("sentence_transformers.")]
+    if theirs and not source["trust_remote_code"]:
+        raise ValueError(f"{name} has code of its own, {theirs[0]}: read it, then pass `trust_remote_code=True`.")
     name, source["revision"] = split_revision(name, source["revision"])
     return CrossEncoder(name, device="cpu", model_kwargs={"dtype": dtype, "use_safetensors": True}, **source)

@@ -215,10 +215,13 @@ def _check_shards(files: list[Path], name: str) -> None:
     labels: list[list[float]] = []
     for file in files:
         columns = [column for column in ("teacher_logits", "labels") if column in read_schema(file).names]
-        table = pyarrow.parquet.read_table(file, columns=columns)
-        scores += table["teacher_logits"].to_pylist()
-        unknown = [[math.nan] * len(row) for row in scores[len(labels) :]]
-        labels += table["labels"].to_pylist() if "labels" in columns else unknown
+        table = pyarrow.parquet.read_table(file, columns=columns).to_pydict()
+        scores += table["teacher_logits"]
+        known = table.get("labels") or [None] * len(table["teacher_logits"])
+        labels += [
+            row if row and len(row) == len(logits) else [math.nan] * len(logits)
+            for row, logits in zip(known, table["teacher_logits"], strict=True)
+        ]
     check_score_lists(scores, labels, name)
 
 

@@ -122,6 +122,21 @@ def test_code_of_a_model_needs_trust(tmp_path, save_bert, trap, command, capsys)
     assert "trust_remote_code=True" in capsys.readouterr().err
 
 
+def test_code_of_a_reranker_needs_trust(tmp_path, save_bert, trap, monkeypatch):
+    """A folder of sentence-transformers names the classes of its modules."""
+    pytest.importorskip("sentence_transformers")
+    folder = save_bert(tmp_path / "model", BertForSequenceClassification, num_labels=1)
+    monkeypatch.syspath_prepend(folder)
+    (folder / "theirs.py").write_text(f"open({str(trap)!r}, 'w')\n")
+    settings = {"model_type": "CrossEncoder", "default_prompt_name": "query", "prompts": {"query": "x"}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "theirs.Module"}]))
+    with pytest.raises(
+        ValueError, match="model has code of its own, theirs.Module: read it, then pass `trust_"
+    ):
+        load_reranker(str(folder))
+
+
 @pytest.mark.parametrize("file", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"])
 def test_resuming_runs_no_code(tmp_path, make_student, bert_tokenizer, trap, file):
     pairs = Dataset.from_dict({"sentence1": ["the cat"] * 4, "sentence2": ["a dog"] * 4, "label": [0.0, 1, 2, 3]})
