@@ -90,7 +90,6 @@ def test_fifty_users_at_once(app):
     for compared, found, rows in answers:
         assert "cosine **1.000**" in compared[0] and "cross-encoder: logit" in compared[0]
         assert "3 texts searched" in found[0] and "&lt;script&gt;" in found[1] and "<script" not in found[1]
-        assert rows[1][0]["token"].startswith("[CLS] the cat and")
     # Each user has the answer to the own question.
     assert len({json.dumps(rows[1]) for _, _, rows in answers}) == 50
 
