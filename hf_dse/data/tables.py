@@ -52,11 +52,13 @@ def _read_json(path: Path) -> dict[str, list]:
 
 
 def _read_parquet(path: Path) -> dict[str, list]:
-    import pyarrow
-    import pyarrow.parquet
+    return read_table(path).to_pydict()
 
+
+def read_table(path: Path) -> pyarrow.Table:
+    """A parquet file; raises a `ValueError` if it is invalid."""
     try:
-        return pyarrow.parquet.read_table(path).to_pydict()
+        return pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 

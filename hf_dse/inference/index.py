@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
-from hf_dse.data.tables import READERS, check_texts, read_schema, read_texts
+from hf_dse.data.tables import READERS, check_texts, read_schema, read_table, read_texts
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.ray_engine import (
@@ -199,7 +199,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         raise ValueError(f"{name} has shards of different models or settings: encode all of them alike.")
     if not {"model", "normalize"} <= found[0].keys():
         raise ValueError(f"{name} does not say which model its vectors are of: encode it again.")
-    tables = [pyarrow.parquet.read_table(shard) for shard in shards]
+    tables = [read_table(shard) for shard in shards]
     parts = [_read_vectors(table[EMBEDDING_COLUMN], shard) for table, shard in zip(tables, shards, strict=True)]
     if len({part.shape[1] for part in parts}) > 1:
         raise ValueError(f"{name} has shards with vectors of different sizes: encode all of them alike.")

@@ -87,7 +87,7 @@ def test_fifty_users_at_once(app):
 
     with ThreadPoolExecutor(50) as pool:
         answers = list(pool.map(use, range(50)))
-    for compared, found, rows in answers:
+    for compared, found, _ in answers:
         assert "cosine **1.000**" in compared[0] and "cross-encoder: logit" in compared[0]
         assert "3 texts searched" in found[0] and "&lt;script&gt;" in found[1] and "<script" not in found[1]
     # Each user has the answer to the own question.
