@@ -10,7 +10,7 @@ OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
-.PHONY: install tools demo test test-all test-oldest study-smoke conformance flagship lint format wheel-test clean
+.PHONY: install tools demo test test-all test-oldest study-smoke conformance flagship lint format audit wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -55,6 +55,12 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Known weaknesses of the installed packages, from the database of PyPI: needs the internet
+audit: install
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet pip-audit
+	$(VENV)/audit/bin/pip-audit --path "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")"
 
 wheel-test: install
 	$(BIN)/pytest tests/test_package.py -k wheel

@@ -91,9 +91,16 @@ def run(argv: list[str]) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE) == "1" or not _is_user_error(error):
             raise
-        print(f"hf-dse {command}: error: {_describe(error)}", file=sys.stderr)
+        print(_harmless(f"hf-dse {command}: error: {_describe(error)}"), file=sys.stderr)
         return 2
     return 0
+
+
+class HarmlessFormatter(logging.Formatter):
+    """Shows names and texts from outside without what a terminal would obey."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _harmless(super().format(record))
 
 
 @contextmanager
@@ -103,6 +110,8 @@ def show_log(level: int = logging.INFO) -> Iterator[None]:
     if os.environ.get("RANK", "0") != "0":
         level = max(level, logging.WARNING)
     notes, warnings = logging.StreamHandler(sys.stdout), logging.StreamHandler(sys.stderr)
+    for handler in (notes, warnings):
+        handler.setFormatter(HarmlessFormatter())
     notes.addFilter(lambda record: record.levelno < logging.WARNING)
     warnings.setLevel(logging.WARNING)
     logger = logging.getLogger("hf_dse")
@@ -143,6 +152,12 @@ def _is_user_error(error: Exception) -> bool:
     from huggingface_hub.errors import StrictDataclassError
 
     return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError)
+
+
+def _harmless(text: str) -> str:
+    from hf_dse.common.display import harmless
+
+    return harmless(text)
 
 
 def _describe(error: Exception) -> str:

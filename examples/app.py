@@ -8,12 +8,18 @@ With a teacher, the texts that the model finds have the teacher's scores beside 
 
 Without a model it converts all-MiniLM-L6-v2. The corpus is a file that `hf-dse search` accepts, by default the
 2,396 embedded sentences. Ready at http://127.0.0.1:7860 in less than a minute on 2 CPU cores.
+
+It answers one question at a time, of limited length, and others wait. What users enter is neither kept nor logged, and
+what Gradio has beyond the page, such as uploads, is refused.
 """
 
 import argparse
 import html
 import os
+import re
+import threading
 import time
+from functools import partial
 
 
 # Disable the usage statistics of Gradio.
@@ -24,6 +30,8 @@ try:
 except ImportError as error:
     raise ImportError("This example needs gradio, which is not installed: `pip install hf-dse[app]`.") from error
 import torch
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 from transformers import AutoTokenizer
 
 from hf_dse import (
@@ -46,6 +54,35 @@ from hf_dse import (
 from hf_dse.modeling.layout_dse import lay_out
 
 
+MAX_CHARACTERS = 20_000
+MAX_TEXTS = 100_000
+MAX_WAITING = 100
+# What a page sends, at most in UTF-8 with every character escaped.
+POSTS = re.compile(r"/gradio_api/(queue/join|cancel|reset)/?")
+MAX_BYTES = 2 * 6 * MAX_CHARACTERS + 10_000
+# Gradio would read files and other addresses, or write what a user entered to a file.
+REFUSED = re.compile(r"/gradio_api/(file|proxy|deep_link|custom_component)")
+
+
+class OnlyThePage:
+    """Lets through to Gradio what the page asks for."""
+
+    def __init__(self, app):
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        answer = self.app
+        if scope["type"] == "http":
+            size = dict(scope["headers"]).get(b"content-length", b"")
+            is_small = size.isdigit() and int(size) <= MAX_BYTES
+            is_post = scope["method"] not in ("GET", "HEAD")
+            if REFUSED.match(scope["path"]) or (is_post and not POSTS.fullmatch(scope["path"])):
+                answer = PlainTextResponse("This page takes no files and reads none.", 403)
+            elif is_post and not is_small:
+                answer = PlainTextResponse(f"At most {MAX_BYTES} bytes.", 413)
+        await answer(scope, receive, send)
+
+
 def stored_length(model, tokenizer):
     """How many tokens are read, as by `encode`."""
     return min(tokenizer.model_max_length, max_tokens(model, tokenizer) or tokenizer.model_max_length)
@@ -57,6 +94,8 @@ class Demo:
     def __init__(self, model, tokenizer, teacher, texts):
         self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
         self.max_length = stored_length(model, tokenizer)
+        # Neither the model nor the tokenizer can be used by two threads at once.
+        self.lock = threading.Lock()
         # Pairs are scored by the head, as by the teacher. One with several logits has no single score.
         has_score = model is not model.base_model and model.config.num_labels == 1
         self.head = model if has_score else None
@@ -65,6 +104,12 @@ class Demo:
         self.embeddings = encode_document(model, tokenizer, texts)
         if teacher is not None:
             self.ask_teacher("warm", "up")
+
+    def answer(self, method, *inputs):
+        if any(isinstance(text, str) and len(text) > MAX_CHARACTERS for text in inputs):
+            raise gr.Error(f"A text can have {MAX_CHARACTERS:,} characters.", print_exception=False)
+        with self.lock:
+            return method(*inputs)
 
     def cut_note(self, *texts):
         lengths = [len(ids) for ids in self.tokenizer(list(texts), verbose=False)["input_ids"]]
@@ -109,9 +154,14 @@ class Demo:
                 {"query": [query], "documents": [list(range(len(rows)))]}, {"text": [self.texts[row] for row in rows]}
             )
             model, tokenizer = self.teacher
-            scored = score_candidates(model, found, processing_class=tokenizer, show_progress=False)
-            columns["teacher"] = [f"{logit:.3f}" for logit in scored.queries["teacher_logits"][0]]
-            note += f" The teacher took {1000 * (time.perf_counter() - started):.1f} ms for these {len(rows)}."
+            try:
+                scored = score_candidates(model, found, processing_class=tokenizer, show_progress=False)
+            except ValueError as error:
+                # Such as a query that leaves no room for a text.
+                note += f" The teacher has no scores: {html.escape(str(error))}"
+            else:
+                columns["teacher"] = [f"{logit:.3f}" for logit in scored.queries["teacher_logits"][0]]
+                note += f" The teacher took {1000 * (time.perf_counter() - started):.1f} ms for these {len(rows)}."
         columns["text"] = [html.escape(self.texts[row]) for row in rows]
         lines = ["<td>" + "<td>".join(cells) for cells in zip(*columns.values(), strict=True)]
         return note + self.cut_note(query), "<table><tr><th>" + "<th>".join(columns) + "<tr>" + "<tr>".join(
@@ -154,7 +204,7 @@ class Demo:
 
     def page(self):
         # One line, so that Enter submits; longer texts wrap.
-        text = {"lines": 1, "max_lines": 8}
+        text = {"lines": 1, "max_lines": 8, "max_length": MAX_CHARACTERS}
         options = {"flagging_mode": "never", "clear_btn": None, "api_visibility": "private"}
         first = gr.Textbox("A plane is taking off.", label="First text", **text)
         second = gr.Textbox("An aircraft leaves the runway.", label="Second text", **text)
@@ -163,13 +213,26 @@ class Demo:
         layer = gr.Slider(1, self.model.config.num_hidden_layers, 1, step=1, label="Layer")
         rows = gr.HighlightedText(label="Tokens and their rows", combine_adjacent=True, adjacent_separator=" ")
         tabs = {
-            "Compare": gr.Interface(self.compare, [first, second], gr.Markdown(), submit_btn="Compare", **options),
-            "Search": gr.Interface(self.search, query, [gr.Markdown(), gr.HTML()], submit_btn="Search", **options),
-            "Rows": gr.Interface(
-                self.show_rows, [long_text, layer], [gr.Markdown(), rows], submit_btn="Show", **options
-            ),
+            name: gr.Interface(
+                partial(self.answer, method), inputs, outputs, api_name=name.lower(), submit_btn=button, **options
+            )
+            for name, method, inputs, outputs, button in (
+                ("Compare", self.compare, [first, second], gr.Markdown(), "Compare"),
+                ("Search", self.search, query, [gr.Markdown(), gr.HTML()], "Search"),
+                ("Rows", self.show_rows, [long_text, layer], [gr.Markdown(), rows], "Show"),
+            )
         }
-        return gr.TabbedInterface(list(tabs.values()), list(tabs), title="hf-dse")
+        page = gr.TabbedInterface(list(tabs.values()), list(tabs), title="hf-dse")
+        return page.queue(max_size=MAX_WAITING)
+
+    def launch(self, **options):
+        return self.page().launch(
+            app_kwargs={"middleware": [Middleware(OnlyThePage)]},
+            # Nothing of what users enter stays, also not in their browsers.
+            run_history=False,
+            enable_monitoring=False,
+            **options,
+        )
 
 
 def main():
@@ -192,7 +255,9 @@ def main():
         texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]
     else:
         texts = read_texts(args.corpus, "text")["text"]
-    Demo(model, tokenizer, teacher, texts).page().launch(server_port=args.port, show_error=True)
+    if len(texts) > MAX_TEXTS:
+        raise ValueError(f"{args.corpus} has {len(texts):,} texts, and this page searches {MAX_TEXTS:,} at most.")
+    Demo(model, tokenizer, teacher, texts).launch(server_port=args.port)
 
 
 if __name__ == "__main__":

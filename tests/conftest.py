@@ -176,3 +176,27 @@ def make_student(tiny_config, bert_tokenizer):
         return DseForSequenceClassification(tiny_config(bert_tokenizer, **{**defaults, **fields}))
 
     return make
+
+
+@pytest.fixture
+def hub(monkeypatch, request):
+    """Starts a local Hub for this process, with a write token. A test may ask for `BOTH_WAYS` of uploading."""
+    is_xet = getattr(request, "param", "LFS") == "Xet"
+    if is_xet:
+        pytest.importorskip("hf_xet")
+    from hub import WRITER, Hub
+    from huggingface_hub import close_session, constants
+
+    with Hub() as hub:
+        # huggingface_hub has already read these from the environment.
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        resolve = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", resolve)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", not is_xet)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        monkeypatch.setenv("HF_TOKEN", WRITER)
+        # transformers keeps a client of the first endpoint.
+        monkeypatch.setattr("transformers.utils.hub._hf_api", None)
+        yield hub
+        close_session()

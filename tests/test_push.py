@@ -14,7 +14,6 @@ from datasets import Dataset
 from hub import CUT, GATEWAY, LOST, READER, USER, WRITER, Hub
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import close_session
 
 from hf_dse import DseForSequenceClassification, export_model, push_model
 from hf_dse.student.checkpoint import CODE_FILES
@@ -29,25 +28,6 @@ TEXTS = ["a cat sat on the mat", "dog", "the old house is in the new house and t
 
 
 BOTH_WAYS = pytest.mark.parametrize("hub", ["LFS", "Xet"], indirect=True)
-
-
-@pytest.fixture
-def hub(monkeypatch, request):
-    """Starts a local Hub for this process, with a write token. A test may ask for `BOTH_WAYS` of uploading."""
-    is_xet = getattr(request, "param", "LFS") == "Xet"
-    if is_xet:
-        pytest.importorskip("hf_xet")
-    with Hub() as hub:
-        # huggingface_hub has already read these from the environment.
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", not is_xet)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        monkeypatch.setenv("HF_TOKEN", WRITER)
-        # transformers keeps a client of the first endpoint.
-        monkeypatch.setattr("transformers.utils.hub._hf_api", None)
-        yield hub
-        close_session()
 
 
 @pytest.fixture
@@ -475,7 +455,10 @@ print(json.dumps([model.mteb_model_meta.name, model.model.encode(texts).tolist()
 
 @BOTH_WAYS
 def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
-    assert distill("--push_to_hub", "true", "--hub_model_id", REPO) == 0
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("of an earlier run")
+    options = ["--push_to_hub", "true", "--hub_model_id", REPO, "--hub_token", WRITER, "--overwrite_output_dir"]
+    assert distill(*options) == 0
     _, checkpoint, model = hub.repos[REPO].branches["main"]
     assert checkpoint.message == "Training in progress, epoch 1"
     for name, content in checkpoint.files.items():
@@ -486,6 +469,17 @@ def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
     for name, content in files(tmp_path / "run" / "model").items():
         assert model.files[name] == content
     assert f'"{REPO}"' in model.files["README.md"].decode() and "pearson" in model.files["README.md"].decode()
+    # Nothing else that is in the folder, no pickle and no token.
+    assert set(checkpoint.files) | {"README.md"} == {*files(tmp_path / "run" / "model"), ".gitattributes"}
+    for content in (*files(tmp_path / "run").values(), *model.files.values()):
+        assert WRITER.encode() not in content
+
+
+def test_checkpoints_that_are_pushed_to_resume_have_no_pickle_of_the_arguments(hub, distill):
+    assert distill("--push_to_hub", "true", "--hub_model_id", REPO, "--hub_strategy", "checkpoint") == 0
+    names = {Path(name).name for name in published(hub) if name.startswith("last-checkpoint/")}
+    assert {"optimizer.pt", "trainer_state.json", "model.safetensors", "modeling_dse.py"} <= names
+    assert "training_args.bin" not in names
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import Lines, markdown
+from hf_dse.common.hub import source_of
 from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_texts
 from hf_dse.data.tokenization import token_lengths
@@ -132,7 +133,7 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
     set_threads(args.threads)
     device = choose_device(args.device)
     texts = read_texts(args.texts, args.text_column)[args.text_column]
-    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
     documents = {
         length: cut_documents(tokenizer, texts, length, args.num_texts) for length in sorted(set(args.lengths))
     }

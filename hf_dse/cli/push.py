@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from huggingface_hub import CommitInfo
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.display import one_line
 from hf_dse.publish.push import push_model
 
 
@@ -49,5 +50,5 @@ def push(argv: list[str]) -> None:
         print(f"Pushed to {pushed.pr_url or pushed.commit_url}")
         return
     for name, size in pushed.items():
-        print(f"{size:>15,}  {name}")
+        print(f"{size:>15,}  {one_line(name)}")
     print(f"{sum(pushed.values()):>15,}  bytes in {len(pushed)} files would be pushed to {args.repo_id}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tables import READERS, read_texts
@@ -180,18 +181,14 @@ def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], w
     """
     blocks = []
     for result in results:
-        rows = [["rank", *names]]
+        rows = [["rank", *map(one_line, names)]]
         for number, found in enumerate(result["results"], start=1):
-            rows.append([str(number), f"{found[names[0]]:.4f}", *(_one_line(found[name]) for name in names[1:])])
+            rows.append([str(number), f"{found[names[0]]:.4f}", *(one_line(found[name]) for name in names[1:])])
         sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [f"query: {_one_line(result['query'])}"]
+        lines = [f"query: {one_line(result['query'])}"]
         for row in rows:
             # Numbers are on the right of their columns.
             cells = zip(row, sizes, (str.rjust, str.rjust, str.ljust, str.ljust), strict=False)
             lines.append("  ".join(align(cell, size) for cell, size, align in cells).rstrip())
         blocks.append("\n".join(line if len(line) <= width else line[: width - 3] + "..." for line in lines))
     return "\n\n".join(blocks)
-
-
-def _one_line(value: object) -> str:
-    return " ".join(str(value).split())

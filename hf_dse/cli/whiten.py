@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.hub import source_of
 from hf_dse.common.provenance import describe_command, describe_source
 from hf_dse.data.texts import load_texts
 from hf_dse.modeling import DseForSequenceClassification
@@ -58,7 +59,7 @@ def whiten(argv: list[str]) -> None:
             "`hf-dse distill` adds a new one to the whitened encoder."
         )
         model = model.dse
-    tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
     size = model.config.projection_dim
     whiten_encoder(
         model,

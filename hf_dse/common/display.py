@@ -1,7 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and plots."""
+"""Tables, plots, and texts from outside."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +11,25 @@ from pathlib import Path
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 
 MARKERS = "osD^vPX<>ph*d8H"
+
+# Characters that a terminal obeys instead of showing them: colours, moves of the cursor, the direction of writing. And
+# halves of characters, which cannot be written.
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def harmless(text: str) -> str:
+    """A text from outside for a terminal; line breaks and tabs stay."""
+    return COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def one_line(value: object) -> str:
+    """A value from outside on one line."""
+    return harmless(" ".join(str(value).split()))
+
+
+def escape_markdown(value: object) -> str:
+    """A value from outside on one line that Markdown and HTML show as it is."""
+    return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", one_line(value))
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int) -> str:

@@ -21,6 +21,9 @@ from huggingface_hub import metadata_load
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from yaml import YAMLError
 
+from hf_dse.common.display import escape_markdown, one_line
+from hf_dse.common.hub import split_revision
+
 
 @dataclass(frozen=True)
 class Source:
@@ -38,11 +41,14 @@ class Source:
 
     def __str__(self) -> str:
         if self.is_local and self.url:
-            return f"{self.name}, made from [{self.hub_id}]({self.url})"
-        return self.name if self.url is None else f"[{self.name}]({self.url})"
+            return f"{escape_markdown(self.name)}, made from [{self.hub_id}]({self.url})"
+        name = escape_markdown(self.name)
+        return name if self.url is None else f"[{name}]({self.url})"
 
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+# An option with a token of the Hub, and its value if it is in the same word.
+TOKEN = re.compile(r"--(?:\w+[_-])?token(=.*)?", re.DOTALL)
 # Folders that only have a meaning inside another one: those of `hf-dse distill`, and of the Trainer.
 PART_OF_A_RUN = re.compile(r"model|checkpoint-\d+")
 
@@ -56,8 +62,11 @@ def describe_source(name: str, prefix: str = "") -> Source:
             return describe_source(cached[1].replace("--", "/"), prefix)
         base = None if prefix else _base_of_card(local / "README.md")
         return Source(local_name(local), hub_id=base, url=base and f"https://huggingface.co/{base}", is_local=True)
-    is_hub_id = HUB_ID.fullmatch(name) is not None
-    return Source(name, hub_id=name, url=f"https://huggingface.co/{prefix}{name}") if is_hub_id else Source(name)
+    hub_id, revision = split_revision(name)
+    if not HUB_ID.fullmatch(hub_id):
+        return Source(name)
+    url = f"https://huggingface.co/{prefix}{hub_id}" + ("" if revision == "main" else f"/tree/{revision}")
+    return Source(name, hub_id, url)
 
 
 def local_name(path: Path) -> str:
@@ -94,16 +103,22 @@ def package_versions(names: Sequence[str]) -> dict[str, str | None]:
 
 def describe_command() -> str | None:
     """
-    Returns the `hf-dse` command of this process, with the [`local_name`] of local paths; `None` in other programs.
+    Returns the `hf-dse` command of this process on one line, with the [`local_name`] of local paths and without
+    tokens; `None` in other programs.
     """
     if Path(sys.argv[0]).stem not in ("hf-dse", "hf_dse_cli"):
         return None
-    words = []
-    for word in sys.argv[1:]:
+    words: list[str] = []
+    arguments = iter(sys.argv[1:])
+    for word in arguments:
+        if secret := TOKEN.fullmatch(word):
+            if not secret[1]:
+                next(arguments, None)
+            continue
         option, separator, value = word.partition("=") if word.startswith("-") else ("", "", word)
         is_path = value and (Path(value).exists() or Path(value).is_absolute())
         words.append(option + separator + (local_name(Path(value)) if is_path else value))
-    return shlex.join(["hf-dse", *words])
+    return one_line(shlex.join(["hf-dse", *words]))
 
 
 def code_commit() -> str | None:

@@ -52,11 +52,13 @@ def _read_json(path: Path) -> dict[str, list]:
 
 
 def _read_parquet(path: Path) -> dict[str, list]:
-    import pyarrow
-    import pyarrow.parquet
+    return read_table(path).to_pydict()
 
+
+def read_table(path: Path) -> pyarrow.Table:
+    """A parquet file; raises a `ValueError` if it is invalid."""
     try:
-        return pyarrow.parquet.read_table(path).to_pydict()
+        return pyarrow.parquet.read_table(path)
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 
@@ -132,10 +134,15 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
             f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
             "`text_column`."
         )
-    for row, text in enumerate(columns[text_column]):
+    check_texts(columns[text_column], path, text_column)
+    return columns
+
+
+def check_texts(texts: list, path: str | Path, text_column: str) -> None:
+    """Raises a `ValueError` if a text of a file is not a string."""
+    for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"{path}, row {row}: {text_column} is {text!r}, not a string.")
-    return columns
 
 
 OUTPUT_ENDINGS = (".jsonl", ".parquet")

@@ -16,11 +16,20 @@ import pyarrow.parquet
 from transformers import PreTrainedModel
 
 from hf_dse.common.files import output_path, write_atomically
-from hf_dse.common.provenance import fingerprint
-from hf_dse.data.tables import READERS, read_schema, read_texts
+from hf_dse.common.hub import pin
+from hf_dse.common.provenance import describe_source, fingerprint
+from hf_dse.data.tables import READERS, check_texts, read_schema, read_table, read_texts
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.ray_engine import SETTINGS_KEY, EngineArguments, local_or_hub, refuse_options, run_on_shards
+from hf_dse.inference.ray_engine import (
+    SETTINGS_KEY,
+    EngineArguments,
+    count_rows,
+    local_or_hub,
+    read_settings,
+    refuse_options,
+    run_on_shards,
+)
 
 
 EMBEDDING_COLUMN = "embedding"
@@ -75,7 +84,7 @@ def encode_files(
         refuse_options(model_args, "device")
         model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)
         load = partial(TextEncoder, model_args, args)
-        return run_on_shards(load, args.input, args.output, [args.text_column], engine_args), None
+        return count_rows(run_on_shards(load, args.input, args.output, [args.text_column], engine_args)), None
     output = output_path(args.output, (".npy", ".parquet"))
     columns = read_texts(args.input, args.text_column)
     if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
@@ -96,7 +105,7 @@ def encode_files(
     else:
         settings = {
             "model": fingerprint(model, tokenizer),
-            "model_name_or_path": model_args.model_name_or_path,
+            "model_name_or_path": describe_source(pin(model_args.model_name_or_path, model_args.model_revision)).name,
             "max_length": model_args.max_length,
             "normalize": args.normalize,
             "columns": [args.text_column],
@@ -176,9 +185,10 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         return read_texts(shards[0], text_column), None, {}
     found = []
     for shard, schema in zip(shards, schemas, strict=True):
-        settings = json.loads((schema.metadata or {}).get(SETTINGS_KEY, "{}"))
+        settings = read_settings(shard)
         settings.pop("input_bytes", None)
-        if EMBEDDING_COLUMN not in schema.names or settings.get("columns") != [text_column]:
+        has_columns = {EMBEDDING_COLUMN, text_column} <= set(schema.names)
+        if not has_columns or settings.get("columns") != [text_column]:
             raise ValueError(
                 f"{shard} has no vectors of column {text_column!r} from `hf-dse encode`, but vectors of "
                 f"{settings.get('columns', 'unknown origin')}: encode its texts, or pass their column as "
@@ -187,10 +197,13 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         found.append(settings)
     if any(settings != found[0] for settings in found):
         raise ValueError(f"{name} has shards of different models or settings: encode all of them alike.")
-    tables = [pyarrow.parquet.read_table(shard) for shard in shards]
-    vectors = np.concatenate(
-        [table[EMBEDDING_COLUMN].combine_chunks().flatten().to_numpy(zero_copy_only=False) for table in tables]
-    ).reshape(-1, schemas[0].field(EMBEDDING_COLUMN).type.list_size)
+    if not {"model", "normalize"} <= found[0].keys():
+        raise ValueError(f"{name} does not say which model its vectors are of: encode it again.")
+    tables = [read_table(shard) for shard in shards]
+    parts = [_read_vectors(table[EMBEDDING_COLUMN], shard) for table, shard in zip(tables, shards, strict=True)]
+    if len({part.shape[1] for part in parts}) > 1:
+        raise ValueError(f"{name} has shards with vectors of different sizes: encode all of them alike.")
+    vectors = np.concatenate(parts)
     # Column by column: shards may differ in those that no model reads, and in their types.
     names = dict.fromkeys(name for table in tables for name in table.column_names if name != EMBEDDING_COLUMN)
     columns = {
@@ -201,4 +214,18 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         ]
         for name in names
     }
+    check_texts(columns[text_column], name, text_column)
     return columns, vectors, found[0]
+
+
+def _read_vectors(column: pyarrow.ChunkedArray, shard: Path) -> np.ndarray:
+    """The vectors of an index, which anybody may have written."""
+    kind = column.type
+    if not pyarrow.types.is_fixed_size_list(kind) or kind.value_type != pyarrow.float32():
+        raise ValueError(f"{shard}: {EMBEDDING_COLUMN!r} is {kind}, not vectors of float32: encode it again.")
+    values = column.combine_chunks().flatten()
+    # Without the values of vectors that are missing.
+    vectors = values.to_numpy(zero_copy_only=False).reshape(-1, kind.list_size)
+    if len(vectors) != len(column) or not np.isfinite(vectors).all():
+        raise ValueError(f"{shard} has vectors that are missing, NaN or infinite: encode it again.")
+    return vectors

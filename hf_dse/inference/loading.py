@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading any model with its tokenizer, and with its classification head if it has one."""
 
+import inspect
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
@@ -17,7 +19,10 @@ from transformers import (
 )
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
+from hf_dse import __version__
 from hf_dse.common.devices import choose_device
+from hf_dse.common.hub import pin, source_of, split_revision, weights_of
+from hf_dse.modeling import DseModel
 
 
 logger = logging.get_logger(__name__)
@@ -33,7 +38,9 @@ POOLINGS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "las
 class ModelArguments:
     """Which model to run, and how."""
 
-    model_name_or_path: str = field(metadata={"help": "Hub id or folder of the model and its tokenizer."})
+    model_name_or_path: str = field(
+        metadata={"help": "Hub id (user/name, or user/name@revision) or folder of the model and its tokenizer."}
+    )
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
     dtype: str = field(
@@ -67,16 +74,14 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     Raises:
         `ValueError`: if the config names a classification head, but the checkpoint has no weights for it.
     """
-    source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
-    config = AutoConfig.from_pretrained(args.model_name_or_path, **source)
+    source = (args.model_name_or_path, args.model_revision, args.trust_remote_code)
+    config = AutoConfig.from_pretrained(**source_of(*source))
     if config.model_type == "dse":
         has_head = stores_head(args.model_name_or_path, args.model_revision)
     else:
         has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
     auto_class = AutoModelForSequenceClassification if has_head else AutoModel
-    model, info = auto_class.from_pretrained(
-        args.model_name_or_path, dtype=args.dtype, output_loading_info=True, **source
-    )
+    model, info = auto_class.from_pretrained(**weights_of(*source), dtype=args.dtype, output_loading_info=True)
     # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
     if has_head and info["missing_keys"]:
         raise ValueError(
@@ -84,13 +89,14 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
             "first, or remove the head from `architectures` in its config.json."
         )
     _apply_settings(model, args.model_name_or_path, args.model_revision)
-    return model.to(choose_device(args.device)), AutoTokenizer.from_pretrained(args.model_name_or_path, **source)
+    return model.to(choose_device(args.device)), AutoTokenizer.from_pretrained(**source_of(*source))
 
 
 def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
     """Sets in the config of a loaded model what the files of sentence-transformers beside it say."""
     set_prompts(model, name, revision)
     if model.config.model_type == "dse":
+        warn_of_other_code(model, name, revision)
         return
     if read_json(name, SETTINGS, revision).get("similarity_fn_name") in ("dot", "dot_product"):
         model.config.similarity = "dot"
@@ -142,31 +148,54 @@ def read_modules(name_or_path: str, revision: str = "main") -> list[str]:
     return [module["type"].rpartition(".")[2] for module in read_json(name_or_path, "modules.json", revision) or []]
 
 
+def warn_of_other_code(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
+    """Names a DSE checkpoint with other code than that of the installed hf_dse, if it is the latter that runs."""
+    ours = Path(inspect.getfile(DseModel)).parent
+    if Path(inspect.getfile(type(model))).parent != ours:
+        return
+    different = [
+        file.name
+        for file in sorted(ours.glob("*_dse.py"))
+        if read_file(name_or_path, file.name, revision) not in (None, file.read_text(encoding="utf-8"))
+    ]
+    if different:
+        logger.warning(
+            f"{pin(name_or_path, revision)} has its own code in {', '.join(different)}, and that of the installed "
+            f"hf_dse {__version__} runs: if the results are not those of its card, install the version that the card "
+            "names."
+        )
+
+
 def read_json(name_or_path: str, filename: str, revision: str = "main") -> Any:
     """The content of a json file of a checkpoint; `{}` if the file does not exist."""
+    text = read_file(name_or_path, filename, revision)
+    return {} if text is None else json.loads(text)
+
+
+def read_file(name_or_path: str, filename: str, revision: str = "main") -> str | None:
+    """The text of a file of a checkpoint; `None` if the file does not exist."""
+    name, revision = split_revision(name_or_path, revision)
     path = cached_file(
-        name_or_path,
+        name,
         filename,
         revision=revision,
         _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    if path is None:
-        return {}
-    with open(path, encoding="utf-8") as file:
-        return json.load(file)
+    return None if path is None else Path(path).read_text(encoding="utf-8")
 
 
 def stores_head(name_or_path: str, revision: str = "main") -> bool:
     """Whether a DSE checkpoint has weights of a head for sentence pairs. Its config always names the encoder."""
     optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_gated_repo": False}
-    index = cached_file(name_or_path, SAFE_WEIGHTS_INDEX_NAME, revision=revision, **optional)
+    name, revision = split_revision(name_or_path, revision)
+    index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, revision=revision, **optional)
     if index is not None:
         with open(index, encoding="utf-8") as file:
             names = set(json.load(file)["weight_map"])
     else:
-        weights = cached_file(name_or_path, SAFE_WEIGHTS_NAME, revision=revision, **optional)
+        weights = cached_file(name, SAFE_WEIGHTS_NAME, revision=revision, **optional)
         if weights is None:
             return False
         with safe_open(weights, framework="pt") as tensors:

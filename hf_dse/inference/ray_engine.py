@@ -74,7 +74,7 @@ def run_on_shards(
     output_dir: str,
     text_columns: list[str],
     args: EngineArguments,
-) -> int:
+) -> list[Path]:
     """
     Adds a column to every shard of a dataset. Shards are read and written in parts, so they do not have to fit into
     memory. Rows keep their order, each output file is written atomically, and finished shards are skipped.
@@ -93,7 +93,7 @@ def run_on_shards(
             Number and resources of the workers.
 
     Returns:
-        `int`: the total number of rows.
+        `list[Path]`: the new files.
 
     Raises:
         `ImportError`: if Ray is not installed.
@@ -108,7 +108,7 @@ def run_on_shards(
     for shard in outputs:
         _check_columns(shard, text_columns, model.column)
     settings = {**model.settings, "columns": text_columns}
-    todo = [shard for shard, output in outputs.items() if not _is_done(output, _settings_of(shard, settings))]
+    todo = [shard for shard in outputs if not _is_done(shard, outputs[shard], settings, model.column)]
     del model
     if len(todo) < len(outputs):
         logger.info(f"{len(outputs) - len(todo)} of {len(outputs)} shards are already finished")
@@ -123,7 +123,20 @@ def run_on_shards(
             f"{len(failures)} of {len(todo)} shards failed, the others are finished. The first failures: "
             f"{'; '.join(failures[:3])}"
         )
-    return sum(pyarrow.parquet.read_metadata(output).num_rows for output in outputs.values())
+    return list(outputs.values())
+
+
+def count_rows(files: list[Path]) -> int:
+    return sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """The settings that a parquet file was written with, by which its new column is known; none in other files."""
+    try:
+        settings = json.loads((read_schema(file).metadata or {}).get(SETTINGS_KEY, "{}"))
+    except ValueError as error:
+        raise ValueError(f"{file}: its settings of hf-dse are damaged: {error}") from error
+    return settings if isinstance(settings, dict) else {}
 
 
 def local_or_hub(name: str) -> str:
@@ -257,16 +270,17 @@ def _settings_of(shard: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "input_bytes": shard.stat().st_size}
 
 
-def _is_done(output: Path, settings: dict[str, Any]) -> bool:
+def _is_done(shard: Path, output: Path, settings: dict[str, Any], column: str) -> bool:
     if not output.exists():
         return False
-    try:
-        found = json.loads((pyarrow.parquet.read_schema(output).metadata or {})[SETTINGS_KEY])
-    except (pyarrow.ArrowInvalid, KeyError) as error:
-        raise ValueError(f"{output} was not written by hf-dse: choose another output folder.") from error
-    different = _differences(found, settings)
+    found = read_settings(output)
+    if not found:
+        raise ValueError(f"{output} was not written by hf-dse: choose another output folder.")
+    different = _differences(found, _settings_of(shard, settings))
     if different:
         raise ValueError(f"{output} has other data or settings: {different}. Delete it, or choose another folder.")
+    if column not in read_schema(output).names or count_rows([output]) != count_rows([shard]):
+        raise ValueError(f"{output} does not have {column!r} for each row of {shard.name}: delete it.")
     return True
 
 

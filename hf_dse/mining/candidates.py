@@ -157,6 +157,11 @@ def mine_candidates(
             encode_blocks(encoder, model, processing_class, part, folder, show_progress=show_progress, **options)
             for encoder, part in ((encode_query, rankings.queries["query"]), (encode_document, distinct))
         )
+        if queries.shape[1] != documents.shape[1]:
+            raise ValueError(
+                f"The embeddings of queries in {folder} have {queries.shape[1]} numbers, and those of documents "
+                f"{documents.shape[1]}: files of it are damaged, delete them and run again."
+            )
         vectors = (queries, documents)
         searches.append(_search_vectors(queries, documents, model.device))
     if bm25:

@@ -19,6 +19,8 @@ from hf_dse.common.provenance import fingerprint
 
 # Texts of a file. An interrupted run loses at most one block.
 TEXTS_PER_BLOCK = 1024
+# How far the length of a unit vector may be from 1, in any precision of the model.
+UNIT_TOLERANCE = 1e-2
 
 
 def encode_blocks(
@@ -61,15 +63,15 @@ def encode_blocks(
         `ValueError`: if a file is damaged, and as [`encode`].
     """
     settings = None if cache_dir is None else [fingerprint(model, processing_class), encoder.__name__, max_length]
+    options |= {"max_length": max_length, "normalize": True, "show_progress": False}
     vectors: np.ndarray | None = None
     with tqdm(total=len(texts), desc="Encoding texts", unit="text", disable=not show_progress) as progress:
         for start in range(0, len(texts), TEXTS_PER_BLOCK):
             block = list(texts[start : start + TEXTS_PER_BLOCK])
             path = None if cache_dir is None else cache_dir / f"{_digest(settings, block)}.npy"
             if path is not None and path.exists():
-                part = _read(path, len(block))
+                part = _read(path, len(block), None if vectors is None else vectors.shape[1])
             else:
-                options |= {"max_length": max_length, "normalize": True, "show_progress": False}
                 part = encoder(model, processing_class, block, **options)
                 if path is not None:
                     write_atomically(path, partial(np.save, arr=part))
@@ -86,11 +88,17 @@ def _digest(settings: Any, texts: list[str]) -> str:
     return hashlib.sha256(json.dumps([settings, texts]).encode()).hexdigest()[:32]
 
 
-def _read(path: Path, num_texts: int) -> np.ndarray:
+def _read(path: Path, num_texts: int, size: int | None) -> np.ndarray:
+    """The unit vectors in a file, which anybody may have written; the size of a vector if it is known."""
     try:
-        part = np.load(path)
-        if part.ndim != 2 or len(part) != num_texts:
-            raise ValueError(f"the shape is {part.shape}")
+        # Mapped, so that a header with a huge shape takes no memory.
+        part = np.lib.format.open_memmap(path, mode="r")
+        if part.dtype != np.float32 or part.ndim != 2 or part.shape != (num_texts, size or part.shape[1]):
+            raise ValueError(f"it has {part.dtype} of the shape {part.shape}")
+        lengths = np.linalg.norm(part, axis=1)
+        # A text without any token has the vector 0.
+        if not np.all((abs(lengths - 1) < UNIT_TOLERANCE) | (lengths == 0)):
+            raise ValueError("its vectors do not have the length 1")
     except (ValueError, EOFError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"The file of embeddings {path} is damaged ({reason}): delete it and run again.") from error

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from transformers import AutoConfig, AutoModel, AutoTokenizer, set_seed
 
+from hf_dse.common.hub import source_of, weights_of
+from hf_dse.common.provenance import describe_source
 from hf_dse.data.texts import TextArguments
 from hf_dse.data.tokenization import check_max_length
 from hf_dse.pipeline.arguments import GeneralArguments
@@ -36,7 +38,7 @@ def run_general(
     output_dir = Path(str(training_args.output_dir))
     checkpoint = check_output_dir(str(output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir)
     set_seed(training_args.seed)
-    is_converted = AutoConfig.from_pretrained(args.model_name_or_path).model_type == "dse"
+    is_converted = AutoConfig.from_pretrained(**source_of(args.model_name_or_path)).model_type == "dse"
     if is_converted and args.teacher_name_or_path is None:
         raise ValueError(
             f"{args.model_name_or_path} is already a DSE model, so the encoder to learn from is unknown: name it with "
@@ -45,16 +47,19 @@ def run_general(
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
     teacher = convert_encoder(teacher_name, layer_types="full_attention")
     if is_converted:
-        student = AutoModel.from_pretrained(args.model_name_or_path)
+        student = AutoModel.from_pretrained(**weights_of(args.model_name_or_path))
     else:
         student = convert_args.convert(args.model_name_or_path)
-    source_tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
+    source_tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
     check_max_length(training_args.max_length, student, source_tokenizer)
     tokenizer = limit_tokens(source_tokenizer, student, training_args.max_length)
     metrics = train_general(teacher, student, tokenizer, text_args, training_args, checkpoint)
     if training_args.process_index == 0:
         names = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")
-        recipe = {"learned from": f"layers of {Path(teacher_name).name}", **describe_recipe(training_args, *names)}
+        recipe = {
+            "learned from": f"layers of {describe_source(teacher_name).name}",
+            **describe_recipe(training_args, *names),
+        }
         export_model(
             student,
             tokenizer,

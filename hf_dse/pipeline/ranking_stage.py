@@ -11,6 +11,7 @@ from datasets import DatasetDict
 from transformers import AutoConfig, AutoTokenizer, set_seed
 from transformers.utils import logging
 
+from hf_dse.common.hub import source_of
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings, check_positives
@@ -104,12 +105,12 @@ def run_ranking(
 
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
-    tokenizer = given.processing_class or AutoTokenizer.from_pretrained(args.model_name_or_path)
+    tokenizer = given.processing_class or AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
     # Fail early, not after hours of mining or scoring.
     longest = max(training_args.max_length, training_args.query_max_length or 0)
     check_student_length(longest, model)
     tokenizer = limit_tokens(tokenizer, model, longest)
-    if given.model is None and AutoConfig.from_pretrained(args.model_name_or_path).model_type != "dse":
+    if given.model is None and AutoConfig.from_pretrained(**source_of(args.model_name_or_path)).model_type != "dse":
         advise_length(model, tokenizer, splits["train"], training_args.max_length)
 
     def prepare() -> DatasetDict:

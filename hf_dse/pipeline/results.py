@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
+from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_command, describe_machine
 from hf_dse.publish.export import export_model
 from hf_dse.publish.push import push_model
@@ -120,7 +121,7 @@ def finish_stage(
             output_dir / MODEL_FOLDER,
             metrics=metrics,
             base_model=base_model or args.model_name_or_path or None,
-            teacher=args.teacher_name_or_path,
+            teacher=args.teacher_name_or_path and pin(args.teacher_name_or_path, args.teacher_revision),
             datasets=[data_args.task_name or data_args.dataset_name],
             recipe=recipe,
             max_length=training_args.max_length,

@@ -5,6 +5,7 @@
 import math
 import platform
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -15,6 +16,7 @@ import transformers
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from hf_dse import __version__
+from hf_dse.common.display import escape_markdown, one_line
 from hf_dse.common.provenance import Source, describe_source
 from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS
 from hf_dse.inference.search import similarity_of
@@ -58,7 +60,7 @@ def make_model_card(
 
     Raises:
         `TypeError`: if `model` is not a DSE model.
-        `ValueError`: if `metrics` are not finite numbers by split.
+        `ValueError`: if `metrics` are not finite numbers by split, or `license` is no identifier.
     """
     config = model.config
     if config.model_type != "dse":
@@ -66,6 +68,8 @@ def make_model_card(
             f"Only DSE models can be exported, got {type(model).__name__}: convert it with `convert_encoder`, or save "
             "it with its own `save_pretrained`."
         )
+    if license is not None and not re.fullmatch(r"[\w.+-]+", license):
+        raise ValueError(f"license={license!r}: name one of the Hub's identifiers, such as 'apache-2.0'.")
     metrics = _check_metrics(metrics)
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
     measured_on = sources[0] if sources else Source("unnamed data")
@@ -88,20 +92,28 @@ def make_model_card(
         data,
         template_path=str(CARD_TEMPLATE),
         model_id=model_id,
-        model_name=data.model_name,
+        quoted_id=shlex.quote(one_line(model_id)),
+        model_name=escape_markdown(data.model_name),
         config=config,
         num_parameters=f"{model.num_parameters():,}",
         num_linear=num_linear,
         linear_lengths=_linear_lengths(config),
         has_head=has_head(model),
+        labels=[escape_markdown(label) for label in config.id2label.values()],
+        prompts={escape_markdown(name): prompt for name, prompt in (config.prompts or {}).items()},
         base=base,
         teacher=None if teacher is None else describe_source(teacher),
         sources=sources,
         measured_on=measured_on,
         command=(recipe or {}).get("command"),
-        recipe={name: _cell(value) for name, value in (recipe or {}).items() if name != "command"},
-        metrics=metrics,
-        metric_names={name: _metric_title(name) for name in next(iter(metrics.values()), {})},
+        recipe={
+            escape_markdown(name): escape_markdown(value)
+            for name, value in (recipe or {}).items()
+            if name != "command"
+        },
+        metrics={escape_markdown(split): values for split, values in metrics.items()},
+        splits=shlex.join(map(one_line, metrics)),
+        metric_names={name: escape_markdown(_metric_title(name)) for name in next(iter(metrics.values()), {})},
         is_search=any(name in values for values in metrics.values() for name in RANKING_METRICS),
         similarity=similarity_of(model),
         max_length=max_length or config.max_position_embeddings,
@@ -194,8 +206,3 @@ def _describe_dataset(name: str) -> Source:
     if name == EMBEDDED:
         return Source("the sentence pairs embedded in hf-dse")
     return describe_source(name, prefix="datasets/")
-
-
-def _cell(value: Any) -> str:
-    """Formats a value for a cell of a Markdown table."""
-    return " ".join(str(value).split()).replace("|", "\\|")

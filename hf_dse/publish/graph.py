@@ -152,6 +152,9 @@ def _save_onnx(program: Any, path: Path) -> None:
     """Writes an ONNX graph as one file if it is small enough, otherwise with its weights in a file beside it."""
     import onnx_ir
 
+    # Which lines of which files a node is from, with their paths on this machine.
+    for node in program.graph.all_nodes():
+        node.metadata_props.clear()
     num_bytes = sum(value.const_value.nbytes for value in program.graph.initializers.values())
     path.parent.mkdir(exist_ok=True)
     onnx_ir.save(program, path, external_data=f"{path.name}_data" if num_bytes > MOST_BYTES_INSIDE else None)

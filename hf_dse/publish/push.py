@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from hf_dse import __version__
 from hf_dse.modeling import DseConfig
-from hf_dse.student.checkpoint import CODE_FILES
+from hf_dse.student.checkpoint import CODE_FILES, TRAINING_STATE
 
 
 logger = logging.get_logger(__name__)
@@ -37,16 +37,6 @@ MODEL_FILES = (
 )
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
-
-# Files that Trainer saves next to a model for resuming.
-TRAINING_STATE = (
-    "optimizer.*",
-    "scheduler.*",
-    "scaler.pt",
-    "rng_state*.pth",
-    "trainer_state.json",
-    "training_args.bin",
-)
 
 # HTTP status -> what is wrong, what to do
 ANSWERS = {
@@ -110,8 +100,9 @@ def push_model(
 
     Raises:
         `FileNotFoundError`: if the folder or files in it are missing.
-        `ValueError`: if the folder has a Trainer checkpoint, another kind of model or damaged weights, if `repo_id` is
-        not a valid name, or if `private=True` and the repository is already public.
+        `ValueError`: if the folder has a Trainer checkpoint, a link, another kind of model, code of another repository
+        or damaged weights, if `repo_id` is not a valid name, or if `private=True` and the repository is already
+        public.
         `PermissionError`: if there is no token, or the Hub does not accept it.
         `OSError`: if the Hub cannot be reached or rejects the push. The error of huggingface_hub is its `__cause__`.
 
@@ -179,12 +170,18 @@ def _list_files(folder: Path) -> dict[str, Path]:
     """Returns the files to upload, by their names on the Hub."""
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder: write one with `hf-dse export` (`export_model`).")
-    files = {file.relative_to(folder): file for file in sorted(folder.rglob("*")) if file.is_file()}
-    return {
-        name.as_posix(): file
-        for name, file in files.items()
-        if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
-    }
+    found = {}
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder)
+        if any(part.startswith(".") or part == "__pycache__" for part in name.parts):
+            continue
+        if file.is_symlink():
+            raise ValueError(
+                f"{file} is a link, and what it points to would be published: put a copy in its place, or delete it."
+            )
+        if file.is_file():
+            found[name.as_posix()] = file
+    return found
 
 
 def _check_model(folder: Path, files: dict[str, Path]) -> None:
@@ -205,6 +202,12 @@ def _check_model(folder: Path, files: dict[str, Path]) -> None:
             raise ValueError(
                 f"The config.json of {folder} does not name the code of the model (`auto_map`), so it would load only "
                 "where hf_dse is installed: write the folder with `hf-dse export`."
+            )
+    for name in ("config.json", "tokenizer_config.json"):
+        if name in files and "--" in str(json.loads(files[name].read_text(encoding="utf-8")).get("auto_map")):
+            raise ValueError(
+                f"{files[name]} names code of another repository (`auto_map`), which whoever loads the model would "
+                "run: write the folder with `hf-dse export`."
             )
     missing = [name for name in MODEL_FILES if name not in files]
     if not any(name in files for name in VOCABULARIES):

@@ -9,7 +9,8 @@ from typing import Any
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.inference.loading import set_prompts, stores_head
+from hf_dse.common.hub import source_of, weights_of
+from hf_dse.inference.loading import set_prompts, stores_head, warn_of_other_code
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 
@@ -18,12 +19,31 @@ logger = logging.get_logger(__name__)
 
 CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
 
+# Files that Trainer saves next to a model for resuming.
+TRAINING_STATE = (
+    "optimizer.*",
+    "scheduler.*",
+    "scaler.pt",
+    "rng_state*.pth",
+    "trainer_state.json",
+    "training_args.bin",
+)
+
 # What the code of a checkpoint, and its files for sentence-transformers, need.
 TRANSFORMERS_NEEDED = ">=5.20"
 SENTENCE_TRANSFORMERS_NEEDED = ">=5.4"
 
-# What a tokenizer's padding and truncation leave behind in its `tokenizer_config.json`.
-LEFTOVERS = ("max_length", "stride", "truncation_strategy", "pad_to_multiple_of", "is_local", "local_files_only")
+# What a tokenizer's padding and truncation leave behind in its `tokenizer_config.json`, and code of its source that is
+# not in our folder, but would run with `trust_remote_code`.
+LEFTOVERS = (
+    "max_length",
+    "stride",
+    "truncation_strategy",
+    "pad_to_multiple_of",
+    "is_local",
+    "local_files_only",
+    "auto_map",
+)
 
 
 def has_head(model: PreTrainedModel) -> bool:
@@ -68,14 +88,16 @@ def limit_tokens(
 
 def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification:
     """Loads a DSE model, with its head for sentence pairs if it has one."""
-    config = AutoConfig.from_pretrained(name_or_path)
+    config = AutoConfig.from_pretrained(**source_of(name_or_path))
     if config.model_type != "dse":
         raise ValueError(
             f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
             "`hf-dse convert`."
         )
-    model = (DseForSequenceClassification if stores_head(name_or_path) else DseModel).from_pretrained(name_or_path)
+    model_class = DseForSequenceClassification if stores_head(name_or_path) else DseModel
+    model = model_class.from_pretrained(**weights_of(name_or_path))
     set_prompts(model, name_or_path)
+    warn_of_other_code(model, name_or_path)
     return model
 
 
@@ -100,7 +122,7 @@ def load_student(
     labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
     if num_labels == 2:
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
-    config = AutoConfig.from_pretrained(model) if isinstance(model, str) else model.config
+    config = AutoConfig.from_pretrained(**source_of(model)) if isinstance(model, str) else model.config
     name = model if isinstance(model, str) else type(model).__name__
     if config.model_type != "dse" and isinstance(model, str):
         return make_pair_model(convert_args.convert(model), **labels)
@@ -120,9 +142,12 @@ def load_student(
             student = model if fits else make_pair_model(model.dse, **labels)
     else:
         if config.num_labels == labels["num_labels"] and stores_head(model):
-            student = DseForSequenceClassification.from_pretrained(model, problem_type=labels["problem_type"])
+            student = DseForSequenceClassification.from_pretrained(
+                **weights_of(model), problem_type=labels["problem_type"]
+            )
         else:
-            student = make_pair_model(AutoModel.from_pretrained(model), **labels)
+            student = make_pair_model(AutoModel.from_pretrained(**weights_of(model)), **labels)
         set_prompts(student, model)
+        warn_of_other_code(student, model)
     student.config.prompts = convert_args.prompts(student.config.prompts) or None
     return student

@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
 
+from hf_dse.common.hub import source_of, weights_of
 from hf_dse.inference.loading import read_json, read_modules, read_pooling, read_prompts
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
 from hf_dse.student.sources import FREE_FIELDS, _rename, find_architecture
@@ -136,9 +137,9 @@ def convert_encoder(
 
     Args:
         name_or_path (`str`):
-            Hub id or folder of the source encoder. The pooling mode of a sentence-transformers model and its prompts
-            for queries and documents are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the
-            student.
+            Hub id (`user/name` or `user/name@revision`) or folder of the source encoder. The pooling mode of a
+            sentence-transformers model and its prompts for queries and documents are kept, and if it scales its
+            embeddings to length 1 (`Normalize`), so does the student.
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
             smaller than the source's.
@@ -171,10 +172,12 @@ def convert_encoder(
     ('linear_attention', 128)
     ```
     """
-    source_config = AutoConfig.from_pretrained(name_or_path)
+    source_config = AutoConfig.from_pretrained(**source_of(name_or_path))
     architecture = find_architecture(source_config, name_or_path)
     _check_names(config_overrides, fixed={*architecture.fields, *architecture.constants} - FREE_FIELDS)
-    source, loading = AutoModel.from_pretrained(name_or_path, dtype=torch.float32, output_loading_info=True)
+    source, loading = AutoModel.from_pretrained(
+        **weights_of(name_or_path), dtype=torch.float32, output_loading_info=True
+    )
     absent = loading["missing_keys"]
     lost = sorted(name for name in absent if not name.startswith("pooler."))
     if lost:
@@ -289,7 +292,7 @@ def _check_names(config_overrides: dict[str, Any], fixed: Collection[str] = ()) 
 def _pair_format(name_or_path: str) -> dict[str, Any]:
     """Separators of a pair in the format of the tokenizer, for models that split pairs at separators."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        tokenizer = AutoTokenizer.from_pretrained(**source_of(name_or_path))
     except (OSError, ValueError):
         tokenizer = None
     # Without tokenizer files, transformers may create a tokenizer with special tokens only.

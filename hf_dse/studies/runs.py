@@ -24,6 +24,7 @@ import yaml
 from filelock import FileLock
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.display import one_line
 from hf_dse.common.files import write_atomically
 from hf_dse.common.provenance import code_commit, describe_machine, package_versions
 from hf_dse.training.base import complete_checkpoints
@@ -70,7 +71,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        return ", ".join(f"{name} {label}" for name, label in self.labels.items())
+        return one_line(", ".join(f"{name} {label}" for name, label in self.labels.items()))
 
     @property
     def folder(self) -> str:

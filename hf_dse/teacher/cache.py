@@ -20,10 +20,20 @@ Cut = int | None | tuple[int | None, str]
 class ScoreCache:
     """The scores of one teacher: a table from a hash of the ordered pair and how it is cut to the logits."""
 
-    def __init__(self, connection: sqlite3.Connection, num_labels: int | None):
+    def __init__(self, connection: sqlite3.Connection, teacher: str, num_labels: int):
         self.connection = connection
         self.num_labels = num_labels
+        # Anybody may have written the file: views and triggers would compute what is read.
+        others = connection.execute("SELECT name FROM sqlite_schema WHERE type != 'table'").fetchone()
+        if others is not None:
+            raise sqlite3.DatabaseError(f"{others[0]!r} is not a table")
         connection.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, logits BLOB) WITHOUT ROWID")
+        connection.execute("CREATE TABLE IF NOT EXISTS teacher (fingerprint TEXT PRIMARY KEY) WITHOUT ROWID")
+        if connection.execute("SELECT * FROM teacher").fetchone() is None:
+            with connection:
+                connection.execute("INSERT OR IGNORE INTO teacher VALUES (?)", (teacher,))
+        if connection.execute("SELECT * FROM teacher").fetchall() != [(teacher,)]:
+            raise sqlite3.DatabaseError("its scores are those of another teacher")
 
     @staticmethod
     def _key(pair: Pair, cut: Cut) -> bytes:
@@ -35,10 +45,11 @@ class ScoreCache:
             key = (self._key(pair, cut),)
             row = self.connection.execute("SELECT logits FROM scores WHERE pair = ?", key).fetchone()
             if row is not None:
-                # Eight bytes per number: with any other size the file is damaged.
-                if not isinstance(row[0], bytes) or len(row[0]) != 8 * (self.num_labels or 0):
-                    raise sqlite3.DatabaseError(f"a score is not {self.num_labels} numbers")
-                scores[pair] = np.frombuffer(row[0], dtype="<f8").tolist()
+                logits = row[0] if isinstance(row[0], bytes) else b""
+                # Eight bytes per number.
+                if len(logits) != 8 * self.num_labels or not np.isfinite(np.frombuffer(logits, dtype="<f8")).all():
+                    raise sqlite3.DatabaseError(f"a score is not {self.num_labels} finite numbers")
+                scores[pair] = np.frombuffer(logits, dtype="<f8").tolist()
         return scores
 
     def write(self, scores: Mapping[Pair, list[float]], cut: Cut) -> None:
@@ -48,8 +59,12 @@ class ScoreCache:
 
 
 @contextmanager
-def open_cache(path: Path | None, num_labels: int | None) -> Iterator[ScoreCache]:
-    """Opens a cache (in memory without a path). The error for a damaged cache names the file to delete."""
+def open_cache(folder: str | Path | None, teacher: str, num_labels: int) -> Iterator[ScoreCache]:
+    """
+    Opens the cache of the teacher with this fingerprint (in memory without a folder). The error for a damaged cache
+    names the file to delete.
+    """
+    path = None if folder is None else Path(folder).expanduser() / f"{teacher[:16]}.sqlite"
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +73,7 @@ def open_cache(path: Path | None, num_labels: int | None) -> Iterator[ScoreCache
             problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if problem != "ok":
                 raise sqlite3.DatabaseError(problem)
-            yield ScoreCache(connection, num_labels)
+            yield ScoreCache(connection, teacher, num_labels)
     except sqlite3.OperationalError as error:
         raise OSError(f"The score cache {path} cannot be used: {error}.") from error
     except sqlite3.DatabaseError as error:

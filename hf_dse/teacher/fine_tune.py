@@ -4,7 +4,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from transformers import (
@@ -16,6 +15,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from hf_dse.common.hub import source_of, weights_of
 from hf_dse.common.options import check_positive
 from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
@@ -146,23 +146,19 @@ def load_base(
     teacher_args: TeacherArguments, num_labels: int, problem_type: str | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, set[str]]:
     """Loads the encoder with a head, its tokenizer, and the names of the parameters that start from random numbers."""
-    source: dict[str, Any] = {
-        "revision": teacher_args.model_revision,
-        "trust_remote_code": teacher_args.trust_remote_code,
-    }
+    source = (teacher_args.model_name_or_path, teacher_args.model_revision, teacher_args.trust_remote_code)
     # Train float32 weights even if the checkpoint is in half precision; bf16 and fp16 are mixed precision.
     model, info = AutoModelForSequenceClassification.from_pretrained(
-        teacher_args.model_name_or_path,
+        **weights_of(*source),
         num_labels=num_labels,
         problem_type=problem_type,
         dtype=torch.float32,
         # A cross-encoder for another task can be the base too; its head is replaced.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
-        **source,
     )
     new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
-    return model, AutoTokenizer.from_pretrained(teacher_args.model_name_or_path, **source), new
+    return model, AutoTokenizer.from_pretrained(**source_of(*source)), new
 
 
 def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float]) -> None:

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading a cross-encoder."""
 
-from typing import Any
-
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
@@ -13,6 +11,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_dse.common.hub import source_of, weights_of
 from hf_dse.data.tasks import PairTask
 
 
@@ -44,9 +43,9 @@ def load_teacher(
     Raises:
         `ValueError`: if the checkpoint has no trained classification head.
     """
-    source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    source = (model_name_or_path, revision, trust_remote_code)
     model, info = AutoModelForSequenceClassification.from_pretrained(
-        model_name_or_path, dtype=dtype, output_loading_info=True, **source
+        **weights_of(*source), dtype=dtype, output_loading_info=True
     )
     # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
     if info["missing_keys"]:
@@ -54,7 +53,7 @@ def load_teacher(
             f"{model_name_or_path} is not a trained cross-encoder: it has no "
             f"{', '.join(sorted(info['missing_keys']))}. Fine-tune it on pairs first, with `hf-dse teacher`."
         )
-    return model.eval(), AutoTokenizer.from_pretrained(model_name_or_path, **source)
+    return model.eval(), AutoTokenizer.from_pretrained(**source_of(*source))
 
 
 def check_labels(config: PreTrainedConfig, task: PairTask) -> None:

@@ -154,11 +154,9 @@ def score_texts(
     Raises:
         `ValueError`: if a score is NaN or infinite, or the cache is damaged.
     """
-    path = None
-    if cache_dir is not None:
-        path = Path(cache_dir).expanduser() / f"{reranker.fingerprint()[:16]}.sqlite"
+    teacher = "" if cache_dir is None else reranker.fingerprint()
     cut = max_length if truncation == "longest_first" else (max_length, truncation)
-    with open_cache(path, reranker.num_labels) as cache:
+    with open_cache(cache_dir, teacher, reranker.num_labels) as cache:
         scores = cache.read(pairs, cut)
         unknown = [pair for pair in pairs if pair not in scores]
         with tqdm(total=len(unknown), desc=description, unit="pair", disable=not show_progress) as progress:

@@ -324,9 +324,12 @@ def check_scores(rankings: Rankings, name: str = "The teacher") -> None:
     """
     if not rankings.has_scores:
         raise ValueError(f"{name} has no scores: add them with `score_candidates` or `hf-dse score`.")
-    logits, labels = (
-        [np.array(row) for row in rankings.queries[column][:]] for column in ("teacher_logits", "labels")
-    )
+    check_score_lists(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], name)
+
+
+def check_score_lists(scores: list[list[float]], relevance: list[list[float]], name: str) -> None:
+    """[`check_scores`] for lists, one for each query; what is unknown is NaN."""
+    logits, labels = ([np.array(row, dtype=float) for row in lists] for lists in (scores, relevance))
     known = np.concatenate([row[~np.isnan(row)] for row in logits])
     if not known.size or np.ptp(known) == 0:
         raise ValueError(f"{name}: all {known.size} scores are equal, so there is nothing to learn from them.")

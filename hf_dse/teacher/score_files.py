@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scoring pairs and rankings of files with one teacher or the mean of several, in this process or with Ray."""
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow
+import pyarrow.parquet
 from datasets import Dataset
 
 from hf_dse.common.devices import choose_device
@@ -19,11 +21,18 @@ from hf_dse.data.ranking_rows import is_ranking
 from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
 from hf_dse.data.tables import OUTPUT_ENDINGS, read_schema, write_pairs
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.ray_engine import EngineArguments, find_shards, local_or_hub, refuse_options, run_on_shards
+from hf_dse.inference.ray_engine import (
+    EngineArguments,
+    count_rows,
+    find_shards,
+    local_or_hub,
+    refuse_options,
+    run_on_shards,
+)
 from hf_dse.teacher.load import check_labels
 from hf_dse.teacher.rerankers import Reranker, load_reranker, teacher_config
 from hf_dse.teacher.score import score_pairs, score_similarities
-from hf_dse.teacher.score_candidates import WINDOWS, check_scores, score_candidates, with_scores
+from hf_dse.teacher.score_candidates import WINDOWS, check_score_lists, check_scores, score_candidates, with_scores
 
 
 # Maximum number of tokens of a pair of sentences.
@@ -145,8 +154,8 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
         args.model_name_or_path = [local_or_hub(name) for name in names]
         load = partial(PairScorer, args, max_length, task.symmetric)
         columns = [task.sentence1, task.sentence2]
-        number = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
-        return f"{number} scored pairs"
+        files = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
+        return f"{count_rows(files)} scored pairs"
     pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
     options: dict[str, Any] = {
         "max_length": max_length,
@@ -185,8 +194,9 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
         args.model_name_or_path = [local_or_hub(name) for name in names]
         load = partial(RankingScorer, args)
         columns = ["query", "documents"]
-        number = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
-        return f"{number} queries with scored candidates (windows: {args.windows})"
+        files = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
+        _check_shards(files, " and ".join(names))
+        return f"{count_rows(files)} queries with scored candidates (windows: {args.windows})"
     output = Path(args.output_file).expanduser()
     rankings = load_rankings(data_args, [args.split])[args.split]
     scores = []
@@ -197,6 +207,22 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
         scores.append(scored.queries["teacher_logits"][:])
     write_rankings(with_scores(rankings, mean_scores(scores)), output)
     return f"{len(rankings)} queries with scored candidates (windows: {args.windows})"
+
+
+def _check_shards(files: list[Path], name: str) -> None:
+    """Checks the scores in files as [`check_scores`] does, all at once: those of a few queries may well be equal."""
+    scores: list[list[float]] = []
+    labels: list[list[float]] = []
+    for file in files:
+        columns = [column for column in ("teacher_logits", "labels") if column in read_schema(file).names]
+        table = pyarrow.parquet.read_table(file, columns=columns).to_pydict()
+        scores += table["teacher_logits"]
+        known = table.get("labels") or [None] * len(table["teacher_logits"])
+        labels += [
+            row if row and len(row) == len(logits) else [math.nan] * len(logits)
+            for row, logits in zip(known, table["teacher_logits"], strict=True)
+        ]
+    check_score_lists(scores, labels, name)
 
 
 def mean_scores(scores: list[list[list[float]]]) -> list[list[float]]:

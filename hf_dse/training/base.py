@@ -6,19 +6,25 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
+from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.utils import logging
+from transformers.trainer_utils import HubStrategy, SaveStrategy
+from transformers.utils import PushInProgress, logging
 
+from hf_dse.common.hub import source_of
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.student.checkpoint import CODE_FILES
+from hf_dse.student.checkpoint import TRAINING_STATE
 from hf_dse.training.arguments import PairTrainingArguments
 
 
@@ -129,6 +135,51 @@ class ReproducibleTrainer(Trainer):
             return EpochLengthSampler(sampler.batch_size, sampler.lengths, seed)
         return sampler
 
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A pickle that holds the token of the Hub, and that nothing reads.
+        if self.args.should_save:
+            Path(output_dir or str(self.args.output_dir), TRAINING_ARGS_NAME).unlink(missing_ok=True)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Pushes the model of a checkpoint with all its files. The Trainer would push whatever is in `output_dir`."""
+        args: Any = self.args
+        running: Any = self.push_in_progress
+        is_busy = running is not None and not running.is_done()
+        if not self.is_world_process_zero() or args.hub_strategy == HubStrategy.END:
+            return
+        if is_busy and not args.hub_always_push:
+            return
+        self.callback_handler.on_push_begin(args, self.state, self.control)
+        checkpoint, folder = Path(checkpoint_folder), Path(str(args.output_dir))
+        names = [
+            file.relative_to(checkpoint).as_posix()
+            for file in checkpoint.rglob("*")
+            if file.is_file() and not any(fnmatch(file.name, pattern) for pattern in TRAINING_STATE)
+        ]
+        for name in names:
+            # A checkpoint may be deleted while it is uploaded.
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(checkpoint / name, folder / name)
+        is_by_step = args.save_strategy == SaveStrategy.STEPS
+        done = f"step {self.state.global_step}" if is_by_step else f"epoch {int(self.state.epoch or 0)}"
+        message = f"Training in progress, {done}"
+        upload = partial(
+            HfApi(token=args.hub_token).upload_folder,
+            repo_id=self.hub_model_id,
+            revision=args.hub_revision,
+            run_as_future=True,
+        )
+        jobs = [upload(folder_path=folder, allow_patterns=names, commit_message=message)]
+        if args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+            name = "last-checkpoint" if args.hub_strategy == HubStrategy.CHECKPOINT else checkpoint.name
+            message += ", checkpoint"
+            jobs.append(upload(folder_path=checkpoint, path_in_repo=name, commit_message=message))
+        if is_busy:
+            running.jobs.extend(jobs)
+        else:
+            self.push_in_progress = PushInProgress(jobs)  # type: ignore[arg-type, assignment]
+
 
 class FiniteLossCallback(TrainerCallback):
     """Stops a training whose loss is NaN or infinite."""
@@ -182,17 +233,12 @@ class StudentTrainer(ReproducibleTrainer):
                 optimizer.add_param_group({**group, "params": moved, "lr": rate})
         return optimizer
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        # Trainer copies weights and configuration of the checkpoint, but not its code.
-        if self.is_world_process_zero():
-            for name in CODE_FILES:
-                shutil.copy(Path(checkpoint_folder) / name, str(self.args.output_dir))
-        super()._push_from_checkpoint(checkpoint_folder)
-
 
 def load_tokenizer(processing_class: PreTrainedTokenizerBase | str) -> PreTrainedTokenizerBase:
     """The tokenizer itself, or that of a folder or a Hub id."""
-    return AutoTokenizer.from_pretrained(processing_class) if isinstance(processing_class, str) else processing_class
+    if isinstance(processing_class, str):
+        return AutoTokenizer.from_pretrained(**source_of(processing_class))
+    return processing_class
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.utils import logging
 
+from hf_dse.common.hub import source_of
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.texts import TextArguments, load_texts
 from hf_dse.data.tokenization import check_max_length, token_lengths
@@ -163,7 +164,7 @@ class GeneralTrainer(ReproducibleTrainer):
 
     @staticmethod
     def _load_model(name_or_path: str, args: GeneralTrainingArguments) -> LayerwiseDistillation:
-        if AutoConfig.from_pretrained(name_or_path).model_type == "dse":
+        if AutoConfig.from_pretrained(**source_of(name_or_path)).model_type == "dse":
             raise ValueError(
                 f"{name_or_path} is a DSE model, so its teacher is unknown: pass the folder or Hub id of an encoder, "
                 "or `LayerwiseDistillation(student, teacher)`."

@@ -1,0 +1,141 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The example app over HTTP: many users at once, texts that are too long, uploads, and paths of files."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from transformers import BertForSequenceClassification
+
+from hf_dse import export_model
+
+
+pytest.importorskip("gradio")
+httpx = pytest.importorskip("httpx")
+pytestmark = pytest.mark.slow
+
+APP = Path(__file__).parents[2] / "examples" / "app.py"
+COMPARE, SEARCH, ROWS = "compare", "search", "rows"
+SECRET = "wombat"
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory, tiny_config, bert_tokenizer, save_bert):
+    from hf_dse import DseForSequenceClassification
+
+    folder = tmp_path_factory.mktemp("app")
+    export_model(DseForSequenceClassification(tiny_config(bert_tokenizer)), bert_tokenizer, folder / "student")
+    save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
+    (folder / "corpus.txt").write_text("the cat sat on the mat\na dog ran\n<script>alert(1)</script>")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(APP), "--port", str(port), "--model_name_or_path", str(folder / "student")]
+    command += ["--teacher_name_or_path", str(folder / "teacher"), "--corpus", str(folder / "corpus.txt")]
+    environment = {**os.environ, "GRADIO_TEMP_DIR": str(folder / "temporary"), "TMPDIR": str(folder)}
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)
+        try:
+            deadline = time.monotonic() + 200
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                while True:
+                    assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+                    try:
+                        client.get("/config")
+                        break
+                    except httpx.TransportError:
+                        time.sleep(0.2)
+                client.folder = folder
+                yield client
+            assert process.poll() is None
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def ask(client, tab, *data, user="user"):
+    """What a page does: joins the queue, and waits for the result; returns the answer of the queue."""
+    names = {entry["api_name"]: entry["id"] for entry in client.get("/config").json()["dependencies"]}
+    joined = client.post(
+        "/gradio_api/queue/join", json={"data": data, "fn_index": names[tab], "session_hash": user, "event_data": None}
+    )
+    if joined.status_code != 200:
+        return {"status": joined.status_code, "success": False}
+    with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": user}) as events:
+        for line in events.iter_lines():
+            event = json.loads(line.removeprefix("data:") or "{}") if line.startswith("data:") else {}
+            if event.get("msg") == "process_completed":
+                return event
+    raise AssertionError("the stream ended without a result")
+
+
+def test_fifty_users_at_once(app):
+    def use(number):
+        text, user = f"the cat and {number} dogs", f"user-{number}"
+        compared = ask(app, COMPARE, text, text, user=user)
+        found = ask(app, SEARCH, f"{SECRET} {number}", user=user)
+        rows = ask(app, ROWS, text, 1, user=user)
+        return [event["success"] and event["output"]["data"] for event in (compared, found, rows)]
+
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(use, range(50)))
+    for compared, found, _ in answers:
+        assert "cosine **1.000**" in compared[0] and "cross-encoder: logit" in compared[0]
+        assert "3 texts searched" in found[0] and "&lt;script&gt;" in found[1] and "<script" not in found[1]
+    # Each user has the answer to the own question.
+    assert len({json.dumps(rows[1]) for _, _, rows in answers}) == 50
+
+
+def test_long_texts_and_other_types_are_refused_at_once(app):
+    started = time.monotonic()
+    refused = ask(app, COMPARE, "a " * 15_000, "b")
+    assert refused["success"] is False and refused["output"]["error"] == "A text can have 20,000 characters."
+    assert ask(app, SEARCH, "a" * 5_000_000)["status"] == 413
+    assert ask(app, COMPARE, 5, None)["success"] is False
+    assert ask(app, ROWS, "the cat", 10**9)["success"] is False
+    assert time.monotonic() - started < 20
+    assert ask(app, COMPARE, "the cat", "the cat")["success"]
+    # A query that leaves no room for a document in what the teacher reads.
+    assert "The teacher has no scores: The query" in ask(app, SEARCH, "cat " * 100)["output"]["data"][0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "file=/etc/passwd",
+        "file=corpus.txt",
+        "file=../corpus.txt",
+        "file/etc/passwd",
+        "proxy=http://127.0.0.1:1/",
+        "deep_link",
+    ],
+)
+def test_no_file_is_read(app, path):
+    answer = app.get(f"/gradio_api/{path}", params={"session_hash": "user"})
+    assert answer.status_code in (403, 404) and "root:" not in answer.text and "the cat" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path", ["upload", "process_recording", "component_server", "vibe-edit", "run-history/connect"]
+)
+def test_no_file_is_taken(app, path):
+    before = {file for file in app.folder.rglob("*") if file.is_file()}
+    assert app.post(f"/gradio_api/{path}", files={"files": ("x.txt", b"a" * 1000)}).status_code == 403
+    assert {file for file in app.folder.rglob("*") if file.is_file()} == before
+
+
+def test_what_users_enter_is_not_kept(app):
+    ask(app, COMPARE, SECRET, f"{SECRET} again")
+    config = app.get("/config").json()
+    assert config["run_history"] is False and config["analytics_enabled"] is False
+    for file in app.folder.rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes(), file.name
+    assert not list(Path(tempfile.gettempdir(), "gradio").glob(f"*{SECRET}*"))
