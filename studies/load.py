@@ -122,7 +122,7 @@ def search(folder: Path, size: int) -> None:
     from hf_dse.inference.index import read_corpus
     from hf_dse.inference.search import rank
 
-    settings = {"model": "random", "columns": ["text"]}
+    settings = {"model": "random", "normalize": False, "columns": ["text"]}
     generator = np.random.default_rng(0)
     (folder / "index").mkdir()
     for start in range(0, size, 500_000):

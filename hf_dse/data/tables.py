@@ -4,7 +4,8 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow
@@ -55,10 +56,22 @@ def _read_parquet(path: Path) -> dict[str, list]:
     return read_table(path).to_pydict()
 
 
-def read_table(path: Path) -> pyarrow.Table:
+def read_table(path: Path, columns: list[str] | None = None) -> pyarrow.Table:
     """A parquet file; raises a `ValueError` if it is invalid."""
+    with _naming(path):
+        return pyarrow.parquet.read_table(path, columns=columns)
+
+
+def read_batches(path: Path, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+    """A parquet file in parts, with the errors of [`read_table`]."""
+    with _naming(path), pyarrow.parquet.ParquetFile(path) as file:
+        yield from file.iter_batches(columns=columns)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
     try:
-        return pyarrow.parquet.read_table(path)
+        yield
     except pyarrow.ArrowInvalid as error:
         raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
-from hf_dse.data.tables import READERS, check_texts, read_schema, read_table, read_texts
+from hf_dse.data.tables import READERS, check_texts, read_batches, read_schema, read_table, read_texts
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.ray_engine import (
@@ -199,13 +199,13 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         raise ValueError(f"{name} has shards of different models or settings: encode all of them alike.")
     if not {"model", "normalize"} <= found[0].keys():
         raise ValueError(f"{name} does not say which model its vectors are of: encode it again.")
-    tables = [read_table(shard) for shard in shards]
-    parts = [_read_vectors(table[EMBEDDING_COLUMN], shard) for table, shard in zip(tables, shards, strict=True)]
-    if len({part.shape[1] for part in parts}) > 1:
-        raise ValueError(f"{name} has shards with vectors of different sizes: encode all of them alike.")
-    vectors = np.concatenate(parts)
+    tables = [
+        read_table(shard, [name for name in schema.names if name != EMBEDDING_COLUMN])
+        for shard, schema in zip(shards, schemas, strict=True)
+    ]
+    vectors = _read_vectors(name, shards, schemas, sum(map(len, tables)))
     # Column by column: shards may differ in those that no model reads, and in their types.
-    names = dict.fromkeys(name for table in tables for name in table.column_names if name != EMBEDDING_COLUMN)
+    names = dict.fromkeys(name for table in tables for name in table.column_names)
     columns = {
         name: [
             value
@@ -218,14 +218,22 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
     return columns, vectors, found[0]
 
 
-def _read_vectors(column: pyarrow.ChunkedArray, shard: Path) -> np.ndarray:
-    """The vectors of an index, which anybody may have written."""
-    kind = column.type
-    if not pyarrow.types.is_fixed_size_list(kind) or kind.value_type != pyarrow.float32():
-        raise ValueError(f"{shard}: {EMBEDDING_COLUMN!r} is {kind}, not vectors of float32: encode it again.")
-    values = column.combine_chunks().flatten()
-    # Without the values of vectors that are missing.
-    vectors = values.to_numpy(zero_copy_only=False).reshape(-1, kind.list_size)
-    if len(vectors) != len(column) or not np.isfinite(vectors).all():
-        raise ValueError(f"{shard} has vectors that are missing, NaN or infinite: encode it again.")
+def _read_vectors(name: str, shards: list[Path], schemas: list[pyarrow.Schema], num_rows: int) -> np.ndarray:
+    """The vectors of an index, which anybody may have written: part by part, so that they are in memory once."""
+    kinds = [schema.field(EMBEDDING_COLUMN).type for schema in schemas]
+    for shard, kind in zip(shards, kinds, strict=True):
+        if not pyarrow.types.is_fixed_size_list(kind) or kind.value_type != pyarrow.float32():
+            raise ValueError(f"{shard}: {EMBEDDING_COLUMN!r} is {kind}, not vectors of float32: encode it again.")
+        if kind.list_size != kinds[0].list_size:
+            raise ValueError(f"{name} has shards with vectors of different sizes: encode all of them alike.")
+    vectors = np.empty((num_rows, kinds[0].list_size), dtype=np.float32)
+    start = 0
+    for shard in shards:
+        for batch in read_batches(shard, [EMBEDDING_COLUMN]):
+            # Without the values of vectors that are missing.
+            part = batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(-1, vectors.shape[1])
+            if len(part) != len(batch) or not np.isfinite(part).all():
+                raise ValueError(f"{shard} has vectors that are missing, NaN or infinite: encode it again.")
+            vectors[start : start + len(part)] = part
+            start += len(part)
     return vectors
