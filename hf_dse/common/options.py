@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of options that several commands share."""
 
+import dataclasses
+import math
 from typing import Any
 
 
@@ -29,3 +31,11 @@ def check_at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name}={value}: it has to be at least {least}.")
+
+
+def check_finite(args: Any) -> None:
+    """Raises a `ValueError` if a field of a dataclass is NaN or infinite."""
+    for entry in dataclasses.fields(args):
+        value = getattr(args, entry.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{entry.name}={value}: it has to be a finite number.")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,9 +14,9 @@ import pyarrow
 import pyarrow.parquet
 from transformers import PreTrainedModel
 
-from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.common.provenance import fingerprint
-from hf_dse.data.tables import READERS, read_schema, read_texts
+from hf_dse.data.tables import READERS, read_schema, read_table, read_texts
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.ray_engine import SETTINGS_KEY, EngineArguments, local_or_hub, refuse_options, run_on_shards
@@ -167,7 +166,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         `ValueError`: if the vectors are not from `hf-dse encode`, they are those of another column, or the shards have
         different models or settings.
     """
-    path = Path(name).expanduser()
+    path = to_path(name)
     shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not shards or shards[0].suffix != ".parquet" or not shards[0].is_file():
         return read_texts(name, text_column), None, {}
@@ -187,7 +186,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         found.append(settings)
     if any(settings != found[0] for settings in found):
         raise ValueError(f"{name} has shards of different models or settings: encode all of them alike.")
-    tables = [pyarrow.parquet.read_table(shard) for shard in shards]
+    tables = [read_table(shard) for shard in shards]
     vectors = np.concatenate(
         [table[EMBEDDING_COLUMN].combine_chunks().flatten().to_numpy(zero_copy_only=False) for table in tables]
     ).reshape(-1, schemas[0].field(EMBEDDING_COLUMN).type.list_size)

@@ -6,10 +6,10 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.inference.loading import set_prompts, stores_head
+from hf_dse.inference.loading import load_config, load_encoder, set_prompts, stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 
@@ -68,13 +68,13 @@ def limit_tokens(
 
 def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification:
     """Loads a DSE model, with its head for sentence pairs if it has one."""
-    config = AutoConfig.from_pretrained(name_or_path)
+    config = load_config(name_or_path)
     if config.model_type != "dse":
         raise ValueError(
             f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
             "`hf-dse convert`."
         )
-    model = (DseForSequenceClassification if stores_head(name_or_path) else DseModel).from_pretrained(name_or_path)
+    model = load_encoder(DseForSequenceClassification if stores_head(name_or_path) else DseModel, name_or_path)
     set_prompts(model, name_or_path)
     return model
 
@@ -100,7 +100,7 @@ def load_student(
     labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
     if num_labels == 2:
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
-    config = AutoConfig.from_pretrained(model) if isinstance(model, str) else model.config
+    config = load_config(model) if isinstance(model, str) else model.config
     name = model if isinstance(model, str) else type(model).__name__
     if config.model_type != "dse" and isinstance(model, str):
         return make_pair_model(convert_args.convert(model), **labels)
@@ -120,9 +120,9 @@ def load_student(
             student = model if fits else make_pair_model(model.dse, **labels)
     else:
         if config.num_labels == labels["num_labels"] and stores_head(model):
-            student = DseForSequenceClassification.from_pretrained(model, problem_type=labels["problem_type"])
+            student = load_encoder(DseForSequenceClassification, model, problem_type=labels["problem_type"])
         else:
-            student = make_pair_model(AutoModel.from_pretrained(model), **labels)
+            student = make_pair_model(load_encoder(AutoModel, model), **labels)
         set_prompts(student, model)
     student.config.prompts = convert_args.prompts(student.config.prompts) or None
     return student

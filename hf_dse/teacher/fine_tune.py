@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     set_seed,
@@ -20,6 +19,7 @@ from hf_dse.common.options import check_positive
 from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.tokenization import check_max_length, lengths
+from hf_dse.inference.loading import load_tokenizer, load_weights
 from hf_dse.metrics import compute_metrics_for
 from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer, check_output_dir
@@ -151,18 +151,18 @@ def load_base(
         "trust_remote_code": teacher_args.trust_remote_code,
     }
     # Train float32 weights even if the checkpoint is in half precision; bf16 and fp16 are mixed precision.
-    model, info = AutoModelForSequenceClassification.from_pretrained(
+    model, info = load_weights(
+        AutoModelForSequenceClassification,
         teacher_args.model_name_or_path,
         num_labels=num_labels,
         problem_type=problem_type,
         dtype=torch.float32,
         # A cross-encoder for another task can be the base too; its head is replaced.
         ignore_mismatched_sizes=True,
-        output_loading_info=True,
         **source,
     )
     new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
-    return model, AutoTokenizer.from_pretrained(teacher_args.model_name_or_path, **source), new
+    return model, load_tokenizer(teacher_args.model_name_or_path, **source), new
 
 
 def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float]) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from hf_dse.data.tasks import PairTask
+from hf_dse.inference.loading import load_tokenizer, load_weights
 
 
 def load_teacher(
@@ -45,16 +45,14 @@ def load_teacher(
         `ValueError`: if the checkpoint has no trained classification head.
     """
     source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        model_name_or_path, dtype=dtype, output_loading_info=True, **source
-    )
+    model, info = load_weights(AutoModelForSequenceClassification, model_name_or_path, dtype=dtype, **source)
     # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
     if info["missing_keys"]:
         raise ValueError(
             f"{model_name_or_path} is not a trained cross-encoder: it has no "
             f"{', '.join(sorted(info['missing_keys']))}. Fine-tune it on pairs first, with `hf-dse teacher`."
         )
-    return model.eval(), AutoTokenizer.from_pretrained(model_name_or_path, **source)
+    return model.eval(), load_tokenizer(model_name_or_path, **source)
 
 
 def check_labels(config: PreTrainedConfig, task: PairTask) -> None:

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.files import to_path
 from hf_dse.data.tokenization import length_batches
 from hf_dse.inference.encoding import encode_pairs
 from hf_dse.teacher.cache import Pair, open_cache
@@ -156,7 +157,7 @@ def score_texts(
     """
     path = None
     if cache_dir is not None:
-        path = Path(cache_dir).expanduser() / f"{reranker.fingerprint()[:16]}.sqlite"
+        path = to_path(cache_dir) / f"{reranker.fingerprint()[:16]}.sqlite"
     cut = max_length if truncation == "longest_first" else (max_length, truncation)
     with open_cache(path, reranker.num_labels) as cache:
         scores = cache.read(pairs, cut)

@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.utils import logging
 
@@ -68,6 +68,8 @@ class ReproducibleTrainer(Trainer):
         args.fill_open_fields(has_eval_dataset=eval_dataset is not None)
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
+        self._check_batches(args, train_dataset, args.train_batch_size)
+        self._check_batches(args, eval_dataset, args.eval_batch_size)
         super().__init__(model=model, args=args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
         self.add_callback(FiniteLossCallback)
         self.add_callback(EpochCallback)
@@ -104,6 +106,21 @@ class ReproducibleTrainer(Trainer):
                 f"`{name}` is a `{kind}`, and `{cls.__name__}` needs a `datasets.Dataset`, whose rows it checks and "
                 f"groups by length before the training: {remedy}."
             )
+
+    @staticmethod
+    def _check_batches(args: PairTrainingArguments, dataset: Any, batch_size: int) -> None:
+        size = batch_size * args.world_size
+        if args.dataloader_drop_last and isinstance(dataset, Dataset) and len(dataset) < size:
+            raise ValueError(
+                f"`dataloader_drop_last` leaves nothing of {len(dataset)} rows, for a batch has {size}: use smaller "
+                "batches, or leave it out."
+            )
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        try:
+            return super()._determine_best_metric(metrics, trial)
+        except KeyError as error:
+            raise ValueError(error.args[0]) from error
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if not isinstance(eval_dataset, str):
@@ -187,11 +204,6 @@ class StudentTrainer(ReproducibleTrainer):
             for name in CODE_FILES:
                 shutil.copy(Path(checkpoint_folder) / name, str(self.args.output_dir))
         super()._push_from_checkpoint(checkpoint_folder)
-
-
-def load_tokenizer(processing_class: PreTrainedTokenizerBase | str) -> PreTrainedTokenizerBase:
-    """The tokenizer itself, or that of a folder or a Hub id."""
-    return AutoTokenizer.from_pretrained(processing_class) if isinstance(processing_class, str) else processing_class
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
