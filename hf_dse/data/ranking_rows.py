@@ -79,6 +79,10 @@ def read_rankings(
     for number, query in enumerate(lists.queries):
         key = lists.query_ids[number] if lists.query_ids else f"{number}" if lists.is_margin else f"text {query}"
         entry = merged.setdefault(key, {"query": query, "candidates": {}})
+        if entry["query"] != query:
+            raise ValueError(
+                f"{where}, row {number}: the query {key!r} has another text than in a row before: {shorten(query)}."
+            )
         for order, candidate in enumerate(lists.candidates[number]):
             if candidate not in position:
                 raise ValueError(

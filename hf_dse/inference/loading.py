@@ -25,6 +25,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 
 from hf_dse.common.devices import choose_device
 from hf_dse.data.tables import parse_json, read_text
+from hf_dse.data.tokenization import check_vocabulary
 from hf_dse.modeling.configuration_dse import MOST_LAYERS
 
 
@@ -177,7 +178,9 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     else:
         model = load_encoder(AutoModel, args.model_name_or_path, dtype=args.dtype, **source)
     _apply_settings(model, args.model_name_or_path, args.model_revision)
-    return model.to(device), load_tokenizer(args.model_name_or_path, **source)
+    tokenizer = load_tokenizer(args.model_name_or_path, **source)
+    check_vocabulary(model, tokenizer)
+    return model.to(device), tokenizer
 
 
 def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:

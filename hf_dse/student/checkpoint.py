@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from hf_dse.data.tokenization import check_vocabulary
 from hf_dse.inference.loading import load_config, load_encoder, set_prompts, stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
@@ -50,8 +51,10 @@ def limit_tokens(
             The number of tokens. Defaults to the limit of the tokenizer, or that of the model if it is lower.
 
     Raises:
-        `ValueError`: if `max_length` is below 1 or above the limit of the model.
+        `ValueError`: if `max_length` is below 1 or above the limit of the model, or the tokenizer has tokens that the
+        model has no embeddings for.
     """
+    check_vocabulary(model, processing_class)
     limit = model.config.max_position_embeddings
     if max_length is not None and not 1 <= max_length <= limit:
         raise ValueError(f"`max_length` must be between 1 and {limit}, the positions of this model, got {max_length}.")

@@ -13,6 +13,7 @@ from transformers import (
 )
 
 from hf_dse.data.tasks import PairTask
+from hf_dse.data.tokenization import check_vocabulary
 from hf_dse.inference.loading import load_tokenizer, load_weights
 
 
@@ -42,7 +43,7 @@ def load_teacher(
         `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model in evaluation mode, and the tokenizer.
 
     Raises:
-        `ValueError`: if the checkpoint has no trained classification head.
+        `ValueError`: if the checkpoint has no trained classification head, or its files are damaged.
     """
     source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     model, info = load_weights(AutoModelForSequenceClassification, model_name_or_path, dtype=dtype, **source)
@@ -52,7 +53,9 @@ def load_teacher(
             f"{model_name_or_path} is not a trained cross-encoder: it has no "
             f"{', '.join(sorted(info['missing_keys']))}. Fine-tune it on pairs first, with `hf-dse teacher`."
         )
-    return model.eval(), load_tokenizer(model_name_or_path, **source)
+    tokenizer = load_tokenizer(model_name_or_path, **source)
+    check_vocabulary(model, tokenizer)
+    return model.eval(), tokenizer
 
 
 def check_labels(config: PreTrainedConfig, task: PairTask) -> None:
