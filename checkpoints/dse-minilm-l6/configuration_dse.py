@@ -26,8 +26,8 @@ from transformers.utils import auto_docstring
 
 SETTINGS = "config_sentence_transformers.json"
 
-# More layers than any encoder has: building a model of millions takes hours.
-MOST_LAYERS = 1000
+# More than any encoder has: millions of layers or labels take hours.
+MOST_LAYERS, MOST_LABELS = 1000, 100_000
 
 # Fields that are sizes or counts.
 SIZES = (
@@ -190,7 +190,10 @@ class DseConfig(PreTrainedConfig):
             raise ValueError(
                 "`linformer_keep_ends=False` is gone: the first and the last token always keep their slots."
             )
-        # Before there is a list of them.
+        # Before there are lists of them.
+        num_labels = kwargs.get("num_labels", 1)
+        if not isinstance(num_labels, int) or not 1 <= num_labels <= MOST_LABELS:
+            raise ValueError(f"`num_labels` must be from 1 to {MOST_LABELS}, got {num_labels!r}.")
         if isinstance(self.num_hidden_layers, int) and not 1 <= self.num_hidden_layers <= MOST_LAYERS:
             raise ValueError(f"`num_hidden_layers` must be from 1 to {MOST_LAYERS}, got {self.num_hidden_layers}.")
         if self.layer_types is None:

@@ -16,14 +16,12 @@ from transformers.utils import logging
 from hf_dse.common.files import to_path
 from hf_dse.data.tables import READERS, parse_json, read_columns
 from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS, PairTask
+from hf_dse.modeling.configuration_dse import MOST_LABELS
 
 
 logger = logging.get_logger(__name__)
 
 EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
-
-# The config of a model names each class.
-MOST_LABELS = 100_000
 
 SPLITS = ("train", "validation", "test")
 

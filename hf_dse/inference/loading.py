@@ -26,7 +26,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from hf_dse.common.devices import choose_device
 from hf_dse.data.tables import parse_json, read_text
 from hf_dse.data.tokenization import check_vocabulary
-from hf_dse.modeling.configuration_dse import MOST_LAYERS
+from hf_dse.modeling.configuration_dse import MOST_LABELS, MOST_LAYERS
 
 
 logger = logging.get_logger(__name__)
@@ -62,8 +62,10 @@ def reading(name_or_path: str | PathLike) -> Iterator[None]:
     """
     try:
         yield
-    except DAMAGED as error:
-        if isinstance(error, OSError) or (isinstance(error, ValueError) and str(name_or_path) in str(error)):
+    except Exception as error:
+        # A bare `Exception` is that of the tokenizers library.
+        is_damage = isinstance(error, DAMAGED) or type(error) is Exception
+        if not is_damage or (isinstance(error, ValueError) and str(name_or_path) in str(error)):
             raise
         reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         if "ignore_mismatched_sizes" in reason:
@@ -75,15 +77,14 @@ def reading(name_or_path: str | PathLike) -> Iterator[None]:
 
 def load_config(name_or_path: str, **source: Any) -> PreTrainedConfig:
     """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
-    if Path(name_or_path).is_dir():
-        read_json(name_or_path, "config.json")
+    labels = read_json(name_or_path, "config.json").get("num_labels") if Path(name_or_path).is_dir() else None
+    if isinstance(labels, int) and labels > MOST_LABELS:
+        raise ValueError(f"{name_or_path} has {labels:,} labels by its config.json; {MOST_LABELS:,} are the most.")
     with reading(name_or_path):
         config = AutoConfig.from_pretrained(name_or_path, **source)
     layers = getattr(config, "num_hidden_layers", 1)
     if isinstance(layers, int) and layers > MOST_LAYERS:
-        raise ValueError(
-            f"{name_or_path} has {layers:,} layers by its config.json, and may have {MOST_LAYERS:,} at most."
-        )
+        raise ValueError(f"{name_or_path} has {layers:,} layers by its config.json; {MOST_LAYERS:,} are the most.")
     return config
 
 

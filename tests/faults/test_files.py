@@ -289,8 +289,8 @@ VALUES = st.recursive(
     max_leaves=4,
 )
 NAMES = st.sampled_from(
-    "sentence1 sentence2 label teacher_logits query documents labels scores query_id document_ids doc_id text title pos "
-    "neg positive negative pos_scores neg_scores embedding id".split()
+    "sentence1 sentence2 label teacher_logits query documents labels scores query_id document_ids doc_id text title "
+    "pos neg positive negative pos_scores neg_scores embedding id".split()
 )
 
 
