@@ -50,12 +50,12 @@ def run(*argv: object) -> str:
     assert code in (0, 2), f"exit code {code}: {errors.getvalue()[-500:]}"
     if code == 0:
         return ""
-    found = re.search(rf"^hf-dse {argv[0]}: error: (.*)", errors.getvalue(), flags=re.MULTILINE)
-    assert found, errors.getvalue()[-2000:]
-    assert found[1].strip() and "Traceback" not in errors.getvalue()
-    # Only progress bars may follow.
-    rest = errors.getvalue()[found.end() :]
-    assert not re.sub(r"^.*\d+%\|.*$", "", rest.replace("\r", "\n").replace("\x1b[A", ""), flags=re.MULTILINE).strip()
+    # Progress bars go back to the start of their line, or to the line before.
+    text = re.sub(r"\r|\x1b\[A", "\n", errors.getvalue())
+    found = re.search(rf"^hf-dse {argv[0]}: error: (.*)", text, flags=re.MULTILINE)
+    assert found and found[1].strip() and "Traceback" not in text, text[-2000:]
+    rest = re.sub(r"^.*\d+%\|.*$", "", text[found.end() :], flags=re.MULTILINE)
+    assert not rest.strip(), rest
     return found[1]
 
 
