@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from hf_dse.common.files import read_yaml
-from hf_dse.common.options import check_finite
+from hf_dse.common.options import check_numbers
 
 
 # A command -> an example of it, for its help text.
@@ -181,7 +181,7 @@ def parse_args(
         raise ValueError(f"unknown option {name!r}; {hint}")
     parsed = parsed[: len(dataclass_types)]
     for args in parsed:
-        check_finite(args)
+        check_numbers(args)
     return tuple(parsed)
 
 

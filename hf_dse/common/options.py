@@ -3,7 +3,6 @@
 """Checks of options that several commands share."""
 
 import dataclasses
-import math
 from typing import Any
 
 
@@ -33,9 +32,10 @@ def check_at_least(least: int, **values: int | None) -> None:
             raise ValueError(f"{name}={value}: it has to be at least {least}.")
 
 
-def check_finite(args: Any) -> None:
-    """Raises a `ValueError` if a field of a dataclass is NaN or infinite."""
+def check_numbers(args: Any) -> None:
+    """Raises a `ValueError` if a number in a field of a dataclass is NaN, infinite or too large for 64 bits."""
     for entry in dataclasses.fields(args):
         value = getattr(args, entry.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{entry.name}={value}: it has to be a finite number.")
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and not abs(number) < 2**63:
+                raise ValueError(f"{entry.name}={value}: it has to be a finite number, below 2 ** 63.")

@@ -11,7 +11,7 @@ import torch
 from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from hf_dse.common.options import check_at_least, check_finite, check_positive
+from hf_dse.common.options import check_at_least, check_numbers, check_positive
 
 
 # Fields that the trainer fills in when it knows whether there is something to evaluate on.
@@ -93,7 +93,7 @@ class PairTrainingArguments(TrainingArguments):
             )
         if self.max_length < 4:
             raise ValueError(f"`max_length` must be at least 4, got {self.max_length}.")
-        check_finite(self)
+        check_numbers(self)
         check_positive(self, "gradient_accumulation_steps", "eval_accumulation_steps")
         check_positive(self, "per_device_train_batch_size", "per_device_eval_batch_size")
         if self.train_sampling_strategy not in SAMPLING_STRATEGIES:

@@ -52,7 +52,7 @@ def run(*argv: object) -> str:
         return ""
     # Progress bars go back to the start of their line, or to the line before.
     text = re.sub(r"\r|\x1b\[A", "\n", errors.getvalue())
-    found = re.search(rf"^hf-dse {argv[0]}: error: (.*)", text, flags=re.MULTILINE)
+    found = re.search(rf"hf-dse {argv[0]}: error: (.*)", text)
     assert found and found[1].strip() and "Traceback" not in text, text[-2000:]
     rest = re.sub(r"^.*\d+%\|.*$", "", text[found.end() :], flags=re.MULTILINE)
     assert not rest.strip(), rest
