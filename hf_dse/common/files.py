@@ -4,6 +4,7 @@
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,12 +97,13 @@ def read_yaml(path: Path) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node, deep=False):
-            names = [name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode)]
-            for name in names:
-                if names.count(name) > 1:
+        def compose_mapping_node(self, anchor):
+            node = super().compose_mapping_node(anchor)
+            names = Counter(name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode))
+            for name, number in names.most_common(1):
+                if number > 1:
                     raise ValueError(f"{name!r} is there twice")
-            return super().construct_mapping(node, deep)
+            return node
 
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader)

@@ -3,6 +3,7 @@
 """Checks of options that several commands share."""
 
 import dataclasses
+import math
 from typing import Any
 
 
@@ -33,9 +34,11 @@ def check_at_least(least: int, **values: int | None) -> None:
 
 
 def check_numbers(args: Any) -> None:
-    """Raises a `ValueError` if a number in a field of a dataclass is NaN, infinite or too large for 64 bits."""
+    """Raises a `ValueError` if a field of a dataclass has NaN, an infinite number, or an integer beyond 64 bits."""
     for entry in dataclasses.fields(args):
         value = getattr(args, entry.name)
         for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float) and not abs(number) < 2**63:
-                raise ValueError(f"{entry.name}={value}: it has to be a finite number, below 2 ** 63.")
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{entry.name}={value}: it has to be a finite number.")
+            if isinstance(number, int) and abs(number) >= 2**63:
+                raise ValueError(f"{entry.name}={value}: it has to be below 2 ** 63.")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,8 +83,7 @@ def parse_json(document: str) -> Any:
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"an object has the name {next(name for name in names if names.count(name) > 1)!r} twice")
+        raise ValueError(f"an object has the name {Counter(name for name, _ in pairs).most_common(1)[0][0]!r} twice")
     return row
 
 
@@ -117,9 +117,9 @@ def _reading_parquet(path: Path) -> Iterator[None]:
 
 
 def _check_unique(names: list[str], path: Path) -> None:
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"{path} has {names.count(twice[0])} columns {twice[0]!r}: rename or remove all but one.")
+    for name, number in Counter(names).most_common(1):
+        if number > 1:
+            raise ValueError(f"{path} has {number} columns {name!r}: rename or remove all but one.")
 
 
 READERS: dict[str, Callable[[Path], dict[str, list]]] = {

@@ -136,6 +136,8 @@ def test_anchors_and_merges_are_read(recipe):
     assert read_config(str(path))["weight_decay"] == 0
     path.write_text("a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\n")
     assert read_config(str(path))["b"] == {"x": 3, "y": 2}
+    path.write_text("a: &a {x: 1}\nb: {c: &c {<<: *a, x: 3}}\nd: {<<: *c}\n")
+    assert read_config(str(path))["d"] == {"x": 3}
 
 
 # Studies
