@@ -151,7 +151,13 @@ def _is_user_error(error: Exception) -> bool:
     """Whether an error is a user error (bad values, files, names, missing packages), not a bug."""
     from huggingface_hub.errors import StrictDataclassError
 
-    return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError)
+    kinds = (ValueError, OSError, ImportError, MemoryError, StrictDataclassError)
+    return isinstance(error, kinds) or _is_out_of_memory(error)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # On a CPU, torch has no class for it.
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
 def _harmless(text: str) -> str:
@@ -165,7 +171,10 @@ def _describe(error: Exception) -> str:
 
     # A path is no valid repository id.
     hint = " There is no such folder either." if isinstance(error.__cause__ or error, HFValidationError) else ""
-    return f"{error}{hint}"
+    if isinstance(error, MemoryError) or _is_out_of_memory(error):
+        hint = " This is more than the memory has: use smaller batches, shorter texts or a smaller model."
+    # Some errors of libraries have several lines.
+    return " ".join(f"{error}{hint}".split())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     BertConfig,
     PreTrainedTokenizerBase,
     set_seed,
@@ -26,6 +25,7 @@ from hf_dse.bench.timing import interleave
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.tasks import EMBEDDED
 from hf_dse.evaluation.pairs import evaluate_model
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.metrics import PearsonSpearman
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.publish.export import export_model
@@ -40,7 +40,7 @@ SHOW_SIMILARITIES = """
 import sys
 
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 folder = sys.argv[1]
 sentences = [
@@ -112,7 +112,7 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, float]]:
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     encoder = args.model_name_or_path or default_encoder()
     pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    tokenizer = load_tokenizer(encoder)
 
     linear = ConvertArguments(linformer_length=[args.linformer_length], linformer_projection=args.linformer_projection)
     softmax = replace(linear, layer_types=["full_attention"])

@@ -19,11 +19,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import auto_docstring
 
 
 SETTINGS = "config_sentence_transformers.json"
+
+# More than any encoder has: millions of layers or labels take hours.
+MOST_LAYERS, MOST_LABELS = 1000, 100_000
+
+# Fields that are sizes or counts.
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "attention_chunk_size",
+    "pooling_layers",
+    "projection_dim",
+    "similarity_hidden_size",
+    "num_labels",
+)
 
 
 def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
@@ -172,6 +190,12 @@ class DseConfig(PreTrainedConfig):
             raise ValueError(
                 "`linformer_keep_ends=False` is gone: the first and the last token always keep their slots."
             )
+        # Before there are lists of them.
+        num_labels = kwargs.get("num_labels", 1)
+        if not isinstance(num_labels, int) or not 1 <= num_labels <= MOST_LABELS:
+            raise ValueError(f"`num_labels` must be from 1 to {MOST_LABELS}, got {num_labels!r}.")
+        if isinstance(self.num_hidden_layers, int) and not 1 <= self.num_hidden_layers <= MOST_LAYERS:
+            raise ValueError(f"`num_hidden_layers` must be from 1 to {MOST_LAYERS}, got {self.num_hidden_layers}.")
         if self.layer_types is None:
             self.layer_types = ["linear_attention"] * self.num_hidden_layers
         if self.projection_dim is None:
@@ -235,6 +259,7 @@ class DseConfig(PreTrainedConfig):
 
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates the architecture of the config."""
+        self._validate_numbers()
         if self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
                 f"`hidden_size` ({self.hidden_size}) must be a multiple of `num_attention_heads` "
@@ -253,9 +278,6 @@ class DseConfig(PreTrainedConfig):
             )
         if self.num_pair_separators not in (1, 2):
             raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
-        for name in ("projection_dim", "max_position_embeddings", "attention_chunk_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         size = self.original_max_position_embeddings
         if (size is None) != (self.position_extension is None) or (size is not None and size < 2):
             raise ValueError(
@@ -263,6 +285,21 @@ class DseConfig(PreTrainedConfig):
                 f"together, got {size} and {self.position_extension!r}."
             )
         self._validate_linformer()
+
+    def _validate_numbers(self):
+        for name in SIZES:
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be from 0 to 1, got {getattr(self, name)}.")
+        for name in ("type_vocab_size", "initializer_range", "layer_norm_eps"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}.")
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(f"`pad_token_id` must be from 0 to `vocab_size` - 1, got {self.pad_token_id}.")
+        if self.hidden_act not in ACT2FN:
+            raise ValueError(f"`hidden_act` must be one of {', '.join(ACT2FN)}, got {self.hidden_act!r}.")
 
     def _validate_linformer(self):
         lengths = self.linformer_length

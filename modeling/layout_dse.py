@@ -67,9 +67,12 @@ def read_padding(attention_mask: torch.Tensor | None) -> tuple[torch.LongTensor 
     lengths = is_token.sum(dim=1, keepdim=True)
     if is_tracing(attention_mask):
         return lengths, order_tokens(is_token)
-    # One transfer from the device for both questions.
+    # One transfer from the device for all questions.
     is_first = (is_token == mask_of(lengths, is_token.shape[1])).all()
-    all_real, all_first = torch.stack([is_token.all(), is_first]).tolist()
+    is_mask = (attention_mask == is_token).all()
+    all_real, all_first, is_mask = torch.stack([is_token.all(), is_first, is_mask]).tolist()
+    if not is_mask:
+        raise ValueError("`attention_mask` must be 1 for tokens and 0 for padding, and it has other values.")
     return None if all_real else lengths, None if all_first else order_tokens(is_token)
 
 

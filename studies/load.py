@@ -143,14 +143,14 @@ def search(folder: Path, size: int) -> None:
 
 
 def cache(folder: Path, size: int) -> None:
-    path = folder / "scores.sqlite"
-    with measured(f"{size:,} scores written"), open_cache(path, 1) as scores:
+    teacher = "random numbers"
+    with measured(f"{size:,} scores written"), open_cache(folder, teacher, 1) as scores:
         for start in range(0, size, 10_000):
             scores.write({(f"text {row}", f"other {row}"): [row / size] for row in range(start, start + 10_000)}, 128)
-    print(f"the file has {path.stat().st_size / 2**30:.2f} GB")
-    with measured("opened"), open_cache(path, 1):
+    print(f"the file has {(folder / f'{teacher}.sqlite').stat().st_size / 2**30:.2f} GB")
+    with measured("opened"), open_cache(folder, teacher, 1):
         pass
-    with open_cache(path, 1) as scores, measured("10,000 pairs looked up"):
+    with open_cache(folder, teacher, 1) as scores, measured("10,000 pairs looked up"):
         rows = np.random.default_rng(0).integers(0, size, 10_000)
         found = scores.read([(f"text {row}", f"other {row}") for row in rows], 128)
     assert len(found) == len(set(rows.tolist()))

@@ -232,7 +232,7 @@ def install(monkeypatch, function):
 def test_errors_of_the_user_are_one_line(monkeypatch, capsys, error):
     install(monkeypatch, raises(error))
     assert main(["try"]) == 2
-    assert capsys.readouterr().err == f"hf-dse try: error: {error}\n"
+    assert capsys.readouterr().err == f"hf-dse try: error: {' '.join(str(error).split())}\n"
     monkeypatch.setenv("HF_DSE_TRACEBACK", "1")
     with pytest.raises(type(error)):
         main(["try"])

@@ -364,7 +364,7 @@ def test_mixing_pairs():
     ]
     with pytest.raises(ValueError, match="no column 'teacher_logits', only sentence1, sentence2, label"):
         mix_pairs(labelled, labelled.remove_columns("other"))
-    with pytest.raises(ValueError, match="Weights must not be negative, got 1.0 and -1.0"):
+    with pytest.raises(ValueError, match="Weights must be finite numbers of at least 0, got 1.0 and -1.0"):
         mix_pairs(labelled, unlabelled, 1.0, -1.0)
 
 

@@ -376,7 +376,7 @@ def test_max_length_out_of_range_is_an_error(tmp_path, make_model, bert_tokenize
 
 
 def test_other_models_are_errors(tmp_path, bert_tokenizer):
-    config = BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: convert it with"):
         export_model(BertModel(config), bert_tokenizer, tmp_path / "model")
 

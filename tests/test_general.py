@@ -514,7 +514,7 @@ def test_other_vocabularies_are_refused(make_teacher, make_student, tiny_config,
     ("fields", "message"),
     [
         ({"hidden_weight": -0.1}, "`hidden_weight` must be a finite number of at least 0, got -0.1"),
-        ({"relation_weight": math.nan}, "`relation_weight` must be a finite number of at least 0, got nan"),
+        ({"relation_weight": math.nan}, "relation_weight=nan: it has to be a finite number"),
         (dict.fromkeys(ALL_LOSSES, 0.0), "All loss weights are 0.*set one of `hidden_weight`"),
         ({"relation_heads": 0}, "`relation_heads` must be at least 1, got 0"),
         ({"progressive": True, "hidden_weight": 0.0}, "`hidden_weight` must be above 0"),

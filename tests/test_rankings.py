@@ -224,7 +224,7 @@ def test_hub_layout_of_mteb(tmp_path):
             lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n9\ta\t1\n"),
             "1 queries have no text, the first is '9'",
         ),
-        (lambda folder: (folder / "corpus.jsonl").write_text(""), "no column 'doc_id'"),
+        (lambda folder: (folder / "corpus.jsonl").write_text(""), "has no columns: the file is empty"),
         (lambda folder: (folder / "corpus.jsonl").write_text('{"_id": "a", "body": 3}\n'), "'a' is 3, not a text"),
     ],
 )

@@ -486,6 +486,7 @@ class DseModel(DsePreTrainedModel):
             raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
         shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
         self.check_shapes(shape, attention_mask)
+        self.check_ids(input_ids, token_type_ids)
         inputs = {
             "input_ids": input_ids,
             "inputs_embeds": inputs_embeds,
@@ -538,6 +539,8 @@ class DseModel(DsePreTrainedModel):
                 f"`input_ids` must have the shape (batch_size, seq_len), got {tuple(shape)}. For pairs use "
                 "`DseForSequenceClassification`."
             )
+        if 0 in shape:
+            raise ValueError(f"The input has the shape {tuple(shape)}: pass at least one text, each with a token.")
         if attention_mask is not None and attention_mask.shape != shape:
             raise ValueError(
                 f"`attention_mask` must have the shape (batch_size, seq_len) of the input, {tuple(shape)}, got "
@@ -550,6 +553,22 @@ class DseModel(DsePreTrainedModel):
                 f"with `tokenizer(..., truncation=True, max_length={self.config.max_position_embeddings})`, or "
                 f"convert an encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
             )
+
+    def check_ids(self, input_ids: torch.LongTensor | None, token_type_ids: torch.LongTensor | None):
+        sizes = {"input_ids": self.config.vocab_size, "token_type_ids": self.config.type_vocab_size}
+        for (name, size), ids in zip(sizes.items(), (input_ids, token_type_ids), strict=True):
+            if ids is None or not size:
+                continue
+            if ids.dtype not in (torch.long, torch.int):
+                raise ValueError(f"`{name}` must be integers (`torch.long`), got {ids.dtype}.")
+            # On other devices it would be one more transfer.
+            if ids.device.type == "cpu" and not is_tracing(ids):
+                lowest, highest = (limit.item() for limit in ids.aminmax())
+                if lowest < 0 or highest >= size:
+                    raise ValueError(
+                        f"`{name}` must be from 0 to {size - 1}, got {lowest} to {highest}: use the tokenizer of this "
+                        "model."
+                    )
 
     def fit_positions(self, inputs_embeds: torch.Tensor, lengths: torch.LongTensor | None) -> torch.Tensor:
         """Positions `(batch_size or 1, seq_len)`; in a text longer than the table they span it, or start again."""
@@ -574,7 +593,8 @@ class DseModel(DsePreTrainedModel):
             return hidden_states.amax(dim=1) if is_max else hidden_states.mean(dim=1)
         is_token = mask_of(lengths, hidden_states.shape[1])[..., None]  # [B, N, 1]
         if is_max:
-            return hidden_states.masked_fill(~is_token, -torch.inf).amax(dim=1)
+            # A text without tokens has the embedding 0, as with the mean.
+            return torch.where(lengths > 0, hidden_states.masked_fill(~is_token, -torch.inf).amax(dim=1), 0.0)
         return (hidden_states * is_token).sum(dim=1) / lengths.clamp(min=1)
 
 
@@ -623,13 +643,20 @@ class DseForSequenceClassification(DsePreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
         shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
+        if attention_mask is not None and attention_mask.shape != shape:
+            raise ValueError(
+                f"`attention_mask` must have the shape {tuple(shape)} of the input, got {tuple(attention_mask.shape)}."
+            )
+        if 0 in shape or len(shape) not in (2, 3) or (len(shape) == 3 and shape[1] != 2):
+            raise ValueError(
+                "The input must have the shape (batch_size, seq_len), or (batch_size, 2, seq_len) for sentences that "
+                f"were encoded alone, got {tuple(shape)}."
+            )
         if len(shape) == 2:
             inputs = split_pairs(self.config, input_ids, attention_mask, token_type_ids, inputs_embeds)
-        elif shape[1] == 2:
+        else:
             inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
             inputs = {name: tokens.flatten(0, 1) for name, tokens in inputs.items() if tokens is not None}
-        else:
-            raise ValueError(f"Inputs of three axes must have the shape (batch_size, 2, seq_len), got {tuple(shape)}.")
         outputs = self.dse(**inputs, return_dict=True, **kwargs)
         embeddings = outputs.pooler_output.unflatten(0, (-1, 2))  # [B, 2, D]
         logits = self.similarity(embeddings[:, 0], embeddings[:, 1], labels)
@@ -649,7 +676,7 @@ class DseForSequenceClassification(DsePreTrainedModel):
         """The task loss of the DSE paper: squared error, binary cross-entropy or cross-entropy."""
         problem_type = get_problem_type(self.config)
         if problem_type == "regression":
-            return nn.functional.mse_loss(logits.view(-1), labels.view(-1).to(logits.dtype))
+            return nn.functional.mse_loss(logits, labels.view_as(logits).to(logits.dtype))
         if problem_type == "multi_label_classification":
             return nn.functional.binary_cross_entropy_with_logits(logits, labels.view_as(logits).to(logits.dtype))
         return nn.functional.cross_entropy(logits, labels.view(-1))

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import Lines, markdown
-from hf_dse.common.hub import source_of
 from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_texts
 from hf_dse.data.tokenization import token_lengths
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.modeling import DseConfig, DseModel
 from hf_dse.modeling.layout_dse import lay_out
 from hf_dse.modeling.modeling_dse import DseSelfAttention
@@ -133,7 +133,7 @@ def measure_attention(args: AttentionArguments) -> dict[str, Any]:
     set_threads(args.threads)
     device = choose_device(args.device)
     texts = read_texts(args.texts, args.text_column)[args.text_column]
-    tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
+    tokenizer = load_tokenizer(args.model_name_or_path)
     documents = {
         length: cut_documents(tokenizer, texts, length, args.num_texts) for length in sorted(set(args.lengths))
     }

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModel,
     BertConfig,
     BigBirdConfig,
@@ -19,7 +18,7 @@ from transformers import (
     NystromformerConfig,
 )
 
-from hf_dse.common.hub import source_of
+from hf_dse.inference.loading import load_config
 from hf_dse.modeling import DseConfig
 from hf_dse.student.sources import BERT_FIELDS, SOURCES
 
@@ -62,7 +61,7 @@ def read_shape(name_or_path: str | None) -> Shape:
     """
     if name_or_path is None:
         return Shape()
-    config = AutoConfig.from_pretrained(**source_of(name_or_path))
+    config = load_config(name_or_path)
     names = SOURCES[config.model_type].fields if config.model_type in SOURCES else BERT_FIELDS
     sizes = {}
     for ours in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"):

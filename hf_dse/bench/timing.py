@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hf_dse.common.files import write_atomically
+from hf_dse.common.files import to_path, write_atomically
 from hf_dse.common.provenance import describe_command, describe_machine, package_versions
 
 
@@ -75,7 +75,7 @@ def write_results(output_dir: str, args: Any, results: Mapping[str, Any]) -> Pat
         options.update(asdict(part))
     del options["output_dir"]
     for name, value in options.items():
-        if isinstance(value, str) and Path(value).expanduser().exists():
+        if isinstance(value, str) and to_path(value).exists():
             options[name] = Path(value).name
     report = {
         "command": describe_command(),
@@ -85,7 +85,7 @@ def write_results(output_dir: str, args: Any, results: Mapping[str, Any]) -> Pat
         "versions": package_versions(PACKAGES),
         **results,
     }
-    path = Path(output_dir).expanduser() / "results.json"
+    path = to_path(output_dir) / "results.json"
     text = json.dumps(report, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
     return path

@@ -4,10 +4,8 @@
 
 from dataclasses import dataclass, field
 
-from transformers import AutoTokenizer
-
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.hub import source_of
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.publish.export import export_model
 from hf_dse.student.convert import ConvertArguments, source_length
 from hf_dse.training.base import check_output_dir
@@ -40,7 +38,7 @@ def convert(argv: list[str]) -> None:
     )
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     encoder = convert_args.convert(args.model_name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
+    tokenizer = load_tokenizer(args.model_name_or_path)
     max_length = args.max_length
     if max_length is None:
         length = convert_args.max_position_embeddings or source_length(args.model_name_or_path)

@@ -65,7 +65,7 @@ def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
     # For an unknown stage, the parser of the pairs stage lists the allowed ones.
     return parse_args(
         argv,
-        *STAGES.get(stage, STAGES["pairs"]),
+        *STAGES.get(str(stage), STAGES["pairs"]),
         prog="hf-dse distill",
         description="Train a student on labels and teacher scores, of pairs or of queries with candidates, or on "
         "text and the layers of its source.",

@@ -4,10 +4,8 @@
 
 from dataclasses import dataclass, field
 
-from transformers import AutoTokenizer
-
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.hub import source_of
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.publish.export import export_model
 from hf_dse.publish.graph import GRAPH_FORMATS, export_graph
 from hf_dse.student.checkpoint import load_dse_model
@@ -50,7 +48,7 @@ def export(argv: list[str]) -> None:
     if args.format != "transformers" and args.model_id is not None:
         raise ValueError(f"`--model_id` is for the model card, but `--format {args.format}` has none: leave it out.")
     model = load_dse_model(args.model_name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
+    tokenizer = load_tokenizer(args.model_name_or_path)
     if args.format == "transformers":
         folder = export_model(
             model,

@@ -4,11 +4,9 @@
 
 from dataclasses import dataclass, field
 
-from transformers import AutoTokenizer
-
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.hub import source_of
 from hf_dse.common.provenance import describe_command, describe_source
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.publish.export import export_model
 from hf_dse.student.checkpoint import load_dse_model
 from hf_dse.student.merge import merge_models
@@ -50,7 +48,7 @@ def merge(argv: list[str]) -> None:
     models = [load_dse_model(name) for name in args.model_names_or_paths]
     weights = args.weights or [1.0] * len(models)
     model = merge_models(models, weights)
-    tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_names_or_paths[0]))
+    tokenizer = load_tokenizer(args.model_names_or_paths[0])
     names = [describe_source(name).name for name in args.model_names_or_paths]
     recipe = {
         "Mean of the weights of": ", ".join(

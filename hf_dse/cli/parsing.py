@@ -9,9 +9,12 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
+
+from hf_dse.common.files import read_yaml
+from hf_dse.common.options import check_numbers
 
 
 # A command -> an example of it, for its help text.
@@ -166,15 +169,20 @@ def parse_args(
     path, argv = split_config(argv)
     if config is None:
         config = {} if path is None else read_config(path)
+    hints = {name: hint for kind in dataclass_types for name, hint in get_type_hints(kind).items()}
+    nullable = {name for name, hint in hints.items() if type(None) in get_args(hint)}
     *parsed, unknown = parser.parse_args_into_dataclasses(
-        _config_tokens(parser, config) + argv, return_remaining_strings=True, look_for_args_file=False
+        _config_tokens(parser, config, nullable) + argv, return_remaining_strings=True, look_for_args_file=False
     )
     if unknown:
         name = unknown[0].split("=")[0]
         close = difflib.get_close_matches(name, parser._option_string_actions, n=1)
         hint = f"did you mean {close[0]}?" if close else "--help lists the options"
         raise ValueError(f"unknown option {name!r}; {hint}")
-    return tuple(parsed[: len(dataclass_types)])
+    parsed = parsed[: len(dataclass_types)]
+    for args in parsed:
+        check_numbers(args)
+    return tuple(parsed)
 
 
 def split_config(argv: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -187,22 +195,20 @@ def split_config(argv: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def read_config(path: str) -> dict[str, Any]:
     """Reads `name: value` lines from a YAML file."""
-    import yaml
-
     file = Path(path)
     if not file.is_file():
         raise FileNotFoundError(f"--config: there is no file {path!r}")
-    try:
-        values = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"--config: {path} is not valid YAML: {error}") from error
+    values = read_yaml(file)
     if not isinstance(values, dict | None):
         raise ValueError(f"--config: {path} must hold `name: value` lines, but it holds a {type(values).__name__}")
     return values or {}
 
 
-def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[str]:
-    """Converts a config to command-line tokens, so that both have the same conversions and checks."""
+def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any], nullable: Collection[str]) -> list[str]:
+    """
+    Converts a config to command-line tokens, so that both have the same conversions and checks. Options in `nullable`
+    may have no value.
+    """
     actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in ("help", "config")}
     tokens = []
     for name, value in values.items():
@@ -211,9 +217,11 @@ def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise ValueError(f"--config: unknown key {name!r}{hint}; allowed are {', '.join(sorted(actions))}")
         action = actions[name]
-        if value is None or value == []:
+        if (value is None and (name in nullable or action.required)) or (value == [] and action.nargs == "+"):
             # A command line cannot express "nothing".
             action.default = value
+        elif value is None:
+            raise ValueError(f"--config: {name} needs a value, and it has none: leave it out for its default")
         elif action.nargs == "+":
             tokens += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
         elif isinstance(value, list):

@@ -4,13 +4,12 @@
 
 from dataclasses import dataclass, field
 
-from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.hub import source_of
 from hf_dse.common.provenance import describe_command, describe_source
 from hf_dse.data.texts import load_texts
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.publish.export import export_model
 from hf_dse.student.checkpoint import load_dse_model
@@ -59,7 +58,7 @@ def whiten(argv: list[str]) -> None:
             "`hf-dse distill` adds a new one to the whitened encoder."
         )
         model = model.dse
-    tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
+    tokenizer = load_tokenizer(args.model_name_or_path)
     size = model.config.projection_dim
     whiten_encoder(
         model,

@@ -6,11 +6,24 @@ import torch
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
-    """Returns the given device; without one, an accelerator if available, otherwise the CPU."""
-    if device is not None:
-        return torch.device(device)
+    """
+    Returns the given device; without one, an accelerator if available, otherwise the CPU. Raises a `ValueError` if
+    there is no such device.
+    """
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator or torch.device("cpu")
+    default = accelerator or torch.device("cpu")
+    if device is None:
+        return default
+    try:
+        # The values of a tensor on the device "meta" cannot be read.
+        torch.zeros(1, device=device).item()
+    # torch raises an AssertionError where it was built without CUDA.
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"device={str(device)!r} cannot be used: {str(error).splitlines()[0]}. The device of this machine is "
+            f"{default}: leave the option out to use it."
+        ) from error
+    return torch.device(device)
 
 
 def end_process_group() -> None:

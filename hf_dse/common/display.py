@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hf_dse.common.files import to_path
+
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
@@ -104,7 +106,7 @@ def plot_lines(panels: Mapping[str, Lines], output_dir: str, x: str, y: str, leg
         axes.grid(alpha=0.3)
     row[0].set_ylabel(y)
     row[-1].legend(title=legend, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    path = Path(output_dir).expanduser() / "plot.png"
+    path = to_path(output_dir) / "plot.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     return path

@@ -1,13 +1,22 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Atomic writing of files and folders."""
+"""Paths that users name, atomic writing of files and folders, and YAML."""
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+
+def to_path(name: str | os.PathLike) -> Path:
+    """The path of a file or folder that a user named; a `ValueError` for `~user` without such a user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"{name}: there is no home folder {Path(name).parts[0]}: write the whole path.") from error
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -66,9 +75,54 @@ def check_target(target: Path, overwrite: bool) -> None:
 
 def output_path(name: str, endings: tuple[str, ...]) -> Path:
     """Checks the name of an output file, to fail early."""
-    path = Path(name).expanduser()
+    path = to_path(name)
     if path.suffix not in endings:
         raise ValueError(f"{name}: unsupported ending {path.suffix!r}; the output is {' or '.join(endings)}.")
     if path.is_dir():
         raise ValueError(f"{name} is a folder: name a file in it.")
     return path
+
+
+# Values in a YAML file, those of its anchors counted wherever they are used.
+MOST_VALUES = 100_000
+
+
+def read_yaml(path: Path) -> Any:
+    """
+    Reads a YAML file of plain values: mappings, lists, texts, numbers, true and false, and nothing.
+
+    Raises:
+        `ValueError`: if it is no YAML, or has other values, the same name twice, or more than [`MOST_VALUES`].
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor):
+            node = super().compose_mapping_node(anchor)
+            names = Counter(name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode))
+            for name, number in names.most_common(1):
+                if number > 1:
+                    raise ValueError(f"{name!r} is there twice")
+            return node
+
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        _check_values(content)
+    except RecursionError:
+        raise ValueError(f"{path} is not valid YAML: it is nested too deeply.") from None
+    # A ValueError: no UTF-8, or no such date.
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(f"{path} is not valid YAML: {error}.") from error
+    return content
+
+
+def _check_values(content: Any) -> None:
+    values, number = [content], 0
+    while values:
+        value, number = values.pop(), number + 1
+        if number > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES:,} values, or an anchor inside itself")
+        if isinstance(value, dict | list):
+            values += [*value, *value.values()] if isinstance(value, dict) else value
+        elif not isinstance(value, str | int | float | None):
+            raise ValueError(f"{value} is a {type(value).__name__}: put it into quotes to make it a text")

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of options that several commands share."""
 
+import dataclasses
+import math
 from typing import Any
 
 
@@ -29,3 +31,14 @@ def check_at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name}={value}: it has to be at least {least}.")
+
+
+def check_numbers(args: Any) -> None:
+    """Raises a `ValueError` if a field of a dataclass has NaN, an infinite number, or an integer beyond 64 bits."""
+    for entry in dataclasses.fields(args):
+        value = getattr(args, entry.name)
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{entry.name}={value}: it has to be a finite number.")
+            if isinstance(number, int) and abs(number) >= 2**63:
+                raise ValueError(f"{entry.name}={value}: it has to be below 2 ** 63.")

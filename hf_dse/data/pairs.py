@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentence pairs of GLUE tasks, Hub data sets and local files, with checks of every row."""
 
-import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,8 +13,10 @@ from typing import Any
 from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers.utils import logging
 
-from hf_dse.data.tables import READERS, read_columns
+from hf_dse.common.files import to_path
+from hf_dse.data.tables import READERS, parse_json, read_columns
 from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS, PairTask
+from hf_dse.modeling.configuration_dse import MOST_LABELS
 
 
 logger = logging.get_logger(__name__)
@@ -76,8 +77,11 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.num_labels is not None and self.num_labels < 1:
-            raise ValueError(f"num_labels={self.num_labels}: it must be 1 (regression) or the number of classes.")
+        if self.num_labels is not None and not 1 <= self.num_labels <= MOST_LABELS:
+            raise ValueError(
+                f"num_labels={self.num_labels}: it must be 1 (regression) or the number of classes, at most "
+                f"{MOST_LABELS:,}."
+            )
         for name in ("max_train_samples", "max_eval_samples"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -152,7 +156,7 @@ def _sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | N
     named = {split: getattr(data_args, f"{split}_file") for split in SPLITS}
     found: dict[str, Callable[[], Any]] = {}
     name = data_args.dataset_name
-    local = EMBEDDED_FOLDER if name == EMBEDDED else Path(name).expanduser() if name is not None else None
+    local = EMBEDDED_FOLDER if name == EMBEDDED else to_path(name) if name is not None else None
     if local is not None and local.is_dir():
         for split, paths in folder_files(local).items():
             found[split] = partial(concatenate_files, paths)
@@ -238,8 +242,8 @@ def _check_logits(values: Sequence, where: str) -> list[list[float]]:
     for row, value in enumerate(values):
         if isinstance(value, str):
             try:
-                value = json.loads(value)
-            except json.JSONDecodeError:
+                value = parse_json(value)
+            except ValueError:
                 value = None
         cells = value if isinstance(value, list | tuple) else [value]
         numbers = [number for number in map(_to_float, cells) if number is not None and math.isfinite(number)]
@@ -409,8 +413,10 @@ def mix_pairs(
             f"The unlabelled pairs have no column 'teacher_logits', only {', '.join(unlabelled.column_names)}: score "
             "them with `score_pairs` or `hf-dse score`."
         )
-    if min(labelled_weight, unlabelled_weight) < 0:
-        raise ValueError(f"Weights must not be negative, got {labelled_weight} and {unlabelled_weight}.")
+    if not all(0 <= weight < math.inf for weight in (labelled_weight, unlabelled_weight)):
+        raise ValueError(
+            f"Weights must be finite numbers of at least 0, got {labelled_weight} and {unlabelled_weight}."
+        )
     parts = []
     names = ("sentence1", "sentence2", "label", "teacher_logits")
     for part, weight in ((labelled, labelled_weight), (unlabelled, unlabelled_weight)):

@@ -3,7 +3,7 @@
 """Queries with candidates of local files, folders in the layout of BEIR, and Hub data sets."""
 
 import csv
-import json
+import io
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any
 from datasets import get_dataset_config_names, load_dataset
 from transformers.utils import logging
 
+from hf_dse.common.files import to_path
 from hf_dse.data.pairs import SPLITS, DataArguments, concatenate_files, folder_files, wanted_splits
 from hf_dse.data.ranking_rows import DOCUMENT_IDS, QUERY, QUERY_ID, is_ranking, read_rankings
 from hf_dse.data.rankings import Rankings, make_corpus
-from hf_dse.data.tables import READERS, read_columns, read_schema, read_texts
+from hf_dse.data.tables import READERS, parse_json, read_columns, read_schema, read_text, read_texts
 
 
 logger = logging.get_logger(__name__)
@@ -35,19 +36,19 @@ def is_ranking_data(data_args: DataArguments) -> bool:
         return True
     name = data_args.dataset_name
     if name is not None:
-        folder = Path(name).expanduser()
+        folder = to_path(name)
         if _find_table(folder, "corpus") is not None:
             return True
         if folder.is_file():
             return is_ranking(_column_names(folder))
         if folder.is_dir():
-            files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS]
+            files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS and path.is_file()]
             return bool(files) and is_ranking(_column_names(files[0]))
         return _is_on_hub(name) and (
             {"corpus", "queries"} <= set(get_dataset_config_names(name)) or _is_hub(data_args)
         )
     files = [getattr(data_args, f"{split}_file") for split in SPLITS]
-    named = [Path(file).expanduser() for file in files if file is not None]
+    named = [to_path(file) for file in files if file is not None]
     return bool(named) and named[0].is_file() and is_ranking(_column_names(named[0]))
 
 
@@ -74,10 +75,10 @@ def load_rankings(data_args: DataArguments, splits: Sequence[str] | None = None)
         `ValueError`: as [`read_rankings`].
     """
     name = data_args.dataset_name
-    folder = None if name is None else Path(name).expanduser()
+    folder = None if name is None else to_path(name)
     corpus, texts = None, None
     if data_args.corpus_file is not None:
-        corpus, texts = _read_corpus(Path(data_args.corpus_file).expanduser())
+        corpus, texts = _read_corpus(to_path(data_args.corpus_file))
     found: dict[str, Any] = {}
     if folder is not None and _find_table(folder, "corpus") is not None:
         corpus, texts = _read_corpus(folder)
@@ -123,7 +124,7 @@ def load_corpus(data_args: DataArguments) -> Any:
     name = data_args.corpus_file or data_args.dataset_name
     if name is None:
         raise ValueError("There are no documents: name them with `--corpus_file` or `--dataset_name`.")
-    path = Path(name).expanduser()
+    path = to_path(name)
     if path.exists() or data_args.corpus_file is not None or not _is_on_hub(name):
         columns, _ = _read_corpus(path)
     else:
@@ -141,7 +142,8 @@ def _column_names(path: Path) -> list[str]:
     if path.suffix.lower() == ".parquet":
         return read_schema(path).names
     if path.suffix.lower() == ".jsonl":
-        with path.open(encoding="utf-8-sig") as file:
+        # What is no text is an error when all of the file is read.
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
             first = next((line for line in file if line.strip()), "")
         return list(_first_row(first))
     return list(read_columns(path)) if path.suffix.lower() in READERS else []
@@ -149,8 +151,8 @@ def _column_names(path: Path) -> list[str]:
 
 def _first_row(line: str) -> dict:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError:
+        row = parse_json(line)
+    except ValueError:
         return {}
     return row if isinstance(row, dict) else {}
 
@@ -215,8 +217,8 @@ def _qrels_files(folder: Path) -> dict[str, Path]:
 def _read_qrels(path: Path) -> dict[str, list]:
     """Judgements as rows of ids: one for each query."""
     if path.suffix == ".tsv":
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        file = io.StringIO(read_text(path, newline=""), newline="")
+        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         if not rows:
             raise ValueError(f"{path} is empty.")
         if len(rows[0]) == 4:

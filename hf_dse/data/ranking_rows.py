@@ -69,6 +69,10 @@ def read_rankings(
         corpus = _corpus_of_lists(columns, where)
     lists = _to_lists(columns, corpus, query_texts, where)
     if corpus is None:
+        for number, texts in enumerate(lists.candidates):
+            wrong = [text for text in texts if not isinstance(text, str)]
+            if wrong:
+                raise ValueError(f"{where}, row {number}: the candidate {shorten(wrong[0])} is not a text.")
         position = {
             text: row for row, text in enumerate(dict.fromkeys(t for texts in lists.candidates for t in texts))
         }
@@ -80,6 +84,10 @@ def read_rankings(
     for number, query in enumerate(lists.queries):
         key = lists.query_ids[number] if lists.query_ids else f"{number}" if lists.is_margin else f"text {query}"
         entry = merged.setdefault(key, {"query": query, "candidates": {}})
+        if lists.query_ids and entry["query"] != query:
+            raise ValueError(
+                f"{where}, row {number}: the query {key!r} has another text than in a row before: {shorten(query)}."
+            )
         for order, candidate in enumerate(lists.candidates[number]):
             if candidate not in position:
                 raise ValueError(
@@ -110,6 +118,7 @@ def _corpus_of_lists(columns: dict[str, list], where: str) -> dict[str, list] | 
     ids, texts = (_first(columns, wanted) for wanted in (DOCUMENT_IDS, DOCUMENTS))
     if ids is None or texts is None:
         return None
+    _check_lists(columns[texts], texts, where)
     _check_sizes(columns[ids], columns[texts], ids, where)
     found: dict[str, str] = {}
     for number, pairs in enumerate(zip(columns[ids], columns[texts], strict=True)):

@@ -3,46 +3,62 @@
 """Local files of texts and tables."""
 
 import csv
+import io
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 from datasets import Dataset
 
-from hf_dse.common.files import write_atomically
+from hf_dse.common.files import to_path, write_atomically
+
+
+# A cell may hold a whole document; csv stops at 131,072 characters.
+csv.field_size_limit(2**31 - 1)
+
+
+def read_text(path: Path, newline: str | None = None) -> str:
+    """The text of a file, without a byte order mark."""
+    try:
+        with path.open(encoding="utf-8-sig", newline=newline) as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a text in UTF-8: {error}. Convert it, or decompress it.") from error
 
 
 def _read_csv(path: Path) -> dict[str, list]:
     # All cells stay strings: a sentence "NA" must not become a missing value, nor "007" the number 7.
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        columns: dict[str, list] = {name: [] for name in reader.fieldnames or []}
-        try:
-            for row in reader:
-                if None in row or None in row.values():
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: expected {len(columns)} cells, as in the header."
-                    )
-                for name, value in row.items():
-                    columns[name].append(value)
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: not valid csv: {error}.") from error
+    reader = csv.DictReader(io.StringIO(read_text(path, newline=""), newline=""), strict=True)
+    try:
+        names = list(reader.fieldnames or [])
+        _check_unique(names, path)
+        columns: dict[str, list] = {name: [] for name in names}
+        for row in reader:
+            if None in row or None in row.values():
+                raise ValueError(f"{path}, line {reader.line_num}: expected {len(columns)} cells, as in the header.")
+            for name, value in row.items():
+                columns[name].append(value)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: not valid csv: {error}.") from error
     return columns
 
 
 def _read_json(path: Path) -> dict[str, list]:
-    text = path.read_text(encoding="utf-8-sig")
+    text = read_text(path)
     # One list, or one object per line. Not `splitlines`, which also splits at characters inside JSON strings.
     documents = [text] if text.lstrip().startswith("[") else text.split("\n")
     rows: list = []
     for number, document in enumerate(documents, start=1):
         try:
             if document.strip():
-                rows.append(json.loads(document))
-        except json.JSONDecodeError as error:
+                rows.append(parse_json(document))
+        except ValueError as error:
             raise ValueError(f"{path}, line {number}: not valid JSON: {error}.") from error
     if len(documents) == 1 and len(rows) == 1 and isinstance(rows[0], list):
         rows = rows[0]
@@ -52,28 +68,63 @@ def _read_json(path: Path) -> dict[str, list]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
+def parse_json(document: str) -> Any:
+    """The value of a JSON document; a `ValueError` if it has none, or one that is no data."""
+    try:
+        value = json.loads(document, object_pairs_hook=_unique_names)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deeply") from None
+    # Half of a surrogate pair, such as "\\ud800", is JSON, but no character.
+    if re.search(r"\\u[dD][89a-fA-F]", document):
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"an object has the name {Counter(name for name, _ in pairs).most_common(1)[0][0]!r} twice")
+    return row
+
+
 def _read_parquet(path: Path) -> dict[str, list]:
-    return read_table(path).to_pydict()
+    return to_columns(read_table(path), path)
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pyarrow.Table:
-    """A parquet file; raises a `ValueError` if it is invalid."""
-    with _naming(path):
-        return pyarrow.parquet.read_table(path, columns=columns)
+    """The table of a parquet file, or some of its columns; raises a `ValueError` if it is invalid."""
+    # Not `read_table`, which also makes columns of the names of folders.
+    with _reading_parquet(path), pyarrow.parquet.ParquetFile(path) as file:
+        names, table = file.schema_arrow.names, file.read(columns)
+    _check_unique(names, path)
+    return table
 
 
 def read_batches(path: Path, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
     """A parquet file in parts, with the errors of [`read_table`]."""
-    with _naming(path), pyarrow.parquet.ParquetFile(path) as file:
+    with _reading_parquet(path), pyarrow.parquet.ParquetFile(path) as file:
         yield from file.iter_batches(columns=columns)
 
 
+def to_columns(table: pyarrow.Table, path: Path) -> dict[str, list]:
+    """The columns of a table that was read from `path`, as values of Python."""
+    with _reading_parquet(path):
+        return table.to_pydict()
+
+
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _reading_parquet(path: Path) -> Iterator[None]:
     try:
         yield
-    except pyarrow.ArrowInvalid as error:
+    # OverflowError: dates and durations beyond those of Python.
+    except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
         raise ValueError(f"{path}: not a readable parquet file: {error}") from error
+
+
+def _check_unique(names: list[str], path: Path) -> None:
+    for name, number in Counter(names).most_common(1):
+        if number > 1:
+            raise ValueError(f"{path} has {number} columns {name!r}: rename or remove all but one.")
 
 
 READERS: dict[str, Callable[[Path], dict[str, list]]] = {
@@ -99,12 +150,15 @@ def read_columns(path: str | Path) -> dict[str, list]:
         `FileNotFoundError`: if there is no such file.
         `ValueError`: for an unsupported ending or invalid content.
     """
-    path = Path(path).expanduser()
+    path = to_path(path)
     if path.suffix.lower() not in READERS:
         raise ValueError(f"{path}: unsupported ending {path.suffix!r}; supported are {', '.join(READERS)}.")
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file.")
-    return READERS[path.suffix.lower()](path)
+    columns = READERS[path.suffix.lower()](path)
+    if not columns:
+        raise ValueError(f"{path} has no columns: the file is empty.")
+    return columns
 
 
 def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
@@ -125,19 +179,21 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
         `ValueError`: for an unsupported ending, a missing column, or a text that is not a string.
         `FileNotFoundError`: if the file does not exist, or the folder has no text files.
     """
-    file = Path(path).expanduser()
+    file = to_path(path)
     if file.is_dir():
         names = sorted(name.relative_to(file) for name in file.rglob("*") if name.suffix.lower() in (".txt", ".md"))
         names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+        # Reading a pipe waits for ever.
+        names = [name for name in names if (file / name).is_file()]
         if not names:
             raise FileNotFoundError(f"{path}: there are no .txt or .md files in this folder.")
-        texts = [(file / name).read_text(encoding="utf-8-sig") for name in names]
+        texts = [read_text(file / name) for name in names]
         return {"file": [name.as_posix() for name in names], text_column: texts}
     if file.suffix.lower() == ".txt":
         if not file.is_file():
             raise FileNotFoundError(f"{path}: there is no such file.")
         # Not `splitlines`, which also splits at other characters. The last line may have no line break.
-        lines = file.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+        lines = read_text(file).removesuffix("\n").split("\n")
         return {text_column: [] if lines == [""] else lines}
     if file.suffix.lower() not in READERS:
         raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
@@ -172,7 +228,5 @@ def write_pairs(pairs: Dataset, path: Path) -> None:
 
 def read_schema(path: Path) -> pyarrow.Schema:
     """The schema of a parquet file; raises a `ValueError` if it is invalid."""
-    try:
+    with _reading_parquet(path):
         return pyarrow.parquet.read_schema(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: not a readable parquet file: {error}") from error

@@ -3,6 +3,7 @@
 """Tokenization, padding, lengths in tokens, and batches of similar length."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from datasets import Dataset
@@ -90,6 +91,17 @@ def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase
     known = [limit for limit in limits if limit is not None and limit > 0]
     known = known or [limit for limit in [processing_class.model_max_length] if limit < 10**9]
     return min(known, default=None)
+
+
+def check_vocabulary(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> None:
+    """Raises a `ValueError` if a tokenizer has more tokens than the embeddings of a model."""
+    embeddings: Any = model.get_input_embeddings()
+    size = len(embeddings.weight)
+    if len(processing_class) > size:
+        raise ValueError(
+            f"The tokenizer has {len(processing_class)} tokens, but {type(model).__name__} has embeddings for {size}: "
+            "use the tokenizer of this model."
+        )
 
 
 def check_max_length(

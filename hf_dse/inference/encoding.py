@@ -292,6 +292,10 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"texts[{row}] is {text!r}, not a string: drop missing values and convert numbers first.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"texts[{row}] is no text in UTF-8: {error}. Remove such characters.") from error
     blank = [row for row, text in enumerate(texts) if not text.strip()]
     if blank:
         logger.warning(

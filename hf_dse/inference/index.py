@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 from transformers import PreTrainedModel
 
-from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
 from hf_dse.data.tables import READERS, check_texts, read_batches, read_schema, read_table, read_texts
@@ -176,7 +176,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         `ValueError`: if the vectors are not from `hf-dse encode`, they are those of another column, or the shards have
         different models or settings.
     """
-    path = Path(name).expanduser()
+    path = to_path(name)
     shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not shards or shards[0].suffix != ".parquet" or not shards[0].is_file():
         return read_texts(name, text_column), None, {}

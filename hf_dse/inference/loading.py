@@ -3,17 +3,22 @@
 """Loading any model with its tokenizer, and with its classification head if it has one."""
 
 import inspect
-import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
-from safetensors import safe_open
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -22,7 +27,10 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 from hf_dse import __version__
 from hf_dse.common.devices import choose_device
 from hf_dse.common.hub import pin, source_of, split_revision, weights_of
+from hf_dse.data.tables import parse_json, read_text
+from hf_dse.data.tokenization import check_vocabulary
 from hf_dse.modeling import DseModel
+from hf_dse.modeling.configuration_dse import MOST_LABELS, MOST_LAYERS
 
 
 logger = logging.get_logger(__name__)
@@ -32,6 +40,91 @@ SETTINGS = "config_sentence_transformers.json"
 
 # How sentence-transformers names the poolings, in the keys of 1_Pooling/config.json.
 POOLINGS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
+
+
+# What libraries raise when the files of a checkpoint are damaged or do not fit together.
+DAMAGED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    SafetensorError,
+    StrictDataclassError,
+    TypeError,
+    UnpicklingError,
+    ValueError,
+)
+
+
+@contextmanager
+def reading(name_or_path: str | PathLike) -> Iterator[None]:
+    """
+    Raises a `ValueError` that names the checkpoint for the errors of libraries about its files. Nothing but calls that
+    read these files belongs inside.
+    """
+    try:
+        yield
+    except Exception as error:
+        # A bare `Exception` is that of the tokenizers library.
+        is_damage = isinstance(error, DAMAGED) or type(error) is Exception
+        if not is_damage or (isinstance(error, ValueError) and str(name_or_path) in str(error)):
+            raise
+        reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        if "ignore_mismatched_sizes" in reason:
+            reason = "its weights have other sizes than its config.json says, see the report above"
+        raise ValueError(
+            f"{name_or_path} cannot be loaded, for its files are damaged or do not fit together: {reason}"
+        ) from error
+
+
+def load_config(name_or_path: str, **source: Any) -> PreTrainedConfig:
+    """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
+    labels = read_json(name_or_path, "config.json").get("num_labels") if Path(name_or_path).is_dir() else None
+    if isinstance(labels, int) and labels > MOST_LABELS:
+        raise ValueError(f"{name_or_path} has {labels:,} labels by its config.json; {MOST_LABELS:,} are the most.")
+    with reading(name_or_path):
+        config = AutoConfig.from_pretrained(**source_of(name_or_path, **source))
+    layers = getattr(config, "num_hidden_layers", 1)
+    if isinstance(layers, int) and layers > MOST_LAYERS:
+        raise ValueError(f"{name_or_path} has {layers:,} layers by its config.json; {MOST_LAYERS:,} are the most.")
+    return config
+
+
+def load_weights(
+    auto_class: Any, name_or_path: str, *, revision: str = "main", trust_remote_code: bool = False, **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    """`from_pretrained` of a class with errors that name the checkpoint: the model, and which weights it lacks."""
+    load_config(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
+    with reading(name_or_path):
+        source = weights_of(name_or_path, revision, trust_remote_code)
+        return auto_class.from_pretrained(**source, output_loading_info=True, **options)
+
+
+def load_encoder(auto_class: Any, name_or_path: str, **options: Any) -> Any:
+    """A model all of whose weights are in its checkpoint; of a pooler, which is not used, they may be missing."""
+    model, info = load_weights(auto_class, name_or_path, **options)
+    check_complete(name_or_path, info)
+    return model
+
+
+def check_complete(name_or_path: str, info: Mapping[str, Any]) -> None:
+    """Raises a `ValueError` if a checkpoint lacks weights, by the `info` of its loading."""
+    lost = sorted(name for name in info["missing_keys"] if not name.startswith("pooler."))
+    if lost:
+        raise ValueError(
+            f"The checkpoint {name_or_path} lacks {len(lost)} weights of its architecture, such as `{lost[0]}`: they "
+            "would be random. Use a complete checkpoint."
+        )
+
+
+def load_tokenizer(tokenizer: PreTrainedTokenizerBase | str | PathLike, **source: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer itself, or that of a folder or a Hub id; errors name the checkpoint."""
+    if isinstance(tokenizer, PreTrainedTokenizerBase):
+        return tokenizer
+    with reading(tokenizer):
+        return AutoTokenizer.from_pretrained(**source_of(tokenizer, **source))
 
 
 @dataclass
@@ -72,24 +165,32 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
         `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model, on its device, and the tokenizer.
 
     Raises:
-        `ValueError`: if the config names a classification head, but the checkpoint has no weights for it.
+        `ValueError`: if the files of the checkpoint are damaged or lack weights, those of a classification head that
+        the config names among them, or if there is no such device.
     """
-    source = (args.model_name_or_path, args.model_revision, args.trust_remote_code)
-    config = AutoConfig.from_pretrained(**source_of(*source))
+    source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
+    device = choose_device(args.device)
+    config = load_config(args.model_name_or_path, **source)
     if config.model_type == "dse":
         has_head = stores_head(args.model_name_or_path, args.model_revision)
     else:
         has_head = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
-    auto_class = AutoModelForSequenceClassification if has_head else AutoModel
-    model, info = auto_class.from_pretrained(**weights_of(*source), dtype=args.dtype, output_loading_info=True)
-    # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
-    if has_head and info["missing_keys"]:
-        raise ValueError(
-            f"The checkpoint {args.model_name_or_path} has no {', '.join(sorted(info['missing_keys']))}: train it "
-            "first, or remove the head from `architectures` in its config.json."
+    if has_head:
+        model, info = load_weights(
+            AutoModelForSequenceClassification, args.model_name_or_path, dtype=args.dtype, **source
         )
+        # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
+        if info["missing_keys"]:
+            raise ValueError(
+                f"The checkpoint {args.model_name_or_path} has no {', '.join(sorted(info['missing_keys']))}: train it "
+                "first, or remove the head from `architectures` in its config.json."
+            )
+    else:
+        model = load_encoder(AutoModel, args.model_name_or_path, dtype=args.dtype, **source)
     _apply_settings(model, args.model_name_or_path, args.model_revision)
-    return model.to(choose_device(args.device)), AutoTokenizer.from_pretrained(**source_of(*source))
+    tokenizer = load_tokenizer(args.model_name_or_path, **source)
+    check_vocabulary(model, tokenizer)
+    return model.to(device), tokenizer
 
 
 def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
@@ -126,6 +227,8 @@ def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | 
     stored = read_json(name_or_path, SETTINGS, revision).get("prompts")
     if stored is None:
         return None
+    if not isinstance(stored, dict) or not all(isinstance(text, str | None) for text in stored.values()):
+        raise ValueError(f"{name_or_path}: `prompts` in {SETTINGS} are {stored!r}, not texts by name.")
     document = next((stored[name] for name in ("document", "passage", "corpus") if name in stored), None)
     return {name: text for name, text in {**stored, "document": document}.items() if text}
 
@@ -145,7 +248,11 @@ def read_pooling(name_or_path: str, revision: str = "main") -> str:
 
 def read_modules(name_or_path: str, revision: str = "main") -> list[str]:
     """The names of the modules of a sentence-transformers checkpoint; none for other checkpoints."""
-    return [module["type"].rpartition(".")[2] for module in read_json(name_or_path, "modules.json", revision) or []]
+    modules = read_json(name_or_path, "modules.json", revision, list)
+    kinds = [module.get("type") if isinstance(module, dict) else None for module in modules]
+    if not all(isinstance(kind, str) for kind in kinds):
+        raise ValueError(f"{name_or_path}: each module in modules.json needs a `type`, and they have {kinds}.")
+    return [str(kind).rpartition(".")[2] for kind in kinds]
 
 
 def warn_of_other_code(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
@@ -166,10 +273,19 @@ def warn_of_other_code(model: PreTrainedModel, name_or_path: str, revision: str 
         )
 
 
-def read_json(name_or_path: str, filename: str, revision: str = "main") -> Any:
-    """The content of a json file of a checkpoint; `{}` if the file does not exist."""
+def read_json(name_or_path: str, filename: str, revision: str = "main", kind: type = dict) -> Any:
+    """The object (or a list, as `kind`) in a json file of a checkpoint; an empty one if the file does not exist."""
     text = read_file(name_or_path, filename, revision)
-    return {} if text is None else json.loads(text)
+    if text is None:
+        return kind()
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{name_or_path}: {filename} is not valid JSON: {error}.") from error
+    if not isinstance(content, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise ValueError(f"{name_or_path}: {filename} has to hold {wanted}, and it holds a {type(content).__name__}.")
+    return content
 
 
 def read_file(name_or_path: str, filename: str, revision: str = "main") -> str | None:
@@ -183,21 +299,18 @@ def read_file(name_or_path: str, filename: str, revision: str = "main") -> str |
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return None if path is None else Path(path).read_text(encoding="utf-8")
+    return None if path is None else read_text(Path(path))
 
 
 def stores_head(name_or_path: str, revision: str = "main") -> bool:
     """Whether a DSE checkpoint has weights of a head for sentence pairs. Its config always names the encoder."""
     optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_gated_repo": False}
-    name, revision = split_revision(name_or_path, revision)
-    index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, revision=revision, **optional)
-    if index is not None:
-        with open(index, encoding="utf-8") as file:
-            names = set(json.load(file)["weight_map"])
-    else:
+    names = set(read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME, revision).get("weight_map", {}))
+    if not names:
+        name, revision = split_revision(name_or_path, revision)
         weights = cached_file(name, SAFE_WEIGHTS_NAME, revision=revision, **optional)
         if weights is None:
             return False
-        with safe_open(weights, framework="pt") as tensors:
+        with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
             names = set(tensors.keys())
     return any(name.startswith("similarity.") for name in names)

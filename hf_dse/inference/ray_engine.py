@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow
 import pyarrow.parquet
 
-from hf_dse.common.files import write_atomically
+from hf_dse.common.files import to_path, write_atomically
 from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_schema
 
@@ -103,7 +103,7 @@ def run_on_shards(
     """
     if find_spec("ray") is None:
         raise ImportError("`--engine ray` needs Ray, which is not installed: `pip install hf-dse[ray]`.")
-    outputs = _outputs(find_shards(source), Path(output_dir).expanduser().absolute())
+    outputs = _outputs(find_shards(source), to_path(output_dir).absolute())
     model = load("cpu")
     for shard in outputs:
         _check_columns(shard, text_columns, model.column)
@@ -231,7 +231,7 @@ def _run(
 
 def find_shards(source: str) -> list[Path]:
     """The parquet files of a dataset: a file, those of a folder, or those that match a glob."""
-    path = Path(source).expanduser().absolute()
+    path = to_path(source).absolute()
     if path.is_dir():
         found = sorted(path.glob("*.parquet"))
     else:

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.files import to_path
 from hf_dse.common.options import check_at_least
 from hf_dse.data.pairs import SPLITS
 from hf_dse.data.tables import read_columns, read_texts
@@ -287,9 +288,9 @@ def _split_columns(file: str | Path) -> tuple[Path, list[str]]:
     """Splits `FILE:column,column`, unless it is the path of an existing file."""
     name, _, columns = str(file).rpartition(":")
     # Without an ending it is no file but a Windows drive, or there was no colon.
-    if Path(file).expanduser().exists() or not Path(name).suffix:
-        return Path(file).expanduser(), []
-    return Path(name).expanduser(), columns.split(",")
+    if to_path(file).exists() or not Path(name).suffix:
+        return to_path(file), []
+    return to_path(name), columns.split(",")
 
 
 def _corpus_name(file: str | Path) -> str:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.files import to_path
 from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings, fold, make_rankings
 from hf_dse.inference.encoding import encode_document, encode_query
@@ -151,7 +152,7 @@ def mine_candidates(
     searches: list[Search] = []
     vectors = None
     if model is not None and processing_class is not None:
-        folder = None if cache_dir is None else Path(cache_dir).expanduser()
+        folder = None if cache_dir is None else to_path(cache_dir)
         options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
         queries, documents = (
             encode_blocks(encoder, model, processing_class, part, folder, show_progress=show_progress, **options)

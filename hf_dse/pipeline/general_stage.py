@@ -4,12 +4,12 @@
 
 from pathlib import Path
 
-from transformers import AutoConfig, AutoModel, AutoTokenizer, set_seed
+from transformers import AutoModel, set_seed
 
-from hf_dse.common.hub import source_of, weights_of
 from hf_dse.common.provenance import describe_source
 from hf_dse.data.texts import TextArguments
 from hf_dse.data.tokenization import check_max_length
+from hf_dse.inference.loading import load_config, load_encoder, load_tokenizer
 from hf_dse.pipeline.arguments import GeneralArguments
 from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
 from hf_dse.publish.export import export_model
@@ -38,7 +38,7 @@ def run_general(
     output_dir = Path(str(training_args.output_dir))
     checkpoint = check_output_dir(str(output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir)
     set_seed(training_args.seed)
-    is_converted = AutoConfig.from_pretrained(**source_of(args.model_name_or_path)).model_type == "dse"
+    is_converted = load_config(args.model_name_or_path).model_type == "dse"
     if is_converted and args.teacher_name_or_path is None:
         raise ValueError(
             f"{args.model_name_or_path} is already a DSE model, so the encoder to learn from is unknown: name it with "
@@ -47,10 +47,10 @@ def run_general(
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
     teacher = convert_encoder(teacher_name, layer_types="full_attention")
     if is_converted:
-        student = AutoModel.from_pretrained(**weights_of(args.model_name_or_path))
+        student = load_encoder(AutoModel, args.model_name_or_path)
     else:
         student = convert_args.convert(args.model_name_or_path)
-    source_tokenizer = AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
+    source_tokenizer = load_tokenizer(args.model_name_or_path)
     check_max_length(training_args.max_length, student, source_tokenizer)
     tokenizer = limit_tokens(source_tokenizer, student, training_args.max_length)
     metrics = train_general(teacher, student, tokenizer, text_args, training_args, checkpoint)

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 from datasets import Dataset, DatasetDict, concatenate_datasets
-from transformers import AutoConfig, AutoTokenizer, set_seed
+from transformers import set_seed
 from transformers.utils import logging
 
-from hf_dse.common.hub import source_of
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.data.tasks import EMBEDDED, PairTask
 from hf_dse.data.tokenization import max_tokens
 from hf_dse.evaluation.pairs import evaluate_model
+from hf_dse.inference.loading import load_config, load_tokenizer
 from hf_dse.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.pipeline.arguments import StudentArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
@@ -77,7 +77,7 @@ def run_pairs(
 
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
-    tokenizer = given.processing_class or AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
+    tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     # Fail early, not after hours of scoring or training.
     check_student_length(training_args.max_length, model)
     tokenizer = limit_tokens(tokenizer, model, training_args.max_length)
@@ -141,8 +141,8 @@ def load_task(args: StudentArguments, data_args: DataArguments, given: Given) ->
         if given.teacher is not None:
             data_args = replace(data_args, num_labels=given.teacher.config.num_labels)
         elif args.teacher_name_or_path is not None:
-            source = source_of(args.teacher_name_or_path, args.teacher_revision, args.trust_remote_code)
-            config = AutoConfig.from_pretrained(**source)
+            source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
+            config = load_config(args.teacher_name_or_path, **source)
             data_args = replace(data_args, num_labels=config.num_labels)
     task = resolve_task(data_args)
     if given.dataset is None:

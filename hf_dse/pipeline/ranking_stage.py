@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 from datasets import DatasetDict
-from transformers import AutoConfig, AutoTokenizer, set_seed
+from transformers import set_seed
 from transformers.utils import logging
 
-from hf_dse.common.hub import source_of
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings, check_positives
 from hf_dse.data.tokenization import token_lengths
 from hf_dse.evaluation.retrieval import TOP_K, measure_run, search_corpus
+from hf_dse.inference.loading import load_config, load_tokenizer
 from hf_dse.mining.candidates import mine_candidates
 from hf_dse.pipeline.arguments import RankingArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
@@ -105,12 +105,12 @@ def run_ranking(
 
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
-    tokenizer = given.processing_class or AutoTokenizer.from_pretrained(**source_of(args.model_name_or_path))
+    tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     # Fail early, not after hours of mining or scoring.
     longest = max(training_args.max_length, training_args.query_max_length or 0)
     check_student_length(longest, model)
     tokenizer = limit_tokens(tokenizer, model, longest)
-    if given.model is None and AutoConfig.from_pretrained(**source_of(args.model_name_or_path)).model_type != "dse":
+    if given.model is None and load_config(args.model_name_or_path).model_type != "dse":
         advise_length(model, tokenizer, splits["train"], training_args.max_length)
 
     def prepare() -> DatasetDict:

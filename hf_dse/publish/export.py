@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.files import check_target, folder_in_one_step
+from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.publish.card import make_model_card
 from hf_dse.student.checkpoint import CODE_FILES, limit_tokens
@@ -87,7 +87,7 @@ def export_model(
     PosixPath('my-model')
     ```
     """
-    path = Path(path).expanduser()
+    path = to_path(path)
     target = path.resolve()
     check_target(target, overwrite)
     tokenizer = limit_tokens(processing_class, model, max_length)

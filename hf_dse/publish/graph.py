@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from hf_dse.common.files import check_target, folder_in_one_step
+from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.checkpoint import has_head, limit_tokens
 
@@ -98,7 +98,7 @@ def export_graph(
         raise ValueError(f"format={format!r} is not supported: pass {' or '.join(GRAPH_FORMATS)}.")
     if int8 and format != "onnx":
         raise ValueError(f'int8=True is not supported with format={format!r}: pass format="onnx".')
-    path = Path(path).expanduser()
+    path = to_path(path)
     target = path.resolve()
     check_target(target, overwrite)
     tokenizer = limit_tokens(processing_class, model, max_length)

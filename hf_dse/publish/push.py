@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from transformers.utils import logging
 
 from hf_dse import __version__
+from hf_dse.common.files import to_path
 from hf_dse.modeling import DseConfig
 from hf_dse.student.checkpoint import CODE_FILES, TRAINING_STATE
 
@@ -129,7 +130,7 @@ def push_model(
             f"{repo_id!r} is not a valid repository name: use a name such as `user/my-model`, with letters, digits, "
             "'-', '_' and '.', but without '--' or '..', and without '-' or '.' at either end."
         ) from error
-    folder = Path(path).expanduser()
+    folder = to_path(path)
     files = _list_files(folder)
     _check_model(folder, files)
     if repo_id not in files["README.md"].read_text(encoding="utf-8"):

@@ -6,11 +6,11 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.hub import source_of, weights_of
-from hf_dse.inference.loading import set_prompts, stores_head, warn_of_other_code
+from hf_dse.data.tokenization import check_vocabulary
+from hf_dse.inference.loading import load_config, load_encoder, set_prompts, stores_head, warn_of_other_code
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 
@@ -70,8 +70,10 @@ def limit_tokens(
             The number of tokens. Defaults to the limit of the tokenizer, or that of the model if it is lower.
 
     Raises:
-        `ValueError`: if `max_length` is below 1 or above the limit of the model.
+        `ValueError`: if `max_length` is below 1 or above the limit of the model, or the tokenizer has tokens that the
+        model has no embeddings for.
     """
+    check_vocabulary(model, processing_class)
     limit = model.config.max_position_embeddings
     if max_length is not None and not 1 <= max_length <= limit:
         raise ValueError(f"`max_length` must be between 1 and {limit}, the positions of this model, got {max_length}.")
@@ -88,14 +90,13 @@ def limit_tokens(
 
 def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification:
     """Loads a DSE model, with its head for sentence pairs if it has one."""
-    config = AutoConfig.from_pretrained(**source_of(name_or_path))
+    config = load_config(name_or_path)
     if config.model_type != "dse":
         raise ValueError(
             f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
             "`hf-dse convert`."
         )
-    model_class = DseForSequenceClassification if stores_head(name_or_path) else DseModel
-    model = model_class.from_pretrained(**weights_of(name_or_path))
+    model = load_encoder(DseForSequenceClassification if stores_head(name_or_path) else DseModel, name_or_path)
     set_prompts(model, name_or_path)
     warn_of_other_code(model, name_or_path)
     return model
@@ -122,7 +123,7 @@ def load_student(
     labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
     if num_labels == 2:
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
-    config = AutoConfig.from_pretrained(**source_of(model)) if isinstance(model, str) else model.config
+    config = load_config(model) if isinstance(model, str) else model.config
     name = model if isinstance(model, str) else type(model).__name__
     if config.model_type != "dse" and isinstance(model, str):
         return make_pair_model(convert_args.convert(model), **labels)
@@ -142,11 +143,9 @@ def load_student(
             student = model if fits else make_pair_model(model.dse, **labels)
     else:
         if config.num_labels == labels["num_labels"] and stores_head(model):
-            student = DseForSequenceClassification.from_pretrained(
-                **weights_of(model), problem_type=labels["problem_type"]
-            )
+            student = load_encoder(DseForSequenceClassification, model, problem_type=labels["problem_type"])
         else:
-            student = make_pair_model(AutoModel.from_pretrained(**weights_of(model)), **labels)
+            student = make_pair_model(load_encoder(AutoModel, model), **labels)
         set_prompts(student, model)
         warn_of_other_code(student, model)
     student.config.prompts = convert_args.prompts(student.config.prompts) or None

@@ -10,11 +10,19 @@ from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoModel
 from transformers.utils import logging
 
-from hf_dse.common.hub import source_of, weights_of
-from hf_dse.inference.loading import read_json, read_modules, read_pooling, read_prompts
+from hf_dse.inference.loading import (
+    check_complete,
+    load_config,
+    load_tokenizer,
+    load_weights,
+    read_json,
+    read_modules,
+    read_pooling,
+    read_prompts,
+)
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
 from hf_dse.student.sources import FREE_FIELDS, _rename, find_architecture
 
@@ -172,19 +180,12 @@ def convert_encoder(
     ('linear_attention', 128)
     ```
     """
-    source_config = AutoConfig.from_pretrained(**source_of(name_or_path))
+    source_config = load_config(name_or_path)
     architecture = find_architecture(source_config, name_or_path)
     _check_names(config_overrides, fixed={*architecture.fields, *architecture.constants} - FREE_FIELDS)
-    source, loading = AutoModel.from_pretrained(
-        **weights_of(name_or_path), dtype=torch.float32, output_loading_info=True
-    )
+    source, loading = load_weights(AutoModel, name_or_path, dtype=torch.float32)
+    check_complete(name_or_path, loading)
     absent = loading["missing_keys"]
-    lost = sorted(name for name in absent if not name.startswith("pooler."))
-    if lost:
-        raise ValueError(
-            f"The checkpoint {name_or_path} lacks {len(lost)} weights of its architecture, such as `{lost[0]}`: they "
-            "would be random. Convert a complete checkpoint."
-        )
     state = _rename({name: value for name, value in source.state_dict().items() if name not in absent}, architecture)
     positions = "embeddings.position_embeddings.weight"
     if architecture.position_offset:
@@ -292,7 +293,7 @@ def _check_names(config_overrides: dict[str, Any], fixed: Collection[str] = ()) 
 def _pair_format(name_or_path: str) -> dict[str, Any]:
     """Separators of a pair in the format of the tokenizer, for models that split pairs at separators."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(**source_of(name_or_path))
+        tokenizer = load_tokenizer(name_or_path)
     except (OSError, ValueError):
         tokenizer = None
     # Without tokenizer files, transformers may create a tokenizer with special tokens only.
@@ -310,7 +311,10 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
 
 def source_length(name_or_path: str) -> int | None:
     """How many tokens sentence-transformers reads of a text with a checkpoint, if it has a length of its own."""
-    return read_json(name_or_path, "sentence_bert_config.json").get("max_seq_length")
+    length = read_json(name_or_path, "sentence_bert_config.json").get("max_seq_length")
+    if length is not None and (not isinstance(length, int) or length < 1):
+        raise ValueError(f"{name_or_path}: `max_seq_length` in sentence_bert_config.json is {length!r}, no length.")
+    return length
 
 
 def _pooling_mode(name_or_path: str) -> str:

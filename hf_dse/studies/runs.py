@@ -5,6 +5,7 @@
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -25,8 +26,9 @@ from filelock import FileLock
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.display import one_line
-from hf_dse.common.files import write_atomically
+from hf_dse.common.files import read_yaml, to_path, write_atomically
 from hf_dse.common.provenance import code_commit, describe_machine, package_versions
+from hf_dse.data.tables import read_table
 from hf_dse.training.base import complete_checkpoints
 
 
@@ -45,6 +47,9 @@ BOOKKEEPING = (
     "finished",
 )
 
+
+# More than one can wait for: a typing error in a factor.
+MOST_RUNS = 10_000
 
 # Options that had another name when the first runs were made: their keys are made of the first names.
 FIRST_NAMES = {"max_length": "max_seq_length"}
@@ -134,13 +139,10 @@ def load_study(path: str | Path) -> Study:
         `FileNotFoundError`: if there is no such file.
         `ValueError`: if it is not a study.
     """
-    path = Path(path).expanduser()
+    path = to_path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such study.")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from error
+    content = read_yaml(path)
     if not isinstance(content, dict) or set(content) - {"options", "factors"} or not content.get("factors"):
         raise ValueError(f"{path}: a study has the keys `options` and `factors`, and at least one factor.")
     options, factors = content.get("options") or {}, content["factors"]
@@ -160,6 +162,9 @@ def load_study(path: str | Path) -> Study:
                 f"{path}: the factor {factor!r} has to be a list of values, or labels with the options that each of "
                 f"them has; it is {labels!r}."
             )
+    number = math.prod(map(len, study.values()))
+    if number > MOST_RUNS:
+        raise ValueError(f"{path} has {number:,} runs, one for each combination; {MOST_RUNS:,} are the most.")
     return Study(options, study)
 
 
@@ -359,8 +364,13 @@ def expand(value: Any) -> Any:
 
 def read_results(results_file: str | Path) -> pd.DataFrame:
     """The rows of a results file; none where there is no file."""
-    path = Path(results_file)
-    return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
+    path = to_path(results_file)
+    if not path.is_file():
+        return pd.DataFrame()
+    results = read_table(path).to_pandas()
+    if "run" not in results:
+        raise ValueError(f"{path} holds no results of a study, for it has no column 'run': name another file.")
+    return results
 
 
 def finished_runs(results_file: str | Path) -> set[str]:

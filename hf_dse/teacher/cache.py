@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hf_dse.common.files import to_path
+
 
 Pair = tuple[str, str]
 # The maximum length of a pair, and what is truncated if it is not the longer text.
@@ -64,7 +66,7 @@ def open_cache(folder: str | Path | None, teacher: str, num_labels: int) -> Iter
     Opens the cache of the teacher with this fingerprint (in memory without a folder). The error for a damaged cache
     names the file to delete.
     """
-    path = None if folder is None else Path(folder).expanduser() / f"{teacher[:16]}.sqlite"
+    path = None if folder is None else to_path(folder) / f"{teacher[:16]}.sqlite"
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,22 +4,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     set_seed,
 )
 from transformers.utils import logging
 
-from hf_dse.common.hub import source_of, weights_of
 from hf_dse.common.options import check_positive
 from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.tokenization import check_max_length, lengths
+from hf_dse.inference.loading import load_tokenizer, load_weights
 from hf_dse.metrics import compute_metrics_for
 from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer, check_output_dir
@@ -146,19 +146,23 @@ def load_base(
     teacher_args: TeacherArguments, num_labels: int, problem_type: str | None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, set[str]]:
     """Loads the encoder with a head, its tokenizer, and the names of the parameters that start from random numbers."""
-    source = (teacher_args.model_name_or_path, teacher_args.model_revision, teacher_args.trust_remote_code)
+    source: dict[str, Any] = {
+        "revision": teacher_args.model_revision,
+        "trust_remote_code": teacher_args.trust_remote_code,
+    }
     # Train float32 weights even if the checkpoint is in half precision; bf16 and fp16 are mixed precision.
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        **weights_of(*source),
+    model, info = load_weights(
+        AutoModelForSequenceClassification,
+        teacher_args.model_name_or_path,
         num_labels=num_labels,
         problem_type=problem_type,
         dtype=torch.float32,
         # A cross-encoder for another task can be the base too; its head is replaced.
         ignore_mismatched_sizes=True,
-        output_loading_info=True,
+        **source,
     )
     new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
-    return model, AutoTokenizer.from_pretrained(**source_of(*source)), new
+    return model, load_tokenizer(teacher_args.model_name_or_path, **source), new
 
 
 def _center_head(model: PreTrainedModel, new: set[str], labels: Sequence[float]) -> None:

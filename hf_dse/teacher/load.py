@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading a cross-encoder."""
 
+from typing import Any
+
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
-from hf_dse.common.hub import source_of, weights_of
 from hf_dse.data.tasks import PairTask
+from hf_dse.data.tokenization import check_vocabulary
+from hf_dse.inference.loading import load_tokenizer, load_weights
 
 
 def load_teacher(
@@ -41,19 +43,19 @@ def load_teacher(
         `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model in evaluation mode, and the tokenizer.
 
     Raises:
-        `ValueError`: if the checkpoint has no trained classification head.
+        `ValueError`: if the checkpoint has no trained classification head, or its files are damaged.
     """
-    source = (model_name_or_path, revision, trust_remote_code)
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        **weights_of(*source), dtype=dtype, output_loading_info=True
-    )
+    source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    model, info = load_weights(AutoModelForSequenceClassification, model_name_or_path, dtype=dtype, **source)
     # A head that is missing in the checkpoint is randomly initialized, so its scores are noise.
     if info["missing_keys"]:
         raise ValueError(
             f"{model_name_or_path} is not a trained cross-encoder: it has no "
             f"{', '.join(sorted(info['missing_keys']))}. Fine-tune it on pairs first, with `hf-dse teacher`."
         )
-    return model.eval(), AutoTokenizer.from_pretrained(**source_of(*source))
+    tokenizer = load_tokenizer(model_name_or_path, **source)
+    check_vocabulary(model, tokenizer)
+    return model.eval(), tokenizer
 
 
 def check_labels(config: PreTrainedConfig, task: PairTask) -> None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import cached_file
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.devices import choose_device
-from hf_dse.common.hub import source_of, split_revision
+from hf_dse.common.hub import split_revision
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tokenization import check_max_length, token_lengths
 from hf_dse.inference.encoding import evaluating
+from hf_dse.inference.loading import SETTINGS, load_config, read_json, read_modules, reading
 from hf_dse.teacher.cache import Pair
 from hf_dse.teacher.load import load_teacher
 
@@ -200,7 +200,7 @@ def load_reranker(
 def teacher_config(name_or_path: str, *, revision: str = "main", trust_remote_code: bool = False) -> PreTrainedConfig:
     """The config of a cross-encoder, whose `num_labels` is the number of its logits."""
     source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    config = AutoConfig.from_pretrained(**source_of(name_or_path, **source))
+    config = load_config(name_or_path, **source)
     is_classifier = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
     if not is_classifier and needs_sentence_transformers(name_or_path, **source):
         config.num_labels = 1
@@ -212,21 +212,14 @@ def needs_sentence_transformers(name_or_path: str, *, revision: str = "main", tr
     Whether only sentence-transformers reads a folder as it was meant: a `CrossEncoder` that is more than a model with
     a classification head, or a causal language model.
     """
-    settings = _read_json(name_or_path, "config_sentence_transformers.json", revision)
-    if settings is not None and settings.get("model_type") == "CrossEncoder":
-        modules = _read_json(name_or_path, "modules.json", revision) or []
-        text = _read_json(name_or_path, "sentence_bert_config.json", revision) or {}
+    settings = read_json(name_or_path, SETTINGS, revision)
+    if settings.get("model_type") == "CrossEncoder":
+        modules = read_modules(name_or_path, revision)
+        text = read_json(name_or_path, "sentence_bert_config.json", revision)
         has_template = "message" in text.get("modality_config", {}) or bool(text.get("processing_kwargs"))
         return len(modules) > 1 or settings.get("default_prompt_name") is not None or has_template
-    config = AutoConfig.from_pretrained(**source_of(name_or_path, revision, trust_remote_code))
+    config = load_config(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
     return any(name.endswith("ForCausalLM") for name in config.architectures or [])
-
-
-def _read_json(name_or_path: str, file: str, revision: str) -> Any:
-    optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_gated_repo": False}
-    name, revision = split_revision(name_or_path, revision)
-    path = cached_file(name, file, revision=revision, **optional)
-    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def _load_cross_encoder(name: str, dtype: str | torch.dtype, **source: Any) -> "CrossEncoder":
@@ -237,9 +230,11 @@ def _load_cross_encoder(name: str, dtype: str | torch.dtype, **source: Any) -> "
             f"{name} is a reranker of sentence-transformers, which is not installed: `pip install hf-dse[st]`."
         ) from error
     # Before version 6, sentence-transformers trusts the code of each local folder.
-    types = [module["type"] for module in _read_json(name, "modules.json", source["revision"]) or []]
+    types = [str(module["type"]) for module in read_json(name, "modules.json", source["revision"], list)]
     theirs = [kind for kind in types if not kind.startswith("sentence_transformers.")]
     if theirs and not source["trust_remote_code"]:
         raise ValueError(f"{name} has code of its own, {theirs[0]}: read it, then pass `trust_remote_code=True`.")
-    name, source["revision"] = split_revision(name, source["revision"])
-    return CrossEncoder(name, device="cpu", model_kwargs={"dtype": dtype, "use_safetensors": True}, **source)
+    repository, source["revision"] = split_revision(name, source["revision"])
+    weights = {"dtype": dtype, "use_safetensors": True}
+    with reading(name):
+        return CrossEncoder(repository, device="cpu", model_kwargs=weights, **source)

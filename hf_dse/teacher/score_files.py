@@ -14,7 +14,7 @@ import pyarrow.parquet
 from datasets import Dataset
 
 from hf_dse.common.devices import choose_device
-from hf_dse.common.files import output_path
+from hf_dse.common.files import output_path, to_path
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
 from hf_dse.data.ranking_rows import is_ranking
@@ -197,7 +197,7 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
         files = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
         _check_shards(files, " and ".join(names))
         return f"{count_rows(files)} queries with scored candidates (windows: {args.windows})"
-    output = Path(args.output_file).expanduser()
+    output = to_path(args.output_file)
     rankings = load_rankings(data_args, [args.split])[args.split]
     scores = []
     for name in names:

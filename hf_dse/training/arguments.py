@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import TrainingArguments
+import torch
+from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from hf_dse.common.options import check_at_least
+from hf_dse.common.options import check_at_least, check_numbers, check_positive
 
 
 # Fields that the trainer fills in when it knows whether there is something to evaluate on.
@@ -21,6 +22,8 @@ OPEN_FIELDS = (
     "metric_for_best_model",
     "greater_is_better",
 )
+
+SAMPLING_STRATEGIES = ("random", "sequential", "group_by_length", "batch_rebalance")
 
 
 @dataclass
@@ -90,17 +93,41 @@ class PairTrainingArguments(TrainingArguments):
             )
         if self.max_length < 4:
             raise ValueError(f"`max_length` must be at least 4, got {self.max_length}.")
+        check_numbers(self)
+        check_positive(self, "gradient_accumulation_steps", "eval_accumulation_steps")
+        check_positive(self, "per_device_train_batch_size", "per_device_eval_batch_size")
+        if self.train_sampling_strategy not in SAMPLING_STRATEGIES:
+            raise ValueError(
+                f"`train_sampling_strategy` is {self.train_sampling_strategy!r}, and it has to be one of "
+                f"{', '.join(SAMPLING_STRATEGIES)}."
+            )
         chosen = {name: getattr(self, name) for name in OPEN_FIELDS}
         do_eval = self.do_eval
         # The checks of transformers need values. They are those of a training with an `eval_dataset`.
         self.fill_open_fields(has_eval_dataset=True)
-        super().__post_init__()
+        try:
+            super().__post_init__()
+        # Options that are passed on, such as those of `accelerator_config`.
+        except TypeError as error:
+            raise ValueError(f"The training arguments do not fit: {error}.") from error
+        self._check_scheduler()
         for name, value in chosen.items():
             if value is None:
                 setattr(self, name, None)
         if self.eval_strategy is None:
             self.do_eval = do_eval
         self._filled: dict[str, Any] = {}
+
+    def _check_scheduler(self) -> None:
+        """Makes a scheduler, for its options are not looked at before the training."""
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        try:
+            get_scheduler(self.lr_scheduler_type, optimizer, 1, 2, self.lr_scheduler_kwargs)  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"`lr_scheduler_kwargs` is {self.lr_scheduler_kwargs!r}, which does not fit "
+                f"`lr_scheduler_type={str(self.lr_scheduler_type)!r}`: {error}."
+            ) from error
 
     def fill_open_fields(self, has_eval_dataset: bool) -> None:
         """

@@ -16,13 +16,12 @@ from datasets import Dataset
 from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils import PushInProgress, logging
 
-from hf_dse.common.hub import source_of
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.student.checkpoint import TRAINING_STATE
 from hf_dse.training.arguments import PairTrainingArguments
@@ -75,6 +74,8 @@ class ReproducibleTrainer(Trainer):
         args.fill_open_fields(has_eval_dataset=eval_dataset is not None)
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
+        self._check_batches(args, train_dataset, args.train_batch_size)
+        self._check_batches(args, eval_dataset, args.eval_batch_size)
         super().__init__(model=model, args=args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
         self.add_callback(FiniteLossCallback)
         self.add_callback(EpochCallback)
@@ -111,6 +112,21 @@ class ReproducibleTrainer(Trainer):
                 f"`{name}` is a `{kind}`, and `{cls.__name__}` needs a `datasets.Dataset`, whose rows it checks and "
                 f"groups by length before the training: {remedy}."
             )
+
+    @staticmethod
+    def _check_batches(args: PairTrainingArguments, dataset: Any, batch_size: int) -> None:
+        size = batch_size * args.world_size
+        if args.dataloader_drop_last and isinstance(dataset, Dataset) and len(dataset) < size:
+            raise ValueError(
+                f"`dataloader_drop_last` leaves nothing of {len(dataset)} rows, for a batch has {size}: use smaller "
+                "batches, or leave it out."
+            )
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        try:
+            return super()._determine_best_metric(metrics, trial)
+        except KeyError as error:
+            raise ValueError(error.args[0]) from error
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if not isinstance(eval_dataset, str):
@@ -232,13 +248,6 @@ class StudentTrainer(ReproducibleTrainer):
                 group["params"] = [weight for weight in group["params"] if rates.get(id(weight)) != rate]
                 optimizer.add_param_group({**group, "params": moved, "lr": rate})
         return optimizer
-
-
-def load_tokenizer(processing_class: PreTrainedTokenizerBase | str) -> PreTrainedTokenizerBase:
-    """The tokenizer itself, or that of a folder or a Hub id."""
-    if isinstance(processing_class, str):
-        return AutoTokenizer.from_pretrained(**source_of(processing_class))
-    return processing_class
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:

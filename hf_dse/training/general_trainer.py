@@ -12,18 +12,18 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoConfig, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.utils import logging
 
-from hf_dse.common.hub import source_of
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.texts import TextArguments, load_texts
 from hf_dse.data.tokenization import check_max_length, token_lengths
+from hf_dse.inference.loading import load_config, load_tokenizer
 from hf_dse.modeling import DseModel
 from hf_dse.student.checkpoint import limit_tokens
 from hf_dse.student.convert import convert_encoder
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer, load_tokenizer
+from hf_dse.training.base import ReproducibleTrainer
 from hf_dse.training.layerwise import LayerwiseDistillation
 
 
@@ -164,7 +164,7 @@ class GeneralTrainer(ReproducibleTrainer):
 
     @staticmethod
     def _load_model(name_or_path: str, args: GeneralTrainingArguments) -> LayerwiseDistillation:
-        if AutoConfig.from_pretrained(**source_of(name_or_path)).model_type == "dse":
+        if load_config(name_or_path).model_type == "dse":
             raise ValueError(
                 f"{name_or_path} is a DSE model, so its teacher is unknown: pass the folder or Hub id of an encoder, "
                 "or `LayerwiseDistillation(student, teacher)`."

@@ -16,12 +16,13 @@ from transformers.utils import logging
 from hf_dse.data.collators import PairCollator
 from hf_dse.data.tokenization import lengths
 from hf_dse.inference.encoding import evaluating
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.student.checkpoint import limit_tokens, load_dse_model, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import StudentTrainer, load_tokenizer
+from hf_dse.training.base import StudentTrainer
 from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 
 

@@ -20,6 +20,7 @@ from hf_dse.data.ranking_rows import read_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
 from hf_dse.inference.encoding import encode_document, encode_query, evaluating
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.inference.search import rank
 from hf_dse.metrics import as_run, ranking_metrics, relevance
 from hf_dse.modeling import DseForSequenceClassification
@@ -27,7 +28,7 @@ from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import StudentTrainer, load_tokenizer
+from hf_dse.training.base import StudentTrainer
 from hf_dse.training.cached_gradients import embed, embed_in_parts
 from hf_dse.training.gathering import gather_lists
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
