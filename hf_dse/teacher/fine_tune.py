@@ -22,7 +22,7 @@ from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.metrics import compute_metrics_for
 from hf_dse.training.arguments import PairTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer, check_output_dir
+from hf_dse.training.base import ReproducibleTrainer, check_output_dir, locks_output_dir
 
 
 logger = logging.get_logger(__name__)
@@ -60,6 +60,7 @@ class CrossEncoderTrainer(ReproducibleTrainer):
             self.data_collator = training
 
 
+@locks_output_dir
 def train_teacher(
     teacher_args: TeacherArguments, data_args: DataArguments, training_args: PairTrainingArguments
 ) -> dict[str, float]:

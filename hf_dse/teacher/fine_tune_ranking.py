@@ -22,7 +22,7 @@ from hf_dse.metrics import ranking_metrics
 from hf_dse.teacher.fine_tune import TeacherArguments, load_base
 from hf_dse.teacher.score_candidates import score_candidates
 from hf_dse.training.arguments import PairTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer, check_output_dir
+from hf_dse.training.base import ReproducibleTrainer, check_output_dir, locks_output_dir
 
 
 logger = logging.get_logger(__name__)
@@ -167,6 +167,7 @@ def measure_candidates(rankings: Rankings) -> dict[str, float]:
     return {name: measures[name] for name in ("ndcg@10", "mrr@10")}
 
 
+@locks_output_dir
 def train_reranker(
     teacher_args: TeacherArguments, data_args: DataArguments, training_args: PairTrainingArguments
 ) -> dict[str, float]:
