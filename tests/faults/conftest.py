@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
@@ -202,9 +203,10 @@ def commands(assets):
 
 @dataclass
 class Undisturbed:
-    """What a command writes, the seconds it takes, how often it changes files, and the bytes of the largest."""
+    """What a command writes and where, its seconds, how often it changes files, and the bytes of the largest one."""
 
     content: object
+    output: Path
     seconds: float
     changes: int
     size: int
@@ -225,7 +227,8 @@ def undisturbed(commands, tmp_path_factory):
             seconds = time.monotonic() - started
             sizes = [path.stat().st_size for path in output.parent.rglob("*") if path.is_file()]
             changes = int((folder / "log.changes").read_text())
-            known[name] = Undisturbed(command.read(command.place(output)), seconds, changes, max(sizes))
+            content = command.read(command.place(output))
+            known[name] = Undisturbed(content, output, seconds, changes, max(sizes))
         return known[name]
 
     return find

@@ -110,6 +110,9 @@ class Counter:
         if event == "open":
             path, _, flags = args
             paths = [path] if flags & (os.O_WRONLY | os.O_RDWR) else []
+        elif event in ("os.remove", "os.rmdir") and args[1] != -1:
+            # By the name in an open folder, as `shutil.rmtree` does.
+            paths = [self.folder]
         else:
             paths = args[: CHANGES.get(event, 0)]
         if any(isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self.folder) for path in paths):

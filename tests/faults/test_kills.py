@@ -6,7 +6,10 @@ import random
 import shutil
 
 import pytest
+from conftest import model_folder
 from harness import KILLS, kill_after, run, start
+
+from hf_dse.training.base import complete_checkpoints
 
 
 # Kills of each command in the long part, and of those that are quick.
@@ -78,6 +81,58 @@ def attack(commands, undisturbed, assets, tmp_path):
 def test_a_killed_command_ends_as_if_undisturbed(name, attack):
     for seed in range(QUICK[name]):
         attack(name, seed)
+
+
+def test_an_old_folder_is_there_until_the_new_one_is_complete(commands, undisturbed, assets, tmp_path):
+    """Killed at the last changes of files, among which the folders change their names."""
+    command, straight = commands["export"], undisturbed("export")
+    old = model_folder(assets / "old")
+    for kill_at in range(straight.changes - 4, straight.changes + 9):
+        output = tmp_path / str(kill_at) / "out"
+        shutil.copytree(assets / "old", output)
+        run(command.line(output), tmp_path / "log", folder=output.parent, kill_at=kill_at)
+        assert model_folder(output) in (old, straight.content)
+
+
+def test_a_checkpoint_that_is_written_again_is_none_until_then(commands, undisturbed, tmp_path):
+    command, output, log = commands["distill"], tmp_path / "out", tmp_path / "log"
+    line = [*command.line(output), "--save_total_limit", "100"]
+    assert run(line, log) == 0
+    for path in output.iterdir():
+        if path.name not in ("checkpoint-3", "checkpoint-6"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    limit = (output / "checkpoint-6" / "optimizer.pt").stat().st_size - 1
+    assert run([*line, "--resume_from_checkpoint", str(output / "checkpoint-3")], log, file_size=limit) in KILLS
+    assert [path.name for path in complete_checkpoints(output)] == ["checkpoint-3"]
+    assert run([*line, "--resume_from_checkpoint", "last"], log) == 0, log.read_text()
+    assert command.read(command.place(output)) == undisturbed("distill").content
+
+
+def test_half_deleted_checkpoints_are_none(commands, undisturbed, tmp_path):
+    command, straight = commands["distill"], undisturbed("distill")
+    whole = {path.name: model_folder(path).keys() for path in complete_checkpoints(straight.output)}
+    for kill_at in range(4, 44, 8):
+        output = tmp_path / str(kill_at) / "out"
+        shutil.copytree(straight.output, output)
+        line = [*command.line(output), "--overwrite_output_dir", "true"]
+        assert run(line, tmp_path / "log", folder=output.parent, kill_at=kill_at) in KILLS
+        assert all(model_folder(path).keys() == whole[path.name] for path in complete_checkpoints(output))
+
+
+def test_stages_of_an_earlier_recipe_are_not_taken_for_those_of_a_killed_one(commands, undisturbed, tmp_path):
+    command, straight = commands["distill recipe"], undisturbed("distill recipe")
+    output, log = tmp_path / "out", tmp_path / "log"
+    assert run([*command.line(output), "--learning_rate", "1e-2"], log) == 0
+    assert model_folder(command.place(output)) != straight.content
+    # Refused at once, not after the first stage.
+    shutil.move(output / "1-general", tmp_path)
+    assert run(command.line(output), log) == 2
+    assert f"The output folder {output}/2-pairs is not empty" in log.read_text()
+    shutil.move(tmp_path / "1-general", output)
+    line = [*command.line(output), "--overwrite_output_dir", "true"]
+    assert run(line, log, folder=output.parent, kill_at=straight.changes // 4) in KILLS
+    assert run([*command.line(output), "--resume_from_checkpoint", "last"], log) == 0, log.read_text()
+    assert model_folder(command.place(output)) == straight.content
 
 
 @pytest.mark.slow
