@@ -7,6 +7,7 @@ fast: nothing heavy is imported before a command runs.
 
 import argparse
 import ctypes
+import gc
 import importlib
 import importlib.metadata
 import logging
@@ -60,13 +61,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         `int`: The exit code: 0, 2 after a user error, 130 after an interruption.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    end_with_parent()
-    if QUIET in argv:
-        argv = [word for word in argv if word != QUIET]
-        with only_errors():
-            return run(argv)
-    with show_log():
-        return run(argv)
+    words = [word for word in argv if word != QUIET]
+    try:
+        end_with_parent()
+        with show_log() if words == argv else only_errors():
+            return run(words)
+    except KeyboardInterrupt:
+        pass
+    command = words[0] if words else ""
+    _say(f"\nhf-dse {command}: interrupted; {GO_ON.get(command, 'give the same command to start again')}")
+    return 130
 
 
 def end_with_parent() -> None:
@@ -109,16 +113,20 @@ def run(argv: list[str]) -> int:
     _, module, function = COMMANDS[command]
     try:
         getattr(importlib.import_module(module), function)(argv[1:])
-    except KeyboardInterrupt:
-        advice = GO_ON.get(command, "give the same command to start again")
-        print(f"\nhf-dse {command}: interrupted; {advice}", file=sys.stderr)
-        return 130
+        return 0
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE) == "1" or not _is_user_error(error):
             raise
-        print(f"hf-dse {command}: error: {_describe(error)}", file=sys.stderr)
-        return 2
-    return 0
+        message = _describe(error)
+    _say(f"hf-dse {command}: error: {message}")
+    return 2
+
+
+def _say(message: str) -> None:
+    """Prints the last line of a command that did not end well."""
+    # Progress bars that were left are drawn once more when they are deleted: let it be now.
+    gc.collect()
+    print(message, file=sys.stderr)
 
 
 @contextmanager

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import BinaryIO
 
+import numpy as np
 from filelock import FileLock, Timeout
 
 
@@ -72,6 +74,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def save_array(file: BinaryIO, array: np.ndarray) -> None:
+    """Writes an array in the format of numpy."""
+    # Into a file itself numpy writes by a buffer of its own, whose last bytes a full disk drops without an error.
+    np.save(SimpleNamespace(write=file.write), array)
 
 
 @contextmanager

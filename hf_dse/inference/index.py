@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 from transformers import PreTrainedModel
 
-from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.files import output_path, save_array, write_atomically
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tables import READERS, read_schema, read_texts
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
@@ -92,7 +92,7 @@ def encode_files(
         prompt_name=args.prompt_name,
     )
     if output.suffix == ".npy":
-        write_atomically(output, lambda file: np.save(file, vectors))
+        write_atomically(output, lambda file: save_array(file, vectors))
     else:
         settings = {
             "model": fingerprint(model, tokenizer),

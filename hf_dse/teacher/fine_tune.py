@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from hf_dse.common.files import writing
 from hf_dse.common.options import check_positive
 from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
@@ -134,7 +136,8 @@ def train_teacher(
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
     )
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
-    trainer.save_model()
+    with writing(Path(str(training_args.output_dir))):
+        trainer.save_model()
     trainer.save_state()
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in labelled:

@@ -5,6 +5,7 @@
 import math
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
+from hf_dse.common.files import writing
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
@@ -230,7 +232,8 @@ def train_reranker(
         ),
     )
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
-    trainer.save_model()
+    with writing(Path(str(training_args.output_dir))):
+        trainer.save_model()
     trainer.save_state()
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in evaluated:

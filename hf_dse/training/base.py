@@ -272,7 +272,8 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
         checkpoints = complete_checkpoints(folder)
         if not checkpoints:
             raise FileNotFoundError(
-                f"{output_dir} holds no checkpoint to resume from: start without `resume_from_checkpoint`."
+                f"{output_dir} holds no checkpoint to resume from: start without `resume_from_checkpoint`, and with "
+                "`--overwrite_output_dir` if the folder is not empty."
             )
         return str(checkpoints[-1])
     if resume.lower() != "false":

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 import torch
 import yaml
-from harness import run
+from harness import model_folder, run
 from transformers import BertForSequenceClassification
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
@@ -21,12 +21,6 @@ from hf_dse.training.base import complete_checkpoints
 
 
 WORDS = "cat dog sat ran mat house old new".split()
-
-
-def model_folder(folder):
-    """The files of a model folder, without the card, which names the folder and the command."""
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-    return {name: path.read_bytes() for name, path in files.items() if name != "README.md"}
 
 
 def resume(output):
@@ -222,6 +216,8 @@ def undisturbed(commands, tmp_path_factory):
             command, folder = commands[name], tmp_path_factory.mktemp("undisturbed")
             output, log = folder / "files" / command.output, folder / "log"
             output.parent.mkdir()
+            # Not with the time in which the server of forks starts.
+            run(["--version"], log)
             started = time.monotonic()
             assert run(command.line(output), log, folder=output.parent) == 0, log.read_text()
             seconds = time.monotonic() - started

@@ -2,33 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command that writes is killed, and given again: it ends with the bytes of an undisturbed run."""
 
+import os
 import random
+import re
 import shutil
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
-from conftest import model_folder
-from harness import KILLS, kill_after, run, start
+from harness import COMMANDS, KILLS, kill_after, model_folder, run, start
+from hub import WRITER, Hub
 
 from hf_dse.training.base import complete_checkpoints
 
 
-# Kills of each command in the long part, and of those that are quick.
+# Kills of each command in the long part, and of some in the quick one.
 MANY = 8
-QUICK = {"score": 2, "mine": 2, "encode parquet": 2, "distill": 3, "distill accumulated": 1, "merge": 2}
-SLOW = [
-    "score rankings",
-    "augment",
-    "encode npy",
-    "distill ranking",
-    "distill recipe",
-    "teacher",
-    "teacher without checkpoints",
-    "teacher of rankings",
-    "convert",
-    "export",
-    "export onnx",
-    "whiten",
-]
+QUICK = {"score": 1, "mine": 1, "encode parquet": 1, "distill": 2, "merge": 1}
 
 
 @pytest.fixture
@@ -87,7 +79,7 @@ def test_an_old_folder_is_there_until_the_new_one_is_complete(commands, undistur
     """Killed at the last changes of files, among which the folders change their names."""
     command, straight = commands["export"], undisturbed("export")
     old = model_folder(assets / "old")
-    for kill_at in range(straight.changes - 4, straight.changes + 9):
+    for kill_at in range(straight.changes - 2, straight.changes + 5):
         output = tmp_path / str(kill_at) / "out"
         shutil.copytree(assets / "old", output)
         run(command.line(output), tmp_path / "log", folder=output.parent, kill_at=kill_at)
@@ -111,7 +103,7 @@ def test_a_checkpoint_that_is_written_again_is_none_until_then(commands, undistu
 def test_half_deleted_checkpoints_are_none(commands, undisturbed, tmp_path):
     command, straight = commands["distill"], undisturbed("distill")
     whole = {path.name: model_folder(path).keys() for path in complete_checkpoints(straight.output)}
-    for kill_at in range(4, 44, 8):
+    for kill_at in range(4, 44, 16):
         output = tmp_path / str(kill_at) / "out"
         shutil.copytree(straight.output, output)
         line = [*command.line(output), "--overwrite_output_dir", "true"]
@@ -119,6 +111,7 @@ def test_half_deleted_checkpoints_are_none(commands, undisturbed, tmp_path):
         assert all(model_folder(path).keys() == whole[path.name] for path in complete_checkpoints(output))
 
 
+@pytest.mark.slow
 def test_stages_of_an_earlier_recipe_are_not_taken_for_those_of_a_killed_one(commands, undisturbed, tmp_path):
     command, straight = commands["distill recipe"], undisturbed("distill recipe")
     output, log = tmp_path / "out", tmp_path / "log"
@@ -136,8 +129,65 @@ def test_stages_of_an_earlier_recipe_are_not_taken_for_those_of_a_killed_one(com
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_many_kills(name, attack):
     kills = [attack(name, 100 + number) for number in range(2 if "onnx" in name else MANY)]
     print(name, kills)
     assert any(code != 0 for _, code in kills)
+
+
+@pytest.mark.slow
+def test_a_killed_push_leaves_all_files_or_none(assets, tmp_path):
+    folder = assets / "student"
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    with Hub() as hub:
+        environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_TOKEN": WRITER, "HF_HUB_OFFLINE": "0"}
+        line = [sys.executable, "-m", "hf_dse_cli", "push", "--model_name_or_path", str(folder), "--repo_id", "user/m"]
+        # Killed at these requests: before the repository is made, while files are sent, and at the commit.
+        for pattern in ("POST /api/repos/create", "POST .*/preupload/", "POST .*/commit/"):
+            before = len(hub.requests)
+            process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while not any(re.match(pattern, request) for request in hub.requests[before:]):
+                assert process.poll() is None
+                time.sleep(0.001)
+            process.kill()
+            process.wait()
+            for repo in hub.repos.values():
+                assert all(
+                    commit.files.keys() - {".gitattributes"} in (set(), files) for commit in repo.branches["main"]
+                )
+        assert subprocess.run(line, env=environment, capture_output=True).returncode == 0
+        commits = hub.repos["user/m"].branches["main"]
+        assert commits[-1].files.keys() - {".gitattributes"} == files
+        assert all(commits[-1].files[name] == (folder / name).read_bytes() for name in files)
+
+
+@pytest.mark.slow
+def test_a_killed_engine_keeps_its_shards(assets, tmp_path):
+    pytest.importorskip("ray")
+    words = (
+        f"encode --model_name_or_path {assets}/student --engine ray --num_workers 1 --input {assets}/shards --output"
+    )
+    line = [sys.executable, "-m", "hf_dse_cli", *words.split()]
+
+    def encode(name):
+        return subprocess.Popen([*line, str(tmp_path / name)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    assert encode("straight").wait() == 0
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "straight").iterdir()}
+    process, output = encode("out"), tmp_path / "out"
+    while not list(output.glob("*.parquet")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    # Another one at the same time is refused.
+    other = subprocess.run([*line, str(output)], capture_output=True, text=True) if process.poll() is None else None
+    process.kill()
+    process.wait()
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    if other is not None and other.returncode:
+        assert f"{output} is in use by another process" in other.stderr
+    finished = {path: path.stat().st_mtime_ns for path in output.glob("*.parquet")}
+    assert encode("out").wait() == 0
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == expected
+    assert all(path.stat().st_mtime_ns == changed for path, changed in finished.items())

@@ -11,7 +11,7 @@ import time
 import psutil
 import pytest
 import yaml
-from harness import kill_after, run, start, wait_for
+from harness import kill_after, run, slow, start, wait_for
 
 from hf_dse.common.files import LOCK_FILE, folder_in_one_step, locked
 from hf_dse.studies.runs import read_results
@@ -99,7 +99,7 @@ def test_a_second_training_in_a_folder_is_refused(commands, undisturbed, tmp_pat
     assert command.read(command.place(output)) == undisturbed("distill").content
 
 
-@pytest.mark.parametrize("name", ["score", "mine"])
+@pytest.mark.parametrize("name", ["score", slow("mine")])
 def test_two_processes_share_a_cache(name, commands, undisturbed, tmp_path):
     command = commands[name]
     outputs = [tmp_path / f"{number}-{command.output}" for number in range(2)]
@@ -110,7 +110,7 @@ def test_two_processes_share_a_cache(name, commands, undisturbed, tmp_path):
         assert output.read_bytes() == undisturbed(name).content
 
 
-@pytest.mark.parametrize("name", ["encode npy", "export"])
+@pytest.mark.parametrize("name", ["export", slow("encode npy")])
 def test_two_processes_write_one_output(name, commands, undisturbed, tmp_path):
     """Without an error, or with one that names the output; it is whole in any case."""
     command = commands[name]

@@ -1,0 +1,36 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends every command with one line that says how to go on, and what is done is kept."""
+
+import random
+import signal
+
+import pytest
+from harness import run, slow_but
+
+
+ADVICE = {
+    "distill": "add `--resume_from_checkpoint last` to go on from its last checkpoint",
+    "teacher": "add `--resume_from_checkpoint last` to go on from its last checkpoint",
+    "score": "what is finished is kept, and the same command goes on from there",
+    "mine": "what is finished is kept, and the same command goes on from there",
+    "augment": "what is finished is kept, and the same command goes on from there",
+}
+
+
+@pytest.mark.parametrize("name", slow_but("mine", "distill"))
+def test_ctrl_c(name, commands, undisturbed, tmp_path):
+    command, straight = commands[name], undisturbed(name)
+    choose = random.Random(name)
+    for number in range(3):
+        output, log = tmp_path / str(number) / command.output, tmp_path / f"{number}.log"
+        output.parent.mkdir()
+        kill_at = choose.randint(1, straight.changes)
+        code = run(command.line(output), log, folder=output.parent, kill_at=kill_at, by=signal.SIGINT)
+        assert code == 130, log.read_text()
+        word = name.split()[0]
+        advice = ADVICE.get(word, "give the same command to start again")
+        assert log.read_text().splitlines()[-1] == f"hf-dse {word}: interrupted; {advice}"
+        assert "Traceback" not in log.read_text()
+        assert run(command.line(output) + command.again(output), log) == 0, log.read_text()
+        assert command.read(command.place(output)) == straight.content
