@@ -17,6 +17,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import close_session
 
 from hf_dse import DseForSequenceClassification, export_model, push_model
+from hf_dse.common.files import LOCK_FILE
 from hf_dse.student.checkpoint import CODE_FILES
 from hf_dse_cli import main
 
@@ -477,7 +478,7 @@ print(json.dumps([model.mteb_model_meta.name, model.model.encode(texts).tolist()
 def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
     assert distill("--push_to_hub", "true", "--hub_model_id", REPO) == 0
     _, checkpoint, model = hub.repos[REPO].branches["main"]
-    assert checkpoint.message == "Training in progress, epoch 1"
+    assert checkpoint.message == "Training in progress, epoch 1" and LOCK_FILE not in checkpoint.files
     for name, content in checkpoint.files.items():
         (tmp_path / "checkpoint" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "checkpoint" / name).write_bytes(content)

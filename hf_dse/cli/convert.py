@@ -3,13 +3,14 @@
 """`hf-dse convert`."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from transformers import AutoTokenizer
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.files import check_target
 from hf_dse.publish.export import export_model
 from hf_dse.student.convert import ConvertArguments, source_length
-from hf_dse.training.base import check_output_dir
 
 
 @dataclass
@@ -37,7 +38,7 @@ def convert(argv: list[str]) -> None:
         prog="hf-dse convert",
         description="Convert a pretrained encoder to linear attention.",
     )
-    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    check_target(Path(args.output_dir).expanduser(), args.overwrite_output_dir)
     encoder = convert_args.convert(args.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(args.model_name_or_path)
     max_length = args.max_length

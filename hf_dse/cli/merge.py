@@ -3,15 +3,16 @@
 """`hf-dse merge`."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from transformers import AutoTokenizer
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.files import check_target
 from hf_dse.common.provenance import describe_command, describe_source
 from hf_dse.publish.export import export_model
 from hf_dse.student.checkpoint import load_dse_model
 from hf_dse.student.merge import merge_models
-from hf_dse.training.base import check_output_dir
 
 
 @dataclass
@@ -45,7 +46,7 @@ def merge(argv: list[str]) -> None:
         prog="hf-dse merge",
         description="Average the weights of students that started from the same encoder.",
     )
-    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    check_target(Path(args.output_dir).expanduser(), args.overwrite_output_dir)
     models = [load_dse_model(name) for name in args.model_names_or_paths]
     weights = args.weights or [1.0] * len(models)
     model = merge_models(models, weights)

@@ -16,7 +16,8 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 
-LOCK_FILE = ".lock"
+# With this first sign the Trainer does not push it to the Hub.
+LOCK_FILE = "_lock"
 
 # In the messages of numpy, of libraries in Rust and of torch, whose errors of a full disk have no number or are no
 # `OSError`.

@@ -18,7 +18,7 @@ ADVICE = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but("mine", "distill"))
+@pytest.mark.parametrize("name", slow_but("distill"))
 def test_ctrl_c(name, commands, undisturbed, tmp_path):
     command, straight = commands[name], undisturbed(name)
     choose = random.Random(name)

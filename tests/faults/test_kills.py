@@ -15,6 +15,7 @@ import pytest
 from harness import COMMANDS, KILLS, kill_after, model_folder, run, start
 from hub import WRITER, Hub
 
+from hf_dse.common.files import LOCK_FILE
 from hf_dse.training.base import complete_checkpoints
 
 
@@ -62,8 +63,8 @@ def attack(commands, undisturbed, assets, tmp_path):
         if "--overwrite_output_dir" not in again:
             assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items() if path.exists())
         # What the killed process left in folders is gone.
-        assert [path for path in output.parent.rglob(".*") if path.name == ".lock" or path.name.endswith(".partial")
-                and path.is_dir()] == []  # fmt: skip
+        folders = [path for path in output.parent.rglob(".*.partial") if path.is_dir()]
+        assert folders == [] and list(output.parent.rglob(LOCK_FILE)) == []
         return how, code
 
     return make

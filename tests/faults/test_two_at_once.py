@@ -91,10 +91,12 @@ def test_a_second_training_in_a_folder_is_refused(commands, undisturbed, tmp_pat
     output = tmp_path / command.output
     first = start(command.line(output), tmp_path / "first.log")
     wait_for((output / "checkpoint-3").exists, first)
+    os.kill(first.pid, signal.SIGSTOP)
     for options in (["--overwrite_output_dir", "true"], ["--resume_from_checkpoint", "last"]):
         assert run([*command.line(output), *options], log) == 2
         error = f"{output} is in use by another process: wait until that ends, or name another output."
         assert log.read_text().splitlines()[-1] == f"hf-dse distill: error: {error}"
+    os.kill(first.pid, signal.SIGCONT)
     first.join()
     assert command.read(command.place(output)) == undisturbed("distill").content
 
