@@ -10,7 +10,7 @@ OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
-.PHONY: install tools demo test test-all test-oldest study-smoke conformance flagship lint format audit wheel-test clean
+.PHONY: install tools demo test test-all test-oldest faults study-smoke conformance flagship lint format audit wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -29,6 +29,10 @@ test-all: install tools
 # What depends most on other libraries, with the oldest versions of them
 test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/test_,$(addsuffix .py,$(OLDEST_TESTS)))
+
+# Kills, full disks, two processes at once, Ctrl-C: the long part too
+faults: install
+	$(PYTEST) tests/faults
 
 # A study of 2 x 2 short trainings, run and reported
 study-smoke: install

@@ -6,10 +6,13 @@ fast: nothing heavy is imported before a command runs.
 """
 
 import argparse
+import ctypes
+import gc
 import importlib
 import importlib.metadata
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +38,14 @@ COMMANDS = {
     "push": ("publish a model folder on the Hub", "hf_dse.cli.push", "push"),
 }
 
+CHECKPOINT = "add `--resume_from_checkpoint last` to go on from its last checkpoint"
+CACHE = "what is finished is kept, and the same command goes on from there"
+# What to do after an interruption; the other commands start again.
+GO_ON = {"distill": CHECKPOINT, "teacher": CHECKPOINT, **dict.fromkeys(("score", "mine", "augment", "study"), CACHE)}
+
 TRACEBACK_VARIABLE = "HF_DSE_TRACEBACK"
+# Set to the id of a process that starts this one, and that this one ends with.
+PARENT_VARIABLE = "HF_DSE_PARENT"
 QUIET = "--quiet"
 
 
@@ -51,12 +61,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         `int`: The exit code: 0, 2 after a user error, 130 after an interruption.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    if QUIET in argv:
-        argv = [word for word in argv if word != QUIET]
-        with only_errors():
-            return run(argv)
-    with show_log():
-        return run(argv)
+    words = [word for word in argv if word != QUIET]
+    try:
+        end_with_parent()
+        with show_log() if words == argv else only_errors():
+            return run(words)
+    except KeyboardInterrupt:
+        pass
+    command = words[0] if words else ""
+    _say(f"\nhf-dse {command}: interrupted; {GO_ON.get(command, 'give the same command to start again')}")
+    return 130
+
+
+def end_with_parent() -> None:
+    """
+    A training of a study ends with the study, and one of several processes with its launcher (torchrun, accelerate),
+    even if that is killed. On Linux only: elsewhere it trains to its end, and its folder stays locked until then.
+    """
+    parent = os.environ.pop(PARENT_VARIABLE, None)
+    if sys.platform != "linux" or (parent is None and "LOCAL_RANK" not in os.environ):
+        return
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if parent is not None and os.getppid() != int(parent):
+        sys.exit("hf-dse: the process that started this one has ended")
 
 
 def run(argv: list[str]) -> int:
@@ -85,15 +113,20 @@ def run(argv: list[str]) -> int:
     _, module, function = COMMANDS[command]
     try:
         getattr(importlib.import_module(module), function)(argv[1:])
-    except KeyboardInterrupt:
-        print(f"\nhf-dse {command}: interrupted", file=sys.stderr)
-        return 130
+        return 0
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE) == "1" or not _is_user_error(error):
             raise
-        print(_harmless(f"hf-dse {command}: error: {_describe(error)}"), file=sys.stderr)
-        return 2
-    return 0
+        message = _describe(error)
+    _say(_harmless(f"hf-dse {command}: error: {message}"))
+    return 2
+
+
+def _say(message: str) -> None:
+    """Prints the last line of a command that did not end well."""
+    # Progress bars that were left are drawn once more when they are deleted: let it be now.
+    gc.collect()
+    print(message, file=sys.stderr)
 
 
 class HarmlessFormatter(logging.Formatter):

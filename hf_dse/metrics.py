@@ -90,6 +90,10 @@ class _OfflineMetric(evaluate.Metric):
             keep_in_memory = kwargs.get("num_process", 1) == 1
         super().__init__(config_name, keep_in_memory=keep_in_memory, **kwargs)
 
+    def _build_data_dir(self) -> str:
+        # In memory there is no need of a folder, which could not be made without a home that can be written.
+        return "" if self.keep_in_memory else super()._build_data_dir()
+
 
 class PearsonSpearman(_OfflineMetric):
     """Pearson and Spearman correlation of predicted and gold similarities, without downloads."""

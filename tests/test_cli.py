@@ -276,7 +276,7 @@ def test_faults_of_the_program_keep_their_traceback(monkeypatch):
 def test_interruption(monkeypatch, capsys):
     install(monkeypatch, raises(KeyboardInterrupt()))
     assert main(["try"]) == 130
-    assert capsys.readouterr().err == "\nhf-dse try: interrupted\n"
+    assert capsys.readouterr().err == "\nhf-dse try: interrupted; give the same command to start again\n"
 
 
 def test_a_command_gets_the_rest_of_the_line(monkeypatch):

@@ -108,3 +108,14 @@ def test_the_command(make_models, bert_tokenizer, tmp_path, capsys, monkeypatch)
     assert main([*command[:-1], str(tmp_path / "other"), "--weights", "1"]) == 2
     assert "2 models need 2 weights" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_checkpoints_are_not_deleted_by_their_merge(make_models, bert_tokenizer, tmp_path, capsys):
+    folders = [
+        export_model(model, bert_tokenizer, tmp_path / "run" / f"checkpoint-{n}")
+        for n, model in enumerate(make_models(2))
+    ]
+    command = ["merge", "--model_names_or_paths", *map(str, folders), "--output_dir", str(tmp_path / "run")]
+    assert main([*command, "--overwrite_output_dir"]) == 2
+    assert "run is not a plain model folder" in capsys.readouterr().err
+    assert all((folder / "model.safetensors").is_file() for folder in folders)

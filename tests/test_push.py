@@ -16,6 +16,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
 from hf_dse import DseForSequenceClassification, export_model, push_model
+from hf_dse.common.files import LOCK_FILE
 from hf_dse.student.checkpoint import CODE_FILES
 from hf_dse_cli import main
 
@@ -460,7 +461,7 @@ def test_training_pushes_checkpoints_and_then_the_model(hub, distill, tmp_path):
     options = ["--push_to_hub", "true", "--hub_model_id", REPO, "--hub_token", WRITER, "--overwrite_output_dir"]
     assert distill(*options) == 0
     _, checkpoint, model = hub.repos[REPO].branches["main"]
-    assert checkpoint.message == "Training in progress, epoch 1"
+    assert checkpoint.message == "Training in progress, epoch 1" and LOCK_FILE not in checkpoint.files
     for name, content in checkpoint.files.items():
         (tmp_path / "checkpoint" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "checkpoint" / name).write_bytes(content)

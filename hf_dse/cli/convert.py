@@ -5,10 +5,10 @@
 from dataclasses import dataclass, field
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.files import check_target, to_path
 from hf_dse.inference.loading import load_tokenizer
 from hf_dse.publish.export import export_model
 from hf_dse.student.convert import ConvertArguments, source_length
-from hf_dse.training.base import check_output_dir
 
 
 @dataclass
@@ -36,7 +36,7 @@ def convert(argv: list[str]) -> None:
         prog="hf-dse convert",
         description="Convert a pretrained encoder to linear attention.",
     )
-    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    check_target(to_path(args.output_dir), args.overwrite_output_dir)
     encoder = convert_args.convert(args.model_name_or_path)
     tokenizer = load_tokenizer(args.model_name_or_path)
     max_length = args.max_length

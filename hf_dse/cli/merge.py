@@ -5,12 +5,12 @@
 from dataclasses import dataclass, field
 
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.files import check_target, to_path
 from hf_dse.common.provenance import describe_command, describe_source
 from hf_dse.inference.loading import load_tokenizer
 from hf_dse.publish.export import export_model
 from hf_dse.student.checkpoint import load_dse_model
 from hf_dse.student.merge import merge_models
-from hf_dse.training.base import check_output_dir
 
 
 @dataclass
@@ -44,7 +44,7 @@ def merge(argv: list[str]) -> None:
         prog="hf-dse merge",
         description="Average the weights of students that started from the same encoder.",
     )
-    check_output_dir(args.output_dir, None, args.overwrite_output_dir)
+    check_target(to_path(args.output_dir), args.overwrite_output_dir)
     models = [load_dse_model(name) for name in args.model_names_or_paths]
     weights = args.weights or [1.0] * len(models)
     model = merge_models(models, weights)

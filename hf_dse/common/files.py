@@ -1,14 +1,28 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Paths that users name, atomic writing of files and folders, and YAML."""
+"""Paths that users name, YAML, and writing files and folders in one step while other processes are kept out."""
 
+import ctypes
 import os
-import tempfile
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+
+# With this first sign the Trainer does not push it to the Hub.
+LOCK_FILE = "_lock"
+
+# In the messages of numpy, of libraries in Rust and of torch, whose errors of a full disk have no number or are no
+# `OSError`.
+WRITE_ERRORS = (" requested and ", "(os error ", "inline_container.cc")
 
 
 def to_path(name: str | os.PathLike) -> Path:
@@ -19,37 +33,104 @@ def to_path(name: str | os.PathLike) -> Path:
         raise ValueError(f"{name}: there is no home folder {Path(name).parts[0]}: write the whole path.") from error
 
 
+@contextmanager
+def locked(folder: Path, name: Path | None = None) -> Iterator[None]:
+    """
+    Creates a folder and keeps other processes out that lock it too. The lock ends with the process, also by a kill.
+
+    Raises:
+        `BlockingIOError`: if another process has the lock; it says that `name` is in use, by default the folder.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK_FILE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise BlockingIOError(
+            f"{name or folder} is in use by another process: wait until that ends, or name another output."
+        ) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / LOCK_FILE).unlink()
+            if is_new:
+                # Nothing was written into it.
+                folder.rmdir()
+        lock.release()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises an `OSError` that names the output where a library's error, such as that of a full disk, does not."""
+    try:
+        yield
+    except Exception as error:
+        is_nameless = isinstance(error, OSError) and error.errno is not None and error.filename is None
+        if not is_nameless and not any(text in str(error) for text in WRITE_ERRORS):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise OSError(f"{path} could not be written ({reason}): make room on its disk, or name another.") from error
+
+
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes a file atomically: if an error occurs, an existing file is unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as file:
+        with writing(path), partial.open("wb") as file:
             write(file)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
+def save_array(file: BinaryIO, array: np.ndarray) -> None:
+    """Writes an array in the format of numpy."""
+    # Into a file itself numpy writes by a buffer of its own, whose last bytes a full disk drops without an error.
+    np.save(SimpleNamespace(write=file.write), array)
+
+
 @contextmanager
-def folder_in_one_step(target: Path) -> Iterator[Path]:
-    """Yields a new folder, which replaces `target` at the end. If an error occurs, nothing changes."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+def folder_in_one_step(target: Path, overwrite: bool) -> Iterator[Path]:
+    """
+    Yields a new folder, which becomes the model folder `target` at the end. If an error occurs, nothing changes.
+
+    Raises:
+        `FileExistsError`: if `target` must not be written, now or at the end: see [`check_target`].
+    """
+    check_target(target, overwrite)
     # In the same parent folder, because a folder can only be moved in one step within a file system.
-    with tempfile.TemporaryDirectory(
-        prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True
-    ) as temporary:
-        new, old = Path(temporary, "new"), Path(temporary, "old")
-        new.mkdir()
-        yield new
-        if target.exists():
-            target.rename(old)
+    partial = target.with_name(f".{target.name}.partial")
+    new, old = partial / "new", partial / "old"
+    with locked(partial, target):
+        # What a killed process left.
+        if old.exists() and not target.exists():
+            old.rename(target)
+        for leftover in (new, old):
+            shutil.rmtree(leftover, ignore_errors=True)
         try:
-            new.rename(target)
-        except OSError:
-            if old.exists():
+            new.mkdir()
+            with writing(target):
+                yield new
+            check_target(target, overwrite)
+            if not target.exists():
+                new.rename(target)
+            elif not _swap(new, target):
+                target.rename(old)
+                new.rename(target)
+        finally:
+            if old.exists() and not target.exists():
                 old.rename(target)
-            raise
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _swap(first: Path, second: Path) -> bool:
+    """Swaps two folders in one step, so that a kill leaves both; `False` where the system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    here, exchange = -100, 2
+    return rename is not None and rename(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
 
 
 def check_target(target: Path, overwrite: bool) -> None:

@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 from transformers import PreTrainedModel
 
-from hf_dse.common.files import output_path, to_path, write_atomically
+from hf_dse.common.files import output_path, save_array, to_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
 from hf_dse.data.tables import READERS, check_texts, read_batches, read_schema, read_table, read_texts
@@ -101,7 +101,7 @@ def encode_files(
         prompt_name=args.prompt_name,
     )
     if output.suffix == ".npy":
-        write_atomically(output, lambda file: np.save(file, vectors))
+        write_atomically(output, lambda file: save_array(file, vectors))
     else:
         settings = {
             "model": fingerprint(model, tokenizer),

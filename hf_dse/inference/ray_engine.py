@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow
 import pyarrow.parquet
 
-from hf_dse.common.files import to_path, write_atomically
+from hf_dse.common.files import locked, to_path, write_atomically
 from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_schema
 
@@ -103,21 +103,23 @@ def run_on_shards(
     """
     if find_spec("ray") is None:
         raise ImportError("`--engine ray` needs Ray, which is not installed: `pip install hf-dse[ray]`.")
-    outputs = _outputs(find_shards(source), to_path(output_dir).absolute())
-    model = load("cpu")
-    for shard in outputs:
-        _check_columns(shard, text_columns, model.column)
-    settings = {**model.settings, "columns": text_columns}
-    todo = [shard for shard in outputs if not _is_done(shard, outputs[shard], settings, model.column)]
-    del model
-    if len(todo) < len(outputs):
-        logger.info(f"{len(outputs) - len(todo)} of {len(outputs)} shards are already finished")
-    for output in map(outputs.__getitem__, todo):
-        # Remove partial files of killed workers.
-        for partial in output.parent.glob(f".{glob.escape(output.name)}.*.partial"):
-            partial.unlink()
-    pairs = [(shard, outputs[shard]) for shard in todo]
-    failures = [row["error"] for row in _run(load, pairs, settings, args) if row["error"]] if todo else []
+    folder = to_path(output_dir).absolute()
+    outputs = _outputs(find_shards(source), folder)
+    with locked(folder):
+        model = load("cpu")
+        for shard in outputs:
+            _check_columns(shard, text_columns, model.column)
+        settings = {**model.settings, "columns": text_columns}
+        todo = [shard for shard in outputs if not _is_done(shard, outputs[shard], settings, model.column)]
+        del model
+        if len(todo) < len(outputs):
+            logger.info(f"{len(outputs) - len(todo)} of {len(outputs)} shards are already finished")
+        for output in map(outputs.__getitem__, todo):
+            # Remove partial files of killed workers.
+            for partial in folder.glob(f".{glob.escape(output.name)}.*.partial"):
+                partial.unlink()
+        pairs = [(shard, outputs[shard]) for shard in todo]
+        failures = [row["error"] for row in _run(load, pairs, settings, args) if row["error"]] if todo else []
     if failures:
         raise ValueError(
             f"{len(failures)} of {len(todo)} shards failed, the others are finished. The first failures: "

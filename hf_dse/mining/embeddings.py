@@ -13,7 +13,7 @@ import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.files import write_atomically
+from hf_dse.common.files import save_array, write_atomically
 from hf_dse.common.provenance import fingerprint
 
 
@@ -74,7 +74,7 @@ def encode_blocks(
             else:
                 part = encoder(model, processing_class, block, **options)
                 if path is not None:
-                    write_atomically(path, partial(np.save, arr=part))
+                    write_atomically(path, partial(save_array, array=part))
             if vectors is None:
                 vectors = np.empty((len(texts), part.shape[1]), dtype=np.float32)
             vectors[start : start + len(block)] = part

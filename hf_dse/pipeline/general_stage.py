@@ -16,10 +16,11 @@ from hf_dse.publish.export import export_model
 from hf_dse.student.checkpoint import limit_tokens
 from hf_dse.student.convert import ConvertArguments, convert_encoder
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import check_output_dir
+from hf_dse.training.base import check_output_dir, locks_output_dir
 from hf_dse.training.general_trainer import train_general
 
 
+@locks_output_dir
 def run_general(
     args: GeneralArguments,
     convert_args: ConvertArguments,

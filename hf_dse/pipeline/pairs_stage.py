@@ -26,13 +26,14 @@ from hf_dse.student.convert import ConvertArguments
 from hf_dse.teacher.load import check_labels, load_teacher
 from hf_dse.teacher.score import embed_pairs, score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import check_output_dir
+from hf_dse.training.base import check_output_dir, locks_output_dir
 from hf_dse.training.pair_trainer import DseTrainer, check_student_length
 
 
 logger = logging.get_logger(__name__)
 
 
+@locks_output_dir
 def run_pairs(
     args: StudentArguments,
     convert_args: ConvertArguments,

@@ -26,7 +26,7 @@ from hf_dse.student.convert import ConvertArguments
 from hf_dse.teacher.rerankers import load_reranker
 from hf_dse.teacher.score_candidates import check_scores, embed_rankings, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import check_output_dir
+from hf_dse.training.base import check_output_dir, locks_output_dir
 from hf_dse.training.pair_trainer import check_student_length
 from hf_dse.training.ranking_data import has_lists
 from hf_dse.training.ranking_trainer import RankingTrainer
@@ -48,6 +48,7 @@ RECIPE_FIELDS = (
 )
 
 
+@locks_output_dir
 def run_ranking(
     args: RankingArguments,
     convert_args: ConvertArguments,

@@ -17,12 +17,10 @@ from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_command, describe_machine
 from hf_dse.publish.export import export_model
 from hf_dse.publish.push import push_model
+from hf_dse.training.base import RESULTS_FILE
 
 
 logger = logging.get_logger(__name__)
-
-# The last file that a stage writes.
-RESULTS_FILE = "results.json"
 
 MODEL_FOLDER = "model"
 

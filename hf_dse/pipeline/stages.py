@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from filelock import FileLock
 from transformers import TrainingArguments
 from transformers.utils import logging
@@ -20,10 +21,10 @@ from hf_dse.pipeline.arguments import GeneralArguments, RankingArguments, Studen
 from hf_dse.pipeline.general_stage import run_general
 from hf_dse.pipeline.pairs_stage import run_pairs
 from hf_dse.pipeline.ranking_stage import run_ranking
-from hf_dse.pipeline.results import RESULTS_FILE, DistillationResult
+from hf_dse.pipeline.results import DistillationResult
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments, RankingTrainingArguments
-from hf_dse.training.base import complete_checkpoints
+from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkpoints, lock_output_dir
 
 
 logger = logging.get_logger(__name__)
@@ -56,30 +57,38 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
     Returns:
         [`DistillationResult`], *optional*: the result of the last stage that ran; `None` if all were already finished.
     """
-    result = None
-    base_model, student, key = stages[0][0].model_name_or_path, None, ""
-    for number, (args, convert_args, data_args, training_args) in enumerate(stages, start=1):
-        if student is not None:
-            args.model_name_or_path, convert_args = str(student), ConvertArguments()
-        name = f"{number}-{args.stage}"
-        is_shared = cache_dir is not None and number < len(stages)
-        folder = Path(training_args.output_dir) / name
-        if cache_dir is not None and is_shared:
-            key = stage_key(key, args, convert_args, data_args, training_args)
-            folder = Path(cache_dir) / f"{name}-{key}"
-            folder.parent.mkdir(parents=True, exist_ok=True)
-        training_args.output_dir, student = str(folder), folder / "model"
-        title = f"Stage {number} of {len(stages)} ({args.stage})"
-        with FileLock(f"{folder}.lock") if is_shared else nullcontext():
-            if is_shared or training_args.resume_from_checkpoint:
-                if (folder / RESULTS_FILE).is_file():
-                    logger.info(f"{title} is already finished: {student}")
-                    continue
-                is_begun = bool(complete_checkpoints(folder))
-                training_args.resume_from_checkpoint = "last" if is_begun else None
-                args.overwrite_output_dir = not is_begun
-            logger.info(f"{title}: {args.model_name_or_path} to {student}")
-            result = run_stage(args, convert_args, data_args, training_args, base_model)
+    base_model, first_args = stages[0][0].model_name_or_path, stages[0][-1]
+    result, student, key = None, None, ""
+    with lock_output_dir(first_args):
+        folders = [Path(args.output_dir) / f"{n}-{own.stage}" for n, (own, *_, args) in enumerate(stages, start=1)]
+        if not first_args.resume_from_checkpoint:
+            # Now, as the results of an earlier recipe must not look like those of this one if it is resumed.
+            for folder, (args, *_) in zip(folders, stages, strict=True):
+                check_output_dir(str(folder), None, args.overwrite_output_dir)
+        for number, (folder, stage) in enumerate(zip(folders, stages, strict=True), start=1):
+            args, convert_args, data_args, training_args = stage
+            if student is not None:
+                args.model_name_or_path, convert_args = str(student), ConvertArguments()
+            is_shared = cache_dir is not None and number < len(stages)
+            if cache_dir is not None and is_shared:
+                key = stage_key(key, args, convert_args, data_args, training_args)
+                folder = Path(cache_dir) / f"{folder.name}-{key}"
+                folder.parent.mkdir(parents=True, exist_ok=True)
+            training_args.output_dir, student = str(folder), folder / "model"
+            title = f"Stage {number} of {len(stages)} ({args.stage})"
+            is_first = training_args.process_index == 0
+            with FileLock(f"{folder}.lock") if is_shared and is_first else nullcontext():
+                # The others wait until the first of several processes has the lock.
+                PartialState().wait_for_everyone()
+                if is_shared or training_args.resume_from_checkpoint:
+                    if (folder / RESULTS_FILE).is_file():
+                        logger.info(f"{title} is already finished: {student}")
+                        continue
+                    is_begun = bool(complete_checkpoints(folder))
+                    training_args.resume_from_checkpoint = "last" if is_begun else None
+                    args.overwrite_output_dir = not is_begun
+                logger.info(f"{title}: {args.model_name_or_path} to {student}")
+                result = run_stage(args, convert_args, data_args, training_args, base_model)
     return result
 
 

@@ -108,7 +108,7 @@ def export_model(
             f"The tokenizer reads {tokenizer.model_max_length} tokens of a text, and so will all who load {path}, but "
             f"the model takes {limit}: pass `max_length` to choose another length."
         )
-    with folder_in_one_step(target) as new:
+    with folder_in_one_step(target, overwrite) as new:
         model.save_pretrained(new)
         missing = [name for name in CODE_FILES if not (new / name).is_file()]
         if missing:

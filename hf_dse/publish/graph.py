@@ -109,7 +109,7 @@ def export_graph(
             "installed: `pip install hf-dse[onnx]`."
         )
     exported = _export(model, tokenizer, format)
-    with folder_in_one_step(target) as new:
+    with folder_in_one_step(target, overwrite) as new:
         if format == "onnx":
             _save_onnx(exported.program, new / "onnx" / "model.onnx")
             if int8:

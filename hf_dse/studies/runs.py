@@ -26,10 +26,11 @@ from filelock import FileLock
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.display import one_line
-from hf_dse.common.files import read_yaml, to_path, write_atomically
+from hf_dse.common.files import locked, read_yaml, to_path, write_atomically
 from hf_dse.common.provenance import code_commit, describe_machine, package_versions
 from hf_dse.data.tables import read_table
 from hf_dse.training.base import complete_checkpoints
+from hf_dse_cli import PARENT_VARIABLE
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
@@ -218,10 +219,12 @@ def run_study(
     failed = []
 
     def work(run: Run) -> None:
-        slot = slots.get()
+        slot, folder = slots.get(), output_dir / run.folder
         try:
-            row = train(run, output_dir / run.folder, slot, threads, flags, processes)
-            append_row(results_file, row)
+            with locked(folder):
+                # Another study may have finished it meanwhile.
+                if run.key not in finished_runs(results_file):
+                    append_row(results_file, train(run, folder, slot, threads, flags, processes))
         finally:
             slots.put(slot)
 
@@ -269,7 +272,6 @@ def train(
     run: Run, folder: Path, slot: int, threads: int, flags: str, processes: set[subprocess.Popen]
 ) -> dict[str, Any]:
     """Runs one training to its end and returns its row."""
-    folder.mkdir(parents=True, exist_ok=True)
     config, training, log = folder / "config.yaml", folder / "training", folder / "log.txt"
     config.write_text(yaml.safe_dump(expand(run.options), sort_keys=False), encoding="utf-8")
     command = [sys.executable, "-m", "hf_dse_cli", "distill", "--config", str(config), "--output_dir", str(training)]
@@ -279,6 +281,7 @@ def train(
     else:
         command += ["--overwrite_output_dir", "true"]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment[PARENT_VARIABLE] = str(os.getpid())
     if torch.cuda.is_available():
         environment["CUDA_VISIBLE_DEVICES"] = str(slot % torch.cuda.device_count())
     start = time.monotonic()

@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from hf_dse.common.files import writing
 from hf_dse.common.options import check_positive
 from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
@@ -22,7 +24,7 @@ from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.inference.loading import load_tokenizer, load_weights
 from hf_dse.metrics import compute_metrics_for
 from hf_dse.training.arguments import PairTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer, check_output_dir
+from hf_dse.training.base import ReproducibleTrainer, check_output_dir, locks_output_dir
 
 
 logger = logging.get_logger(__name__)
@@ -60,6 +62,7 @@ class CrossEncoderTrainer(ReproducibleTrainer):
             self.data_collator = training
 
 
+@locks_output_dir
 def train_teacher(
     teacher_args: TeacherArguments, data_args: DataArguments, training_args: PairTrainingArguments
 ) -> dict[str, float]:
@@ -133,7 +136,8 @@ def train_teacher(
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
     )
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
-    trainer.save_model()
+    with writing(Path(str(training_args.output_dir))):
+        trainer.save_model()
     trainer.save_state()
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in labelled:

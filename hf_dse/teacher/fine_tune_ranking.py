@@ -5,6 +5,7 @@
 import math
 import random
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
+from hf_dse.common.files import writing
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
@@ -22,7 +24,7 @@ from hf_dse.metrics import ranking_metrics
 from hf_dse.teacher.fine_tune import TeacherArguments, load_base
 from hf_dse.teacher.score_candidates import score_candidates
 from hf_dse.training.arguments import PairTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer, check_output_dir
+from hf_dse.training.base import ReproducibleTrainer, check_output_dir, locks_output_dir
 
 
 logger = logging.get_logger(__name__)
@@ -167,6 +169,7 @@ def measure_candidates(rankings: Rankings) -> dict[str, float]:
     return {name: measures[name] for name in ("ndcg@10", "mrr@10")}
 
 
+@locks_output_dir
 def train_reranker(
     teacher_args: TeacherArguments, data_args: DataArguments, training_args: PairTrainingArguments
 ) -> dict[str, float]:
@@ -229,7 +232,8 @@ def train_reranker(
         ),
     )
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
-    trainer.save_model()
+    with writing(Path(str(training_args.output_dir))):
+        trainer.save_model()
     trainer.save_state()
     for split, prefix in (("validation", "eval"), ("test", "test")):
         if split in evaluated:

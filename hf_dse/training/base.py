@@ -5,23 +5,25 @@
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from datasets import Dataset
 from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils import PushInProgress, logging
 
+from hf_dse.common.files import LOCK_FILE, locked, writing
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.student.checkpoint import TRAINING_STATE
 from hf_dse.training.arguments import PairTrainingArguments
@@ -31,6 +33,15 @@ logger = logging.get_logger(__name__)
 
 # Where a Trainer without arguments writes.
 DEFAULT_OUTPUT_DIR = "tmp_trainer"
+
+# The last file of a checkpoint.
+STATE_FILE = "trainer_state.json"
+
+# The last file that a stage of `hf-dse distill` writes.
+RESULTS_FILE = "results.json"
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class EpochLengthSampler(LengthGroupedSampler):
@@ -151,6 +162,14 @@ class ReproducibleTrainer(Trainer):
             return EpochLengthSampler(sampler.batch_size, sampler.lengths, seed)
         return sampler
 
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
+        if self.args.should_save:
+            # One that is written again is not complete until its last file is.
+            (checkpoint / STATE_FILE).unlink(missing_ok=True)
+        with writing(checkpoint):
+            super()._save_checkpoint(model, trial)
+
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         super()._save(output_dir, state_dict)
         # A pickle that holds the token of the Hub, and that nothing reads.
@@ -253,7 +272,7 @@ class StudentTrainer(ReproducibleTrainer):
 def complete_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a training that were written to their end, the newest last."""
     found = []
-    for state in folder.glob("checkpoint-*/trainer_state.json"):
+    for state in folder.glob(f"checkpoint-*/{STATE_FILE}"):
         # The Trainer writes this file last. A process that was killed meanwhile leaves a part of it.
         try:
             json.loads(state.read_text(encoding="utf-8"))
@@ -261,6 +280,27 @@ def complete_checkpoints(folder: Path) -> list[Path]:
             continue
         found.append(state.parent)
     return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+
+
+@contextmanager
+def lock_output_dir(training_args: TrainingArguments) -> Iterator[None]:
+    """Keeps other processes from training into the same folder; the first of several processes has it for all."""
+    is_first = training_args.process_index == 0
+    with locked(Path(str(training_args.output_dir))) if is_first else nullcontext():
+        yield
+
+
+def locks_output_dir(train: Callable[P, R]) -> Callable[P, R]:
+    """While the function runs, no other process may train into the `output_dir` of its training arguments."""
+
+    @wraps(train)
+    def train_locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with lock_output_dir(
+            next(value for value in (*args, *kwargs.values()) if isinstance(value, TrainingArguments))
+        ):
+            return train(*args, **kwargs)
+
+    return train_locked
 
 
 def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None, overwrite: bool) -> str | None:
@@ -287,20 +327,24 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
         checkpoints = complete_checkpoints(folder)
         if not checkpoints:
             raise FileNotFoundError(
-                f"{output_dir} holds no checkpoint to resume from: start without `resume_from_checkpoint`."
+                f"{output_dir} holds no checkpoint to resume from: start without `resume_from_checkpoint`, and with "
+                "`--overwrite_output_dir` if the folder is not empty."
             )
         return str(checkpoints[-1])
     if resume.lower() != "false":
         if not Path(resume).is_dir():
             raise FileNotFoundError(f"There is no checkpoint {resume} to resume from.")
         return resume
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_dir() and any(path.name != LOCK_FILE for path in folder.iterdir()):
         if not overwrite:
             raise FileExistsError(
                 f"The output folder {output_dir} is not empty: choose another one, continue its training with "
                 "`--resume_from_checkpoint last`, or pass `--overwrite_output_dir`."
             )
+        # First what tells that something is complete, so that a kill leaves nothing that looks so. Several processes
+        # of a distributed training may delete the same files.
+        for file in (folder / RESULTS_FILE, *folder.glob(f"checkpoint-*/{STATE_FILE}")):
+            file.unlink(missing_ok=True)
         for checkpoint in folder.glob("checkpoint-*"):
-            # Several processes of a distributed training may delete the same checkpoint.
             shutil.rmtree(checkpoint, ignore_errors=True)
     return None

@@ -1,0 +1,122 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Full disks, folders that cannot be written, no home, another file system: one line, or correct work."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from harness import run, slow, slow_but
+
+
+def error_of(log):
+    """The one line of a user error."""
+    lines = log.read_text().splitlines()
+    assert "Traceback" not in log.read_text(), log.read_text()
+    assert lines and ": error: " in lines[-1], log.read_text()
+    return lines[-1]
+
+
+@pytest.mark.parametrize("name", slow_but("score", "encode npy", "distill", "export"))
+@pytest.mark.parametrize("share", [0.7, slow(0.2)])
+def test_no_room(name, share, commands, undisturbed, assets, tmp_path):
+    command, straight = commands[name], undisturbed(name)
+    output, log = tmp_path / "files" / command.output, tmp_path / "log"
+    line, place = command.line(output), command.place(output)
+    place.parent.mkdir(parents=True)
+    if place.suffix:
+        place.write_bytes(b"old")
+    else:
+        shutil.copytree(assets / "old", place)
+    old = command.read(place)
+    if "--output_dir" in line:
+        line += ["--overwrite_output_dir", "true"]
+    code = run(["--quiet", *line], log, most_bytes=int(share * straight.size))
+    if code == 0:
+        assert command.read(place) == straight.content
+        return
+    print(error_of(log))
+    assert code == 2 and str(output.parent) in error_of(log)
+    assert command.read(place) == old
+    assert run([*command.line(output), *command.again(output)], log) == 0, log.read_text()
+    assert command.read(place) == straight.content
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """Mounts a file system in memory, where the tests may."""
+    mounted = []
+
+    def make(options):
+        path = tmp_path / f"disk-{len(mounted)}"
+        path.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("needs the right to mount a file system")
+        mounted.append(path)
+        return path
+
+    yield make
+    for path in mounted:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.mark.parametrize("name", ["encode npy", "distill", *map(slow, ["score", "mine", "export"])])
+def test_a_full_disk(name, commands, undisturbed, mount, tmp_path):
+    """All but the last bytes that are needed can be written, and in the end all."""
+    command, straight = commands[name], undisturbed(name)
+    disk, log = mount("size=1m"), tmp_path / "log"
+    output, ballast = disk / command.output, disk / "ballast"
+    room = shutil.disk_usage(disk).free - min(straight.size // 2, 16384)
+    ballast.write_bytes(bytes(room))
+    assert run(["--quiet", *command.line(output)], log) == 2, log.read_text()
+    assert str(output.parent) in error_of(log)
+    assert not command.place(output).exists()
+    ballast.unlink()
+    assert run([*command.line(output), *command.again(output)], log) == 0, log.read_text()
+    assert command.read(command.place(output)) == straight.content
+
+
+@pytest.mark.parametrize("name", ["score", "distill", *map(slow, ["mine", "encode npy", "teacher", "export"])])
+def test_a_folder_that_cannot_be_written(name, commands, mount, tmp_path):
+    command, log = commands[name], tmp_path / "log"
+    output = mount("ro") / "new" / command.output
+    assert run(["--quiet", *command.line(output)], log) == 2, log.read_text()
+    assert str(output.parent) in error_of(log)
+    # A file is in the place of a folder.
+    (tmp_path / "file").write_text("mine")
+    output = tmp_path / "file" / command.output
+    assert run(["--quiet", *command.line(output)], log) == 2, log.read_text()
+    assert str(tmp_path / "file") in error_of(log)
+
+
+@pytest.mark.parametrize("name", ["score", slow("mine")])
+def test_a_cache_on_another_file_system(name, commands, undisturbed, mount, tmp_path):
+    command, disk = commands[name], mount("size=1m")
+    output = tmp_path / command.output
+    for _ in range(2):
+        assert run([*command.line(output), "--cache_dir", str(disk / "cache")], tmp_path / "log") == 0
+        assert output.read_bytes() == undisturbed(name).content
+    assert list((disk / "cache").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["encode npy", "score", "distill"])
+@pytest.mark.parametrize("home", ["none", "read-only"])
+def test_no_home(name, home, commands, undisturbed, mount, tmp_path):
+    """Neither the data nor the libraries need a folder to write beside that of the output."""
+    folder = "/dev/null" if home == "none" else str(mount("ro"))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_HOME", "XDG_"))}
+    command, output = commands[name], tmp_path / "files" / commands[name].output
+    result = subprocess.run(
+        [sys.executable, "-m", "hf_dse_cli", *command.line(output)],
+        env=environment | {"HOME": folder},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    assert command.read(command.place(output)) == undisturbed(name).content
+    assert [path.name for path in tmp_path.iterdir() if "disk" not in path.name] == ["files"]

@@ -1,0 +1,77 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C ends every command with one line that says how to go on, and what is done is kept."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import yaml
+from harness import run, slow_but
+
+from hf_dse.common.files import LOCK_FILE
+
+
+ADVICE = {
+    "distill": "add `--resume_from_checkpoint last` to go on from its last checkpoint",
+    "teacher": "add `--resume_from_checkpoint last` to go on from its last checkpoint",
+    "score": "what is finished is kept, and the same command goes on from there",
+    "mine": "what is finished is kept, and the same command goes on from there",
+    "augment": "what is finished is kept, and the same command goes on from there",
+}
+
+
+@pytest.mark.parametrize("name", slow_but("distill"))
+def test_ctrl_c(name, commands, undisturbed, tmp_path):
+    command, straight = commands[name], undisturbed(name)
+    choose = random.Random(name)
+    for number in range(3):
+        output, log = tmp_path / str(number) / command.output, tmp_path / f"{number}.log"
+        output.parent.mkdir()
+        kill_at = choose.randint(1, straight.changes)
+        code = run(command.line(output), log, folder=output.parent, kill_at=kill_at, by=signal.SIGINT)
+        assert code == 130, log.read_text()
+        word = name.split()[0]
+        advice = ADVICE.get(word, "give the same command to start again")
+        assert log.read_text().splitlines()[-1] == f"hf-dse {word}: interrupted; {advice}"
+        assert "Traceback" not in log.read_text()
+        assert run(command.line(output) + command.again(output), log) == 0, log.read_text()
+        assert command.read(command.place(output)) == straight.content
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["study", "encode"])
+def test_ctrl_c_ends_other_processes(name, assets, tmp_path):
+    """The trainings of a study, and the workers of Ray."""
+    if name == "study":
+        options = {
+            "model_name_or_path": str(assets / "encoder"),
+            "dataset_name": str(assets / "pairs"),
+            "num_labels": 1,
+        }
+        options |= {"linformer_length": 4, "max_length": 24, "max_steps": 1_000_000, "distillation_alpha": 0.0}
+        file = tmp_path / "study.yaml"
+        file.write_text(yaml.safe_dump({"options": options, "factors": {"seed": [1, 2]}}))
+        words, begun, advice = f"{file} --output_dir {tmp_path}/out", f"out/*/training/{LOCK_FILE}", ADVICE["score"]
+    else:
+        pytest.importorskip("ray")
+        words = f"--model_name_or_path {assets}/student --engine ray --input {assets}/shards --output {tmp_path}/out"
+        begun, advice = f"out/{LOCK_FILE}", "give the same command to start again"
+    command = [sys.executable, "-m", "hf_dse_cli", name, *words.split()]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    while not list(tmp_path.glob(begun)):
+        assert process.poll() is None
+        time.sleep(0.05)
+    # Ray starts its workers.
+    time.sleep(2)
+    others = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130, (tmp_path / "log").read_text()
+    assert psutil.wait_procs(others, timeout=30)[1] == []
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert f"hf-dse {name}: interrupted; {advice}" in lines and not any("Traceback" in line for line in lines)

@@ -1,0 +1,194 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Every command that writes is killed, and given again: it ends with the bytes of an undisturbed run."""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from harness import COMMANDS, KILLS, kill_after, model_folder, run, start
+from hub import WRITER, Hub
+
+from hf_dse.common.files import LOCK_FILE
+from hf_dse.training.base import complete_checkpoints
+
+
+# Kills of each command in the long part, and of some in the quick one.
+MANY = 8
+QUICK = {"score": 1, "mine": 1, "encode parquet": 1, "distill": 2, "merge": 1}
+
+
+@pytest.fixture
+def attack(commands, undisturbed, assets, tmp_path):
+    """Kills a command at a moment that the seed gives, looks at what is there, and gives it again."""
+
+    def make(name, seed):
+        command, straight = commands[name], undisturbed(name)
+        output, log = tmp_path / str(seed) / command.output, tmp_path / f"{seed}.log"
+        output.parent.mkdir()
+        line, place, old = command.line(output), command.place(output), None
+        choose = random.Random(f"{name} {seed}")
+        if choose.random() < 0.5:
+            # Over an earlier result.
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.suffix:
+                place.write_bytes(b"old")
+            else:
+                shutil.copytree(assets / "old", place)
+            if "--output_dir" in line:
+                line += ["--overwrite_output_dir", "true"]
+            old = command.read(place)
+        how = choose.choice(["change", "change", "size", "time"])
+        if how == "time":
+            code = kill_after(start(line, log), choose.random() * straight.seconds)
+        elif how == "change":
+            code = run(line, log, folder=output.parent, kill_at=choose.randint(1, straight.changes))
+        else:
+            code = run(line, log, file_size=choose.randint(1, straight.size - 1))
+        assert code == 0 or code in KILLS, log.read_text()
+
+        # Nothing that is half written, and an earlier result until there is a new one.
+        if old is not None or place.exists():
+            assert command.read(place) in (straight.content, old)
+        kept = {path: path.stat().st_mtime_ns for path in command.kept(output)}
+        again = command.again(output)
+        assert run(command.line(output) + again, log) == 0, log.read_text()
+        assert command.read(place) == straight.content
+        if "--overwrite_output_dir" not in again:
+            assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items() if path.exists())
+        # What the killed process left in folders is gone.
+        folders = [path for path in output.parent.rglob(".*.partial") if path.is_dir()]
+        assert folders == [] and list(output.parent.rglob(LOCK_FILE)) == []
+        return how, code
+
+    return make
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_killed_command_ends_as_if_undisturbed(name, attack):
+    for seed in range(QUICK[name]):
+        attack(name, seed)
+
+
+def test_an_old_folder_is_there_until_the_new_one_is_complete(commands, undisturbed, assets, tmp_path):
+    """Killed at the last changes of files, among which the folders change their names."""
+    command, straight = commands["export"], undisturbed("export")
+    old = model_folder(assets / "old")
+    for kill_at in range(straight.changes - 2, straight.changes + 5):
+        output = tmp_path / str(kill_at) / "out"
+        shutil.copytree(assets / "old", output)
+        run(command.line(output), tmp_path / "log", folder=output.parent, kill_at=kill_at)
+        assert model_folder(output) in (old, straight.content)
+
+
+def test_a_checkpoint_that_is_written_again_is_none_until_then(commands, undisturbed, tmp_path):
+    command, output, log = commands["distill"], tmp_path / "out", tmp_path / "log"
+    line = [*command.line(output), "--save_total_limit", "100"]
+    assert run(line, log) == 0
+    for path in output.iterdir():
+        if path.name not in ("checkpoint-3", "checkpoint-6"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    limit = (output / "checkpoint-6" / "optimizer.pt").stat().st_size - 1
+    assert run([*line, "--resume_from_checkpoint", str(output / "checkpoint-3")], log, file_size=limit) in KILLS
+    assert [path.name for path in complete_checkpoints(output)] == ["checkpoint-3"]
+    assert run([*line, "--resume_from_checkpoint", "last"], log) == 0, log.read_text()
+    assert command.read(command.place(output)) == undisturbed("distill").content
+
+
+def test_half_deleted_checkpoints_are_none(commands, undisturbed, tmp_path):
+    command, straight = commands["distill"], undisturbed("distill")
+    whole = {path.name: model_folder(path).keys() for path in complete_checkpoints(straight.output)}
+    for kill_at in range(4, 44, 16):
+        output = tmp_path / str(kill_at) / "out"
+        shutil.copytree(straight.output, output)
+        line = [*command.line(output), "--overwrite_output_dir", "true"]
+        assert run(line, tmp_path / "log", folder=output.parent, kill_at=kill_at) in KILLS
+        assert all(model_folder(path).keys() == whole[path.name] for path in complete_checkpoints(output))
+
+
+@pytest.mark.slow
+def test_stages_of_an_earlier_recipe_are_not_taken_for_those_of_a_killed_one(commands, undisturbed, tmp_path):
+    command, straight = commands["distill recipe"], undisturbed("distill recipe")
+    output, log = tmp_path / "out", tmp_path / "log"
+    assert run([*command.line(output), "--learning_rate", "1e-2"], log) == 0
+    assert model_folder(command.place(output)) != straight.content
+    # Refused at once, not after the first stage.
+    shutil.move(output / "1-general", tmp_path)
+    assert run(command.line(output), log) == 2
+    assert f"The output folder {output}/2-pairs is not empty" in log.read_text()
+    shutil.move(tmp_path / "1-general", output)
+    line = [*command.line(output), "--overwrite_output_dir", "true"]
+    assert run(line, log, folder=output.parent, kill_at=straight.changes // 4) in KILLS
+    assert run([*command.line(output), "--resume_from_checkpoint", "last"], log) == 0, log.read_text()
+    assert model_folder(command.place(output)) == straight.content
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_many_kills(name, attack):
+    kills = [attack(name, 100 + number) for number in range(2 if "onnx" in name else MANY)]
+    print(name, kills)
+    assert any(code != 0 for _, code in kills)
+
+
+@pytest.mark.slow
+def test_a_killed_push_leaves_all_files_or_none(assets, tmp_path):
+    folder = assets / "student"
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    with Hub() as hub:
+        environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_TOKEN": WRITER, "HF_HUB_OFFLINE": "0"}
+        line = [sys.executable, "-m", "hf_dse_cli", "push", "--model_name_or_path", str(folder), "--repo_id", "user/m"]
+        # Killed at these requests: before the repository is made, while files are sent, and at the commit.
+        for pattern in ("POST /api/repos/create", "POST .*/preupload/", "POST .*/commit/"):
+            before = len(hub.requests)
+            process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while not any(re.match(pattern, request) for request in hub.requests[before:]):
+                assert process.poll() is None
+                time.sleep(0.001)
+            process.kill()
+            process.wait()
+            for repo in hub.repos.values():
+                assert all(
+                    commit.files.keys() - {".gitattributes"} in (set(), files) for commit in repo.branches["main"]
+                )
+        assert subprocess.run(line, env=environment, capture_output=True).returncode == 0
+        commits = hub.repos["user/m"].branches["main"]
+        assert commits[-1].files.keys() - {".gitattributes"} == files
+        assert all(commits[-1].files[name] == (folder / name).read_bytes() for name in files)
+
+
+@pytest.mark.slow
+def test_a_killed_engine_keeps_its_shards(assets, tmp_path):
+    pytest.importorskip("ray")
+    words = (
+        f"encode --model_name_or_path {assets}/student --engine ray --num_workers 1 --input {assets}/shards --output"
+    )
+    line = [sys.executable, "-m", "hf_dse_cli", *words.split()]
+
+    def encode(name):
+        return subprocess.Popen([*line, str(tmp_path / name)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    assert encode("straight").wait() == 0
+    expected = {path.name: path.read_bytes() for path in (tmp_path / "straight").iterdir()}
+    process, output = encode("out"), tmp_path / "out"
+    while not list(output.glob("*.parquet")):
+        assert process.poll() is None
+        time.sleep(0.001)
+    workers = psutil.Process(process.pid).children(recursive=True)
+    # Another one at the same time is refused.
+    other = subprocess.run([*line, str(output)], capture_output=True, text=True) if process.poll() is None else None
+    process.kill()
+    process.wait()
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    if other is not None and other.returncode:
+        assert f"{output} is in use by another process" in other.stderr
+    finished = {path: path.stat().st_mtime_ns for path in output.glob("*.parquet")}
+    assert encode("out").wait() == 0
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == expected
+    assert all(path.stat().st_mtime_ns == changed for path, changed in finished.items())
