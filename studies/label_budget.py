@@ -4,8 +4,8 @@
 Where does a teacher pay? Files for students that learn from few labels, from a teacher, or from both.
 
     python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
-    hf-dse mine --corpus_file FOLDER --train_file OUT/queries.jsonl ... --output_file OUT/mined.jsonl
-    hf-dse score --train_file OUT/mined.jsonl ... --output_file OUT/scored.jsonl
+    hf-dse mine --corpus_file FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
+    hf-dse score --model_name_or_path TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
     python studies/label_budget.py budgets FOLDER OUT --budgets 50 200
 
 FOLDER is in the layout of BEIR. `queries` writes the training queries without their labels, in a random order that is

@@ -187,7 +187,7 @@ def read_yaml(path: Path) -> Any:
             return node
 
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
+        content = Loader(path.read_text(encoding="utf-8")).get_single_data()
         _check_values(content)
     except RecursionError:
         raise ValueError(f"{path} is not valid YAML: it is nested too deeply.") from None

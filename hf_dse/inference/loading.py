@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -53,7 +52,6 @@ DAMAGED = (
     SafetensorError,
     StrictDataclassError,
     TypeError,
-    UnpicklingError,
     ValueError,
 )
 
@@ -98,8 +96,9 @@ def load_weights(
     """`from_pretrained` of a class with errors that name the checkpoint: the model, and which weights it lacks."""
     load_config(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
     with reading(name_or_path):
-        source = weights_of(name_or_path, revision, trust_remote_code)
-        return auto_class.from_pretrained(**source, output_loading_info=True, **options)
+        return auto_class.from_pretrained(
+            output_loading_info=True, **options, **weights_of(name_or_path, revision, trust_remote_code)
+        )
 
 
 def load_encoder(auto_class: Any, name_or_path: str, **options: Any) -> Any:

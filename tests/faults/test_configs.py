@@ -81,7 +81,7 @@ def refused_by_all(good, tmp_path, pattern, change):
         ("", "config.json is not valid JSON: Expecting value"),
         ('{"model_type": "d', "config.json is not valid JSON"),
         ("[" * 100_000, "config.json is not valid JSON: .*nested too deeply"),
-        (b"\xff\x00", "config.json is not valid JSON: .*not a text in UTF-8"),
+        (b"\xff\x00", "config.json: not a text in UTF-8"),
     ],
     ids=["null", "list", "empty", "cut", "nested", "bytes"],
 )
