@@ -40,7 +40,7 @@ SHOW_SIMILARITIES = """
 import sys
 
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 folder = sys.argv[1]
 sentences = [
