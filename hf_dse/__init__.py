@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hf_dse.data.collators import CrossEncoderCollator, PairCollator, TextCollator
     from hf_dse.data.pairs import DataArguments, load_pairs, mix_pairs
+    from hf_dse.data.passages import split_text
     from hf_dse.data.ranking_files import load_corpus, load_rankings
     from hf_dse.data.ranking_rows import read_rankings
     from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
@@ -68,6 +69,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "data.collators": ["CrossEncoderCollator", "PairCollator", "TextCollator"],
     "data.pairs": ["DataArguments", "load_pairs", "mix_pairs"],
+    "data.passages": ["split_text"],
     "data.ranking_files": ["load_corpus", "load_rankings"],
     "data.ranking_rows": ["read_rankings"],
     "data.rankings": ["Rankings", "make_rankings", "write_rankings"],
@@ -198,6 +200,7 @@ __all__ = [
     "score_pairs",
     "score_similarities",
     "similarity_loss",
+    "split_text",
     "train_general",
     "train_reranker",
     "train_teacher",

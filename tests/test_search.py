@@ -445,14 +445,14 @@ class TestCommand:
         assert run(corpus=tmp_path / "docs") == 0
         results = read_results(tmp_path / "results.jsonl")
         for result in results:
-            assert all(found.keys() == {"cosine", "file", "text"} for found in result["results"])
-            found = sorted((found["file"], found["text"]) for found in result["results"])
-            assert found == [("a.md", "the cat\nsat"), ("deep/b.txt", "a dog ran")]
+            assert all(list(found) == ["cosine", "file", "line", "text"] for found in result["results"])
+            found = sorted((found["file"], found.pop("line"), found["text"]) for found in result["results"])
+            assert found == [("a.md", 1, "the cat\nsat"), ("deep/b.txt", 1, "a dog ran")]
         assert run(corpus=encode_corpus(input=tmp_path / "docs")) == 0
         assert read_results(tmp_path / "results.jsonl") == results
         capsys.readouterr()
         assert run(corpus=tmp_path / "docs", output_file=None) == 0
-        assert "  deep/b.txt  a dog ran\n" in capsys.readouterr().out
+        assert "  deep/b.txt:1  a dog ran\n" in capsys.readouterr().out
 
     def test_results_of_command_line_queries_are_printed(self, tmp_path, run, capsys, monkeypatch):
         monkeypatch.setenv("COLUMNS", "40")

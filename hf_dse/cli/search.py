@@ -3,24 +3,38 @@
 """`hf-dse search`."""
 
 import json
+import logging
 import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.devices import choose_device
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.provenance import fingerprint
+from hf_dse.data.rankings import make_rankings
 from hf_dse.data.tables import READERS, read_texts
 from hf_dse.inference.encoding import encode_document, encode_query, find_prompt
+from hf_dse.inference.folder_index import FolderArguments, is_folder_of_texts, read_passages
 from hf_dse.inference.index import read_corpus
 from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.search import check_ranking, rank, similarity_of
+from hf_dse.inference.search import check_ranking, rank_groups, similarity_of
+from hf_dse.teacher.rerankers import Reranker, load_reranker
+from hf_dse.teacher.score_candidates import score_candidates
 
 
 # Columns that name a text: ids first, as those of BEIR, then the paths of a folder of texts.
 ID_COLUMNS = ("id", "_id", "doc_id", "file")
+# The heading of the places of passages.
+PLACE = "file:line"
+
+# What was found: the scores of a text by their names, and its position in the corpus.
+Hit = tuple[dict[str, float], int]
 
 
 @dataclass
@@ -29,8 +43,9 @@ class SearchArguments:
 
     corpus: str = field(
         metadata={
-            "help": f"Texts to rank: .txt with one text per line, a table ({', '.join(READERS)}), or a folder of .txt "
-            "and .md files. Or an index: the .parquet file or folder that `hf-dse encode` writes."
+            "help": "A folder of .txt and .md files, whose passages are ranked; their index is made and updated as "
+            f"needed. Or texts to rank whole: .txt with one text per line, or a table ({', '.join(READERS)}). Or an "
+            "index: the .parquet file or folder that `hf-dse encode` writes."
         }
     )
     queries: str | None = field(default=None, metadata={"help": "File of queries, in the same formats as the corpus."})
@@ -45,7 +60,9 @@ class SearchArguments:
             "has; without one, results have the `position`, the row in the corpus counted from 0."
         },
     )
-    top_k: int = field(default=10, metadata={"help": "Number of texts to return per query."})
+    top_k: int = field(
+        default=10, metadata={"help": "Number of texts to return per query; of a file only the best passage."}
+    )
     score: str | None = field(
         default=None,
         metadata={
@@ -63,11 +80,23 @@ class SearchArguments:
         default=100,
         metadata={"help": "With `--score head`: nearest texts by cosine that an mlp head ranks. Others rank all."},
     )
+    rerank: str | None = field(
+        default=None,
+        metadata={"help": "Hub id or folder of a cross-encoder that reads the best texts and orders them anew."},
+    )
+    rerank_top: int = field(default=50, metadata={"help": "With `--rerank`: how many texts of each query it reads."})
     output_file: str | None = field(
         default=None,
         metadata={
-            "help": "File for the results: .jsonl, one line per query; each text has its score and all columns of the "
-            "corpus. Default: print them."
+            "help": "File for the results: .jsonl, one line per query; each text has its scores and all columns of "
+            "the corpus. Default: print them."
+        },
+    )
+    format: str = field(
+        default="text",
+        metadata={
+            "help": "What is printed. text: a table. json: the lines of `--output_file`; notes then go to stderr.",
+            "choices": ["text", "json"],
         },
     )
 
@@ -76,23 +105,32 @@ class SearchArguments:
             raise ValueError("Pass either `--queries FILE` or `--query` with one or more texts, not both.")
         if self.label is not None and self.score != "head":
             raise ValueError(f"label={self.label!r}: the cosine has no labels; add `--score head`, or leave it out.")
+        if self.rerank is not None and self.rerank_top < self.top_k:
+            raise ValueError(f"rerank_top={self.rerank_top} is below top_k={self.top_k}: raise it to at least top_k.")
 
 
 def search(argv: list[str]) -> None:
     """Ranks the texts of a corpus for queries; prints or writes the best."""
-    model_args, args = parse_args(
+    model_args, args, folder_args = parse_args(
         argv,
         ModelArguments,
         SearchArguments,
+        FolderArguments,
         prog="hf-dse search",
         description="Rank the texts of a corpus for queries, by the similarity of their embeddings or by the pair "
         "head of a student.",
     )
+    if args.format == "json":
+        notes_to_stderr()
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
+    is_folder = is_folder_of_texts(args.corpus)
+    if not is_folder and folder_args != FolderArguments():
+        raise ValueError(f"{args.corpus} is no folder of files: leave out `--chunk_size` and `--index_dir`.")
+    # Of a folder these are whole files, its passages come from the index.
     columns, corpus, settings = read_corpus(args.corpus, args.text_column)
     queries = {args.text_column: args.query} if args.query else read_texts(args.queries, args.text_column)
     for name, table in ((args.corpus, columns), (args.queries, queries)):
-        if not table[args.text_column]:
+        if not any(text.strip() for text in table[args.text_column]) if is_folder else not table[args.text_column]:
             raise ValueError(f"{name} holds no texts.")
     if args.id_column is not None and args.id_column not in columns:
         raise ValueError(
@@ -104,67 +142,137 @@ def search(argv: list[str]) -> None:
     if type(model).__name__.endswith("ForSequenceClassification") and model.config.model_type != "dse":
         raise ValueError(
             f"{type(model).__name__} scores pairs of texts, not of embeddings: search with a student distilled from "
-            "it (`hf-dse distill`), or with an encoder."
+            "it (`hf-dse distill`), or with an encoder. It can order what they find: `--rerank`."
         )
     head = model if args.score == "head" else None
     logit = check_ranking(args.top_k, head, args.label, args.pool)
     similarity = args.score if args.score in ("cosine", "dot") else similarity_of(model)
     score = similarity if logit is None else f"head: {model.config.id2label[logit]}"  # type: ignore[index]
-    if score in columns:
-        raise ValueError(f"{args.corpus} has a column {score!r}, which is the name of the scores: rename it.")
+    for name in (score, *(["rerank"] if args.rerank else [])):
+        if name in columns:
+            raise ValueError(f"{args.corpus} has a column {name!r}, which is the name of the scores: rename it.")
+    reranker = (
+        None
+        if args.rerank is None
+        else load_reranker(
+            args.rerank,
+            device=choose_device(model_args.device),
+            dtype=model_args.dtype,
+            trust_remote_code=model_args.trust_remote_code,
+        )
+    )
+
     options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
-    prompt = find_prompt(model, "document")
-    if corpus is None:
+    if is_folder:
+        files = dict(zip(columns["file"], columns[args.text_column], strict=True))
+        columns, corpus = read_passages(args.corpus, files, model, tokenizer, model_args, folder_args)
+        columns[args.text_column] = columns.pop("text")
+    elif corpus is None:
         corpus = encode_document(model, tokenizer, columns[args.text_column], **options)
-    elif settings["model"] != fingerprint(model, tokenizer):
-        raise ValueError(
-            f"{args.corpus} was encoded by {settings.get('model_name_or_path', 'another model')} with other weights "
-            f"or `--dtype`, so its vectors do not match {model_args.model_name_or_path}: run `hf-dse encode` "
-            "with this model, or search with that one."
-        )
-    elif settings.get("prompt", "") != prompt:
-        raise ValueError(
-            f"{args.corpus} was encoded with the prompt {settings.get('prompt', '')!r}, and that of the model for "
-            f"documents is {prompt!r}: run `hf-dse encode` again."
-        )
-    elif settings["normalize"] and (similarity if head is None else model.config.similarity) != "cosine":
-        kind = "dot product" if head is None else f"{model.config.similarity} head"
-        raise ValueError(
-            f"{args.corpus} has normalized vectors, but the {kind} needs the original ones: run `hf-dse encode` "
-            "without `--normalize`, or pass `--score cosine`."
-        )
-    scores, positions = rank(
+    else:
+        check_index(args.corpus, settings, model, tokenizer, model_args.model_name_or_path, similarity, head)
+    found = rank_groups(
         encode_query(model, tokenizer, queries[args.text_column], **options),
         corpus,
-        top_k=args.top_k,
+        columns["file"] if is_folder else range(len(corpus)),
+        top_k=args.top_k if reranker is None else args.rerank_top,
         similarity=similarity,
         head=head,
         label=args.label,
         pool=args.pool,
         device=model.device,
     )
+    hits: list[list[Hit]] = [[({score: value}, position) for value, position in texts] for texts in found]
+    if reranker is not None:
+        hits = rerank(reranker, queries[args.text_column], columns[args.text_column], hits, model_args.batch_size)
     results = []
-    for number, found in enumerate(zip(scores.tolist(), positions.tolist(), strict=True)):
+    for number, texts in enumerate(hits):
         query = {name: values[number] for name, values in queries.items()}
         text = query.pop(args.text_column)
-        hits = [
-            {score: value}
+        shown = [
+            scores
             | ({} if id_column else {"position": position})
             | {name: values[position] for name, values in columns.items()}
-            for value, position in zip(*found, strict=True)
+            for scores, position in texts[: args.top_k]
         ]
-        results.append({**query, "query": text, "results": hits})
+        results.append({**query, "query": text, "results": shown})
+
+    # Parquet files have types that JSON lacks, such as dates. Names of files may have bytes that are no characters.
+    lines = [
+        json.dumps(result, ensure_ascii=False, default=str).encode(errors="backslashreplace") + b"\n"
+        for result in results
+    ]
+    is_json = args.format == "json"
     if args.query or output is None:
-        shown = [score, *([id_column] if id_column else []), args.text_column]
-        print(format_results(results, shown, shutil.get_terminal_size().columns))
+        if is_json:
+            print(b"".join(lines).decode(), end="")
+        else:
+            names = [score] if reranker is None else ["rerank", score]
+            place = [PLACE if is_folder and id_column == "file" else id_column] if id_column else []
+            width = shutil.get_terminal_size().columns
+            print(format_results(results, [*names, *place, args.text_column], width, num_scores=len(names)))
     if output is not None:
-        # Parquet files have types that JSON lacks, such as dates.
-        lines = (json.dumps(result, ensure_ascii=False, default=str) + "\n" for result in results)
-        write_atomically(output, lambda file: file.writelines(line.encode() for line in lines))
-        print(f"{len(results)} queries written to {output}")
+        write_atomically(output, lambda file: file.writelines(lines))
+        print(f"{len(results)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
 
 
-def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], width: int) -> str:
+def check_index(
+    name: str,
+    settings: Mapping[str, Any],
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    model_name: str,
+    similarity: str,
+    head: PreTrainedModel | None,
+) -> None:
+    """Raises a `ValueError` if the vectors of `hf-dse encode` are not those that the model would compute."""
+    prompt = find_prompt(model, "document")
+    if settings["model"] != fingerprint(model, processing_class):
+        raise ValueError(
+            f"{name} was encoded by {settings.get('model_name_or_path', 'another model')} with other weights or "
+            f"`--dtype`, so its vectors do not match {model_name}: run `hf-dse encode` with this model, or search "
+            "with that one."
+        )
+    if settings.get("prompt", "") != prompt:
+        raise ValueError(
+            f"{name} was encoded with the prompt {settings.get('prompt', '')!r}, and that of the model for documents "
+            f"is {prompt!r}: run `hf-dse encode` again."
+        )
+    if settings["normalize"] and (similarity if head is None else model.config.similarity) != "cosine":
+        kind = "dot product" if head is None else f"{model.config.similarity} head"
+        raise ValueError(
+            f"{name} has normalized vectors, but the {kind} needs the original ones: run `hf-dse encode` without "
+            "`--normalize`, or pass `--score cosine`."
+        )
+
+
+def rerank(
+    reranker: Reranker, queries: list[str], texts: list[str], hits: list[list[Hit]], batch_size: int
+) -> list[list[Hit]]:
+    """Orders what was found for each query by the scores of a reranker, which reads all of a text."""
+    positions = sorted({position for found in hits for _, position in found})
+    row_of = {position: row for row, position in enumerate(positions)}
+    documents = [[row_of[position] for _, position in found] for found in hits]
+    corpus = {"text": [texts[position] for position in positions]}
+    rankings = make_rankings({"query": queries, "documents": documents}, corpus, "The queries")
+    scored = score_candidates(reranker, rankings, batch_size=batch_size, windows="best")
+    return [
+        sorted(
+            (({"rerank": logit} | scores, position) for logit, (scores, position) in zip(logits, found, strict=True)),
+            key=lambda hit: -hit[0]["rerank"],
+        )
+        for logits, found in zip(scored.queries["teacher_logits"][:], hits, strict=True)
+    ]
+
+
+def notes_to_stderr() -> None:
+    """Leaves stdout to the results."""
+    for handler in logging.getLogger("hf_dse").handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)
+
+
+def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], width: int, num_scores: int = 1) -> str:
     """
     Formats the results of each query as a table.
 
@@ -172,23 +280,31 @@ def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], w
         results (`Iterable[Mapping]`):
             The queries with their `results`.
         names (`Sequence[str]`):
-            What to show of a text: the score, the id if there is one, and the text.
+            What to show of a text: the scores, the id if there is one, and the text.
         width (`int`):
             Longest line; longer ones are cut.
+        num_scores (`int`, *optional*, defaults to 1):
+            How many of the names are scores.
 
     Returns:
         `str`: the tables, with a blank line between them.
     """
+    # Numbers are on the right of their columns.
+    aligns = [str.rjust] * (1 + num_scores) + [str.ljust] * (len(names) - num_scores)
     blocks = []
     for result in results:
         rows = [["rank", *map(one_line, names)]]
         for number, found in enumerate(result["results"], start=1):
-            rows.append([str(number), f"{found[names[0]]:.4f}", *(one_line(found[name]) for name in names[1:])])
+            scores = [f"{found[name]:.4f}" for name in names[:num_scores]]
+            others = [
+                f"{found['file']}:{found['line']}" if name == PLACE and name not in found else found[name]
+                for name in names[num_scores:]
+            ]
+            rows.append([str(number), *scores, *map(one_line, others)])
         sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"query: {one_line(result['query'])}"]
         for row in rows:
-            # Numbers are on the right of their columns.
-            cells = zip(row, sizes, (str.rjust, str.rjust, str.ljust, str.ljust), strict=False)
+            cells = zip(row, sizes, aligns, strict=True)
             lines.append("  ".join(align(cell, size) for cell, size, align in cells).rstrip())
         blocks.append("\n".join(line if len(line) <= width else line[: width - 3] + "..." for line in lines))
     return "\n\n".join(blocks)

@@ -3,6 +3,7 @@
 """Paths that users name, YAML, and writing files and folders in one step while other processes are kept out."""
 
 import ctypes
+import logging
 import os
 import shutil
 import sys
@@ -16,6 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from filelock import FileLock, Timeout
 
+
+logger = logging.getLogger(__name__)
 
 # With this first sign the Trainer does not push it to the Hub.
 LOCK_FILE = "_lock"
@@ -34,12 +37,13 @@ def to_path(name: str | os.PathLike) -> Path:
 
 
 @contextmanager
-def locked(folder: Path, name: Path | None = None) -> Iterator[None]:
+def locked(folder: Path, name: Path | None = None, wait: bool = False) -> Iterator[None]:
     """
     Creates a folder and keeps other processes out that lock it too. The lock ends with the process, also by a kill.
 
     Raises:
-        `BlockingIOError`: if another process has the lock; it says that `name` is in use, by default the folder.
+        `BlockingIOError`: if another process has the lock, unless it is to `wait` for its end; it says that `name` is
+        in use, by default the folder.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,9 +51,12 @@ def locked(folder: Path, name: Path | None = None) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise BlockingIOError(
-            f"{name or folder} is in use by another process: wait until that ends, or name another output."
-        ) from error
+        if not wait:
+            raise BlockingIOError(
+                f"{name or folder} is in use by another process: wait until that ends, or name another output."
+            ) from error
+        logger.info(f"{name or folder} is in use by another process: waiting for its end")
+        lock.acquire()
     try:
         yield
     finally:

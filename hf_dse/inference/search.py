@@ -8,6 +8,7 @@ it only ranks the nearest candidates.
 
 import copy
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,50 @@ def rank(
     if not scores.isfinite().all():
         raise ValueError("Scores are NaN or infinite: the weights of the model's head are damaged.")
     return scores.cpu().numpy(), positions.cpu().numpy()
+
+
+def rank_groups(
+    query_embeddings: np.ndarray,
+    corpus_embeddings: np.ndarray,
+    groups: Sequence,
+    *,
+    top_k: int = 10,
+    **options: Any,
+) -> list[list[tuple[float, int]]]:
+    """
+    Like [`rank`], for texts that are parts of greater ones, such as passages of files: the best part of each counts.
+
+    Args:
+        query_embeddings (`np.ndarray` of shape `(num_queries, embedding_size)`):
+            The queries.
+        corpus_embeddings (`np.ndarray` of shape `(num_texts, embedding_size)`):
+            The parts.
+        groups (`Sequence`):
+            What each part belongs to.
+        top_k (`int`, *optional*, defaults to 10):
+            Number of groups to return per query; all if there are fewer. An MLP head ranks only those of its `pool`.
+        options:
+            Other arguments of [`rank`].
+
+    Returns:
+        `list[list[tuple[float, int]]]`: for each query the scores and the positions of the best parts of the groups,
+        the best first.
+    """
+    head, pool = options.get("head"), options.get("pool", 100)
+    is_pooled = head is not None and head.config.similarity == "mlp" and pool is not None
+    most = min(len(corpus_embeddings), pool) if is_pooled else len(corpus_embeddings)
+    names: dict[Any, int] = {}
+    numbers = np.array([names.setdefault(group, len(names)) for group in groups])
+    # Several of the best parts may be of one group.
+    size = min(top_k if len(names) == len(numbers) else 4 * top_k, most)
+    while True:
+        found = []
+        for scores, positions in zip(*rank(query_embeddings, corpus_embeddings, top_k=size, **options), strict=True):
+            first = np.sort(np.unique(numbers[positions], return_index=True)[1])[:top_k]
+            found.append(list(zip(scores[first].tolist(), positions[first].tolist(), strict=True)))
+        if size >= most or all(len(hits) >= min(top_k, len(names)) for hits in found):
+            return found
+        size = min(4 * size, most)
 
 
 def similarity_of(model: PreTrainedModel) -> str:

@@ -6,11 +6,12 @@ import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from hf_dse.common.database import open_database
 from hf_dse.common.files import to_path
 
 
@@ -25,10 +26,6 @@ class ScoreCache:
     def __init__(self, connection: sqlite3.Connection, teacher: str, num_labels: int):
         self.connection = connection
         self.num_labels = num_labels
-        # Anybody may have written the file: views and triggers would compute what is read.
-        others = connection.execute("SELECT name FROM sqlite_schema WHERE type != 'table'").fetchone()
-        if others is not None:
-            raise sqlite3.DatabaseError(f"{others[0]!r} is not a table")
         connection.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, logits BLOB) WITHOUT ROWID")
         connection.execute("CREATE TABLE IF NOT EXISTS teacher (fingerprint TEXT PRIMARY KEY) WITHOUT ROWID")
         if connection.execute("SELECT * FROM teacher").fetchone() is None:
@@ -67,17 +64,5 @@ def open_cache(folder: str | Path | None, teacher: str, num_labels: int) -> Iter
     names the file to delete.
     """
     path = None if folder is None else to_path(folder) / f"{teacher[:16]}.sqlite"
-    try:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        # Two runs may share the file: each waits for the other's commit of a batch.
-        with closing(sqlite3.connect(path or ":memory:", timeout=60.0)) as connection:
-            problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if problem != "ok":
-                raise sqlite3.DatabaseError(problem)
-            yield ScoreCache(connection, teacher, num_labels)
-    except sqlite3.OperationalError as error:
-        raise OSError(f"The score cache {path} cannot be used: {error}.") from error
-    except sqlite3.DatabaseError as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"The score cache {path} is damaged ({reason}): delete this file and run again.") from error
+    with open_database(path, "The score cache") as connection:
+        yield ScoreCache(connection, teacher, num_labels)
