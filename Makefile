@@ -10,7 +10,7 @@ OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
-.PHONY: install tools demo test test-all test-oldest faults study-smoke conformance flagship lint format audit wheel-test clean
+.PHONY: install tools demo test test-all test-oldest faults study-smoke conformance docs charts flagship lint format audit wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -46,6 +46,14 @@ conformance: install
 	$(BIN)/python tests/conformance/fetch_suite.py
 	$(PYTEST) tests/conformance
 
+# The site of docs/ in site/; stops at a link that leads nowhere. The variable leaves out news about MkDocs
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# docs/figures from studies/results.parquet and the tables of docs/results.md
+charts: install
+	$(BIN)/python docs/make_charts.py
+
 # checkpoints/dse-minilm-l6 from packages and the data in DATA (see recipes/flagship/run.sh)
 flagship: install
 	PATH="$(abspath $(BIN)):$$PATH" recipes/flagship/run.sh "$(DATA)"
@@ -70,13 +78,13 @@ wheel-test: install
 	$(BIN)/pytest tests/test_package.py -k wheel
 
 clean:
-	rm -rf build outputs *.egg-info tests/conformance/_suite
+	rm -rf build outputs site *.egg-info tests/conformance/_suite
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: EXTRAS = train,demo,st
-$(VENV)/.installed-dev: EXTRAS = train,demo,st,ranking,study,bench,onnx,app,ray,tools,dev
+$(VENV)/.installed-dev: EXTRAS = train,demo,st,ranking,study,bench,onnx,app,ray,tools,docs,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@

@@ -170,7 +170,13 @@ def run_speed(args: SpeedArguments) -> dict[str, Any]:
         results["memory_exponents"] = fit_exponents(rows, "peak_memory_mb")
         write_results(args.output_dir, args, results)
         lines = {name: _line(rows, name) for name in models if _line(rows, name)[0]}
-        plot_lines({_title(args): lines}, args.output_dir, "tokens of a text", "milliseconds for a text", "model")
+        plot_lines(
+            {_title(args): lines},
+            f"{args.output_dir}/plot.png",
+            "tokens of a text",
+            "milliseconds for a text",
+            "model",
+        )
     return results
 
 

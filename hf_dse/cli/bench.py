@@ -85,5 +85,5 @@ def attention(argv: list[str]) -> None:
     if results["spectrum"]:
         print(f"\n{spectrum_table(results['spectrum'])}")
     file = write_results(args.output_dir, args, results)
-    plot_lines(error_lines(results["errors"]), args.output_dir, "tokens per text", "relative error", "k")
+    plot_lines(error_lines(results["errors"]), file.with_name("plot.png"), "tokens per text", "relative error", "k")
     print(f"\nWritten to {file.parent}")

@@ -5,14 +5,26 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hf_dse.common.files import to_path
 
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
+# A grey that can be read on white and on black.
+GREY = "#7a7a7a"
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, with grey for their black.
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY]
 
 MARKERS = "osD^vPX<>ph*d8H"
+
+# For matplotlib's `rc_context`: grey on no background, for light and dark pages and for print. An SVG has its texts as
+# texts, and is the same each time.
+STYLE: Any = {
+    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], GREY),
+    **{"grid.color": GREY, "grid.alpha": 0.3, "legend.framealpha": 0, "legend.edgecolor": GREY},
+    **{"savefig.transparent": True, "svg.fonttype": "none", "svg.hashsalt": "hf-dse", "font.size": 11},
+}
 
 # Characters that a terminal obeys instead of showing them: colours, moves of the cursor, the direction of writing. And
 # halves of characters, which cannot be written.
@@ -62,15 +74,21 @@ def format_table(results: Mapping[str, Mapping[str, float]], label: str = "split
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-def plot_lines(panels: Mapping[str, Lines], output_dir: str, x: str, y: str, legend: str | None = None) -> Path | None:
+def plot_lines(
+    panels: Mapping[str, Lines],
+    path: str | Path,
+    x: str,
+    y: str,
+    legend: str | None = None,
+) -> Path | None:
     """
-    Draws `plot.png` with logarithmic axes, if matplotlib is installed. Every line has its own marker.
+    Draws lines on logarithmic axes, if matplotlib is installed. Every line has its own marker.
 
     Args:
         panels (`Mapping[str, Lines]`):
             The lines of each panel, by its title; they share the axes and the legend.
-        output_dir (`str`):
-            Folder of the plot.
+        path (`str` or `Path`):
+            Image file; its ending is its format.
         x (`str`):
             Label of the x axis.
         y (`str`):
@@ -82,31 +100,53 @@ def plot_lines(panels: Mapping[str, Lines], output_dir: str, x: str, y: str, leg
         `Path`, *optional*: the file; `None` without matplotlib.
     """
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
+        from matplotlib.ticker import LogLocator
     except ImportError:
         return None
-    figure = Figure(figsize=(2.6 + 3.8 * len(panels), 4.4), layout="constrained")
+    num_rows = 1 if len(panels) < 3 else 2
+    num_columns = -(-len(panels) // num_rows)
+    # Lines of one label look alike in all panels.
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
     ticks = sorted({value for lines in panels.values() for xs, _ in lines.values() for value in xs})
-    row = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, (title, lines) in zip(row, panels.items(), strict=True):
-        for number, (label, (xs, ys)) in enumerate(lines.items()):
-            axes.plot(
-                xs,
-                ys,
-                label=label,
-                color=COLORS[number % len(COLORS)],
-                marker=MARKERS[number % len(MARKERS)],
-                linestyle=["-", "--", "-.", ":"][number % 4],
-            )
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [str(tick) for tick in ticks], rotation=45)
-        axes.set_yscale("log")
-        axes.set_xlabel(x)
-        axes.set_title(title)
-        axes.grid(alpha=0.3)
-    row[0].set_ylabel(y)
-    row[-1].legend(title=legend, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    path = to_path(output_dir) / "plot.png"
+    with rc_context(STYLE):
+        figure = Figure(figsize=(2.6 + 3.6 * num_columns, 1.0 + 3.2 * num_rows), layout="constrained")
+        grid = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        for axes, (title, lines) in zip(grid.flat, panels.items(), strict=False):
+            for label, (xs, ys) in lines.items():
+                axes.plot(xs, ys, label=label, **line_style(labels.index(label)))
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=45)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
+            axes.set_title(title)
+            axes.grid()
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        figure.supxlabel(x, fontsize="medium")
+        figure.supylabel(y, fontsize="medium")
+        lines = {
+            label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend([lines[label] for label in labels], labels, title=legend, loc="outside right center")
+        return save_figure(figure, path)
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """How the line of a number looks: in print, and without colours, by its marker."""
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": ["-", "--", "-.", ":"][number % 4],
+    }
+
+
+def save_figure(figure: Any, path: str | Path) -> Path:
+    """Saves a figure of matplotlib, the same each time."""
+    path = to_path(str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path

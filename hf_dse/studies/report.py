@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hf_dse.common.display import COLORS, MARKERS, markdown
+from hf_dse.common.display import STYLE, line_style, markdown, save_figure
 from hf_dse.metrics import RANKING_METRICS, bootstrap_interval
 
 
@@ -225,6 +225,7 @@ def plot(
         `ValueError`: if further factors would put several points in one place.
     """
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("Plots need matplotlib: `pip install hf-dse[study]`.") from error
@@ -239,37 +240,33 @@ def plot(
     if not is_numeric:
         # Numbers among words, such as sizes and "softmax", are words.
         summary = summary.astype({x: str})
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.subplots()
-    groups = [(None, summary)] if lines is None else list(summary.groupby(lines, sort=False))
-    for number, (label, group) in enumerate(groups):
-        group = group.sort_values(x) if is_numeric else group
-        axes.errorbar(
-            group[x],
-            scale * group[metric],
-            yerr=scale * group[f"{metric} std"].fillna(0.0),
-            label=None if label is None else str(label),
-            color=COLORS[number % len(COLORS)],
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle=["-", "--", "-.", ":"][number % 4],
-            capsize=3,
-        )
-    if is_numeric:
-        values = sorted(summary[x].unique())
-        if 0 < 16 * values[0] <= values[-1]:
-            axes.set_xscale("log", base=2)
-        axes.set_xticks(values, [str(value) for value in values])
-    axes.set_xlabel(x)
-    axes.set_ylabel(metric + (" x 100" if scale == 100 else ""))
-    axes.grid(alpha=0.3)
-    if lines is not None:
-        axes.legend(title=lines)
-    if title is not None:
-        axes.set_title(title)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    return path
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        groups = [(None, summary)] if lines is None else list(summary.groupby(lines, sort=False))
+        for number, (label, group) in enumerate(groups):
+            group = group.sort_values(x) if is_numeric else group
+            axes.errorbar(
+                group[x],
+                scale * group[metric],
+                yerr=scale * group[f"{metric} std"].fillna(0.0),
+                label=None if label is None else str(label),
+                capsize=3,
+                **line_style(number),
+            )
+        if is_numeric:
+            values = sorted(summary[x].unique())
+            if 0 < 16 * values[0] <= values[-1]:
+                axes.set_xscale("log", base=2)
+            axes.set_xticks(values, [str(value) for value in values])
+        axes.set_xlabel(x)
+        axes.set_ylabel(metric + (" x 100" if scale == 100 else ""))
+        axes.grid()
+        if lines is not None:
+            axes.legend(title=lines)
+        if title is not None:
+            axes.set_title(title)
+        return save_figure(figure, path)
 
 
 def _format_of(metric: str) -> tuple[int, int]:

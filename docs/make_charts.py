@@ -1,0 +1,111 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Draws the charts of docs/figures from stored numbers: `python docs/make_charts.py`. Those of studies are drawn by the
+commands beside them in the pages, from studies/results.parquet; the others show tables of docs/results.md.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from hf_dse.common.display import STYLE, Lines, line_style, plot_lines, save_figure
+from hf_dse_cli import main
+
+
+ROOT = Path(__file__).parents[1]
+COMMAND = re.compile(r"^(hf-dse study report .+--plot docs/figures/.+)$", re.MULTILINE)
+UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def read_table(heading: str, first_cell: str) -> list[list[str]]:
+    """The cells of the first table after a heading of docs/results.md whose header starts with a cell."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    table = re.search(rf"^\| {first_cell} \|.*?\n(?!\|)", text, re.MULTILINE | re.DOTALL)
+    if table is None:
+        raise ValueError(f"docs/results.md has no table of {first_cell!r} under {heading!r}.")
+    header, _, *rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table[0].splitlines()]
+    return [header, *rows]
+
+
+def number(cell: str) -> float:
+    """The first number of a cell, such as `12.0 (1.51)`."""
+    return float(re.sub(r"[,~*]", "", cell).split()[0])
+
+
+def seconds(cell: str) -> float:
+    """A time, such as `~12 min` or `11.7 ms (490)`."""
+    return number(cell) * UNITS[cell.split()[1]]
+
+
+def read_speeds() -> Lines:
+    """Thousands of tokens a second by length, for each model."""
+    (_, *header), *rows = read_table("Speed by length", "model")
+    lengths = [int(number(cell)) for cell in header[:-1]]
+    return {row[0].strip("*"): (lengths, [number(cell) for cell in row[1:-1]]) for row in rows if "-" not in row}
+
+
+def draw_gain(path: Path) -> None:
+    """What a student gains: the time to rank, and the speed by length."""
+    _, *rows = read_table("Encoding and ranking", "candidates")
+    candidates = [int(number(row[0])) for row in rows]
+    speeds = read_speeds()
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8.4, 3.4), layout="constrained")
+        ranking, speed = figure.subplots(1, 2)
+        cross_encoder, student = ([seconds(row[column]) for row in rows] for column in (1, 2))
+        ranking.plot(candidates, cross_encoder, label="cross-encoder (extrapolated)", **line_style(1))
+        ranking.plot(candidates, student, label="student", **line_style(0))
+        ranking.set(title="Time to rank for one query", xlabel="candidates", xscale="log", yscale="log")
+        names = [f"{value:,}".replace(",000,000", "M").replace(",000", "k") for value in candidates]
+        ranking.set_xticks(candidates, names)
+        ranking.set_yticks([0.01, 1, 60, 3600, 86400], ["10 ms", "1 s", "1 min", "1 h", "1 day"])
+        for name, label, place in [("BERT, sdpa", "softmax attention", 1), ("ours, learned", "linear attention", 0)]:
+            lengths, values = speeds[name]
+            speed.plot(lengths, values, label=label, **line_style(place))
+        speed.set(title="Thousand tokens a second", xlabel="tokens of a text")
+        speed.set_xscale("log", base=2)
+        speed.set_xticks(lengths, [f"{value:,}" for value in lengths])
+        speed.set_ylim(bottom=0)
+        for axes in figure.axes:
+            axes.minorticks_off()
+            axes.grid()
+            axes.legend()
+        save_figure(figure, path)
+
+
+def draw_attention_error(path: Path) -> None:
+    """The error of projected attention by length, in a panel for each projection."""
+    (_, _, *header), *rows = read_table("How far projected attention is from softmax attention", "projection")
+    lengths = [int(number(cell.removeprefix("n = "))) for cell in header]
+    panels: dict[str, dict] = {}
+    for projection, k, *cells in rows:
+        # Where n <= k the error is 0, and has no place on a logarithmic axis.
+        points = [(n, number(cell)) for n, cell in zip(lengths, cells, strict=True) if number(cell)]
+        panels.setdefault(projection, {})[f"k = {k}"] = tuple(zip(*points, strict=True))
+    plot_lines(panels, path, "tokens of a text", "relative error, %")
+
+
+def draw_all(folder: Path) -> None:
+    """Draws all charts into a folder."""
+    draw_gain(folder / "gain.svg")
+    draw_attention_error(folder / "attention_error.svg")
+    title = {"bfloat16, k = 128": read_speeds()}
+    plot_lines(title, folder / "speed_bf16.svg", "tokens of a text", "thousand tokens a second")
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        for command in COMMAND.findall(text):
+            argv = [word.replace("docs/figures", str(folder)) for word in shlex.split(command)[1:]]
+            with contextlib.chdir(ROOT), contextlib.redirect_stdout(open(os.devnull, "w")):
+                if main(argv):
+                    raise SystemExit(f"This command of {page.name} failed: {command}")
+
+
+if __name__ == "__main__":
+    draw_all(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "figures")

@@ -1,0 +1,117 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The site of docs/ and its charts: `make docs` and `make charts`."""
+
+import html
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hf_dse.common.display import GREY
+
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs" / "figures"
+
+
+def build(folder, *options):
+    pytest.importorskip("material", reason="the site needs `pip install hf-dse[docs]`")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder), *options]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", env=env)
+
+
+class Page(HTMLParser):
+    """What a browser fetches to show a page, and the targets of its links."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.fetched, self.links = [], []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        if tag == "a":
+            self.links.append(attributes.get("href") or "")
+        elif tag != "link" or attributes.get("rel") not in ("canonical", "prev", "next"):
+            self.fetched += filter(None, [attributes.get("src"), attributes.get("href")])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    result = build(folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_pages_fetch_nothing_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        page = Page(path)
+        assert page.fetched and not [link for link in page.fetched if re.match(r"\w+:|//", link)], path
+    for path in site.rglob("*.css"):
+        assert not re.search(r"(url\(|@import)[\"' ]*(https?:)?//", path.read_text(encoding="utf-8")), path
+
+
+def test_the_site_has_what_pages_link_to_outside_of_docs(site):
+    for path in site.rglob("*.html"):
+        for link in Page(path).links:
+            target, _, _ = link.partition("#")
+            if target and not re.match(r"\w+:|/", target):
+                assert (path.parent / target).exists(), f"{path.relative_to(site)}: {link}"
+    text = (site / "repository" / "examples" / "index.html").read_text(encoding="utf-8")
+    assert 'href="02_distill.py.html"' in text
+    text = (site / "repository" / "examples" / "02_distill.py.html").read_text(encoding="utf-8")
+    assert "Distil a teacher's scores into a student" in html.unescape(text)
+    assert 'href="repository/CHANGELOG.html"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_link_to_nowhere_stops_the_build(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# A\n\n[b](b.md) [c](#c) [readme](../README.md)\n", encoding="utf-8")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nhooks: []\nnav: []\n", encoding="utf-8")
+    result = build(tmp_path / "site", "--config-file", str(config))
+    assert result.returncode == 1 and "3 warnings in strict mode" in result.stdout + result.stderr
+    assert "'b.md', but the target is not found" in result.stderr and "'#c'" in result.stderr
+
+
+@pytest.mark.slow
+def test_charts_show_the_stored_numbers(tmp_path):
+    pytest.importorskip("matplotlib")
+    command = [sys.executable, str(ROOT / "docs" / "make_charts.py"), str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        path.name for path in FIGURES.iterdir() if "=" not in path.name
+    }
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if f"matplotlib=={importlib.metadata.version('matplotlib')}" in constraints:
+        for path in tmp_path.iterdir():
+            assert path.read_bytes() == (FIGURES / path.name).read_bytes(), f"{path.name}: run `make charts`"
+
+
+def test_charts_and_drawings_are_on_pages_and_readable_on_any_background():
+    pages = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+    for path in [*FIGURES.iterdir(), *(ROOT / "docs" / "drawings").iterdir()]:
+        assert f"{path.parent.name}/{path.name})" in pages, path.name
+        text = path.read_text(encoding="utf-8")
+        # Texts are grey, and nothing is drawn in black or white.
+        assert re.search(rf"fill[:=]\"? ?{GREY}", text), path.name
+        assert not re.search(r"(fill|stroke)[:=]\"? ?(#fff|#000|white|black)", text), path.name
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(citation) and len(citation["references"]) == 2
+    page = (ROOT / "docs" / "citation.md").read_text(encoding="utf-8")
+    assert citation["version"] == importlib.metadata.version("hf-dse")
+    for entry in [citation, *citation["references"]]:
+        assert f"{{{entry['title']}}}" in page
+    assert f"version = {{{citation['version']}}}" in page
