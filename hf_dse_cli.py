@@ -12,10 +12,12 @@ import importlib
 import importlib.metadata
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 
 # command -> (one line of help, module, function taking the rest of the command line)
@@ -36,6 +38,7 @@ COMMANDS = {
     "merge": ("average the weights of students with the same initial weights", "hf_dse.cli.merge", "merge"),
     "export": ("write a complete, documented model folder", "hf_dse.cli.export", "export"),
     "push": ("publish a model folder on the Hub", "hf_dse.cli.push", "push"),
+    "doctor": ("describe the installation and this machine, and what to mend", "hf_dse.cli.doctor", "doctor"),
 }
 
 CHECKPOINT = "add `--resume_from_checkpoint last` to go on from its last checkpoint"
@@ -46,7 +49,7 @@ GO_ON = {"distill": CHECKPOINT, "teacher": CHECKPOINT, **dict.fromkeys(("score",
 TRACEBACK_VARIABLE = "HF_DSE_TRACEBACK"
 # Set to the id of a process that starts this one, and that this one ends with.
 PARENT_VARIABLE = "HF_DSE_PARENT"
-QUIET = "--quiet"
+QUIET, VERBOSE = "--quiet", "--verbose"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,10 +64,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         `int`: The exit code: 0, 2 after a user error, 130 after an interruption.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    words = [word for word in argv if word != QUIET]
+    words = [word for word in argv if word not in (QUIET, VERBOSE)]
     try:
         end_with_parent()
-        with show_log() if words == argv else only_errors():
+        with output(words, QUIET in argv, VERBOSE in argv):
             return run(words)
     except KeyboardInterrupt:
         pass
@@ -93,10 +96,11 @@ def run(argv: list[str]) -> int:
     listing = "\n".join(f"  {name:<{width}}  {line}" for name, (line, _, _) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="hf-dse",
-        usage="hf-dse [--help] [--version] [--quiet] COMMAND [OPTIONS]",
+        usage="hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]",
         description="Distil a cross-encoder into a sentence-embedding model with linear attention.",
         epilog=f"commands:\n{listing}\n\n`hf-dse COMMAND --help` lists the options of a command. {QUIET} hides "
-        f"progress bars, warnings and notes. {TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
+        f"progress bars, warnings and notes. {VERBOSE} shows the warnings of libraries too, for developers. "
+        f"{TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"hf-dse {importlib.metadata.version('hf-dse')}")
@@ -136,48 +140,52 @@ class HarmlessFormatter(logging.Formatter):
         return _harmless(super().format(record))
 
 
+class LogHandler(logging.Handler):
+    """Writes to stderr, between the progress bars. Of warnings that differ in numbers only, the first is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        text = self.format(record)
+        kind = re.sub(r"\d+", "0", text)
+        if record.levelno != logging.WARNING or kind not in self.seen:
+            self.seen.add(kind)
+            (tqdm.write if sys.stderr.isatty() else print)(text, file=sys.stderr)
+
+
 @contextmanager
 def show_log(level: int = logging.INFO) -> Iterator[None]:
-    """Shows what hf_dse logs: notes on stdout, warnings and errors on stderr."""
+    """Shows what hf_dse logs, on stderr: results alone are on stdout."""
     # One of several processes is enough.
     if os.environ.get("RANK", "0") != "0":
         level = max(level, logging.WARNING)
-    notes, warnings = logging.StreamHandler(sys.stdout), logging.StreamHandler(sys.stderr)
-    for handler in (notes, warnings):
-        handler.setFormatter(HarmlessFormatter())
-    notes.addFilter(lambda record: record.levelno < logging.WARNING)
-    warnings.setLevel(logging.WARNING)
+    handler = LogHandler()
+    handler.setFormatter(HarmlessFormatter())
     logger = logging.getLogger("hf_dse")
     before = logger.level
     logger.setLevel(level)
-    for handler in (notes, warnings):
-        logger.addHandler(handler)
+    logger.addHandler(handler)
     try:
         yield
     finally:
         logger.setLevel(before)
-        for handler in (notes, warnings):
-            logger.removeHandler(handler)
+        logger.removeHandler(handler)
 
 
 @contextmanager
-def only_errors() -> Iterator[None]:
-    """Hides progress bars, warnings and notes of hf_dse and its libraries, but not the output of a command."""
-    import datasets
-    from transformers.utils import logging as library
+def output(words: Sequence[str], quiet: bool, verbose: bool) -> Iterator[None]:
+    """Shows what a command says, without what its libraries say to developers unless `verbose`."""
+    libraries: Any = nullcontext()
+    if (quiet or not verbose) and words[:1] != [] and words[0] in COMMANDS and not {"-h", "--help"} & set(words):
+        from hf_dse.cli.output import own_output
 
-    verbosity, had_bars = library.get_verbosity(), library.is_progress_bar_enabled()
-    library.set_verbosity_error()
-    library.disable_progress_bar()
-    datasets.disable_progress_bars()
-    try:
-        with show_log(logging.ERROR):
-            yield
-    finally:
-        library.set_verbosity(verbosity)
-        if had_bars:
-            library.enable_progress_bar()
-            datasets.enable_progress_bars()
+        libraries = own_output(quiet)
+    with libraries, show_log(logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO):
+        yield
 
 
 def _is_user_error(error: Exception) -> bool:

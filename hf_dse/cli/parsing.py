@@ -46,6 +46,7 @@ EXAMPLES = {
     "--output_dir smaller",
     "hf-dse merge": "hf-dse merge --model_names_or_paths seed-42/model seed-43/model --output_dir merged",
     "hf-dse export": "hf-dse export --model_name_or_path student/model --output_dir graph --format onnx",
+    "hf-dse doctor": "hf-dse doctor",
     "hf-dse push": "hf-dse push --model_name_or_path student/model --repo_id user/name",
 }
 

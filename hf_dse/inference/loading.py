@@ -71,7 +71,7 @@ def reading(name_or_path: str | PathLike) -> Iterator[None]:
             raise
         reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         if "ignore_mismatched_sizes" in reason:
-            reason = "its weights have other sizes than its config.json says, see the report above"
+            reason = "its weights have other sizes than its config.json says; `--verbose` lists them"
         raise ValueError(
             f"{name_or_path} cannot be loaded, for its files are damaged or do not fit together: {reason}"
         ) from error

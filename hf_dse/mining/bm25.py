@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from transformers.utils.logging import is_progress_bar_enabled, tqdm
+from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
+
+logger = logging.get_logger(__name__)
 
 # Queries are tokenized and searched in blocks of this size, which bounds the memory.
 QUERIES_PER_BLOCK = 1024
@@ -52,7 +55,7 @@ def bm25_search(
     """
     if top_k < 1:
         raise ValueError(f"top_k={top_k}: it has to be at least 1.")
-    search = bm25_index(corpus, show_progress=show_progress)
+    search = bm25_index(corpus)
     size = min(top_k, len(corpus))
     scores, positions = np.empty((len(queries), size), np.float32), np.empty((len(queries), size), np.int64)
     with tqdm(total=len(queries), desc="Searching words", unit="query", disable=not show_progress) as progress:
@@ -63,9 +66,7 @@ def bm25_search(
     return scores, positions
 
 
-def bm25_index(
-    corpus: Sequence[str], *, show_progress: bool = False
-) -> Callable[[Sequence[str], int], tuple[np.ndarray, np.ndarray]]:
+def bm25_index(corpus: Sequence[str]) -> Callable[[Sequence[str], int], tuple[np.ndarray, np.ndarray]]:
     """Indexes a corpus once for several searches. The result takes a block of queries and `top_k`."""
     try:
         import bm25s
@@ -77,17 +78,19 @@ def bm25_index(
     options: dict[str, Any] = {
         "stopwords": "en",
         "stemmer": Stemmer.Stemmer("english"),
-        "show_progress": show_progress and is_progress_bar_enabled(),
+        # It has one bar for each of four steps.
+        "show_progress": False,
     }
+    logger.info(f"Indexing the words of {len(corpus):,} texts")
     tokens = bm25s.tokenize(list(corpus), **options)
     index = bm25s.BM25()
     # Without any word there is nothing to index, and each score is 0.
     if tokens.vocab:
-        index.index(tokens, show_progress=options["show_progress"])
+        index.index(tokens, show_progress=False)
 
     def search(queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
         found = []
-        for words in bm25s.tokenize(list(queries), return_ids=False, **{**options, "show_progress": False}):
+        for words in bm25s.tokenize(list(queries), return_ids=False, **options):
             scores = np.zeros(len(corpus), np.float32)
             if tokens.vocab:
                 scores = index.get_scores_from_ids(index.get_tokens_ids(words))

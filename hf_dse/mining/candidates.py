@@ -166,7 +166,7 @@ def mine_candidates(
         vectors = (queries, documents)
         searches.append(_search_vectors(queries, documents, model.device))
     if bm25:
-        searches.append(_search_words(rankings.queries["query"], distinct[:], show_progress))
+        searches.append(_search_words(rankings.queries["query"], distinct[:]))
     if relative_margin is not None and vectors is None and score is None:
         logger.info("BM25 alone gives positives no score to compare with, so there is no margin: pass a teacher.")
 
@@ -193,7 +193,7 @@ def mine_candidates(
             scores = zip(columns["teacher_logits"], mined, strict=True)
             columns["teacher_logits"] = [_unknown(known) + [None] * len(rows) for known, rows in scores]
     else:
-        mined, logits = _score_pools(rankings, pools, score, num_candidates, relative_margin, counts)
+        mined, logits = _score_pools(rankings, pools, score, num_candidates, relative_margin, counts, show_progress)
         columns["teacher_logits"] = logits
     columns["documents"] = [known + rows for known, rows in zip(columns["documents"], mined, strict=True)]
     columns["labels"] = [known + [0.0] * len(rows) for known, rows in zip(columns["labels"], mined, strict=True)]
@@ -249,8 +249,8 @@ def _search_vectors(queries: np.ndarray, documents: np.ndarray, device: torch.de
     return search
 
 
-def _search_words(queries: Sequence[str], documents: Sequence[str], show_progress: bool) -> Search:
-    index = bm25_index(documents, show_progress=show_progress)
+def _search_words(queries: Sequence[str], documents: Sequence[str]) -> Search:
+    index = bm25_index(documents)
 
     def search(rows: slice, top_k: int) -> np.ndarray:
         scores, positions = index(queries[rows], top_k)
@@ -310,6 +310,7 @@ def _score_pools(
     num_candidates: int,
     relative_margin: float | None,
     counts: Counter[str],
+    show_progress: bool,
 ) -> tuple[list[list[int]], list[list[float]]]:
     """
     Takes the first documents of each pool that the teacher scores below the margin. It scores only as many as needed,
@@ -321,6 +322,7 @@ def _score_pools(
     limits = [math.inf] * len(pools)
     asked = [number for number, known in enumerate(columns["documents"]) if known or len(pools[number])]
     start = 0
+    progress = tqdm(total=len(asked), desc="Mining with the teacher", unit="query", disable=not show_progress)
     while asked:
         taken = [pools[number][start : start + num_candidates].tolist() for number in asked]
         known = [columns["documents"][number] if start == 0 else [] for number in asked]
@@ -339,7 +341,10 @@ def _score_pools(
                     mined[number].append(row)
                     logits[number].append(value)
         start += num_candidates
-        asked = [number for number in asked if len(mined[number]) < num_candidates and start < len(pools[number])]
+        remaining = [n for n in asked if len(mined[n]) < num_candidates and start < len(pools[n])]
+        progress.update(len(asked) - len(remaining))
+        asked = remaining
+    progress.close()
     return mined, logits
 
 

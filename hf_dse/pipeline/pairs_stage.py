@@ -28,6 +28,7 @@ from hf_dse.teacher.score import embed_pairs, score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import check_output_dir, locks_output_dir
 from hf_dse.training.pair_trainer import DseTrainer, check_student_length
+from hf_dse.training.progress import show_progress
 
 
 logger = logging.get_logger(__name__)
@@ -99,6 +100,7 @@ def run_pairs(
         processing_class=tokenizer,
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
     )
+    show_progress(trainer)
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
 

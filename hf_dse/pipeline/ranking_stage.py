@@ -28,6 +28,7 @@ from hf_dse.teacher.score_candidates import check_scores, embed_rankings, score_
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import check_output_dir, locks_output_dir
 from hf_dse.training.pair_trainer import check_student_length
+from hf_dse.training.progress import show_progress
 from hf_dse.training.ranking_data import has_lists
 from hf_dse.training.ranking_trainer import RankingTrainer
 
@@ -129,6 +130,7 @@ def run_ranking(
         processing_class=tokenizer,
         pairs=pairs,
     )
+    show_progress(trainer)
     trained = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
 

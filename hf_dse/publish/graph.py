@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exporting an encoder as a graph for ONNX Runtime or OpenVINO."""
 
+import contextlib
 import copy
+import io
 import json
 import os
 from importlib.util import find_spec
@@ -11,11 +13,14 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.checkpoint import has_head, limit_tokens
 
+
+logger = logging.get_logger(__name__)
 
 # Graph formats, and the packages that they need.
 GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
@@ -87,7 +92,6 @@ def export_graph(
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
     >>> folder = export_graph(model, tokenizer, "graph")
-    [torch.onnx] ...
     >>> session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx")
     >>> inputs = tokenizer(["A cat sleeps.", "Rain again."], padding=True, return_tensors="np")
     >>> session.run(["sentence_embedding"], dict(inputs))[0].shape
@@ -108,11 +112,13 @@ def export_graph(
             f"format={format!r} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
             "installed: `pip install hf-dse[onnx]`."
         )
+    logger.info(f"Exporting the encoder as a graph: {format}")
     exported = _export(model, tokenizer, format)
     with folder_in_one_step(target, overwrite) as new:
         if format == "onnx":
             _save_onnx(exported.program, new / "onnx" / "model.onnx")
             if int8:
+                logger.info("Quantizing the weights to 8 bits")
                 _save_onnx(_quantize(exported.program), new / "onnx" / "model_quantized.onnx")
             exported.config.save_pretrained(new)
         else:
@@ -139,7 +145,11 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
         inputs["token_type_ids"] = torch.zeros_like(attention_mask)
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     export_config = AutoExportConfig.from_dict({"export_format": format, "dynamic": True})
-    return AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
+    # torch prints its steps.
+    with contextlib.redirect_stdout(io.StringIO()) as steps:
+        exported = AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
+    logger.debug(steps.getvalue())
+    return exported
 
 
 def _quantize(program: Any) -> Any:

@@ -25,6 +25,7 @@ from hf_dse.inference.loading import load_tokenizer, load_weights
 from hf_dse.metrics import compute_metrics_for
 from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer, check_output_dir, locks_output_dir
+from hf_dse.training.progress import show_progress
 
 
 logger = logging.get_logger(__name__)
@@ -135,6 +136,7 @@ def train_teacher(
         data_collator=CrossEncoderCollator(tokenizer, training_args.max_length, swap=task.symmetric),
         compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
     )
+    show_progress(trainer)
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
     with writing(Path(str(training_args.output_dir))):
         trainer.save_model()

@@ -25,6 +25,7 @@ from hf_dse.teacher.fine_tune import TeacherArguments, load_base
 from hf_dse.teacher.score_candidates import score_candidates
 from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer, check_output_dir, locks_output_dir
+from hf_dse.training.progress import show_progress
 
 
 logger = logging.get_logger(__name__)
@@ -231,6 +232,7 @@ def train_reranker(
             tokenizer, training_args.max_length, corpus, teacher_args.num_negatives, training_args.seed
         ),
     )
+    show_progress(trainer)
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
     with writing(Path(str(training_args.output_dir))):
         trainer.save_model()

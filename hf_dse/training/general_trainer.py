@@ -25,6 +25,7 @@ from hf_dse.student.convert import convert_encoder
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer
 from hf_dse.training.layerwise import LayerwiseDistillation
+from hf_dse.training.progress import show_progress
 
 
 logger = logging.get_logger(__name__)
@@ -332,6 +333,7 @@ def train_general(
         eval_dataset=validation,
         processing_class=tokenizer,
     )
+    show_progress(trainer)
     metrics = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
     trainer.save_state()
     if validation is not None:

@@ -231,7 +231,8 @@ class DseTrainer(StudentTrainer):
         with torch.no_grad():
             head.scale.copy_(scale)
             head.bias.copy_(bias)
-        logger.info(f"Similarity head starts from scale {scale.tolist()} and bias {bias.tolist()}.")
+        start = [", ".join(f"{value:.4g}" for value in values.tolist()) for values in (scale, bias)]
+        logger.info(f"The head starts with the scale {start[0]} and the bias {start[1]}.")
 
     def own_rate(self, name: str) -> float | None:
         if self.model.config.similarity == "cosine" and name.endswith(SCALE_PARAMETERS):

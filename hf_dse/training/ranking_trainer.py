@@ -370,7 +370,8 @@ class RankingTrainer(StudentTrainer):
         if rankings is None:
             raise ValueError("There are no queries to evaluate on: pass `eval_dataset`.")
         self._check_datasets(eval_dataset=rankings)
-        options: dict[str, Any] = {"batch_size": self.args.eval_batch_size, "show_progress": False}
+        shown = not self.args.disable_tqdm and self.args.process_index == 0
+        options: dict[str, Any] = {"batch_size": self.args.eval_batch_size, "show_progress": shown}
         vectors = []
         for encode_texts, texts, limit in (
             (encode_query, rankings.queries["query"][:], self.args.query_max_length or self.args.max_length),
@@ -378,7 +379,7 @@ class RankingTrainer(StudentTrainer):
         ):
             with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
                 vectors.append(encode_texts(self.model, self.tokenizer, texts, max_length=limit, **options))
-        options = {"device": self.args.device, "show_progress": False}
+        options = {"device": self.args.device, "show_progress": shown}
         if self.model.similarity.kind == "dot":
             options["head"] = self.model
         # One more, for the query itself may be found.
