@@ -487,6 +487,7 @@ class DseModel(DsePreTrainedModel):
         shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
         self.check_shapes(shape, attention_mask)
         self.check_ids(input_ids, token_type_ids)
+        self.check_positions(shape, position_ids)
         inputs = {
             "input_ids": input_ids,
             "inputs_embeds": inputs_embeds,
@@ -569,6 +570,23 @@ class DseModel(DsePreTrainedModel):
                         f"`{name}` must be from 0 to {size - 1}, got {lowest} to {highest}: use the tokenizer of this "
                         "model."
                     )
+
+    def check_positions(self, shape: tuple[int, ...], position_ids: torch.Tensor | None):
+        if position_ids is None:
+            return
+        if position_ids.shape not in (shape, (1, shape[1]), shape[1:]):
+            raise ValueError(
+                f"`position_ids` must have the shape (batch_size, seq_len) of the input, {tuple(shape)}, or one row "
+                f"for all texts, got {tuple(position_ids.shape)}."
+            )
+        if position_ids.dtype not in (torch.long, torch.int) and not position_ids.is_floating_point():
+            raise ValueError(f"`position_ids` must be integers (`torch.long`) or fractions, got {position_ids.dtype}.")
+        last = self.embeddings.position_embeddings.num_embeddings - 1
+        if position_ids.device.type == "cpu" and not is_tracing(position_ids):
+            lowest, highest = (limit.item() for limit in position_ids.aminmax())
+            # NaN is in no range.
+            if not (lowest >= 0 and highest <= last):
+                raise ValueError(f"`position_ids` must be from 0 to {last}, got {lowest} to {highest}.")
 
     def fit_positions(self, inputs_embeds: torch.Tensor, lengths: torch.LongTensor | None) -> torch.Tensor:
         """Positions `(batch_size or 1, seq_len)`; in a text longer than the table they span it, or start again."""

@@ -15,6 +15,7 @@ Files are written to `--folder`, by default a temporary one.
 """
 
 import argparse
+import itertools
 import resource
 import tempfile
 import time
@@ -29,6 +30,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
+from torch.nn.modules.module import register_module_forward_hook
 from transformers import PreTrainedTokenizerFast
 
 from hf_dse import (
@@ -58,9 +60,30 @@ def peak() -> float:
 
 @contextmanager
 def measured(what: str) -> Iterator[None]:
-    before, start = peak(), time.perf_counter()
+    before, start, processor = peak(), time.perf_counter(), time.process_time()
     yield
-    print(f"{what}: {time.perf_counter() - start:,.1f} s, peak memory {peak():.2f} GB, {before:.2f} GB before")
+    seconds, processor = time.perf_counter() - start, time.process_time() - processor
+    print(f"{what}: {seconds:,.1f} s, {processor:,.1f} s of processor time, ", end="")
+    print(f"peak memory {peak():.2f} GB, {before:.2f} GB before", flush=True)
+
+
+@contextmanager
+def rates() -> Iterator[None]:
+    """Says how many texts a second the model reads in each tenth, by the clock and by the time of the processor."""
+    steps = []
+
+    def note(module: torch.nn.Module, args: object, outputs: object) -> None:
+        if isinstance(module, DseModel):
+            steps.append((len(outputs.pooler_output), time.perf_counter(), time.process_time()))  # type: ignore
+
+    hook = register_module_forward_hook(note)
+    yield
+    hook.remove()
+    rows, clock, processor = np.array(steps).T
+    ends = np.linspace(0, len(steps) - 1, 11).astype(int)
+    for name, seconds in (("the clock", clock), ("processor time", processor)):
+        found = [rows[a + 1 : b + 1].sum() / (seconds[b] - seconds[a]) for a, b in itertools.pairwise(ends)]
+        print(f"texts a second of {name}, by tenths:", *(f"{rate:,.0f}" for rate in found), flush=True)
 
 
 def make_texts(number: int, num_words: int, seed: int = 0) -> list[str]:
@@ -100,7 +123,7 @@ def encode(folder: Path, size: int) -> None:
     with pyarrow.parquet.ParquetWriter(folder / "texts.parquet", pyarrow.schema({"text": pyarrow.string()})) as writer:
         for start in range(0, size, 100_000):
             writer.write_table(pyarrow.table({"text": make_texts(min(100_000, size - start), 12, start)}))
-    with measured(f"{size:,} texts encoded"):
+    with measured(f"{size:,} texts encoded"), rates():
         encode_command(model, folder / "texts.parquet", folder / "index.parquet")
 
 
@@ -114,7 +137,7 @@ def folder_of_files(folder: Path, size: int) -> None:
     (folder / "texts").mkdir()
     for number, text in enumerate(make_texts(size, 100)):
         (folder / "texts" / f"{number}.txt").write_text(text)
-    with measured(f"{size:,} files encoded"):
+    with measured(f"{size:,} files encoded"), rates():
         encode_command(model, folder / "texts", folder / "index.parquet")
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import openvino
 import torch
 from scipy.stats import spearmanr
 from torch import nn
@@ -61,24 +62,32 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
         with torch.autocast("cpu", torch.bfloat16):
             return plain(model)(texts)
 
-    def graph(path: Path) -> Embed:
-        session = onnxruntime.InferenceSession(path)
-        names = [entry.name for entry in session.get_inputs()]
-
+    def batched(names: list[str], run: Callable[[dict[str, np.ndarray]], np.ndarray]) -> Embed:
         def embed(texts: list[str]) -> np.ndarray:
             found = []
             for start in range(0, len(texts), 32):
                 batch = tokenizer(texts[start : start + 32], padding=True, truncation=True, return_tensors="np")
-                inputs = {name: batch[name].astype(np.int64) for name in names}
-                found.append(session.run(["sentence_embedding"], inputs)[0])
+                found.append(run({name: batch[name].astype(np.int64) for name in names}))
             return np.concatenate(found)
 
         return embed
 
+    def onnx(name: str) -> Embed:
+        session = onnxruntime.InferenceSession(folder / "onnx" / "onnx" / name)
+        names = [entry.name for entry in session.get_inputs()]
+        return batched(names, lambda inputs: session.run(["sentence_embedding"], inputs)[0])
+
+    def open_vino(precision: str) -> Embed:
+        path = folder / "openvino" / "openvino_model.xml"
+        graph = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": precision})
+        names = [entry.any_name for entry in graph.inputs]
+        return batched(names, lambda inputs: graph(inputs)["sentence_embedding"])
+
     left = copy.deepcopy(tokenizer)
     left.padding_side = "left"
     export_model(model, tokenizer, folder / "saved")
-    export_graph(model, tokenizer, folder / "graph", int8=True)
+    export_graph(model, tokenizer, folder / "onnx", int8=True)
+    export_graph(model, tokenizer, folder / "openvino", format="openvino")
     dynamic = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
     return {
         "float32, one text at a time": plain(model, batch_size=1),
@@ -88,8 +97,10 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
         "2 threads": with_threads(2),
         "saved and loaded": plain(AutoModel.from_pretrained(folder / "saved")),
         "torch.compile": plain(torch.compile(copy.deepcopy(model), dynamic=True)),
-        "ONNX Runtime": graph(folder / "graph" / "onnx" / "model.onnx"),
-        "ONNX Runtime, 8 bits": graph(folder / "graph" / "onnx" / "model_quantized.onnx"),
+        "ONNX Runtime": onnx("model.onnx"),
+        "ONNX Runtime, 8 bits": onnx("model_quantized.onnx"),
+        "OpenVINO, float32": open_vino("f32"),
+        "OpenVINO, bfloat16": open_vino("bf16"),
         "torch, 8 bits (`quantize_dynamic`)": plain(dynamic),
         "bfloat16 autocast": autocast,
         "bfloat16 weights": plain(copy.deepcopy(model).bfloat16()),

@@ -33,6 +33,7 @@ from hf_dse.inference.ray_engine import (
 
 
 EMBEDDING_COLUMN = "embedding"
+ROWS_PER_GROUP = 65_536
 
 
 @dataclass
@@ -161,7 +162,9 @@ def write_index(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, s
     # Vector databases read lists of fixed size without conversion.
     values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
     table = pyarrow.table({name: to_arrow(column) for name, column in columns.items()} | {EMBEDDING_COLUMN: values})
-    pyarrow.parquet.write_table(table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)}), file)
+    table = table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)})
+    # The writer holds a group of rows in memory once more.
+    pyarrow.parquet.write_table(table, file, row_group_size=ROWS_PER_GROUP)
 
 
 def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarray | None, dict[str, Any]]:

@@ -17,10 +17,10 @@ from datasets import Dataset
 from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
-from transformers.trainer_utils import HubStrategy, SaveStrategy
+from transformers.trainer_utils import HubStrategy, SaveStrategy, TrainOutput
 from transformers.utils import PushInProgress, logging
 
 from hf_dse.common.files import LOCK_FILE, locked, writing
@@ -173,6 +173,29 @@ class ReproducibleTrainer(Trainer):
         if self.args.should_save:
             Path(output_dir or str(self.args.output_dir), TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        if isinstance(resume_from_checkpoint, str):
+            read_state(resume_from_checkpoint)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        with resuming(resume_from_checkpoint, "weights"):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with resuming(checkpoint, f"{OPTIMIZER_NAME} or {SCHEDULER_NAME}"):
+            super()._load_optimizer_and_scheduler(checkpoint)
+            if checkpoint is not None:
+                check_optimizer(self.optimizer)
+
+    def _load_scaler(self, checkpoint: str | None) -> None:
+        with resuming(checkpoint, SCALER_NAME):
+            super()._load_scaler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with resuming(checkpoint, "rng_state.pth"):
+            super()._load_rng_state(checkpoint)
+
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
         """Pushes the model of a checkpoint with all its files. The Trainer would push whatever is in `output_dir`."""
         args: Any = self.args
@@ -264,6 +287,48 @@ class StudentTrainer(ReproducibleTrainer):
                 group["params"] = [weight for weight in group["params"] if rates.get(id(weight)) != rate]
                 optimizer.add_param_group({**group, "params": moved, "lr": rate})
         return optimizer
+
+
+@contextmanager
+def resuming(checkpoint: str | Path | None, what: str) -> Iterator[None]:
+    """Names the part of a checkpoint that cannot be read: a damaged file raises an error of any kind."""
+    try:
+        yield
+    except Exception as error:
+        # Such as a file that is missing or must not be read.
+        if isinstance(error, MemoryError) or getattr(error, "filename", None):
+            raise
+        # The error of a pickle advises to run its code.
+        raise ValueError(
+            f"{checkpoint} cannot be resumed from: its {what} is damaged, or that of another training "
+            f"({type(error).__name__}). Pass an earlier checkpoint, or start again with `--overwrite_output_dir`."
+        ) from error
+
+
+def read_state(checkpoint: str | Path) -> TrainerState:
+    """
+    Reads how far the training of a checkpoint was.
+
+    Raises:
+        `ValueError`: if the file is damaged.
+    """
+    with resuming(checkpoint, TRAINER_STATE_NAME):
+        state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+        # Without this a training would begin again, with other weights than a new one.
+        if not isinstance(state.global_step, int) or state.global_step < 1:
+            raise ValueError(f"its step is {state.global_step}")
+    return state
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Refuses a state with tensors of other sizes than their parameters: a fused step would write beyond them."""
+    if not any("fused" in group for group in optimizer.param_groups):
+        return
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            is_right = value.shape == parameter.shape and value.stride() == parameter.stride()
+            if not (value.numel() == 1 if name == "step" else is_right):
+                raise ValueError(f"{name} has the shape {tuple(value.shape)}")
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:

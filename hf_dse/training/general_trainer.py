@@ -23,7 +23,7 @@ from hf_dse.modeling import DseModel
 from hf_dse.student.checkpoint import limit_tokens
 from hf_dse.student.convert import convert_encoder
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer
+from hf_dse.training.base import ReproducibleTrainer, resuming
 from hf_dse.training.layerwise import LayerwiseDistillation
 from hf_dse.training.progress import show_progress
 
@@ -240,7 +240,8 @@ class GeneralTrainer(ReproducibleTrainer):
 
     def _load_projections(self, folder: str) -> None:
         if self.model.projections:
-            self.model.projections.load_state_dict(load_file(Path(folder) / PROJECTIONS_FILE))
+            with resuming(folder, PROJECTIONS_FILE):
+                self.model.projections.load_state_dict(load_file(Path(folder) / PROJECTIONS_FILE))
 
 
 def _with_lengths(dataset: Dataset, processing_class: PreTrainedTokenizerBase, max_length: int) -> Dataset:

@@ -3,14 +3,13 @@
 """The Trainer that distils a reranker into an embedding model on queries with candidates."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState, set_seed
+from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint
@@ -29,7 +28,7 @@ from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import StudentTrainer
+from hf_dse.training.base import StudentTrainer, read_state, resuming
 from hf_dse.training.cached_gradients import embed, embed_in_parts
 from hf_dse.training.gathering import gather_lists
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
@@ -276,11 +275,12 @@ class RankingTrainer(StudentTrainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         if resume_from_checkpoint:
-            folder = resume_from_checkpoint
-            folder = get_last_checkpoint(self.args.output_dir) if folder is True else folder
-            state = TrainerState.load_from_json(str(Path(str(folder)) / TRAINER_STATE_NAME))
-            values = state.stateful_callbacks[PairHead.__name__]["args"]
-            self.pair_head.scale, self.pair_head.bias = values["scale"], values["bias"]
+            last = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else None
+            folder = last or str(resume_from_checkpoint)
+            state: Any = read_state(folder)
+            with resuming(folder, TRAINER_STATE_NAME):
+                values = state.stateful_callbacks[PairHead.__name__]["args"]
+                self.pair_head.scale, self.pair_head.bias = float(values["scale"]), float(values["bias"])
         else:
             self.fit_head(fit_scale=True)
             self.fit_pair_head()

@@ -17,6 +17,17 @@ from hf_dse_cli import main
 # Longer than any of these commands takes.
 SECONDS = 20
 
+# The sizes of a config, for models that are made in no time
+TINY = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 16,
+    "linformer_length": 4,
+}
+
 # Errors of the library for bad input; the command line makes one line of them.
 REFUSED = (ValueError, OSError, ImportError)
 

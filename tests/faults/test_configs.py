@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 import torch
-from bad_input import attempt, copy_of, mutate, no_hang, refuse, run
+from bad_input import TINY, attempt, copy_of, mutate, no_hang, refuse, run
 from huggingface_hub.errors import StrictDataclassError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -207,15 +207,6 @@ ANY = st.one_of(
     st.dictionaries(WORDS, NUMBERS | WORDS, max_size=2),
 )
 FIELDS = sorted([*DseConfig.__annotations__, "num_labels"])
-TINY = {
-    "vocab_size": 50,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
-    "max_position_embeddings": 16,
-    "linformer_length": 4,
-}
 CHANGES = st.dictionaries(st.sampled_from(FIELDS), ANY, min_size=1, max_size=3)
 
 

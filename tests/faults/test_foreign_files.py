@@ -3,10 +3,12 @@
 """Files that somebody else wrote: they run no code without `trust_remote_code`, and what is in them is checked."""
 
 import ast
+import io
 import json
 import os
 import pickle
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -16,12 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset
+from harness import slow
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification, BertModel
 
 from hf_dse import (
-    DseTrainer,
-    DseTrainingArguments,
     export_model,
     load_reranker,
     make_rankings,
@@ -135,26 +136,90 @@ def test_code_of_a_reranker_needs_trust(tmp_path, save_bert, trap, monkeypatch):
         load_reranker(str(folder))
 
 
-@pytest.mark.parametrize("file", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"])
-def test_resuming_runs_no_code(tmp_path, make_student, bert_tokenizer, trap, file):
-    pairs = Dataset.from_dict({"sentence1": ["the cat"] * 4, "sentence2": ["a dog"] * 4, "label": [0.0, 1, 2, 3]})
-    options = {"distillation_alpha": 0, "max_length": 16, "report_to": "none", "use_cpu": True, "save_steps": 1}
-    options |= {"per_device_train_batch_size": 2, "save_strategy": "steps", "disable_tqdm": True}
+@pytest.fixture(scope="module")
+def trained(good, tmp_path_factory):
+    """A command that trains for two steps, and a folder with its checkpoints."""
+    folder = tmp_path_factory.mktemp("trained")
+    command = f"distill --model_name_or_path {good}/dse --train_file {good}/pairs.jsonl --num_labels 1 --max_length 16"
+    command += " --distillation_alpha 0 --per_device_train_batch_size 4 --max_steps 2 --save_strategy steps"
+    command += " --save_steps 1 --save_total_limit 3 --report_to none --use_cpu --disable_tqdm true --output_dir"
+    assert main([*command.split(), str(folder / "run")]) == 0
+    return command.split(), folder / "run"
 
-    def train(max_steps, checkpoint=None):
-        args = DseTrainingArguments(str(tmp_path / "run"), max_steps=max_steps, **options)
-        trainer = DseTrainer(make_student(), args, pairs, processing_class=bert_tokenizer)
-        return trainer.train(resume_from_checkpoint=checkpoint)
 
-    train(1)
-    checkpoint = tmp_path / "run" / "checkpoint-1"
-    assert not (checkpoint / "training_args.bin").exists()
-    torch.save({"bomb": Bomb(trap)}, checkpoint / file)
-    if file == "training_args.bin":
-        assert train(2, str(checkpoint)).global_step == 2
-    else:
-        with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
-            train(2, str(checkpoint))
+def saved(content):
+    file = io.BytesIO()
+    torch.save(content, file)
+    return file.getvalue()
+
+
+def with_states(content, change):
+    """An optimizer whose states of parameters are changed."""
+    optimizer = torch.load(io.BytesIO(content), weights_only=True)
+    for state in optimizer["state"].values():
+        change(state)
+    return saved(optimizer)
+
+
+POISONS = {
+    "code": lambda content, bomb: saved({"bomb": bomb}),
+    "code in an old pickle": lambda content, bomb: pickle.dumps(bomb),
+    "garbage": lambda content, bomb: b"garbage" * 99,
+    "nothing": lambda content, bomb: b"",
+    "cut": lambda content, bomb: content[: len(content) // 2],
+    "other content": lambda content, bomb: saved({"x": 1}),
+    "a list": lambda content, bomb: saved([1]),
+}
+# A fused step would write to memory that is not its own.
+SIZES = {
+    "small": lambda state: state.update(exp_avg=torch.zeros(1)),
+    "one number": lambda state: state.update(exp_avg_sq=torch.zeros(1).expand(state["exp_avg_sq"].shape)),
+    "many steps": lambda state: state.update(step=torch.zeros(3)),
+    "words": lambda state: state.update(exp_avg="x"),
+}
+POISONED = [("optimizer.pt", kind) for kind in SIZES]
+POISONED += [
+    (file, kind) if kind in ("code", "cut") else slow(file, kind)
+    for file in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "model.safetensors")
+    for kind in POISONS
+]
+
+
+@pytest.mark.parametrize(("file", "kind"), POISONED)
+def test_a_poisoned_checkpoint_is_named_and_runs_no_code(trained, tmp_path, trap, file, kind, capsys):
+    command, folder = trained
+    shutil.copytree(folder, tmp_path / "run")
+    path = tmp_path / "run" / "checkpoint-1" / file
+    content = path.read_bytes()
+    path.write_bytes(with_states(content, SIZES[kind]) if kind in SIZES else POISONS[kind](content, Bomb(trap)))
+    assert main([*command, str(tmp_path / "run"), "--resume_from_checkpoint", str(path.parent)]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    what = {"model.safetensors": "weights", "rng_state.pth": file}.get(file, "optimizer.pt or scheduler.pt")
+    assert error.startswith(f"hf-dse distill: error: {path.parent} cannot be resumed from: its {what} is damaged, or")
+    # torch advises to read the pickle with its code.
+    assert "weights_only" not in error
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"global_step": "x"}', '{"bogus": 1}', "null", '{"global_step"'])
+def test_a_damaged_state_of_a_training_is_named(trained, tmp_path, content, capsys):
+    command, folder = trained
+    shutil.copytree(folder, tmp_path / "run")
+    path = tmp_path / "run" / "checkpoint-1" / "trainer_state.json"
+    path.write_text(content)
+    assert main([*command, str(tmp_path / "run"), "--resume_from_checkpoint", str(path.parent)]) == 2
+    assert f"error: {path.parent} cannot be resumed from: its trainer_state.json is" in capsys.readouterr().err
+
+
+def test_a_checkpoint_has_no_pickle_of_its_arguments(trained, tmp_path, trap):
+    """One that somebody else put there is not read, and what is resumed is what was trained."""
+    command, folder = trained
+    assert not list(folder.rglob("training_args.bin"))
+    shutil.copytree(folder, tmp_path / "run")
+    torch.save({"bomb": Bomb(trap)}, tmp_path / "run" / "checkpoint-1" / "training_args.bin")
+    checkpoint = str(tmp_path / "run" / "checkpoint-1")
+    assert main([*command, str(tmp_path / "run"), "--resume_from_checkpoint", checkpoint]) == 0
+    weights = [path / "model" / "model.safetensors" for path in (folder, tmp_path / "run")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
 def test_other_code_of_a_checkpoint_is_named(tmp_path, make_model, bert_tokenizer, trap, warnings, capsys):

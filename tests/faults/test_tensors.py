@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from bad_input import no_hang
+from bad_input import TINY, no_hang
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,23 +14,17 @@ from hf_dse import DseConfig, DseForSequenceClassification, DseModel
 FUZZ = settings(max_examples=100, deadline=None, derandomize=True, database=None)
 LONG = settings(max_examples=1000, deadline=None, derandomize=True, database=None)
 
-SIZES = {
-    "vocab_size": 50,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 8,
-    "max_position_embeddings": 16,
-    "linformer_length": 5,
-    "sep_token_id": 3,
-}
 IDS = torch.arange(4, 28).reshape(2, 12)
 ONES = torch.ones_like(IDS)
 
 
 def make(model_class=DseModel, **fields):
     torch.manual_seed(0)
-    return model_class(DseConfig(**{**SIZES, "num_labels": 1, "initializer_range": 0.2, **fields})).eval()
+    return model_class(
+        DseConfig(
+            **{**TINY, "linformer_length": 5, "sep_token_id": 3, "num_labels": 1, "initializer_range": 0.2, **fields}
+        )
+    ).eval()
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +67,16 @@ def embed(model, *args, **inputs):
         ({"input_ids": IDS, "attention_mask": ONES * float("nan")}, "`attention_mask` must be 1 for tokens"),
         # What is added to attention logits elsewhere is the opposite: 0 for tokens.
         ({"input_ids": IDS, "attention_mask": torch.zeros(2, 12).masked_fill(IDS > 12, -1e9)}, "must be 1 for tokens"),
+        ({"input_ids": IDS, "position_ids": ONES[:, :5]}, r"`position_ids` must have the shape .*got \(2, 5\)"),
+        ({"input_ids": IDS, "position_ids": ONES[:, :1]}, r"of the input, \(2, 12\), or one row .*got \(2, 1\)"),
+        ({"input_ids": IDS, "position_ids": torch.ones(3, 12)}, r"`position_ids` must have the shape .*got \(3, 12\)"),
+        ({"input_ids": IDS, "position_ids": ONES[None]}, r"`position_ids` must have the shape .*got \(1, 2, 12\)"),
+        ({"input_ids": IDS, "position_ids": torch.tensor(1)}, r"`position_ids` must have the shape .*got \(\)"),
+        ({"input_ids": IDS, "position_ids": ONES.bool()}, "`position_ids` must be integers .*got torch.bool"),
+        ({"input_ids": IDS, "position_ids": ONES * 16}, "`position_ids` must be from 0 to 15, got 16 to 16"),
+        ({"input_ids": IDS, "position_ids": -ONES}, "`position_ids` must be from 0 to 15, got -1 to -1"),
+        ({"input_ids": IDS, "position_ids": ONES * 15.5}, "`position_ids` must be from 0 to 15, got 15.5 to 15.5"),
+        ({"input_ids": IDS, "position_ids": ONES * float("nan")}, "`position_ids` must be from 0 to 15, got nan"),
         ({}, "exactly one of `input_ids` and `inputs_embeds`"),
         ({"input_ids": IDS, "inputs_embeds": torch.ones(2, 12, 16)}, "exactly one of `input_ids` and `inputs_embeds`"),
     ],
@@ -88,6 +92,21 @@ def test_masks_of_all_types(model, dtype):
     mask[0, 7:] = 0
     assert torch.equal(embed(model, IDS, mask.to(dtype)), embed(model, IDS, mask))
     assert torch.equal(embed(model, IDS.int(), mask), embed(model, IDS, mask))
+
+
+@pytest.mark.parametrize("shape", [(2, 12), (1, 12), (12,)])
+@pytest.mark.parametrize("dtype", [torch.long, torch.int32, torch.float32])
+@pytest.mark.parametrize("padding", ["none", "right", "left"])
+def test_positions_of_all_shapes_and_types(model, shape, dtype, padding):
+    """The positions that the model would take, for all tokens or with padding before or behind them."""
+    mask = ONES.clone()
+    if padding != "none":
+        mask[:, 7:] = 0
+    positions = torch.arange(12)
+    if padding == "left":
+        mask, positions = mask.flip(1), torch.arange(-5, 7).clamp(min=0)
+    told = embed(model, IDS, mask, position_ids=positions.to(dtype).expand(shape))
+    torch.testing.assert_close(told, embed(model, IDS, mask))
 
 
 @pytest.mark.parametrize("pooling_mode", ["mean", "max", "cls"])
