@@ -23,8 +23,8 @@ from transformers import (
 )
 
 import hf_dse.demo
-from hf_dse import DataArguments, evaluate_model, load_pairs, score_pairs
-from hf_dse.demo import DemoArguments, default_encoder, run_demo
+from hf_dse import DataArguments, DseModel, evaluate_model, export_model, load_pairs, score_pairs
+from hf_dse.demo import SHOW_SIMILARITIES, DemoArguments, default_encoder, run_demo
 from hf_dse.training.base import check_output_dir
 from hf_dse_cli import main
 
@@ -547,6 +547,18 @@ def test_the_demo_names_the_missing_package(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "demo").exists()
 
 
+def test_the_program_of_the_demo_shows_similarities(make_model, bert_tokenizer, tmp_path, monkeypatch, capsys):
+    """The program that the demo runs in a new process, on an exported model."""
+    export_model(make_model(DseModel), bert_tokenizer, tmp_path / "model")
+    monkeypatch.setattr(sys, "argv", ["-c", str(tmp_path / "model")])
+    exec(compile(SHOW_SIMILARITIES, "<demo>", "exec"), {"__name__": "__main__"})
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "cosine of 'The ferry was cancelled because of the storm.' with"
+    cosines = {line[10:]: float(line[:8]) for line in lines if line.startswith("  ")}
+    assert len(cosines) == 4 and all(-1 <= cosine <= 1 for cosine in cosines.values())
+    assert "The storm was cancelled because of the ferry." in cosines
+
+
 @pytest.mark.slow
 def test_the_demo_on_a_tiny_encoder(assets, tmp_path, monkeypatch, capfd):
     def load_scored(arguments):
@@ -561,20 +573,19 @@ def test_the_demo_on_a_tiny_encoder(assets, tmp_path, monkeypatch, capfd):
         str(assets / "encoder"), str(tmp_path / "demo"), linformer_length=8, num_train_epochs=0.1, max_length=48
     )
     results = run_demo(arguments)
-    rows = ["teacher (cross-encoder)"]
-    rows += [f"{kind} student, {state}" for kind in ("linear", "softmax") for state in ("undistilled", "distilled")]
-    assert sorted(results) == sorted(rows)
-    assert all(set(row) == {"pearson", "spearman"} or "cosine_pearson" in row for row in results.values())
+    assert list(results) == ["cross-encoder", "softmax student", "linear student"]
+    assert results["cross-encoder"].keys() == {"after", "seconds"}
+    assert results["linear student"].keys() == {"before", "after", "seconds", "speed"}
     out = capfd.readouterr().out
-    assert all(row in out for row in rows)
     # The output of the new process.
-    assert "My grandmother bakes bread every Sunday." in out
-    assert re.search(
-        r"Ranking 10,000 candidates for a query\n.*\(random weights; extrapolated from 32 pairs\)\n.* x\)", out
-    )
-    assert re.search(
-        r"text of 4,096 tokens.*\n  softmax attention +[\d,]+\n  linear attention .*learned, k = 8; .* x\)", out
-    )
+    assert re.search(r"\d  My grandmother bakes bread every Sunday\.\n", out)
+    # One table with quality and speed.
+    for name, row in results.items():
+        cells = r" +([\d.,-]+)" * 3 + r" s +([\d,-]+)$"
+        before, after, seconds, speed = re.search(f"^{name}{cells}", out, re.MULTILINE).groups()
+        assert after == f"{100 * row['after']:.2f}" and float(seconds.replace(",", "")) > 0
+        assert (before == speed == "-") == (name == "cross-encoder")
+    assert "up to\n  k = 8 tokens, " in out
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "demo" / "model")
     assert model.config.layer_types == ["linear_attention"] * 2
     with pytest.raises(FileExistsError, match="is not empty"):
