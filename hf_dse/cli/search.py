@@ -11,12 +11,8 @@ from typing import Any
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
-from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tables import READERS, read_texts
-from hf_dse.inference.encoding import encode_document, encode_query, find_prompt
-from hf_dse.inference.index import read_corpus
-from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.search import check_ranking, rank, similarity_of
+from hf_dse.inference.arguments import ModelArguments
 
 
 # Columns that name a text: ids first, as those of BEIR, then the paths of a folder of texts.
@@ -88,6 +84,12 @@ def search(argv: list[str]) -> None:
         description="Rank the texts of a corpus for queries, by the similarity of their embeddings or by the pair "
         "head of a student.",
     )
+    from hf_dse.common.provenance import fingerprint
+    from hf_dse.inference.encoding import encode_document, encode_query, find_prompt
+    from hf_dse.inference.index import read_corpus
+    from hf_dse.inference.loading import load_model
+    from hf_dse.inference.search import check_ranking, rank, similarity_of
+
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     columns, corpus, settings = read_corpus(args.corpus, args.text_column)
     queries = {args.text_column: args.query} if args.query else read_texts(args.queries, args.text_column)

@@ -4,7 +4,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -18,46 +18,18 @@ from transformers import PreTrainedModel
 from hf_dse.common.files import output_path, save_array, to_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
-from hf_dse.data.tables import READERS, check_texts, read_batches, read_schema, read_table, read_texts
+from hf_dse.data.tables import check_texts, read_batches, read_schema, read_table, read_texts
+from hf_dse.inference.arguments import EMBEDDING_COLUMN, EncodeArguments, EngineArguments, ModelArguments
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
-from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.inference.loading import load_model
 from hf_dse.inference.ray_engine import (
     SETTINGS_KEY,
-    EngineArguments,
     count_rows,
     local_or_hub,
     read_settings,
     refuse_options,
     run_on_shards,
 )
-
-
-EMBEDDING_COLUMN = "embedding"
-
-
-@dataclass
-class EncodeArguments:
-    """Which texts to embed, and where to write the vectors."""
-
-    input: str = field(
-        metadata={
-            "help": f"Texts: .txt with one text per line, a table ({', '.join(READERS)}), or a folder of .txt and .md "
-            "files. With `--engine ray`: a .parquet file, a folder of them or a glob."
-        }
-    )
-    output: str = field(
-        metadata={
-            "help": "Vectors: .npy, a float32 array with one row per text, or .parquet, the columns of the input and "
-            f"`{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray`: a folder of .parquet files."
-        }
-    )
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    truncation: bool = field(default=True, metadata={"help": "Truncate longer texts. If false, they raise an error."})
-    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to unit length."})
-    prompt_name: str = field(
-        default="document",
-        metadata={"help": "Which of the model's prompts stands before each text: document, query or another it has."},
-    )
 
 
 def encode_files(

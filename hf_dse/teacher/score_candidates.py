@@ -3,7 +3,6 @@
 """What teachers tell about the candidates of queries: scores of a cross-encoder, embeddings of a bi-encoder."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from transformers.utils import logging
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import FEATURES, Rankings
 from hf_dse.inference.encoding import encode_document, encode_query
+from hf_dse.teacher.arguments import WINDOWS
 from hf_dse.teacher.cache import Pair
 from hf_dse.teacher.rerankers import Reranker, load_reranker
 from hf_dse.teacher.score import score_texts
@@ -27,29 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Which windows of a document that is longer than the teacher reads are scored.
-WINDOWS = ("first", "best")
 
 # Documents that are tokenized together.
 DOCUMENTS_PER_BATCH = 64
-
-
-@dataclass(kw_only=True)
-class WindowArguments:
-    """What a teacher reads of a long document."""
-
-    teacher_max_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
-    )
-    windows: str = field(
-        default="first",
-        metadata={
-            "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the "
-            "best score of all windows.",
-            "choices": list(WINDOWS),
-        },
-    )
 
 
 def score_candidates(
