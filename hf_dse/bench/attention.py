@@ -4,16 +4,15 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.logging import tqdm
 
+from hf_dse.bench.arguments import PROJECTIONS, AttentionArguments
 from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import Lines, markdown
-from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_texts
 from hf_dse.data.tokenization import token_lengths
 from hf_dse.inference.loading import load_tokenizer
@@ -23,59 +22,7 @@ from hf_dse.modeling.modeling_dse import DseSelfAttention
 from hf_dse.student.convert import convert_encoder
 
 
-# name -> fields of `DseConfig`
-PROJECTIONS: dict[str, dict[str, str]] = {
-    "mean": {"linformer_projection": "mean"},
-    "max": {"linformer_projection": "max"},
-    "strided": {"linformer_projection": "strided"},
-    "learned": {"linformer_projection": "learned"},
-    "random": {"linformer_projection": "learned", "linformer_init": "random"},
-}
 ENERGY = 0.9
-
-
-@dataclass
-class AttentionArguments:
-    """Which encoder, which texts, and which projections of its attention."""
-
-    model_name_or_path: str = field(metadata={"help": "The encoder with softmax attention: a folder or a Hub name."})
-    texts: str = field(
-        metadata={"help": "Texts, joined and cut to the lengths: .txt, one a line, or csv, jsonl, json, parquet."}
-    )
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    num_texts: int = field(default=8, metadata={"help": "Texts of each length; means are over them."})
-    lengths: list[int] = field(
-        default_factory=lambda: [128, 256, 512, 1024, 2048], metadata={"help": "Tokens n of a text."}
-    )
-    projected_lengths: list[int] = field(
-        default_factory=lambda: [32, 64, 128, 256], metadata={"help": "Projected lengths k."}
-    )
-    projections: list[str] = field(
-        default_factory=lambda: list(PROJECTIONS),
-        metadata={
-            "help": "mean, max, strided, learned (its start, which is strided) or random (E and F drawn as in theorem "
-            "2 of the Linformer paper)."
-        },
-    )
-    position_extension: str = field(
-        default="dynamic",
-        metadata={"help": "Positions beyond the encoder's limit.", "choices": ["dynamic", "tile"]},
-    )
-    max_spectrum_length: int = field(
-        default=1024, metadata={"help": "Longest text whose n x n attention is decomposed, which costs n^3."}
-    )
-    seed: int = field(default=42, metadata={"help": "Seed of random projections."})
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
-    output_dir: str = field(
-        default="outputs/bench-attention", metadata={"help": "Folder of results.json and plot.png."}
-    )
-
-    def __post_init__(self) -> None:
-        check_positive(self, "num_texts", "lengths", "projected_lengths", "threads")
-        unknown = [name for name in self.projections if name not in PROJECTIONS]
-        if unknown or not self.projections:
-            raise ValueError(f"projections={self.projections}: the projections are {', '.join(PROJECTIONS)}.")
 
 
 class SoftmaxRun(NamedTuple):

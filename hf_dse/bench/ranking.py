@@ -5,7 +5,6 @@
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
@@ -15,9 +14,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_dse.bench.arguments import RankArguments
 from hf_dse.bench.timing import interleave
 from hf_dse.common.display import markdown
-from hf_dse.common.options import check_positive
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.tables import read_texts
 from hf_dse.data.tasks import EMBEDDED
@@ -31,39 +30,6 @@ from hf_dse.student.convert import make_pair_model
 CROSS_ENCODER = "cross-encoder"
 # Neighbours of a node in faiss's graph index, the value of its examples.
 HNSW_LINKS = 32
-
-
-@dataclass
-class RankArguments:
-    """What is ranked, and by whom."""
-
-    cross_encoder: str = field(metadata={"help": "The cross-encoder: a folder or a Hub name."})
-    candidates: list[int] = field(
-        default_factory=lambda: [100, 1000, 10_000, 100_000, 1_000_000],
-        metadata={"help": "Numbers of candidates. A million vectors of 384 need about 8 GB."},
-    )
-    texts: str | None = field(
-        default=None,
-        metadata={"help": "Queries and candidates: .txt, one a line, or a table. Default: the embedded pairs."},
-    )
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    max_pairs: int = field(
-        default=1000,
-        metadata={"help": "Texts and pairs that go through a model; the time of more is extrapolated."},
-    )
-    top_k: int = field(default=10, metadata={"help": "Candidates to return."})
-    pool: int = field(default=100, metadata={"help": "Nearest candidates that the mlp head ranks."})
-    hnsw_from: int = field(
-        default=100_000, metadata={"help": "Number of candidates from which faiss's graph index is timed too."}
-    )
-    rounds: int = field(default=5, metadata={"help": "Queries that are timed; the median counts."})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
-    output_dir: str = field(default="outputs/bench-rank", metadata={"help": "Folder of results.json."})
-
-    def __post_init__(self) -> None:
-        check_positive(self, "candidates", "max_pairs", "top_k", "pool", "hnsw_from", "rounds", "threads")
-        if self.pool < self.top_k:
-            raise ValueError(f"pool={self.pool} is below top_k={self.top_k}: raise `pool`.")
 
 
 def read_candidates(args: RankArguments) -> list[str]:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,73 +19,17 @@ import torch
 from torch import nn
 from transformers.utils.logging import tqdm
 
-from hf_dse.bench.encoders import BUILDERS, CROSS_ENCODER, MODULES, Shape, count_flops, dse_config, read_shape
+from hf_dse.bench.arguments import SpeedArguments
+from hf_dse.bench.encoders import BUILDERS, MODULES, Shape, count_flops, dse_config, read_shape
 from hf_dse.bench.timing import interleave, write_results
 from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import markdown, plot_lines
-from hf_dse.common.options import check_positive
 
 
 MATMUL = "matmul"
 
 # Shorter inputs are ruled by what does not depend on the length, so they say nothing about the growth.
 SHORTEST_FITTED = 1024
-
-
-@dataclass
-class SpeedArguments:
-    """Which models to time, at which lengths, and how."""
-
-    lengths: list[int] = field(
-        default_factory=lambda: [128, 512, 1024, 2048, 4096], metadata={"help": "Tokens of a text."}
-    )
-    batch_tokens: int = field(
-        default=8192, metadata={"help": "Tokens of a batch: it has batch_tokens / length texts, and at least one."}
-    )
-    batch_size: int | None = field(default=None, metadata={"help": "Texts of a batch at every length instead."})
-    models: list[str] = field(
-        default_factory=lambda: [name for name in BUILDERS if name != CROSS_ENCODER],
-        metadata={
-            "help": "Models to time; the first one is the baseline if bert-sdpa is not among them. Default: all of "
-            f"one shape. {CROSS_ENCODER}: BERT of 12 layers of 768, the size of a teacher."
-        },
-    )
-    linformer_length: int = field(default=128, metadata={"help": "Projected length k of the Linformer models."})
-    shape_from: str | None = field(
-        default=None,
-        metadata={
-            "help": "Folder or Hub name of an encoder whose sizes the models get, with random weights. Default: those "
-            "of all-MiniLM-L6-v2, 6 layers of 384."
-        },
-    )
-    dtype: str = field(
-        default="float32",
-        metadata={"help": "Number format of weights and activations.", "choices": ["float32", "bfloat16"]},
-    )
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    rounds: int = field(default=5, metadata={"help": "Timings of each model at each length; the median counts."})
-    min_seconds: float = field(default=1.0, metadata={"help": "A timing repeats the batch for at least this long."})
-    max_seconds: float = field(
-        default=60.0, metadata={"help": "A model that needs longer for a batch is left out at longer lengths."}
-    )
-    train: bool = field(default=False, metadata={"help": "Time forward and backward pass instead of the forward."})
-    memory: bool = field(
-        default=False,
-        metadata={"help": "Measure the memory on a CPU too, in a new process for each model and length."},
-    )
-    matmul_size: int | None = field(
-        default=None,
-        metadata={"help": "Rows of the square matrices by which the machine is rated. Default: 2048, on a GPU 8192."},
-    )
-    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
-    output_dir: str = field(default="outputs/bench-speed", metadata={"help": "Folder of results.json and plot.png."})
-
-    def __post_init__(self) -> None:
-        counts = ("lengths", "batch_tokens", "batch_size", "linformer_length", "rounds", "matmul_size", "threads")
-        check_positive(self, *counts)
-        unknown = [name for name in self.models if name not in BUILDERS]
-        if unknown or not self.models:
-            raise ValueError(f"models={self.models}: the known models are {', '.join(BUILDERS)}.")
 
 
 def run_speed(args: SpeedArguments) -> dict[str, Any]:

@@ -7,15 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.devices import choose_device
 from hf_dse.common.files import output_path
 from hf_dse.common.options import check_positive
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_pairs
-from hf_dse.data.tokenization import check_max_length
-from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores
-from hf_dse.teacher.load import load_teacher
-from hf_dse.teacher.score import score_pairs
+from hf_dse.inference.arguments import ModelArguments
 
 
 @dataclass
@@ -102,6 +97,13 @@ def augment(argv: list[str]) -> None:
         prog="hf-dse augment",
         description="Make unlabelled sentence pairs and score them with a teacher.",
     )
+    from hf_dse.common.devices import choose_device
+    from hf_dse.data.tokenization import check_max_length
+    from hf_dse.inference.loading import load_model
+    from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores
+    from hf_dse.teacher.load import load_teacher
+    from hf_dse.teacher.score import score_pairs
+
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     device = str(choose_device(args.device))
     teacher, teacher_tokenizer = None, None

@@ -4,15 +4,11 @@
 
 from importlib.util import find_spec
 
-from hf_dse.bench.attention import AttentionArguments, error_lines, error_table, measure_attention, spectrum_table
-from hf_dse.bench.ranking import RankArguments, measure_ranking, rank_table, read_candidates
-from hf_dse.bench.speed import SpeedArguments, exponent_table, run_speed, speed_table
-from hf_dse.bench.timing import write_results
+from hf_dse.bench.arguments import AttentionArguments, RankArguments, SpeedArguments
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.devices import set_threads
 from hf_dse.common.display import plot_lines
-from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.teacher.load import load_teacher
+from hf_dse.common.options import did_you_mean
+from hf_dse.inference.arguments import ModelArguments
 
 
 def bench(argv: list[str]) -> None:
@@ -23,7 +19,8 @@ def bench(argv: list[str]) -> None:
     elif argv[0] in benches:
         benches[argv[0]](argv[1:])
     else:
-        raise ValueError(f"There is no benchmark {argv[0]!r}; the benchmarks are {', '.join(benches)}.")
+        hint = did_you_mean(argv[0], benches)
+        raise ValueError(f"There is no benchmark {argv[0]!r}{hint}; the benchmarks are {', '.join(benches)}.")
 
 
 def speed(argv: list[str]) -> None:
@@ -35,6 +32,8 @@ def speed(argv: list[str]) -> None:
         description="Time encoders of one size at several lengths. `hf-dse bench rank` compares the cost of ranking "
         "with that of a cross-encoder, `hf-dse bench attention` compares projected with softmax attention.",
     )
+    from hf_dse.bench.speed import exponent_table, run_speed, speed_table
+
     results = run_speed(args)
     print(speed_table(results["rows"], results["baseline"]))
     if results["exponents"]:
@@ -55,6 +54,12 @@ def ranking(argv: list[str]) -> None:
         prog="hf-dse bench rank",
         description="Time one query against N candidates: a cross-encoder, and a student with each way of searching.",
     )
+    from hf_dse.bench.ranking import measure_ranking, rank_table, read_candidates
+    from hf_dse.bench.timing import write_results
+    from hf_dse.common.devices import set_threads
+    from hf_dse.inference.loading import load_model
+    from hf_dse.teacher.load import load_teacher
+
     set_threads(args.threads)
     texts = read_candidates(args)
     student, tokenizer = load_model(model_args)
@@ -80,6 +85,9 @@ def attention(argv: list[str]) -> None:
         prog="hf-dse bench attention",
         description="Compare projected with softmax attention, layer by layer, on real text.",
     )
+    from hf_dse.bench.attention import error_lines, error_table, measure_attention, spectrum_table
+    from hf_dse.bench.timing import write_results
+
     results = measure_attention(args)
     print(error_table(results["errors"]))
     if results["spectrum"]:

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import check_target, to_path
-from hf_dse.inference.loading import load_tokenizer
-from hf_dse.publish.export import export_model
-from hf_dse.student.convert import ConvertArguments, source_length
+from hf_dse.student.options import ConvertOptions
 
 
 @dataclass
@@ -32,10 +30,14 @@ def convert(argv: list[str]) -> None:
     args, convert_args = parse_args(
         argv,
         ConvertCommandArguments,
-        ConvertArguments,
+        ConvertOptions,
         prog="hf-dse convert",
         description="Convert a pretrained encoder to linear attention.",
     )
+    from hf_dse.inference.loading import load_tokenizer
+    from hf_dse.publish.export import export_model
+    from hf_dse.student.convert import source_length
+
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     encoder = convert_args.convert(args.model_name_or_path)
     tokenizer = load_tokenizer(args.model_name_or_path)

@@ -6,10 +6,8 @@ import argparse
 from typing import Any
 
 from hf_dse.cli.parsing import parse_args, read_config, split_config
-from hf_dse.common.devices import end_process_group
 from hf_dse.common.display import format_table
-from hf_dse.pipeline.results import DistillationResult
-from hf_dse.pipeline.stages import STAGES, run_stage, run_stages
+from hf_dse.pipeline.arguments import STAGES
 
 
 def distill(argv: list[str]) -> None:
@@ -18,6 +16,10 @@ def distill(argv: list[str]) -> None:
     config = {} if path is None else read_config(path)
     # All stages are parsed before the first one runs, so that errors are raised early.
     stages = parse_stages(argv, config)
+    from hf_dse.common.devices import end_process_group
+    from hf_dse.pipeline.results import DistillationResult
+    from hf_dse.pipeline.stages import run_stage, run_stages
+
     if config.get("stages") is None:
         result: DistillationResult | None = run_stage(*stages[0])
     else:

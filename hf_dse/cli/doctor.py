@@ -194,7 +194,10 @@ def describe_bf16() -> str:
     ratio = seconds[torch.float32] / seconds[torch.bfloat16]
     if ratio < 1.2:
         return f"no gain, {ratio:.1f} times the speed of float32 in a matrix product: leave it out"
-    return f"{ratio:.1f} times as fast as float32 in a matrix product: `--bf16 true` trains with it, `--dtype bfloat16` loads it"
+    return (
+        f"{ratio:.1f} times as fast as float32 in a matrix product: `--bf16 true` trains with it, "
+        "`--dtype bfloat16` loads it"
+    )
 
 
 def describe_extras() -> dict[str, str]:

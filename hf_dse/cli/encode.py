@@ -3,9 +3,7 @@
 """`hf-dse encode`."""
 
 from hf_dse.cli.parsing import parse_args
-from hf_dse.inference.index import EncodeArguments, encode_files
-from hf_dse.inference.loading import ModelArguments
-from hf_dse.inference.ray_engine import EngineArguments
+from hf_dse.inference.arguments import EncodeArguments, EngineArguments, ModelArguments
 
 
 def encode(argv: list[str]) -> None:
@@ -18,5 +16,7 @@ def encode(argv: list[str]) -> None:
         prog="hf-dse encode",
         description="Compute the embeddings of texts.",
     )
+    from hf_dse.inference.index import encode_files
+
     num_vectors, size = encode_files(model_args, args, engine_args)
     print(f"{num_vectors} vectors{'' if size is None else f' of size {size}'} written to {args.output}")

@@ -9,11 +9,9 @@ from typing import Any
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import format_table
 from hf_dse.common.files import output_path, write_atomically
-from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
-from hf_dse.data.ranking_files import is_ranking_data, load_rankings
-from hf_dse.evaluation.comparison import ComparisonArguments, compare_searches
-from hf_dse.evaluation.pairs import evaluate_model
-from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.data.arguments import DataArguments
+from hf_dse.evaluation.arguments import ComparisonArguments
+from hf_dse.inference.arguments import ModelArguments
 
 
 @dataclass
@@ -37,6 +35,8 @@ def evaluate(argv: list[str]) -> None:
         prog="hf-dse evaluate",
         description="Evaluate a model on a sentence-pair task, or by the search in a corpus (such as a BEIR folder).",
     )
+    from hf_dse.data.ranking_files import is_ranking_data
+
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     if is_ranking_data(data_args):
         report = evaluate_search(model_args, comparison_args, data_args, args.split or ["test"])
@@ -55,6 +55,10 @@ def evaluate(argv: list[str]) -> None:
 
 def evaluate_pairs(model_args: ModelArguments, data_args: DataArguments, splits: list[str]) -> dict[str, Any]:
     """Prints the metrics of pairs, and returns them with what was measured."""
+    from hf_dse.data.pairs import load_pairs, resolve_task
+    from hf_dse.evaluation.pairs import evaluate_model
+    from hf_dse.inference.loading import load_model
+
     task = resolve_task(data_args)
     pairs = load_pairs(data_args, splits)
     model, tokenizer = load_model(model_args)
@@ -82,6 +86,9 @@ def evaluate_search(
     model_args: ModelArguments, args: ComparisonArguments, data_args: DataArguments, names: list[str]
 ) -> dict[str, Any]:
     """Prints the metrics of searches, and returns them with what was measured."""
+    from hf_dse.data.ranking_files import load_rankings
+    from hf_dse.evaluation.comparison import compare_searches
+
     splits = load_rankings(data_args, names)
     compared = compare_searches(model_args, args, splits)
     num_documents = {split: len(rankings.corpus) for split, rankings in splits.items()}

@@ -5,10 +5,7 @@
 from dataclasses import dataclass, field
 
 from hf_dse.cli.parsing import parse_args
-from hf_dse.inference.loading import load_tokenizer
-from hf_dse.publish.export import export_model
-from hf_dse.publish.graph import GRAPH_FORMATS, export_graph
-from hf_dse.student.checkpoint import load_dse_model
+from hf_dse.publish.arguments import GRAPH_FORMATS
 
 
 @dataclass
@@ -43,6 +40,11 @@ def export(argv: list[str]) -> None:
     (args,) = parse_args(
         argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
     )
+    from hf_dse.inference.loading import load_tokenizer
+    from hf_dse.publish.export import export_model
+    from hf_dse.publish.graph import export_graph
+    from hf_dse.student.checkpoint import load_dse_model
+
     if args.format == "transformers" and args.int8:
         raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
     if args.format != "transformers" and args.model_id is not None:

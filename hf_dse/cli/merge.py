@@ -6,11 +6,6 @@ from dataclasses import dataclass, field
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import check_target, to_path
-from hf_dse.common.provenance import describe_command, describe_source
-from hf_dse.inference.loading import load_tokenizer
-from hf_dse.publish.export import export_model
-from hf_dse.student.checkpoint import load_dse_model
-from hf_dse.student.merge import merge_models
 
 
 @dataclass
@@ -44,6 +39,12 @@ def merge(argv: list[str]) -> None:
         prog="hf-dse merge",
         description="Average the weights of students that started from the same encoder.",
     )
+    from hf_dse.common.provenance import describe_command, describe_source
+    from hf_dse.inference.loading import load_tokenizer
+    from hf_dse.publish.export import export_model
+    from hf_dse.student.checkpoint import load_dse_model
+    from hf_dse.student.merge import merge_models
+
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     models = [load_dse_model(name) for name in args.model_names_or_paths]
     weights = args.weights or [1.0] * len(models)

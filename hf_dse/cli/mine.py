@@ -8,15 +8,11 @@ from typing import Any
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import output_path
-from hf_dse.data.pairs import DataArguments
-from hf_dse.data.ranking_files import load_corpus, load_rankings
-from hf_dse.data.rankings import write_rankings
+from hf_dse.data.arguments import DataArguments
 from hf_dse.data.tables import OUTPUT_ENDINGS
-from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.mining.candidates import SAMPLINGS, mine_candidates
-from hf_dse.mining.queries import QUERY_KINDS, make_queries
-from hf_dse.teacher.rerankers import load_reranker
-from hf_dse.teacher.score_candidates import WindowArguments, score_candidates
+from hf_dse.inference.arguments import ModelArguments
+from hf_dse.mining.arguments import QUERY_KINDS, SAMPLINGS
+from hf_dse.teacher.arguments import WindowArguments
 
 
 @dataclass
@@ -102,6 +98,14 @@ def mine(argv: list[str]) -> None:
         prog="hf-dse mine",
         description="Find hard negatives for queries: documents of a corpus that look like answers, and are none.",
     )
+    from hf_dse.data.ranking_files import load_corpus, load_rankings
+    from hf_dse.data.rankings import write_rankings
+    from hf_dse.inference.loading import load_model
+    from hf_dse.mining.candidates import mine_candidates
+    from hf_dse.mining.queries import make_queries
+    from hf_dse.teacher.rerankers import load_reranker
+    from hf_dse.teacher.score_candidates import score_candidates
+
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     cache_dir = args.cache_dir or output.parent / ".hf-dse-mining"
     if args.queries_from == "none":

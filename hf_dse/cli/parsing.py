@@ -5,7 +5,6 @@
 import argparse
 import copy
 import dataclasses
-import difflib
 import inspect
 import json
 import re
@@ -13,8 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from transformers import HfArgumentParser
+
+import hf_dse
 from hf_dse.common.files import read_yaml
-from hf_dse.common.options import check_numbers
+from hf_dse.common.options import check_numbers, complete, did_you_mean
+from hf_dse.training.options import PairOptions
 
 
 # A command -> an example of it, for its help text.
@@ -50,18 +53,8 @@ EXAMPLES = {
     "hf-dse push": "hf-dse push --model_name_or_path student/model --repo_id user/name",
 }
 
-TRAINER_HEADING = "other options of the training (transformers.TrainingArguments)"
-
-# Options of transformers that are listed with our own.
-COMMON_OPTIONS = {
-    "output_dir",
-    "num_train_epochs",
-    "max_steps",
-    "gradient_accumulation_steps",
-    "bf16",
-    "seed",
-    "resume_from_checkpoint",
-}
+TRAINER_HEADING = "Options of transformers.TrainingArguments"
+MORE_OPTIONS = "Every option of transformers.TrainingArguments works too: `{prog} --help all` lists them."
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
@@ -84,22 +77,99 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
         return action.help if action.default in (None, []) else super()._get_help_string(action)
 
 
+def _heading(kind: type) -> str:
+    """The first sentence of a docstring. A class without one has its signature instead."""
+    docstring = re.sub(rf"^{kind.__name__}\(.*", kind.__name__, inspect.getdoc(kind) or "", flags=re.DOTALL)
+    return re.sub(r"[\[\]`~]", "", " ".join(re.split(r"\.(?:\s|$)", docstring)[0].split()))
+
+
 def _group_fields(dataclass_types: Sequence[type]) -> dict[str, list[str]]:
     """Headings of the help text, each with its options. What a class inherits from transformers comes last."""
-    from transformers import TrainingArguments
-
     groups: dict[str, list[str]] = {}
     inherited: list[str] = []
     for kind in dataclass_types:
-        # A class without a docstring has its signature instead.
-        docstring = re.sub(rf"^{kind.__name__}\(.*", kind.__name__, inspect.getdoc(kind) or "", flags=re.DOTALL)
-        heading = re.split(r"\.(?:\s|$)", docstring)[0]
-        own = groups.setdefault(re.sub(r"[\[\]`~]", "", " ".join(heading.split())), [])
-        bases = [base for base in kind.__mro__ if not issubclass(TrainingArguments, base)]
-        shown = {name for base in bases for name in inspect.get_annotations(base)} | COMMON_OPTIONS
+        bases = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
+        shown = {name for base in bases for name in inspect.get_annotations(base)}
+        # Options of a training are of several classes, and each has its own heading.
+        owners = [base for base in bases if "complete" in vars(base)] or [kind]
+        for owner in owners:
+            groups.setdefault(_heading(owner), [])
         for entry in dataclasses.fields(kind):
-            (own if entry.name in shown else inherited).append(entry.name)
+            if entry.name in shown:
+                of_base = (base for base in reversed(owners) if entry.name in inspect.get_annotations(base))
+                groups[_heading(next(of_base, owners[0]))].append(entry.name)
+            else:
+                inherited.append(entry.name)
     return {**groups, TRAINER_HEADING: inherited} if inherited else groups
+
+
+class _Parser(HfArgumentParser):
+    """The options of some dataclasses, and `--config`."""
+
+    def __init__(self, dataclass_types: Sequence[type], prog: str | None, description: str | None):
+        self.kinds = dataclass_types
+        super().__init__(
+            dataclass_types,  # type: ignore[arg-type]
+            prog=prog,
+            description=description,
+            allow_abbrev=False,
+            formatter_class=HelpFormatter,
+        )
+        self.add_argument("--config", metavar="FILE", help="YAML file with values for these options, by their names")
+
+    # argparse would print the usage and exit; `main` prints one line.
+    def error(self, message: str):
+        # One spelling of each option.
+        message = re.sub(r"(--\w+)/--[\w-]+", r"\1", message)
+        if "required: " in message:
+            message += f"; see `{self.prog} --help`"
+        raise ValueError(message)
+
+    def read(self, argv: Sequence[str], config: Mapping[str, Any]) -> tuple[argparse.Namespace, list[str]]:
+        """The values of the options, of the command line or else of a config, and the words that are no options."""
+        hints = {name: hint for kind in self.kinds for name, hint in get_type_hints(kind).items()}
+        nullable = {name for name, hint in hints.items() if type(None) in get_args(hint)}
+        known = config
+        if not self.has_all_options:
+            names = {action.dest for action in self._actions}
+            known = {name: value for name, value in config.items() if name in names}
+        return self.parse_known_args(_config_tokens(self, known, nullable) + list(argv))
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            hint = did_you_mean(str(value), choices)
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}; choose from {', '.join(choices)}")
+
+    def format_help(self) -> str:
+        """Each dataclass is a group of options; without it all options would be one list."""
+        formatter = self._get_formatter()
+        formatter.add_text(self.description)
+        of_field: dict[str, list[argparse.Action]] = {}
+        for action in self._actions:
+            of_field.setdefault(action.dest, []).append(action)
+        groups = _group_fields(self.kinds)
+        named = {name for names in groups.values() for name in names}
+        general = [name for name in of_field if name not in named]
+        for heading, names in {**groups, "general": general}.items():
+            formatter.start_section(heading)
+            formatter.add_arguments([action for name in names for action in of_field.get(name, [])])
+            formatter.end_section()
+        if not self.has_all_options:
+            formatter.add_text(MORE_OPTIONS.format(prog=self.prog))
+        required = [
+            f"--{action.dest} {formatter._format_args(action, action.dest.upper())}"
+            for action in self._actions
+            if action.required
+        ]
+        usage = f"usage: {' '.join([self.prog, *required])} [OPTIONS]\n\n"
+        example = f"\nexample:\n  {EXAMPLES[self.prog]}\n" if self.prog in EXAMPLES else ""
+        return usage + formatter.format_help() + example
+
+    @property
+    def has_all_options(self) -> bool:
+        """Whether no class stands for one that has the options of transformers too."""
+        return not any(issubclass(kind, PairOptions) and kind.__name__ != kind.complete for kind in self.kinds)
 
 
 def parse_args(
@@ -133,56 +203,29 @@ def parse_args(
         `ValueError`: for an unknown or missing option, a value of the wrong type, or an invalid file.
         `FileNotFoundError`: if the `--config` file does not exist.
     """
-    from transformers import HfArgumentParser
-
-    class Parser(HfArgumentParser):
-        # argparse would print the usage of well over a hundred options and exit; `main` prints one line.
-        def error(self, message: str):
-            raise ValueError(message)
-
-        def format_help(self) -> str:
-            """Each dataclass is a group of options; without it all options would be one list."""
-            formatter = self._get_formatter()
-            formatter.add_text(self.description)
-            of_field: dict[str, list[argparse.Action]] = {}
-            for action in self._actions:
-                of_field.setdefault(action.dest, []).append(action)
-            groups = _group_fields(dataclass_types)
-            named = {name for names in groups.values() for name in names}
-            general = [name for name in of_field if name not in named]
-            for heading, names in {**groups, "general": general}.items():
-                formatter.start_section(heading)
-                formatter.add_arguments([action for name in names for action in of_field.get(name, [])])
-                formatter.end_section()
-            usage = f"usage: {self.prog} [OPTIONS]\n\n"
-            example = f"\nexample:\n  {EXAMPLES[self.prog]}\n" if self.prog in EXAMPLES else ""
-            return usage + formatter.format_help() + example
-
-    parser = Parser(
-        dataclass_types,  # type: ignore[arg-type]
-        prog=prog,
-        description=description,
-        allow_abbrev=False,
-        formatter_class=HelpFormatter,
-    )
-    parser.add_argument("--config", metavar="FILE", help="YAML file with values for these options, by their names")
-
     path, argv = split_config(argv)
     if config is None:
         config = {} if path is None else read_config(path)
-    hints = {name: hint for kind in dataclass_types for name, hint in get_type_hints(kind).items()}
-    nullable = {name for name, hint in hints.items() if type(None) in get_args(hint)}
-    *parsed, unknown = parser.parse_args_into_dataclasses(
-        _config_tokens(parser, config, nullable) + argv, return_remaining_strings=True, look_for_args_file=False
-    )
+    wants_all = "--help=all" in argv or ("--help", "all") in zip(argv, argv[1:], strict=False)
+    # Help, and errors in our own options, need neither torch nor the options of transformers.
+    parser = _Parser(dataclass_types, prog, description)
+    if not wants_all or parser.has_all_options:
+        values, unknown = parser.read(argv, config)
+    if not parser.has_all_options:
+        parser = _Parser([complete(kind) for kind in dataclass_types], prog, description)
+        values, unknown = parser.read(argv, config)
     if unknown:
         name = unknown[0].split("=")[0]
-        close = difflib.get_close_matches(name, parser._option_string_actions, n=1)
-        hint = f"did you mean {close[0]}?" if close else "--help lists the options"
-        raise ValueError(f"unknown option {name!r}; {hint}")
-    parsed = parsed[: len(dataclass_types)]
-    for args in parsed:
+        hint = did_you_mean(name, parser._option_string_actions)
+        raise ValueError(f"unknown option {name!r}{hint}; `{prog} --help` lists the options")
+    parsed = []
+    for kind in map(complete, dataclass_types):
+        names = [entry.name for entry in dataclasses.fields(kind) if entry.init]
+        args = kind(**{name: getattr(values, name) for name in names})
         check_numbers(args)
+        parsed.append(args)
+    # From here on models may be loaded.
+    hf_dse.register()
     return tuple(parsed)
 
 
@@ -214,8 +257,7 @@ def _config_tokens(parser: argparse.ArgumentParser, values: Mapping[str, Any], n
     tokens = []
     for name, value in values.items():
         if name not in actions:
-            close = difflib.get_close_matches(str(name), actions, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            hint = did_you_mean(str(name), actions)
             raise ValueError(f"--config: unknown key {name!r}{hint}; allowed are {', '.join(sorted(actions))}")
         action = actions[name]
         if (value is None and (name in nullable or action.required)) or (value == [] and action.nargs == "+"):

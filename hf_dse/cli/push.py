@@ -4,11 +4,8 @@
 
 from dataclasses import dataclass, field
 
-from huggingface_hub import CommitInfo
-
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
-from hf_dse.publish.push import push_model
 
 
 @dataclass
@@ -36,6 +33,10 @@ def push(argv: list[str]) -> None:
     (args,) = parse_args(
         argv, PushArguments, prog="hf-dse push", description="Publish a model folder on the Hub, in one commit."
     )
+    from huggingface_hub import CommitInfo
+
+    from hf_dse.publish.push import push_model
+
     pushed = push_model(
         args.model_name_or_path,
         args.repo_id,

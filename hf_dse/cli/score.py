@@ -3,9 +3,9 @@
 """`hf-dse score`."""
 
 from hf_dse.cli.parsing import parse_args
-from hf_dse.data.pairs import DataArguments
-from hf_dse.inference.ray_engine import EngineArguments
-from hf_dse.teacher.score_files import ScoreArguments, score_files
+from hf_dse.data.arguments import DataArguments
+from hf_dse.inference.arguments import EngineArguments
+from hf_dse.teacher.arguments import ScoreArguments
 
 
 def score(argv: list[str]) -> None:
@@ -20,4 +20,6 @@ def score(argv: list[str]) -> None:
         "are scored if the task is symmetric; `--symmetric true` or `--symmetric false` overrides the setting of the "
         "task. A query always comes first, and only the document is cut.",
     )
+    from hf_dse.teacher.score_files import score_files
+
     print(f"{score_files(args, data_args, engine_args)} written to {args.output_file}")

@@ -10,31 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.devices import choose_device
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
-from hf_dse.common.provenance import fingerprint
-from hf_dse.data.rankings import make_rankings
 from hf_dse.data.tables import READERS, read_texts
-from hf_dse.inference.encoding import encode_document, encode_query, find_prompt
-from hf_dse.inference.folder_index import FolderArguments, is_folder_of_texts, read_passages
-from hf_dse.inference.index import read_corpus
-from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.inference.search import check_ranking, rank_groups, similarity_of
-from hf_dse.teacher.rerankers import Reranker, load_reranker
-from hf_dse.teacher.score_candidates import score_candidates
+from hf_dse.inference.arguments import FolderArguments, ModelArguments
 
 
 # Columns that name a text: ids first, as those of BEIR, then the paths of a folder of texts.
 ID_COLUMNS = ("id", "_id", "doc_id", "file")
 # The heading of the places of passages.
 PLACE = "file:line"
-
-# What was found: the scores of a text by their names, and its position in the corpus.
-Hit = tuple[dict[str, float], int]
 
 
 @dataclass
@@ -120,6 +106,15 @@ def search(argv: list[str]) -> None:
         description="Rank the texts of a corpus for queries, by the similarity of their embeddings or by the pair "
         "head of a student.",
     )
+    from hf_dse.common.devices import choose_device
+    from hf_dse.inference.encoding import encode_document, encode_query
+    from hf_dse.inference.folder_index import is_folder_of_texts, read_passages
+    from hf_dse.inference.index import check_index, read_corpus
+    from hf_dse.inference.loading import load_model
+    from hf_dse.inference.search import check_ranking, rank_groups, similarity_of
+    from hf_dse.teacher.rerankers import load_reranker
+    from hf_dse.teacher.score_candidates import rerank
+
     if args.format == "json":
         notes_to_stderr()
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
@@ -182,7 +177,7 @@ def search(argv: list[str]) -> None:
         pool=args.pool,
         device=model.device,
     )
-    hits: list[list[Hit]] = [[({score: value}, position) for value, position in texts] for texts in found]
+    hits = [[({score: value}, position) for value, position in texts] for texts in found]
     if reranker is not None:
         hits = rerank(reranker, queries[args.text_column], columns[args.text_column], hits, model_args.batch_size)
     results = []
@@ -214,55 +209,6 @@ def search(argv: list[str]) -> None:
     if output is not None:
         write_atomically(output, lambda file: file.writelines(lines))
         print(f"{len(results)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
-
-
-def check_index(
-    name: str,
-    settings: Mapping[str, Any],
-    model: PreTrainedModel,
-    processing_class: PreTrainedTokenizerBase,
-    model_name: str,
-    similarity: str,
-    head: PreTrainedModel | None,
-) -> None:
-    """Raises a `ValueError` if the vectors of `hf-dse encode` are not those that the model would compute."""
-    prompt = find_prompt(model, "document")
-    if settings["model"] != fingerprint(model, processing_class):
-        raise ValueError(
-            f"{name} was encoded by {settings.get('model_name_or_path', 'another model')} with other weights or "
-            f"`--dtype`, so its vectors do not match {model_name}: run `hf-dse encode` with this model, or search "
-            "with that one."
-        )
-    if settings.get("prompt", "") != prompt:
-        raise ValueError(
-            f"{name} was encoded with the prompt {settings.get('prompt', '')!r}, and that of the model for documents "
-            f"is {prompt!r}: run `hf-dse encode` again."
-        )
-    if settings["normalize"] and (similarity if head is None else model.config.similarity) != "cosine":
-        kind = "dot product" if head is None else f"{model.config.similarity} head"
-        raise ValueError(
-            f"{name} has normalized vectors, but the {kind} needs the original ones: run `hf-dse encode` without "
-            "`--normalize`, or pass `--score cosine`."
-        )
-
-
-def rerank(
-    reranker: Reranker, queries: list[str], texts: list[str], hits: list[list[Hit]], batch_size: int
-) -> list[list[Hit]]:
-    """Orders what was found for each query by the scores of a reranker, which reads all of a text."""
-    positions = sorted({position for found in hits for _, position in found})
-    row_of = {position: row for row, position in enumerate(positions)}
-    documents = [[row_of[position] for _, position in found] for found in hits]
-    corpus = {"text": [texts[position] for position in positions]}
-    rankings = make_rankings({"query": queries, "documents": documents}, corpus, "The queries")
-    scored = score_candidates(reranker, rankings, batch_size=batch_size, windows="best")
-    return [
-        sorted(
-            (({"rerank": logit} | scores, position) for logit, (scores, position) in zip(logits, found, strict=True)),
-            key=lambda hit: -hit[0]["rerank"],
-        )
-        for logits, found in zip(scored.queries["teacher_logits"][:], hits, strict=True)
-    ]
 
 
 def notes_to_stderr() -> None:

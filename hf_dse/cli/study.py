@@ -8,23 +8,17 @@ import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hf_dse.cli.distill import parse_stages
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import output_path, write_atomically
-from hf_dse.data.pairs import DataArguments, load_pairs
-from hf_dse.inference.loading import ModelArguments, load_model
-from hf_dse.studies.probe import probe_layers, probe_table
-from hf_dse.studies.report import (
-    compare,
-    comparison_table,
-    correlate,
-    correlation_text,
-    plot,
-    summarize,
-    summary_table,
-)
-from hf_dse.studies.runs import Study, finished_runs, load_study, read_results, run_study, select_results
+from hf_dse.data.arguments import DataArguments
+from hf_dse.inference.arguments import ModelArguments
+
+
+if TYPE_CHECKING:
+    from hf_dse.studies.runs import Study
 
 
 @dataclass
@@ -101,6 +95,8 @@ def study(argv: list[str]) -> None:
         description="Run a grid of trainings: `hf-dse study FILE`; `hf-dse study report FILE` reports on it. "
         "`hf-dse study probe` measures the similarity of pairs after each layer of encoders.",
     )
+    from hf_dse.studies.runs import finished_runs, load_study, run_study
+
     content = load_study(args.study_file)
     results_file = _results_file(args.study_file, args.results_file)
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
@@ -129,6 +125,17 @@ def report(argv: list[str]) -> None:
     (args,) = parse_args(
         _name_file(argv), ReportArguments, prog="hf-dse study report", description="Report on a study in Markdown."
     )
+    from hf_dse.studies.report import (
+        compare,
+        comparison_table,
+        correlate,
+        correlation_text,
+        plot,
+        summarize,
+        summary_table,
+    )
+    from hf_dse.studies.runs import load_study, read_results, select_results
+
     content = load_study(args.study_file)
     results = select_results(content, read_results(_results_file(args.study_file, args.results_file)))
     for choice in args.select:
@@ -164,6 +171,10 @@ def probe(argv: list[str]) -> None:
         prog="hf-dse study probe",
         description="Correlate the cosine of pairs with their labels, after every layer of encoders.",
     )
+    from hf_dse.data.pairs import load_pairs
+    from hf_dse.inference.loading import load_model
+    from hf_dse.studies.probe import probe_layers, probe_table
+
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     pairs = load_pairs(data_args, [args.split])[args.split]
     results = {}
@@ -188,7 +199,7 @@ def _results_file(study_file: str, results_file: str | None) -> Path:
     return Path(results_file) if results_file is not None else Path(study_file).with_name("results.parquet")
 
 
-def _choice(text: str, study: Study) -> tuple[str, str]:
+def _choice(text: str, study: "Study") -> tuple[str, str]:
     factor, separator, label = text.partition("=")
     if not separator or factor not in study.factors:
         raise ValueError(f"{text!r} is no FACTOR=LABEL; the factors are {', '.join(study.factors)}.")

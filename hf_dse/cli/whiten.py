@@ -2,22 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse whiten`."""
 
+import logging
 from dataclasses import dataclass, field
-
-from transformers.utils import logging
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import check_target, to_path
-from hf_dse.common.provenance import describe_command, describe_source
-from hf_dse.data.texts import load_texts
-from hf_dse.inference.loading import load_tokenizer
-from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.publish.export import export_model
-from hf_dse.student.checkpoint import load_dse_model
-from hf_dse.student.whiten import whiten_encoder
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -49,6 +41,14 @@ def whiten(argv: list[str]) -> None:
         prog="hf-dse whiten",
         description="Reduce the size of a student's embeddings by PCA or whitening, without training.",
     )
+    from hf_dse.common.provenance import describe_command, describe_source
+    from hf_dse.data.texts import load_texts
+    from hf_dse.inference.loading import load_tokenizer
+    from hf_dse.modeling import DseForSequenceClassification
+    from hf_dse.publish.export import export_model
+    from hf_dse.student.checkpoint import load_dse_model
+    from hf_dse.student.whiten import whiten_encoder
+
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
     model = load_dse_model(args.model_name_or_path)

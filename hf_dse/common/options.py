@@ -3,7 +3,10 @@
 """Checks of options that several commands share."""
 
 import dataclasses
+import difflib
+import importlib
 import math
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -42,3 +45,19 @@ def check_numbers(args: Any) -> None:
                 raise ValueError(f"{entry.name}={value}: it has to be a finite number.")
             if isinstance(number, int) and abs(number) >= 2**63:
                 raise ValueError(f"{entry.name}={value}: it has to be below 2 ** 63.")
+
+
+def complete(kind: type) -> type:
+    """
+    The class that a dataclass of options stands for. Where the options of a command include those of transformers, or
+    its class needs torch, a class without them is read first, for help and errors are to be fast: its attribute
+    `complete` is the public name of the whole class.
+    """
+    name = getattr(kind, "complete", None)
+    return kind if name is None else getattr(importlib.import_module("hf_dse"), name)
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """A part of a message on a word that is none of these words: the most similar one, or nothing."""
+    close = difflib.get_close_matches(word, list(words), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

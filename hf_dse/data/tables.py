@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pyarrow.parquet
-from datasets import Dataset
 
 from hf_dse.common.files import to_path, write_atomically
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 # A cell may hold a whole document; csv stops at 131,072 characters.
@@ -217,7 +220,7 @@ def check_texts(texts: list, path: str | Path, text_column: str) -> None:
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
 
 
-def write_pairs(pairs: Dataset, path: Path) -> None:
+def write_pairs(pairs: "Dataset", path: Path) -> None:
     """Writes pairs atomically, as JSON lines or parquet by the ending of the file."""
     if path.suffix == ".parquet":
         write_atomically(path, pairs.to_parquet)

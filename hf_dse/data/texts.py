@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts without labels."""
 
-from dataclasses import dataclass, field
-
 from datasets import Dataset
 from transformers.utils import logging
 
@@ -11,25 +9,6 @@ from hf_dse.data.tables import read_texts
 
 
 logger = logging.get_logger(__name__)
-
-
-@dataclass
-class TextArguments:
-    """Which texts to learn from."""
-
-    train_file: str = field(
-        metadata={"help": "Texts without labels: .txt with one per line, or a csv, json, jsonl or parquet file."}
-    )
-    validation_file: str | None = field(default=None, metadata={"help": "Texts to evaluate on, in the same formats."})
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first training texts."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Keep only the first validation texts."})
-
-    def __post_init__(self) -> None:
-        for name in ("max_train_samples", "max_eval_samples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: it must be at least 1; omit it to keep every text.")
 
 
 def load_texts(path: str, text_column: str = "text", max_samples: int | None = None) -> Dataset:

@@ -3,42 +3,21 @@
 """Comparison of the search by a model with that by BM25, other encoders and a reranker."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedModel
 
 from hf_dse.common.devices import choose_device
-from hf_dse.common.options import check_positive
 from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse.evaluation.arguments import ComparisonArguments
 from hf_dse.evaluation.retrieval import TOP_K, mean_metrics, search_corpus
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.mining.bm25 import bm25_search
 from hf_dse.teacher.score_candidates import score_candidates
-
-
-@dataclass
-class ComparisonArguments:
-    """What a search in a corpus is compared with."""
-
-    bm25: bool = field(default=False, metadata={"help": "On a corpus: compare with BM25."})
-    compare_with: list[str] = field(
-        default_factory=list,
-        metadata={"help": "On a corpus: other encoders to compare with, such as the source of the student."},
-    )
-    rerank_with: str | None = field(
-        default=None,
-        metadata={"help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again."},
-    )
-    rerank_top_n: int = field(
-        default=100, metadata={"help": "With `--rerank_with`: documents of each query that it ranks again."}
-    )
-
-    def __post_init__(self) -> None:
-        check_positive(self, "rerank_top_n")
 
 
 def compare_searches(

@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,11 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.database import open_database
 from hf_dse.common.files import locked, to_path
-from hf_dse.common.options import check_at_least
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.passages import line_numbers, split_text
 from hf_dse.data.tokenization import check_max_length
+from hf_dse.inference.arguments import CHUNK_SIZE, FolderArguments, ModelArguments
 from hf_dse.inference.encoding import encode_document, find_prompt
-from hf_dse.inference.loading import ModelArguments
 
 
 logger = logging.get_logger(__name__)
@@ -32,36 +30,11 @@ logger = logging.get_logger(__name__)
 INDEX_FILE = "index.sqlite"
 # A new number where the same settings give other passages or vectors.
 FORMAT = 1
-# Tokens of a passage if nothing else is said.
-CHUNK_SIZE = 128
 # A killed process loses at most about as many.
 PASSAGES_PER_COMMIT = 512
 
 # The ends of the passages of a file, in characters, and their vectors: an array of shape `(num_passages, size)`.
 Entry = tuple[list[int], np.ndarray]
-
-
-@dataclass
-class FolderArguments:
-    """How the files of a folder are read, and where their index is."""
-
-    chunk_size: int | None = field(
-        default=None,
-        metadata={
-            "help": "For a folder of files: split them into passages of up to so many tokens, at ends of paragraphs "
-            f"and sentences. 0: whole files, cut at the model's limit. Default: {CHUNK_SIZE}, or what the model reads."
-        },
-    )
-    index_dir: str | None = field(
-        default=None,
-        metadata={
-            "help": "For a folder of files: folder of its index, which is made and updated as needed. Default: one in "
-            "the cache of Hugging Face (HF_HOME), by the paths of the files and of the model."
-        },
-    )
-
-    def __post_init__(self) -> None:
-        check_at_least(0, chunk_size=self.chunk_size)
 
 
 def is_folder_of_texts(name: str) -> bool:

@@ -4,7 +4,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -13,17 +13,17 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.files import output_path, save_array, to_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
-from hf_dse.data.tables import READERS, check_texts, read_batches, read_schema, read_table, read_texts
+from hf_dse.data.tables import check_texts, read_batches, read_schema, read_table, read_texts
+from hf_dse.inference.arguments import EMBEDDING_COLUMN, EncodeArguments, EngineArguments, ModelArguments
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
-from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.inference.loading import load_model
 from hf_dse.inference.ray_engine import (
     SETTINGS_KEY,
-    EngineArguments,
     count_rows,
     local_or_hub,
     read_settings,
@@ -32,33 +32,7 @@ from hf_dse.inference.ray_engine import (
 )
 
 
-EMBEDDING_COLUMN = "embedding"
 ROWS_PER_GROUP = 65_536
-
-
-@dataclass
-class EncodeArguments:
-    """Which texts to embed, and where to write the vectors."""
-
-    input: str = field(
-        metadata={
-            "help": f"Texts: .txt with one text per line, a table ({', '.join(READERS)}), or a folder of .txt and .md "
-            "files. With `--engine ray`: a .parquet file, a folder of them or a glob."
-        }
-    )
-    output: str = field(
-        metadata={
-            "help": "Vectors: .npy, a float32 array with one row per text, or .parquet, the columns of the input and "
-            f"`{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray`: a folder of .parquet files."
-        }
-    )
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    truncation: bool = field(default=True, metadata={"help": "Truncate longer texts. If false, they raise an error."})
-    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to unit length."})
-    prompt_name: str = field(
-        default="document",
-        metadata={"help": "Which of the model's prompts stands before each text: document, query or another it has."},
-    )
 
 
 def encode_files(
@@ -240,3 +214,33 @@ def _read_vectors(name: str, shards: list[Path], schemas: list[pyarrow.Schema], 
             vectors[start : start + len(part)] = part
             start += len(part)
     return vectors
+
+
+def check_index(
+    name: str,
+    settings: Mapping[str, Any],
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    model_name: str,
+    similarity: str,
+    head: PreTrainedModel | None,
+) -> None:
+    """Raises a `ValueError` if the vectors of `hf-dse encode` are not those that the model would compute."""
+    prompt = find_prompt(model, "document")
+    if settings["model"] != fingerprint(model, processing_class):
+        raise ValueError(
+            f"{name} was encoded by {settings.get('model_name_or_path', 'another model')} with other weights or "
+            f"`--dtype`, so its vectors do not match {model_name}: run `hf-dse encode` with this model, or search "
+            "with that one."
+        )
+    if settings.get("prompt", "") != prompt:
+        raise ValueError(
+            f"{name} was encoded with the prompt {settings.get('prompt', '')!r}, and that of the model for documents "
+            f"is {prompt!r}: run `hf-dse encode` again."
+        )
+    if settings["normalize"] and (similarity if head is None else model.config.similarity) != "cosine":
+        kind = "dot product" if head is None else f"{model.config.similarity} head"
+        raise ValueError(
+            f"{name} has normalized vectors, but the {kind} needs the original ones: run `hf-dse encode` without "
+            "`--normalize`, or pass `--score cosine`."
+        )

@@ -5,7 +5,6 @@
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from hf_dse.common.devices import choose_device
 from hf_dse.common.hub import pin, source_of, split_revision, weights_of
 from hf_dse.data.tables import parse_json, read_text
 from hf_dse.data.tokenization import check_vocabulary
+from hf_dse.inference.arguments import ModelArguments
 from hf_dse.modeling import DseModel
 from hf_dse.modeling.configuration_dse import MOST_LABELS, MOST_LAYERS
 
@@ -127,30 +127,6 @@ def load_tokenizer(tokenizer: PreTrainedTokenizerBase | str | PathLike, **source
         return tokenizer
     with reading(tokenizer):
         return AutoTokenizer.from_pretrained(**source_of(tokenizer, **source))
-
-
-@dataclass
-class ModelArguments:
-    """Which model to run, and how."""
-
-    model_name_or_path: str = field(
-        metadata={"help": "Hub id (user/name, or user/name@revision) or folder of the model and its tokenizer."}
-    )
-    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
-    dtype: str = field(
-        default="auto",
-        metadata={
-            "help": "Data type of the weights; auto: that of the checkpoint.",
-            "choices": ["auto", "float32", "bfloat16", "float16"],
-        },
-    )
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    max_length: int | None = field(
-        default=None,
-        metadata={"help": "Maximum number of tokens per text. Default: the `model_max_length` of the tokenizer."},
-    )
-    batch_size: int = field(default=32, metadata={"help": "Texts per batch; fewer for texts longer than 512 tokens."})
 
 
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -16,44 +16,14 @@ import pyarrow
 import pyarrow.parquet
 
 from hf_dse.common.files import locked, to_path, write_atomically
-from hf_dse.common.options import check_positive
 from hf_dse.data.tables import read_schema
+from hf_dse.inference.arguments import EngineArguments
 
 
 logger = logging.getLogger(__name__)
 
 # Key of the settings in the metadata of the written files.
 SETTINGS_KEY = b"hf_dse"
-
-
-@dataclass
-class EngineArguments:
-    """Where the model runs: in this process, or in the workers of a Ray cluster."""
-
-    engine: str = field(
-        default="local",
-        metadata={
-            "help": "local: this process. ray: workers of the cluster at RAY_ADDRESS, or of a local one. The input is "
-            "then parquet shards (a file, a folder or a glob), the output a folder with one file per shard.",
-            "choices": ["local", "ray"],
-        },
-    )
-    num_workers: int | None = field(
-        default=None, metadata={"help": "Number of Ray workers. Default: as many as GPUs or CPU cores allow."}
-    )
-    num_gpus: float | None = field(
-        default=None,
-        metadata={
-            "help": "GPUs per Ray worker; a fraction shares a GPU. Default: 1 if the cluster has GPUs, otherwise 0."
-        },
-    )
-
-    def __post_init__(self) -> None:
-        check_positive(self, "num_workers")
-        if self.num_gpus is not None and self.num_gpus < 0:
-            raise ValueError(f"num_gpus={self.num_gpus}: it must not be negative.")
-        if self.engine == "local" and (self.num_workers, self.num_gpus) != (None, None):
-            raise ValueError("num_workers and num_gpus are options of Ray: pass `--engine ray`, or leave them out.")
 
 
 class ShardModel(Protocol):

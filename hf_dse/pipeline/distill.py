@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf_dse.distill`: distillation in one call."""
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -11,10 +10,12 @@ from typing import Any
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_dse.common.options import complete, did_you_mean
 from hf_dse.data.rankings import Rankings
+from hf_dse.pipeline.arguments import STAGES
 from hf_dse.pipeline.inputs import Given
 from hf_dse.pipeline.results import DistillationResult
-from hf_dse.pipeline.stages import RUN, STAGES
+from hf_dse.pipeline.stages import RUN
 from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments
 
 
@@ -117,14 +118,13 @@ def distill(
         raise ValueError(
             f"`stage` is {stage!r}: `distill` runs `pairs` and `ranking`; for the general stage call `train_general`."
         )
-    kinds = STAGES[stage]
+    kinds = tuple(map(complete, STAGES[stage]))
     student_class, convert_class, data_class, training_class = kinds
     known = {name: kind for kind in kinds for name in (entry.name for entry in fields(kind) if entry.init)}
     for name in options:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean `{close[0]}`?" if close else "`hf-dse distill --help` lists them."
-            raise ValueError(f"There is no option `{name}`; {hint}")
+            hint = did_you_mean(name, known)
+            raise ValueError(f"There is no option `{name}`{hint}; `hf-dse distill --help all` lists them.")
     options = _as_lists(kinds, options)
     values = {kind: {name: value for name, value in options.items() if known[name] is kind} for kind in kinds}
     for name, value in own.items():

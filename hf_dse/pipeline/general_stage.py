@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import AutoModel, set_seed
 
 from hf_dse.common.provenance import describe_source
-from hf_dse.data.texts import TextArguments
+from hf_dse.data.arguments import TextArguments
 from hf_dse.data.tokenization import check_max_length
 from hf_dse.inference.loading import load_config, load_encoder, load_tokenizer
 from hf_dse.pipeline.arguments import GeneralArguments

@@ -15,25 +15,15 @@ from filelock import FileLock
 from transformers import TrainingArguments
 from transformers.utils import logging
 
-from hf_dse.data.pairs import DataArguments
-from hf_dse.data.texts import TextArguments
-from hf_dse.pipeline.arguments import GeneralArguments, RankingArguments, StudentArguments
 from hf_dse.pipeline.general_stage import run_general
 from hf_dse.pipeline.pairs_stage import run_pairs
 from hf_dse.pipeline.ranking_stage import run_ranking
 from hf_dse.pipeline.results import DistillationResult
 from hf_dse.student.convert import ConvertArguments
-from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments, RankingTrainingArguments
 from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkpoints, lock_output_dir
 
 
 logger = logging.get_logger(__name__)
-
-STAGES: dict[str, tuple[type, ...]] = {
-    "general": (GeneralArguments, ConvertArguments, TextArguments, GeneralTrainingArguments),
-    "pairs": (StudentArguments, ConvertArguments, DataArguments, DseTrainingArguments),
-    "ranking": (RankingArguments, ConvertArguments, DataArguments, RankingTrainingArguments),
-}
 
 RUN: dict[str, Callable[..., DistillationResult]] = {
     "general": run_general,

@@ -17,13 +17,11 @@ from transformers.utils import logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.modeling import DseForSequenceClassification, DseModel
+from hf_dse.publish.arguments import GRAPH_FORMATS
 from hf_dse.student.checkpoint import has_head, limit_tokens
 
 
 logger = logging.get_logger(__name__)
-
-# Graph formats, and the packages that they need.
-GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
 
 # The most weights in an ONNX file, which has at most 2 GB; larger ones are in a file beside it.
 MOST_BYTES_INSIDE = 2**31 - 2**24

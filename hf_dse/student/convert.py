@@ -5,7 +5,7 @@
 import copy
 import re
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
@@ -24,6 +24,7 @@ from hf_dse.inference.loading import (
     read_prompts,
 )
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
+from hf_dse.student.options import ConvertOptions
 from hf_dse.student.sources import FREE_FIELDS, _rename, find_architecture
 
 
@@ -31,87 +32,8 @@ logger = logging.get_logger(__name__)
 
 
 @dataclass
-class ConvertArguments:
+class ConvertArguments(ConvertOptions):
     """How an encoder is converted to a student. The fields are those of `DseConfig`."""
-
-    linformer_length: list[int] = field(
-        default_factory=lambda: [128], metadata={"help": "Projected length k: one for all layers, or one per layer."}
-    )
-    linformer_projection: str = field(
-        default="learned",
-        metadata={"help": "How n tokens are projected to k rows: learned, conv, mean, max or strided."},
-    )
-    linformer_init: str = field(
-        default="strided",
-        metadata={"help": "Initial weights of learned and conv projections: strided, mean or random."},
-    )
-    linformer_sharing: str = field(
-        default="key_value", metadata={"help": "Which parts share E and F: none, headwise, key_value or layerwise."}
-    )
-    layer_types: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "linear_attention, chunked_attention or full_attention: one for all layers, or one per layer. "
-            "Default linear."
-        },
-    )
-    attention_chunk_size: int = field(
-        default=512,
-        metadata={"help": "Tokens of a chunk in layers of chunked_attention, which attend within chunks only."},
-    )
-    num_hidden_layers: int | None = field(
-        default=None, metadata={"help": "Layers of the student; evenly spaced layers of the source are kept."}
-    )
-    keep_layers: list[int] | None = field(
-        default=None, metadata={"help": "Which layers of the source are kept, counted from 0."}
-    )
-    max_position_embeddings: int | None = field(
-        default=None,
-        metadata={"help": "Longest input in tokens; beyond the source's limit its positions are extended."},
-    )
-    position_extension: str = field(
-        default="dynamic",
-        metadata={
-            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or "
-            "tile, where they start again."
-        },
-    )
-    pooling_mode: str | None = field(
-        default=None,
-        metadata={
-            "help": "mean, cls or max. Default: that of the source's sentence-transformers config, otherwise mean."
-        },
-    )
-    pooling_layers: int = field(
-        default=1, metadata={"help": "Number of last layers to concatenate before pooling (DSE: 4)."}
-    )
-    projection_dim: int | None = field(default=None, metadata={"help": "Embedding size. Default: the pooled size."})
-    normalize_embeddings: bool | None = field(
-        default=None,
-        metadata={"help": "Scale embeddings to length 1. Default: as the source's sentence-transformers modules do."},
-    )
-    query_prompt: str | None = field(
-        default=None,
-        metadata={
-            "help": "Text before each query in a search, such as 'query: '. Default: the source's prompt; '' for none."
-        },
-    )
-    document_prompt: str | None = field(
-        default=None, metadata={"help": "Text before each document in a search, in the same way."}
-    )
-    similarity: str = field(default="cosine", metadata={"help": "cosine, dot or mlp."})
-    similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
-    hidden_dropout_prob: float | None = field(default=None, metadata={"help": "Dropout. Default: the source's."})
-    attention_probs_dropout_prob: float | None = field(
-        default=None,
-        metadata={
-            "help": "Dropout of attention. Default: the source's. At 0, training needs much less memory and time for "
-            "long texts on a CPU: torch's fast attention has no dropout there."
-        },
-    )
-    random_init: bool = field(
-        default=False, metadata={"help": "Use random weights (a lower bound for comparisons, not for training)."}
-    )
 
     def convert(self, name_or_path: str) -> DseModel:
         """`convert_encoder` with these arguments."""

@@ -3,7 +3,6 @@
 """Fine-tuning a cross-encoder on sentence pairs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,37 +16,18 @@ from transformers import (
 from transformers.utils import logging
 
 from hf_dse.common.files import writing
-from hf_dse.common.options import check_positive
 from hf_dse.data.collators import CrossEncoderCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.inference.loading import load_tokenizer, load_weights
 from hf_dse.metrics import compute_metrics_for
+from hf_dse.teacher.arguments import TeacherArguments
 from hf_dse.training.arguments import PairTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer, check_output_dir, locks_output_dir
 from hf_dse.training.progress import show_progress
 
 
 logger = logging.get_logger(__name__)
-
-
-@dataclass
-class TeacherArguments:
-    """Which encoder becomes a cross-encoder."""
-
-    model_name_or_path: str = field(metadata={"help": "The encoder to fine-tune: a Hub id or a folder."})
-    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
-    num_negatives: int = field(
-        default=4,
-        metadata={"help": "Rankings: negatives that a relevant document is compared with, drawn anew in each epoch."},
-    )
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Train into a folder that is not empty; checkpoints in it are deleted."}
-    )
-
-    def __post_init__(self) -> None:
-        check_positive(self, "num_negatives")
 
 
 class CrossEncoderTrainer(ReproducibleTrainer):

@@ -3,9 +3,8 @@
 """What teachers tell about the candidates of queries: scores of a cross-encoder, embeddings of a bi-encoder."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow
@@ -15,8 +14,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.data.ranking_batches import keep_documents
-from hf_dse.data.rankings import FEATURES, Rankings
+from hf_dse.data.rankings import FEATURES, Rankings, make_rankings
 from hf_dse.inference.encoding import encode_document, encode_query
+from hf_dse.teacher.arguments import WINDOWS
 from hf_dse.teacher.cache import Pair
 from hf_dse.teacher.rerankers import Reranker, load_reranker
 from hf_dse.teacher.score import score_texts
@@ -27,29 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Which windows of a document that is longer than the teacher reads are scored.
-WINDOWS = ("first", "best")
+# What a search found: the scores of a text by their names, and its position in the corpus.
+Hit: TypeAlias = tuple[dict[str, float], int]
 
 # Documents that are tokenized together.
 DOCUMENTS_PER_BATCH = 64
-
-
-@dataclass(kw_only=True)
-class WindowArguments:
-    """What a teacher reads of a long document."""
-
-    teacher_max_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
-    )
-    windows: str = field(
-        default="first",
-        metadata={
-            "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the "
-            "best score of all windows.",
-            "choices": list(WINDOWS),
-        },
-    )
 
 
 def score_candidates(
@@ -355,3 +337,22 @@ def _share_of_wins(scores: np.ndarray, labels: np.ndarray) -> float | None:
         return None
     differences = relevant[:, None] - others
     return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
+
+
+def rerank(
+    reranker: Reranker, queries: list[str], texts: list[str], hits: list[list[Hit]], batch_size: int
+) -> list[list[Hit]]:
+    """Orders what was found for each query by the scores of a reranker, which reads all of a text."""
+    positions = sorted({position for found in hits for _, position in found})
+    row_of = {position: row for row, position in enumerate(positions)}
+    documents = [[row_of[position] for _, position in found] for found in hits]
+    corpus = {"text": [texts[position] for position in positions]}
+    rankings = make_rankings({"query": queries, "documents": documents}, corpus, "The queries")
+    scored = score_candidates(reranker, rankings, batch_size=batch_size, windows="best")
+    return [
+        sorted(
+            (({"rerank": logit} | scores, position) for logit, (scores, position) in zip(logits, found, strict=True)),
+            key=lambda hit: -hit[0]["rerank"],
+        )
+        for logits, found in zip(scored.queries["teacher_logits"][:], hits, strict=True)
+    ]

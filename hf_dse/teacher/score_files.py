@@ -3,7 +3,7 @@
 """Scoring pairs and rankings of files with one teacher or the mean of several, in this process or with Ray."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,75 +28,11 @@ from hf_dse.inference.ray_engine import (
     refuse_options,
     run_on_shards,
 )
+from hf_dse.teacher.arguments import PAIR_LENGTH, ScoreArguments
 from hf_dse.teacher.load import check_labels
 from hf_dse.teacher.rerankers import Reranker, load_reranker, teacher_config
 from hf_dse.teacher.score import score_pairs, score_similarities
-from hf_dse.teacher.score_candidates import WINDOWS, check_score_lists, check_scores, score_candidates, with_scores
-
-
-# Maximum number of tokens of a pair of sentences.
-PAIR_LENGTH = 128
-
-
-@dataclass
-class ScoreArguments:
-    """Which teacher scores which split, and where to write the scores."""
-
-    model_name_or_path: list[str] = field(
-        metadata={
-            "help": "The cross-encoder, of transformers or sentence-transformers: a Hub id or a folder. The logits of "
-            "several, such as several seeds, are averaged."
-        }
-    )
-    output_file: str = field(
-        metadata={
-            "help": "File for the scored pairs or rankings: .jsonl or .parquet. With `--engine ray`: a folder with "
-            "one file for each .parquet file of `--dataset_name`."
-        }
-    )
-    bi_encoder: bool = field(
-        default=False,
-        metadata={
-            "help": "The model is a bi-encoder, such as the source of a student. The score is `similarity_scale` "
-            "times the cosine, plus `similarity_bias`."
-        },
-    )
-    similarity_scale: float = field(default=5.0, metadata={"help": "Factor of a bi-encoder's cosine."})
-    similarity_bias: float = field(default=0.0, metadata={"help": "Score of a bi-encoder's cosine of 0."})
-    split: str = field(default="train", metadata={"help": "Split to score; for a folder, the name of any file in it."})
-    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
-    dtype: str = field(
-        default="float32",
-        metadata={
-            "help": "Data type of the teacher's weights; bfloat16 is faster on hardware that supports it.",
-            "choices": ["float32", "bfloat16", "float16"],
-        },
-    )
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    max_length: int | None = field(
-        default=None,
-        metadata={
-            "help": f"Maximum number of tokens per pair. Default: {PAIR_LENGTH} for pairs of sentences, the teacher's "
-            "own limit for rankings."
-        },
-    )
-    windows: str = field(
-        default="first",
-        metadata={
-            "help": "How a document of a ranking is scored that is longer than the teacher reads: by its first "
-            "window, or by the best score of all windows.",
-            "choices": list(WINDOWS),
-        },
-    )
-    batch_size: int = field(default=64, metadata={"help": "Pairs per batch; fewer for pairs longer than 512 tokens."})
-    cache_dir: str | None = field(
-        default=None,
-        metadata={
-            "help": "Folder of cached scores, from which an interrupted run continues. Defaults to `.hf-dse-scores` "
-            "next to the output file."
-        },
-    )
+from hf_dse.teacher.score_candidates import check_score_lists, check_scores, score_candidates, with_scores
 
 
 def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:

@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from hf_dse.common.options import check_at_least, check_numbers, check_positive
+from hf_dse.training.options import DseOptions, GeneralOptions, PairOptions, RankingOptions
 
 
 # Fields that the trainer fills in when it knows whether there is something to evaluate on.
@@ -27,7 +28,7 @@ SAMPLING_STRATEGIES = ("random", "sequential", "group_by_length", "batch_rebalan
 
 
 @dataclass
-class PairTrainingArguments(TrainingArguments):
+class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[misc]
     """
     Training arguments: [`~transformers.TrainingArguments`] with defaults for sentence pairs.
 
@@ -35,55 +36,6 @@ class PairTrainingArguments(TrainingArguments):
     `eval_dataset` a trainer evaluates and saves after each epoch and keeps the best model; without one it evaluates
     nothing and saves as [`~transformers.Trainer`] does.
     """
-
-    learning_rate: float = field(default=3e-5, metadata={"help": "The initial learning rate."})
-    per_device_train_batch_size: int = field(default=16, metadata={"help": "Training pairs per device and step."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation pairs per device and step."})
-    max_length: int = field(
-        default=128, metadata={"help": "Maximum number of tokens of a text (student) or of a pair (cross-encoder)."}
-    )
-    warmup_steps: float = field(
-        default=0.1, metadata={"help": "Warmup steps; a value below 1 is a share of all steps."}
-    )
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay."})
-    eval_strategy: str | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={"help": "When to evaluate: no, steps or epoch. Default: epoch with validation data, otherwise no."},
-    )
-    save_strategy: str | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={
-            "help": "When to save: no, steps, epoch or best. Default: epoch if each epoch is evaluated, otherwise "
-            "steps."
-        },
-    )
-    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints to keep besides the best."})
-    load_best_model_at_end: bool | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={
-            "help": "Keep the best evaluated model, not the last. Default: true when evaluating and saving at the "
-            "same steps.",
-            "nargs": "?",
-            "const": True,
-        },
-    )
-    logging_steps: float = field(
-        default=50, metadata={"help": "Steps between log lines; a value below 1 is a share of all steps."}
-    )
-    ddp_timeout: int = field(
-        default=86_400,
-        metadata={"help": "Seconds that processes wait for each other; the first one scores and evaluates alone."},
-    )
-    # A filtered loss would hide that the training has failed.
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Leave NaN and infinite values out of the logged loss."}
-    )
-    train_sampling_strategy: str = field(
-        default="group_by_length", metadata={"help": "random, sequential, group_by_length or batch_rebalance."}
-    )
-    remove_unused_columns: bool = field(
-        default=False, metadata={"help": "Must stay false: the model has no text inputs."}
-    )
 
     def __post_init__(self) -> None:
         if self.remove_unused_columns:
@@ -182,7 +134,7 @@ class PairTrainingArguments(TrainingArguments):
 
 
 @dataclass
-class DseTrainingArguments(PairTrainingArguments):
+class DseTrainingArguments(DseOptions, PairTrainingArguments):  # type: ignore[misc]
     """
     Training arguments of [`DseTrainer`].
 
@@ -206,30 +158,6 @@ class DseTrainingArguments(PairTrainingArguments):
             Whether scale and bias of a new cosine or dot head start from a least-squares fit to the training targets.
     """
 
-    learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
-    distillation_alpha: float = field(
-        default=0.5, metadata={"help": "Weight of the teacher: 0 for labels only, 1 for the teacher only."}
-    )
-    ranking_weight: float = field(
-        default=0.0, metadata={"help": "Weight of a CoSENT ranking loss, added to the squared errors of a regression."}
-    )
-    ranking_scale: float = field(
-        default=4.0, metadata={"help": "Scale of the ranking loss: 20 divided by the range of the labels."}
-    )
-    similarity_weight: float = field(
-        default=0.0,
-        metadata={"help": "Weight of a bi-encoder's similarities between the sentences of different pairs."},
-    )
-    head_learning_rate: float | None = field(
-        default=None, metadata={"help": "Learning rate of the parameters that conversion adds."}
-    )
-    scale_learning_rate: float = field(
-        default=1e-2, metadata={"help": "Learning rate of scale and bias of a cosine head."}
-    )
-    calibrate_similarity: bool = field(
-        default=True, metadata={"help": "Fit scale and bias of a new cosine or dot head to the targets first."}
-    )
-
     def __post_init__(self):
         super().__post_init__()
         if not 0.0 <= self.distillation_alpha <= 1.0:
@@ -249,7 +177,7 @@ class DseTrainingArguments(PairTrainingArguments):
 
 
 @dataclass
-class RankingTrainingArguments(PairTrainingArguments):
+class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: ignore[misc]
     """
     Training arguments of [`RankingTrainer`].
 
@@ -282,60 +210,6 @@ class RankingTrainingArguments(PairTrainingArguments):
             `eval_dataset`, and as many others of its corpus as there is room for.
     """
 
-    learning_rate: float = field(default=2e-5, metadata={"help": "The initial learning rate."})
-    per_device_train_batch_size: int = field(default=16, metadata={"help": "Queries per device and step."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Texts per batch of an evaluation."})
-    max_length: int = field(default=256, metadata={"help": "Maximum number of tokens of a document."})
-    metric_for_best_model: str | None = field(
-        default="ndcg@10", metadata={"help": "Which metric of the evaluation chooses the best model."}
-    )
-    train_sampling_strategy: str = field(
-        default="random",
-        metadata={
-            "help": "random, sequential or group_by_length. Grouped, a small data set has the same batches in each "
-            "epoch, and so the same negatives."
-        },
-    )
-    # Each process may have another number of forward passes, and nothing in a buffer changes.
-    ddp_broadcast_buffers: bool | None = field(
-        default=False, metadata={"help": "Whether processes share buffers in each forward pass."}
-    )
-    query_max_length: int | None = field(
-        default=None, metadata={"help": "Maximum number of tokens of a query. Default: max_length."}
-    )
-    num_candidates: int = field(default=8, metadata={"help": "Candidates per query and step, a positive first."})
-    contrastive_weight: float = field(
-        default=1.0, metadata={"help": "Weight of the labels: positives against all other documents of a batch."}
-    )
-    kl_weight: float | None = field(
-        default=None,
-        metadata={
-            "help": "Weight of the teacher's distribution over the candidates. Default: 1 with teacher scores, else 0."
-        },
-    )
-    margin_mse_weight: float = field(
-        default=0.0, metadata={"help": "Weight of the teacher's margins between a positive and other candidates."}
-    )
-    similarity_weight: float = field(
-        default=0.0, metadata={"help": "Weight of a bi-encoder's cosines between texts of different queries."}
-    )
-    pairs_weight: float = field(
-        default=1.0, metadata={"help": "Weight of a pair of sentences that is mixed with the queries."}
-    )
-    distillation_alpha: float = field(
-        default=0.5, metadata={"help": "For these pairs, weight of the teacher: 0 labels only, 1 teacher only."}
-    )
-    scale_learning_rate: float = field(
-        default=2e-3, metadata={"help": "Learning rate of the head's scale, as a share of its first value."}
-    )
-    cached_gradients: int | None = field(
-        default=None,
-        metadata={"help": "Texts to embed with gradients at a time, so that a large batch needs little memory."},
-    )
-    eval_corpus_size: int = field(
-        default=5000, metadata={"help": "Documents to rank in an evaluation during the training."}
-    )
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(1, cached_gradients=self.cached_gradients, eval_corpus_size=self.eval_corpus_size)
@@ -362,7 +236,7 @@ PARTS = ("hidden", "embedding", "relation", "sentence")
 
 
 @dataclass
-class GeneralTrainingArguments(PairTrainingArguments):
+class GeneralTrainingArguments(GeneralOptions, PairTrainingArguments):  # type: ignore[misc]
     """
     Training arguments of [`GeneralTrainer`].
 
@@ -387,36 +261,6 @@ class GeneralTrainingArguments(PairTrainingArguments):
             teacher: the sentence embedding to learn is then the [`chunk_mean`]. The hidden states of chunks are not
             those of the whole text, so the other weights must be 0.
     """
-
-    learning_rate: float = field(default=1e-4, metadata={"help": "The initial learning rate."})
-    per_device_train_batch_size: int = field(default=64, metadata={"help": "Training texts per device and step."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation texts per device and step."})
-    num_train_epochs: float = field(default=1.0, metadata={"help": "Number of epochs."})
-    hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the hidden states of the layers."})
-    embedding_weight: float = field(default=0.0, metadata={"help": "Weight of the output of the embeddings."})
-    relation_weight: float = field(
-        default=1.0, metadata={"help": "Weight of the relations of queries, keys and values in the last layer."}
-    )
-    sentence_weight: float = field(default=1.0, metadata={"help": "Weight of the cosine of the sentence embeddings."})
-    relation_heads: int | None = field(
-        default=None,
-        metadata={"help": "Heads of the relations; a divisor of both hidden sizes. Default: the teacher's."},
-    )
-    layer_mapping: list[str] = field(
-        default_factory=lambda: ["uniform"],
-        metadata={"help": "uniform, last, or the teacher layer (from 1) of each student layer, as in: 2 4 6."},
-    )
-    progressive: bool = field(
-        default=False,
-        metadata={"help": "Train one layer after the other on its hidden states, then all layers on all losses."},
-    )
-    teacher_chunk_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "The teacher reads texts in chunks of this many tokens, and the student learns the mean of their "
-            "embeddings. Needs hidden, embedding and relation weights of 0."
-        },
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

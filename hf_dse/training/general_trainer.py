@@ -15,8 +15,9 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.utils import logging
 
+from hf_dse.data.arguments import TextArguments
 from hf_dse.data.collators import TextCollator
-from hf_dse.data.texts import TextArguments, load_texts
+from hf_dse.data.texts import load_texts
 from hf_dse.data.tokenization import check_max_length, token_lengths
 from hf_dse.inference.loading import load_config, load_tokenizer
 from hf_dse.modeling import DseModel

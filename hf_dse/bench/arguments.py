@@ -1,0 +1,172 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the benchmarks."""
+
+from dataclasses import dataclass, field
+
+from hf_dse.common.options import check_positive
+
+
+# name -> fields of `DseConfig`
+PROJECTIONS: dict[str, dict[str, str]] = {
+    "mean": {"linformer_projection": "mean"},
+    "max": {"linformer_projection": "max"},
+    "strided": {"linformer_projection": "strided"},
+    "learned": {"linformer_projection": "learned"},
+    "random": {"linformer_projection": "learned", "linformer_init": "random"},
+}
+
+
+# The models of `hf-dse bench speed`.
+MODELS = (
+    "bert-sdpa",
+    "dse-learned",
+    "dse-mean",
+    "dse-strided",
+    "dse-max",
+    "dse-conv",
+    "dse-chunked",
+    "bert-eager",
+    "modernbert",
+    "nystromformer",
+    "longformer",
+    "bigbird",
+    "fnet",
+    "linformer",
+    "linformer-pytorch",
+    "bert-base",
+)
+
+
+@dataclass
+class SpeedArguments:
+    """Which models to time, at which lengths, and how."""
+
+    lengths: list[int] = field(
+        default_factory=lambda: [128, 512, 1024, 2048, 4096], metadata={"help": "Tokens of a text."}
+    )
+    batch_tokens: int = field(
+        default=8192, metadata={"help": "Tokens of a batch: it has batch_tokens / length texts, and at least one."}
+    )
+    batch_size: int | None = field(default=None, metadata={"help": "Texts of a batch at every length instead."})
+    models: list[str] = field(
+        default_factory=lambda: ["bert-sdpa", "dse-learned", "dse-strided"],
+        metadata={
+            "help": "Models to time, all of one shape but bert-base: 12 layers of 768, the size of a teacher. Ratios "
+            "are to bert-sdpa, or else to the first one. longformer and bigbird take minutes on a CPU.",
+            "choices": list(MODELS),
+        },
+    )
+    linformer_length: int = field(default=128, metadata={"help": "Projected length k of the Linformer models."})
+    shape_from: str | None = field(
+        default=None,
+        metadata={
+            "help": "Folder or Hub name of an encoder whose sizes the models get, with random weights. Default: those "
+            "of all-MiniLM-L6-v2, 6 layers of 384."
+        },
+    )
+    dtype: str = field(
+        default="float32",
+        metadata={"help": "Number format of weights and activations.", "choices": ["float32", "bfloat16"]},
+    )
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    rounds: int = field(default=5, metadata={"help": "Timings of each model at each length; the median counts."})
+    min_seconds: float = field(default=1.0, metadata={"help": "A timing repeats the batch for at least this long."})
+    max_seconds: float = field(
+        default=60.0, metadata={"help": "A model that needs longer for a batch is left out at longer lengths."}
+    )
+    train: bool = field(default=False, metadata={"help": "Time forward and backward pass instead of the forward."})
+    memory: bool = field(
+        default=False,
+        metadata={"help": "Measure the memory on a CPU too, in a new process for each model and length."},
+    )
+    matmul_size: int | None = field(
+        default=None,
+        metadata={"help": "Rows of the square matrices by which the machine is rated. Default: 2048, on a GPU 8192."},
+    )
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
+    output_dir: str = field(default="outputs/bench-speed", metadata={"help": "Folder of results.json and plot.png."})
+
+    def __post_init__(self) -> None:
+        counts = ("lengths", "batch_tokens", "batch_size", "linformer_length", "rounds", "matmul_size", "threads")
+        check_positive(self, *counts)
+        unknown = [name for name in self.models if name not in MODELS]
+        if unknown or not self.models:
+            raise ValueError(f"models={self.models}: the known models are {', '.join(MODELS)}.")
+
+
+@dataclass
+class RankArguments:
+    """What is ranked, and by whom."""
+
+    cross_encoder: str = field(metadata={"help": "The cross-encoder: a folder or a Hub name."})
+    candidates: list[int] = field(
+        default_factory=lambda: [100, 1000, 10_000, 100_000, 1_000_000],
+        metadata={"help": "Numbers of candidates. A million vectors of 384 need about 8 GB."},
+    )
+    texts: str | None = field(
+        default=None,
+        metadata={"help": "Queries and candidates: .txt, one a line, or a table. Default: the embedded pairs."},
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    max_pairs: int = field(
+        default=1000,
+        metadata={"help": "Texts and pairs that go through a model; the time of more is extrapolated."},
+    )
+    top_k: int = field(default=10, metadata={"help": "Candidates to return."})
+    pool: int = field(default=100, metadata={"help": "Nearest candidates that the mlp head ranks."})
+    hnsw_from: int = field(
+        default=100_000, metadata={"help": "Number of candidates from which faiss's graph index is timed too."}
+    )
+    rounds: int = field(default=5, metadata={"help": "Queries that are timed; the median counts."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
+    output_dir: str = field(default="outputs/bench-rank", metadata={"help": "Folder of results.json."})
+
+    def __post_init__(self) -> None:
+        check_positive(self, "candidates", "max_pairs", "top_k", "pool", "hnsw_from", "rounds", "threads")
+        if self.pool < self.top_k:
+            raise ValueError(f"pool={self.pool} is below top_k={self.top_k}: raise `pool`.")
+
+
+@dataclass
+class AttentionArguments:
+    """Which encoder, which texts, and which projections of its attention."""
+
+    model_name_or_path: str = field(metadata={"help": "The encoder with softmax attention: a folder or a Hub name."})
+    texts: str = field(
+        metadata={"help": "Texts, joined and cut to the lengths: .txt, one a line, or csv, jsonl, json, parquet."}
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    num_texts: int = field(default=8, metadata={"help": "Texts of each length; means are over them."})
+    lengths: list[int] = field(
+        default_factory=lambda: [128, 256, 512, 1024, 2048], metadata={"help": "Tokens n of a text."}
+    )
+    projected_lengths: list[int] = field(
+        default_factory=lambda: [32, 64, 128, 256], metadata={"help": "Projected lengths k."}
+    )
+    projections: list[str] = field(
+        default_factory=lambda: list(PROJECTIONS),
+        metadata={
+            "help": "mean, max, strided, learned (its start, which is strided) or random (E and F drawn as in theorem "
+            "2 of the Linformer paper)."
+        },
+    )
+    position_extension: str = field(
+        default="dynamic",
+        metadata={"help": "Positions beyond the encoder's limit.", "choices": ["dynamic", "tile"]},
+    )
+    max_spectrum_length: int = field(
+        default=1024, metadata={"help": "Longest text whose n x n attention is decomposed, which costs n^3."}
+    )
+    seed: int = field(default=42, metadata={"help": "Seed of random projections."})
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
+    output_dir: str = field(
+        default="outputs/bench-attention", metadata={"help": "Folder of results.json and plot.png."}
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "num_texts", "lengths", "projected_lengths", "threads")
+        unknown = [name for name in self.projections if name not in PROJECTIONS]
+        if unknown or not self.projections:
+            raise ValueError(f"projections={self.projections}: the projections are {', '.join(PROJECTIONS)}.")

@@ -1,0 +1,28 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of an evaluation."""
+
+from dataclasses import dataclass, field
+
+from hf_dse.common.options import check_positive
+
+
+@dataclass
+class ComparisonArguments:
+    """What a search in a corpus is compared with."""
+
+    bm25: bool = field(default=False, metadata={"help": "On a corpus: compare with BM25."})
+    compare_with: list[str] = field(
+        default_factory=list,
+        metadata={"help": "On a corpus: other encoders to compare with, such as the source of the student."},
+    )
+    rerank_with: str | None = field(
+        default=None,
+        metadata={"help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again."},
+    )
+    rerank_top_n: int = field(
+        default=100, metadata={"help": "With `--rerank_with`: documents of each query that it ranks again."}
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "rerank_top_n")
