@@ -6,14 +6,19 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from transformers.utils import logging
+
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.display import format_table
+from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
 from hf_dse.evaluation.comparison import ComparisonArguments, compare_searches
 from hf_dse.evaluation.pairs import evaluate_model
 from hf_dse.inference.loading import ModelArguments, load_model
+
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -70,6 +75,7 @@ def evaluate_pairs(model_args: ModelArguments, data_args: DataArguments, splits:
         )
         results[split] = {"num_pairs": len(pairs[split]), **metrics}
     print(format_table(results))
+    logger.info(CAPTION)
     return {
         "task_name": task.name,
         "dataset_name": data_args.dataset_name,

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse score`."""
 
+import shlex
+
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
 from hf_dse.data.pairs import DataArguments
 from hf_dse.inference.ray_engine import EngineArguments
@@ -20,4 +23,7 @@ def score(argv: list[str]) -> None:
         "are scored if the task is symmetric; `--symmetric true` or `--symmetric false` overrides the setting of the "
         "task. A query always comes first, and only the document is cut.",
     )
-    print(f"{score_files(args, data_args, engine_args)} written to {args.output_file}")
+    what = score_files(args, data_args, engine_args)
+    print(f"{what} written to {args.output_file}")
+    stage = "--stage ranking " if "queries" in what else ""
+    say_next(distill=f"{stage}--train_file {shlex.quote(args.output_file)}")
