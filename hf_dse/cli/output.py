@@ -56,7 +56,7 @@ class Bar(tqdm):
         if not self.disable:
             is_short = time.time() - self.start_t < SHORT
             if not self.fp.isatty():
-                if not is_short and self.leave is not False:
+                if not is_short and self.leave is not False and self.last_print_n != self.n:
                     self.display()
                 # What remains is for terminals.
                 self.delay = math.inf
