@@ -105,9 +105,9 @@ def convert(assets, output, *options, source="encoder"):
 def test_convert_writes_a_folder_that_loads(assets, tmp_path, capsys):
     output = tmp_path / "converted"
     assert convert(assets, output, "--linformer_length", 8, "--linformer_sharing", "headwise") == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert f"Saved to {output}" in out
-    assert "new" in out
+    assert "new" in err
 
     model, source = AutoModel.from_pretrained(output), AutoModel.from_pretrained(assets / "encoder")
     assert model.config.model_type == "dse"
@@ -367,8 +367,8 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     file = tmp_path / "recipe.yaml"
     file.write_text(json.dumps(recipe))
     assert main(["distill", "--config", str(file)]) == 0
-    out = capsys.readouterr().out
-    assert "Stage 1 of 2 (general)" in out and "Student layers learn from teacher layers: 1 from 2" in out
+    err = capsys.readouterr().err
+    assert "Stage 1 of 2 (general)" in err and "Student layers learn from teacher layers: 1 from 2" in err
     general, pairs = tmp_path / "out" / "1-general", tmp_path / "out" / "2-pairs"
     assert AutoModel.from_pretrained(general / "model").config.num_hidden_layers == 1
     assert json.loads((general / "results.json").read_text())["training"]["train_loss"] > 0
@@ -384,7 +384,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
         shutil.rmtree(pairs / name, ignore_errors=True)
     before = (general / "model" / "model.safetensors").stat().st_mtime_ns
     assert main(["distill", "--config", str(file), "--resume_from_checkpoint", "last"]) == 0
-    assert "Stage 1 of 2 (general) is already finished" in capsys.readouterr().out
+    assert "Stage 1 of 2 (general) is already finished" in capsys.readouterr().err
     assert (general / "model" / "model.safetensors").stat().st_mtime_ns == before
     resumed = load_file(pairs / "model" / "model.safetensors")
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
@@ -395,7 +395,7 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
         shared["stages"][1]["learning_rate"] = rate
         file.write_text(json.dumps({**shared, "output_dir": str(tmp_path / name)}))
         assert main(["distill", "--config", str(file)]) == 0
-        assert ("(general) is already finished" in capsys.readouterr().out) == (name == "second")
+        assert ("(general) is already finished" in capsys.readouterr().err) == (name == "second")
         assert (tmp_path / name / "2-pairs" / "model").is_dir() and not (tmp_path / name / "1-general").exists()
     assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 1
     shared["stages"][0]["relation_weight"] = 0.0

@@ -484,7 +484,7 @@ def test_command(save_bert, tmp_path, capsys):
     argv += ["--encoder_name_or_path", str(encoder), "--bm25", "--teacher_name_or_path", str(reranker)]
     argv += ["--relative_margin", "-1", "--device", "cpu"]
     assert main(argv) == 0
-    printed = capsys.readouterr().out
+    printed = "".join(capsys.readouterr())
     assert f"3 queries with 6 mined candidates written to {output}" in printed
     assert re.search(r"found, but candidates already +3\n", printed)
     rankings = read_rankings(read_columns(output))

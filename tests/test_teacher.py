@@ -689,7 +689,8 @@ def test_the_teacher_and_score_commands(folder, capsys):
     training = ["--num_train_epochs", "1", "--use_cpu", "--disable_tqdm", "true", "--learning_rate", "1e-3"]
     assert main([*command, *training]) == 0
     out = capsys.readouterr().out
-    assert "eval_pearson" in out and "test_spearman" in out and f"Saved to {output}" in out
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["split", "validation", "test"]
+    assert "spearman" in out and f"Saved to {output}" in out
     assert main([*command, *training]) == 2
     assert "hf-dse teacher: error: The output folder" in capsys.readouterr().err
 

@@ -732,7 +732,8 @@ def test_the_teacher_command(folder, capsys):
                "--disable_tqdm", "true", "--report_to", "none", "--output_dir", str(output)]  # fmt: skip
     assert main(command) == 0
     out = capsys.readouterr().out
-    assert "eval_ndcg@10" in out and "test_mrr@10" in out and f"Saved to {output}" in out
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["split", "validation", "test"]
+    assert "ndcg@10" in out and "mrr@10" in out and f"Saved to {output}" in out
     scored = folder / "scored.parquet"
     score = ["score", "--model_name_or_path", str(output), "--dataset_name", str(folder / "data"), "--split", "test",
              "--output_file", str(scored), "--device", "cpu"]  # fmt: skip

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse convert`."""
 
+import shlex
 from dataclasses import dataclass, field
 
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import check_target, to_path
 from hf_dse.student.options import ConvertOptions
@@ -54,3 +56,5 @@ def convert(argv: list[str]) -> None:
         overwrite=args.overwrite_output_dir,
     )
     print(f"Saved to {folder}")
+    model = f"--model_name_or_path {shlex.quote(str(folder))}"
+    say_next(distill=model, evaluate=model, search=model)

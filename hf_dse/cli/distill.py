@@ -3,11 +3,18 @@
 """`hf-dse distill`: one stage, or the stages of a recipe."""
 
 import argparse
+import shlex
 from typing import Any
 
+from transformers.utils import logging
+
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args, read_config, split_config
-from hf_dse.common.display import format_table
+from hf_dse.common.display import CAPTION, format_table
 from hf_dse.pipeline.arguments import STAGES
+
+
+logger = logging.get_logger(__name__)
 
 
 def distill(argv: list[str]) -> None:
@@ -28,7 +35,10 @@ def distill(argv: list[str]) -> None:
     if result is not None and training_args.process_index == 0:
         if args.stage != "general" and result.metrics:
             print(format_table(result.metrics))
+            logger.info(CAPTION)
         print(f"Saved to {result.path}")
+        model = f"--model_name_or_path {shlex.quote(str(result.path))}"
+        say_next(evaluate=model, search=model, export=f"{model} --format onnx")
     end_process_group()
 
 

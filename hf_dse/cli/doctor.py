@@ -193,11 +193,8 @@ def describe_bf16() -> str:
         seconds[dtype] = min(times)
     ratio = seconds[torch.float32] / seconds[torch.bfloat16]
     if ratio < 1.2:
-        return f"no gain, {ratio:.1f} times the speed of float32 in a matrix product: leave it out"
-    return (
-        f"{ratio:.1f} times as fast as float32 in a matrix product: `--bf16 true` trains with it, "
-        "`--dtype bfloat16` loads it"
-    )
+        return f"no gain, a matrix product has {ratio:.1f} times the speed of float32: leave it out"
+    return f"a matrix product is {ratio:.1f} times as fast as in float32: `--bf16 true`, `--dtype bfloat16`"
 
 
 def describe_extras() -> dict[str, str]:

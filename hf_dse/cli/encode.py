@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse encode`."""
 
+import shlex
+
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
 from hf_dse.inference.arguments import EncodeArguments, EngineArguments, ModelArguments
 
@@ -20,3 +23,6 @@ def encode(argv: list[str]) -> None:
 
     num_vectors, size = encode_files(model_args, args, engine_args)
     print(f"{num_vectors} vectors{'' if size is None else f' of size {size}'} written to {args.output}")
+    if not args.output.endswith(".npy"):
+        model = shlex.quote(model_args.model_name_or_path)
+        say_next(search=f"--model_name_or_path {model} --corpus {shlex.quote(args.output)} --query TEXT")

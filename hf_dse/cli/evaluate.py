@@ -6,12 +6,17 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from transformers.utils import logging
+
 from hf_dse.cli.parsing import parse_args
-from hf_dse.common.display import format_table
+from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.data.arguments import DataArguments
 from hf_dse.evaluation.arguments import ComparisonArguments
 from hf_dse.inference.arguments import ModelArguments
+
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -74,6 +79,7 @@ def evaluate_pairs(model_args: ModelArguments, data_args: DataArguments, splits:
         )
         results[split] = {"num_pairs": len(pairs[split]), **metrics}
     print(format_table(results))
+    logger.info(CAPTION)
     return {
         "task_name": task.name,
         "dataset_name": data_args.dataset_name,

@@ -2,10 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse export`."""
 
+import shlex
 from dataclasses import dataclass, field
 
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.display import format_size
 from hf_dse.publish.arguments import GRAPH_FORMATS
+
+
+# The endings of the files with weights.
+WEIGHTS = (".safetensors", ".onnx", ".onnx_data", ".xml", ".bin")
 
 
 @dataclass
@@ -70,4 +77,8 @@ def export(argv: list[str]) -> None:
             int8=args.int8,
             overwrite=args.overwrite_output_dir,
         )
+    for file in sorted(file for file in folder.rglob("*") if file.suffix in WEIGHTS):
+        print(f"{file.relative_to(folder).as_posix():<30}{format_size(file.stat().st_size):>10}")
     print(f"Saved to {folder}")
+    if args.format == "transformers":
+        say_next(push=f"--model_name_or_path {shlex.quote(str(folder))} --repo_id USER/NAME")

@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse mine`."""
 
+import shlex
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from transformers.utils import logging
+
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import output_path
 from hf_dse.data.arguments import DataArguments
@@ -13,6 +17,9 @@ from hf_dse.data.tables import OUTPUT_ENDINGS
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.mining.arguments import QUERY_KINDS, SAMPLINGS
 from hf_dse.teacher.arguments import WindowArguments
+
+
+logger = logging.get_logger(__name__)
 
 
 @dataclass
@@ -159,3 +166,9 @@ def mine(argv: list[str]) -> None:
     write_rankings(mined, output)
     num_mined = sum(map(len, mined.queries["documents"])) - sum(map(len, rankings.queries["documents"]))
     print(f"{len(mined)} queries with {num_mined} mined candidates written to {output}")
+    if not num_mined:
+        logger.warning(
+            "Nothing was mined: all that was found is a candidate already, or above the margin, see the counts. Lower "
+            "`--relative_margin`, raise `--range_max`, or use a better teacher."
+        )
+    say_next(distill=f"--stage ranking --train_file {shlex.quote(str(output))}")

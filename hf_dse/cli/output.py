@@ -16,6 +16,8 @@ from tqdm.auto import tqdm
 from transformers.utils import logging as library
 
 
+logger = library.get_logger(__name__)
+
 # What takes less than these seconds leaves no progress bar behind.
 SHORT = 1.0
 
@@ -54,7 +56,7 @@ class Bar(tqdm):
         if not self.disable:
             is_short = time.time() - self.start_t < SHORT
             if not self.fp.isatty():
-                if not is_short and self.leave is not False:
+                if not is_short and self.leave is not False and self.last_print_n != self.n:
                     self.display()
                 # What remains is for terminals.
                 self.delay = math.inf
@@ -65,6 +67,15 @@ class Bar(tqdm):
 
 def _make_bar(factory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return Bar(*args, **kwargs) if library.is_progress_bar_enabled() else factory(*args, **kwargs)
+
+
+def say_next(**commands: str) -> None:
+    """
+    Says what a user would do with the result of a command: `search="--corpus index"` is `hf-dse search --corpus
+    index`.
+    """
+    shown = ", ".join(f"`hf-dse {command} {options}`" for command, options in commands.items())
+    logger.info(f"Next: {shown}")
 
 
 @contextmanager

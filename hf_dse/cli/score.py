@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse score`."""
 
+import shlex
+
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
 from hf_dse.data.arguments import DataArguments
 from hf_dse.inference.arguments import EngineArguments
@@ -22,4 +25,7 @@ def score(argv: list[str]) -> None:
     )
     from hf_dse.teacher.score_files import score_files
 
-    print(f"{score_files(args, data_args, engine_args)} written to {args.output_file}")
+    what = score_files(args, data_args, engine_args)
+    print(f"{what} written to {args.output_file}")
+    stage = "--stage ranking " if "queries" in what else ""
+    say_next(distill=f"{stage}--train_file {shlex.quote(args.output_file)}")

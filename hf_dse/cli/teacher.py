@@ -2,10 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse teacher`."""
 
+import shlex
+
+from transformers.utils import logging
+
+from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
+from hf_dse.common.display import format_table
 from hf_dse.data.arguments import DataArguments
 from hf_dse.teacher.arguments import TeacherArguments
 from hf_dse.training.options import PairOptions
+
+
+logger = logging.get_logger(__name__)
+
+# How a Trainer calls the metrics of the splits.
+SPLITS = {"eval": "validation", "test": "test"}
 
 
 def teacher(argv: list[str]) -> None:
@@ -28,8 +40,15 @@ def teacher(argv: list[str]) -> None:
     train = train_reranker if is_ranking_data(data_args) else train_teacher
     metrics = train(teacher_args, data_args, training_args)
     if training_args.process_index == 0:
+        results: dict[str, dict[str, float]] = {}
         for name, value in metrics.items():
-            if name.startswith(("eval_", "test_")) and not name.endswith(("_runtime", "_second")):
-                print(f"{name:<16}{value:.4f}")
+            prefix, _, metric = name.partition("_")
+            if prefix in SPLITS and not metric.endswith(("loss", "runtime", "_second")):
+                results.setdefault(SPLITS[prefix], {})[metric] = value
+        if results:
+            print(format_table(results))
+            logger.info("Values are times 100.")
         print(f"Saved to {training_args.output_dir}")
+        folder = shlex.quote(str(training_args.output_dir))
+        say_next(score=f"--model_name_or_path {folder}", distill=f"--teacher_name_or_path {folder}")
     end_process_group()

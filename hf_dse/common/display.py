@@ -60,6 +60,10 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
 
 
+# What a table of metrics does not say itself.
+CAPTION = "Values are times 100; those of cosine_* are of the embeddings alone, without the head of the student."
+
+
 def format_table(results: Mapping[str, Mapping[str, float]], label: str = "split") -> str:
     """Formats the metrics of each split, or of what `label` says, in columns, times 100 as in the literature."""
     names = list(dict.fromkeys(name for metrics in results.values() for name in metrics))

@@ -105,6 +105,7 @@ def _sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | N
         if name is None and task.glue_name is None:
             raise ValueError("No data: pass `dataset_name`, `train_file`, `validation_file` or `test_file`.")
         config = data_args.dataset_config_name or (task.glue_name if name in (None, GLUE) else None)
+        logger.info(f"Loading the dataset {name or GLUE} of the Hub")
         hub = load_dataset(name or GLUE, config)
         for split in hub:
             # MNLI calls its validation and test splits "matched" and "mismatched": the first is the usual one.

@@ -95,6 +95,7 @@ def load_weights(
 ) -> tuple[Any, dict[str, Any]]:
     """`from_pretrained` of a class with errors that name the checkpoint: the model, and which weights it lacks."""
     load_config(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
+    logger.info(f"Loading {name_or_path}")
     with reading(name_or_path):
         model, info = auto_class.from_pretrained(
             output_loading_info=True, **options, **weights_of(name_or_path, revision, trust_remote_code)

@@ -83,7 +83,6 @@ def distill(
     ...     max_train_samples=16,
     ...     max_eval_samples=16,
     ... )
-    {'eval_loss': ...}
     >>> sorted(result.metrics), result.path
     (['test', 'validation'], PosixPath('student/model'))
     ```

@@ -78,7 +78,6 @@ def train_teacher(
     ...     DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16),
     ...     PairTrainingArguments("trained_teacher", num_train_epochs=1, report_to="none"),
     ... )
-    {'eval_loss': ...}
     >>> sorted(name for name in metrics if name.endswith("pearson"))
     ['eval_pearson', 'test_pearson']
     ```

@@ -3,6 +3,7 @@
 """Scoring pairs and rankings of files with one teacher or the mean of several, in this process or with Ray."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 from datasets import Dataset
+from transformers.utils import logging
 
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import output_path, to_path
@@ -33,6 +35,9 @@ from hf_dse.teacher.load import check_labels
 from hf_dse.teacher.rerankers import Reranker, load_reranker, teacher_config
 from hf_dse.teacher.score import score_pairs, score_similarities
 from hf_dse.teacher.score_candidates import check_score_lists, check_scores, score_candidates, with_scores
+
+
+logger = logging.get_logger(__name__)
 
 
 def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
@@ -104,7 +109,44 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
         logits.append(scored["teacher_logits"][:])
     scored = scored.remove_columns("teacher_logits").add_column("teacher_logits", np.mean(logits, axis=0).tolist())
     write_pairs(scored, output)
+    logger.info(_describe_pairs(scored))
     return f"{len(scored)} scored pairs"
+
+
+def _describe(values: Mapping[str, Any]) -> list[str]:
+    """A table of the distribution of scores, and of what they are compared with."""
+    lines = [f"{'':<22}{'mean':>9}{'std':>9}{'min':>9}{'max':>9}"]
+    for name, column in values.items():
+        numbers = (np.mean(column), np.std(column), np.min(column), np.max(column))
+        lines.append(f"{name:<22}" + "".join(f"{number:>9.3f}" for number in numbers))
+    return lines
+
+
+def _describe_pairs(pairs: Dataset) -> str:
+    logits = np.array(pairs["teacher_logits"][:])
+    values = {"teacher's score" if logits.shape[1] == 1 else f"logit {i}": part for i, part in enumerate(logits.T)}
+    if "label" not in pairs.column_names:
+        return "\n".join(_describe(values))
+    labels = np.array(pairs["label"][:], dtype=float)
+    lines = _describe({**values, "label": labels})
+    if logits.shape[1] > 1:
+        lines.append(f"the teacher's class is the label in {np.mean(logits.argmax(1) == labels):.1%} of the pairs")
+    elif logits.std() and labels.std():
+        lines.append(f"Pearson correlation with the labels: {np.corrcoef(logits[:, 0], labels)[0, 1]:.4f}")
+    return "\n".join(lines)
+
+
+def _describe_rankings(scores: list[list[float]], labels: list[list[float]]) -> str:
+    flat = np.array([score for row in scores for score in row])
+    relevant = np.array([label > 0 for row in labels for label in row])
+    parts = {"relevant candidates": flat[relevant], "other candidates": flat[~relevant]}
+    lines = _describe({name: part for name, part in parts.items() if len(part)})
+    first = [
+        max(zip(row, known, strict=True))[1] > 0 for row, known in zip(scores, labels, strict=True) if max(known) > 0
+    ]
+    if len(parts["other candidates"]) and first:
+        lines.append(f"a relevant candidate has the highest score for {np.mean(first):.1%} of the queries")
+    return "\n".join(lines)
 
 
 def _cache_dir(args: ScoreArguments, output: Path) -> str | Path:
@@ -141,6 +183,7 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
         check_scores(scored, name)
         scores.append(scored.queries["teacher_logits"][:])
     write_rankings(with_scores(rankings, mean_scores(scores)), output)
+    logger.info(_describe_rankings(mean_scores(scores), rankings.queries["labels"][:]))
     return f"{len(rankings)} queries with scored candidates (windows: {args.windows})"
 
 

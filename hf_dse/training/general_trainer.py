@@ -313,7 +313,6 @@ def train_general(
     ...     text_args=TextArguments("sentences.txt"),
     ...     training_args=GeneralTrainingArguments("outputs", report_to="none"),
     ... )
-    {'train_runtime': ...}
     ```
     """
     check_max_length(training_args.teacher_chunk_length or training_args.max_length, teacher, tokenizer)
