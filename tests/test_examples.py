@@ -53,8 +53,12 @@ def test_semantic_search(tmp_path):
     pytest.importorskip("faiss")
     texts = tmp_path / "texts.txt"
     texts.write_text("Cats drink milk.\n\nTo sleep well, keep the room dark.\nThe market fell.\nIt rains.\n")
-    first, *others = run("04_semantic_search.py", "How can I sleep better?", str(texts)).splitlines()
-    assert first.endswith("To sleep well, keep the room dark.") and len(others) == 2
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.md").write_text("To sleep well,\nkeep the room dark.")
+    (tmp_path / "folder" / "b.txt").write_text("The market fell. " * 50)
+    for corpus in (texts, tmp_path / "folder"):
+        first, *others = run("04_semantic_search.py", "How can I sleep better?", str(corpus)).splitlines()
+        assert first.endswith("To sleep well, keep the room dark.") and len(others) == 2
 
 
 @pytest.mark.slow

@@ -146,16 +146,10 @@ def search(argv: list[str]) -> None:
     for name in (score, *(["rerank"] if args.rerank else [])):
         if name in columns:
             raise ValueError(f"{args.corpus} has a column {name!r}, which is the name of the scores: rename it.")
-    reranker = (
-        None
-        if args.rerank is None
-        else load_reranker(
-            args.rerank,
-            device=choose_device(model_args.device),
-            dtype=model_args.dtype,
-            trust_remote_code=model_args.trust_remote_code,
-        )
-    )
+    reranker = None
+    if args.rerank is not None:
+        source = {"dtype": model_args.dtype, "trust_remote_code": model_args.trust_remote_code}
+        reranker = load_reranker(args.rerank, device=choose_device(model_args.device), **source)
 
     options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
     if is_folder:

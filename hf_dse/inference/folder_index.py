@@ -209,15 +209,19 @@ def _chunk_size(wanted: int | None, limit: int | None, prompt: str, processing_c
 
 def _index_dir(name: str, model_args: ModelArguments, index_dir: str | None) -> Path:
     """The folder of the index. Another training into the same folder is the same model: it replaces the vectors."""
-    if index_dir is not None:
-        return to_path(index_dir)
     corpus, model = to_path(name).resolve(), to_path(model_args.model_name_or_path)
     source = [str(model.resolve()) if model.exists() else str(model), model_args.model_revision]
     digest = hashlib.sha256(os.fsencode("\n".join([str(corpus), *source]))).hexdigest()
     try:
-        return cached_assets_path("hf-dse", "search", digest[:16])
+        if index_dir is None:
+            return cached_assets_path("hf-dse", "search", digest[:16])
+        folder = to_path(index_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
     except (OSError, ValueError) as error:
-        raise OSError(f"There is no place for the index of {name}: {error}. Name one with `--index_dir`.") from error
+        raise OSError(
+            f"There is no place for the index of {name} ({error}): name a folder as `--index_dir`."
+        ) from error
 
 
 def _embed(

@@ -142,7 +142,9 @@ def _describe_rankings(scores: list[list[float]], labels: list[list[float]]) -> 
     parts = {"relevant candidates": flat[relevant], "other candidates": flat[~relevant]}
     lines = _describe({name: part for name, part in parts.items() if len(part)})
     first = [
-        max(zip(row, known, strict=True))[1] > 0 for row, known in zip(scores, labels, strict=True) if max(known) > 0
+        max(zip(row, known, strict=True))[1] > 0
+        for row, known in zip(scores, labels, strict=True)
+        if any(label > 0 for label in known)
     ]
     if len(parts["other candidates"]) and first:
         lines.append(f"a relevant candidate has the highest score for {np.mean(first):.1%} of the queries")
