@@ -17,6 +17,7 @@ what Gradio has beyond the page, such as uploads, is refused.
 
 import argparse
 import copy
+import html
 import json
 import os
 import re
@@ -170,7 +171,7 @@ def measure(*calls):
 def read_lines(text, most):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > most:
-        raise gr.Error(f"These are {len(lines):,} lines, and this page takes {most}.", print_exception=False)
+        raise ValueError(f"These are {len(lines):,} lines, and this page takes {most}.")
     return lines
 
 
@@ -220,10 +221,18 @@ class Demo:
     # What all tabs need
 
     def answer(self, method, *inputs):
-        if any(isinstance(text, str) and len(text) > MAX_CHARACTERS for text in inputs):
-            raise gr.Error(f"A text can have {MAX_CHARACTERS:,} characters.", print_exception=False)
-        with self.lock:
-            return result(*method(*inputs))
+        try:
+            for text in inputs:
+                if isinstance(text, str):
+                    # A ValueError for lone surrogates.
+                    text.encode()
+                    if len(text) > MAX_CHARACTERS:
+                        raise ValueError(f"A text can have {MAX_CHARACTERS:,} characters.")
+            with self.lock:
+                return result(*method(*inputs))
+        except ValueError as error:
+            # Gradio would log it, with what the user entered.
+            raise gr.Error(html.escape(str(error), quote=False), print_exception=False) from None
 
     def cut_note(self, *texts):
         lengths = [len(ids) for ids in self.tokenizer(list(texts), verbose=False)["input_ids"]]
@@ -250,8 +259,7 @@ class Demo:
 
     def check_query(self, query, num_texts):
         if num_texts > 1 and len(query) > MAX_QUERY:
-            message = f"A query for several texts can have {MAX_QUERY:,} characters."
-            raise gr.Error(message, print_exception=False)
+            raise ValueError(f"A query for several texts can have {MAX_QUERY:,} characters.")
 
     # The tabs
 
@@ -275,6 +283,7 @@ class Demo:
         meaning = "A cosine is 1 for texts that mean the same to the student, and about 0 for unrelated ones."
         if self.head is not None:
             meaning = "The student's head puts its similarity on the scale that it was trained for."
+        meaning += " It hardly sees the order of words: the same words in another order have a high score."
         if self.teacher is not None:
             header.append("Teacher: logit")
             columns.append([", ".join(f"{logit:.3f}" for logit in row) for row in logits])

@@ -65,8 +65,9 @@ def app(tmp_path_factory, tiny_config, bert_tokenizer, save_bert):
 def ask(client, tab, *data, user="user"):
     """What a page does: joins the queue, and waits for the result; returns the answer of the queue."""
     names = {entry["api_name"]: entry["id"] for entry in client.get("/config").json()["dependencies"]}
+    question = {"data": data, "fn_index": names[tab], "session_hash": user, "event_data": None}
     joined = client.post(
-        "/gradio_api/queue/join", json={"data": data, "fn_index": names[tab], "session_hash": user, "event_data": None}
+        "/gradio_api/queue/join", content=json.dumps(question), headers={"content-type": "application/json"}
     )
     if joined.status_code != 200:
         return {"status": joined.status_code, "success": False}
@@ -142,6 +143,10 @@ def test_no_file_is_taken(app, path):
 
 def test_what_users_enter_is_not_kept(app):
     ask(app, COMPARE, SECRET, f"{SECRET} again")
+    # An error, which would be logged with the text.
+    for tab, others in ((COMPARE, ["a"]), (SEARCH, [SECRET]), (LONG_TEXT, [1])):
+        refused = ask(app, tab, f"{SECRET} \ud800", *others)
+        assert refused["success"] is False and "surrogates not allowed" in refused["output"]["error"]
     config = app.get("/config").json()
     assert config["run_history"] is False and config["analytics_enabled"] is False
     for file in app.folder.rglob("*"):
