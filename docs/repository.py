@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 CODE = re.compile(r"(^(```+)[^`].*?^\2$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 NO_SEARCH = "---\nsearch: {exclude: true}\n---\n"
+# Files that are copied as they are; others become pages.
+COPIED = (".parquet", ".ipynb")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".cff": "yaml"}
 
 # page of the site -> file or folder of the repository
@@ -32,7 +34,7 @@ def in_site(source: Path) -> str:
         return path.relative_to("docs").as_posix()
     if source.is_dir():
         path /= "README.md"
-    elif path.suffix not in (".md", ".parquet"):
+    elif path.suffix not in (".md", *COPIED):
         path = path.with_name(f"{path.name}.md")
     return (Path("repository") / path).as_posix()
 
@@ -44,7 +46,8 @@ def to_page(source: Path) -> str:
         readme = source / "README.md"
         if readme.exists():
             return readme.read_text(encoding="utf-8")
-        files = sorted(path.name for path in source.iterdir() if path.suffix in LANGUAGES)
+        paths = sorted(path for path in source.rglob("*") if path.suffix in (*LANGUAGES, ".ipynb"))
+        files = [path.relative_to(source).as_posix() for path in paths]
         return f"{NO_SEARCH}# {name}\n\n" + "".join(f"- [{file}]({file})\n" for file in files)
     text = source.read_text(encoding="utf-8")
     if source.suffix == ".md":
@@ -75,7 +78,7 @@ def on_files(files: Files, config) -> Files:
         if uri in SOURCES or source.is_relative_to(ROOT / "docs") and source.suffix != ".md":
             continue
         SOURCES[uri] = source
-        if source.suffix == ".parquet":
+        if source.suffix in COPIED:
             files.append(File.generated(config, uri, abs_src_path=str(source)))
             continue
         text = to_page(source)

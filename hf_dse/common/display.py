@@ -140,10 +140,8 @@ def plot_lines(
             axes.set_axis_off()
         figure.supxlabel(x, fontsize="medium")
         figure.supylabel(y, fontsize="medium")
-        lines = {
-            label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        figure.legend([lines[label] for label in labels], labels, title=legend, loc="outside right center")
+        drawn = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
+        figure.legend([drawn[label] for label in labels], labels, title=legend, loc="outside right center")
         return save_figure(figure, path)
 
 
