@@ -10,7 +10,8 @@ OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
-.PHONY: install tools demo test test-all test-oldest faults study-smoke conformance docs charts flagship lint format audit wheel-test clean
+.PHONY: install tools demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship lint format audit \
+    wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -40,6 +41,10 @@ study-smoke: install
 	ENCODER=$$($(BIN)/python -c "from hf_dse.demo import default_encoder; print(default_encoder())") \
 	$(BIN)/hf-dse study studies/smoke.yaml --results_file outputs/smoke/results.parquet --output_dir outputs/smoke --jobs 2
 	$(BIN)/hf-dse study report studies/smoke.yaml --results_file outputs/smoke/results.parquet --baseline attention=softmax
+
+# examples/notebooks from top to bottom; `jupyter execute --inplace FILE` there writes their outputs anew
+notebooks: install
+	$(BIN)/pytest tests/test_notebooks.py
 
 # The test suite of transformers for configurations and models, on our classes
 conformance: install
@@ -84,7 +89,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: EXTRAS = train,demo,st
-$(VENV)/.installed-dev: EXTRAS = train,demo,st,ranking,study,bench,onnx,app,ray,tools,docs,dev
+$(VENV)/.installed-dev: EXTRAS = train,demo,st,ranking,study,bench,onnx,app,ray,tools,docs,notebooks,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@

@@ -177,7 +177,7 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     ]
     for name, row in results.items():
         before = f"{100 * row['before']:.2f}" if "before" in row else "-"
-        speed = f"{row['speed']:,.0f}" if "speed" in row else "-"
+        speed = f"{row['speed']:,.0f}" if "speed" in row else "reads 512 at most"
         table.append((name, before, f"{100 * row['after']:.2f}", f"{row['seconds']:,.3f} s", speed))
     for name, *cells in table:
         print(f"{name:<16}" + "".join(f"{cell:>18}" for cell in cells))
