@@ -10,7 +10,7 @@ OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
-.PHONY: install tools demo test test-all test-oldest faults study-smoke conformance flagship lint format audit wheel-test clean
+.PHONY: install tools demo test test-all test-oldest faults study-smoke conformance flagship lint format audit lock wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -65,6 +65,18 @@ audit: install
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet pip-audit
 	$(VENV)/audit/bin/pip-audit --path "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")"
+
+# Hashes of all packages but torch in the versions of .venv, for all platforms: needs the internet
+lock: install
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/pip install --quiet uv
+	$(BIN)/pip freeze --exclude-editable | grep == > $(VENV)/lock/tested.txt
+	echo torch > $(VENV)/lock/excluded.txt
+	sed -n '/^#/!q;p' requirements-hashes.txt > $(VENV)/lock/header.txt
+	$(VENV)/lock/bin/uv pip compile pyproject.toml $(addprefix --extra ,train st ranking study onnx) --quiet --no-header \
+		--no-annotate --generate-hashes --universal --python-version 3.11 --constraint $(VENV)/lock/tested.txt \
+		--excludes $(VENV)/lock/excluded.txt --upgrade --output-file $(VENV)/lock/hashes.txt
+	cat $(VENV)/lock/header.txt $(VENV)/lock/hashes.txt > requirements-hashes.txt
 
 wheel-test: install
 	$(BIN)/pytest tests/test_package.py -k wheel
