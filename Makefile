@@ -11,7 +11,7 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
 .PHONY: install tools demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship lint format audit \
-    wheel-test clean
+    lock wheel-test clean
 
 install: $(VENV)/.installed-dev
 
@@ -31,9 +31,9 @@ test-all: install tools
 test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/test_,$(addsuffix .py,$(OLDEST_TESTS)))
 
-# Kills, full disks, two processes at once, Ctrl-C: the long part too
+# Kills, full disks, two processes at once, Ctrl-C, bad input, files of others: the long part too, and the table of it
 faults: install
-	$(PYTEST) tests/faults
+	$(PYTEST) tests/faults --table docs/reliability.md
 
 # A study of 2 x 2 short trainings, run and reported
 study-smoke: install
@@ -78,6 +78,18 @@ audit: install
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet pip-audit
 	$(VENV)/audit/bin/pip-audit --path "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")"
+
+# Hashes of all packages but torch in the versions of .venv, for all platforms: needs the internet
+lock: install
+	$(PYTHON) -m venv $(VENV)/lock
+	$(VENV)/lock/bin/pip install --quiet uv
+	$(BIN)/pip freeze --exclude-editable | grep == > $(VENV)/lock/tested.txt
+	echo torch > $(VENV)/lock/excluded.txt
+	sed -n '/^#/!q;p' requirements-hashes.txt > $(VENV)/lock/header.txt
+	$(VENV)/lock/bin/uv pip compile pyproject.toml $(addprefix --extra ,train st ranking study onnx) --quiet --no-header \
+		--no-annotate --generate-hashes --universal --python-version 3.11 --constraint $(VENV)/lock/tested.txt \
+		--excludes $(VENV)/lock/excluded.txt --upgrade --output-file $(VENV)/lock/hashes.txt
+	cat $(VENV)/lock/header.txt $(VENV)/lock/hashes.txt > requirements-hashes.txt
 
 wheel-test: install
 	$(BIN)/pytest tests/test_package.py -k wheel

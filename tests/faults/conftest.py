@@ -13,6 +13,12 @@ import pyarrow.parquet
 import pytest
 import torch
 import yaml
+from counting import (  # noqa: F401
+    pytest_addoption,
+    pytest_runtest_call,
+    pytest_runtest_logreport,
+    pytest_sessionfinish,
+)
 from harness import model_folder, run
 from transformers import BertForSequenceClassification
 

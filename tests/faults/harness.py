@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from counting import tried
 
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -64,6 +65,7 @@ COMMANDS = (
 # Audit events of changes to files, with the number of their arguments that name one.
 CHANGES = {"os.mkdir": 1, "os.remove": 1, "os.rename": 2, "os.rmdir": 1}
 KILLS = (-signal.SIGKILL, -signal.SIGXFSZ)
+INTERRUPTED = 130
 
 
 def slow(*values):
@@ -82,7 +84,8 @@ def start(argv, log, *, folder=None, kill_at=None, by=signal.SIGKILL, file_size=
     is killed while it writes a file that grows beyond `file_size` bytes; with `most_bytes` such a file is an error
     instead, as on a full disk.
     """
-    process = CONTEXT.Process(target=_run, args=(argv, log, folder, kill_at, by, file_size, most_bytes))
+    command = next((word for word in argv if not word.startswith("-")), "")
+    process = CONTEXT.Process(target=_run, name=command, args=(argv, log, folder, kill_at, by, file_size, most_bytes))
     process.start()
     return process
 
@@ -91,7 +94,7 @@ def run(argv, log, **options):
     """Runs a command to its end, natural or not, and returns the exit code."""
     process = start(argv, log, **options)
     process.join(300)
-    return process.exitcode
+    return _count(process)
 
 
 def kill_after(process, seconds):
@@ -99,6 +102,14 @@ def kill_after(process, seconds):
     process.join(seconds)
     process.kill()
     process.join(300)
+    return _count(process)
+
+
+def _count(process):
+    if process.exitcode in KILLS:
+        tried(process.name)
+    elif process.exitcode == INTERRUPTED:
+        tried()
     return process.exitcode
 
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 import torch
 from bad_input import TINY, attempt, copy_of, mutate, no_hang, refuse, run
+from counting import tried
 from huggingface_hub.errors import StrictDataclassError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -212,6 +213,7 @@ CHANGES = st.dictionaries(st.sampled_from(FIELDS), ANY, min_size=1, max_size=3)
 
 def check_config(changes):
     """What is accepted makes a model with finite embeddings."""
+    tried()
     with no_hang():
         try:
             config = DseConfig(**{**TINY, **changes})
@@ -241,6 +243,7 @@ def test_many_configs_of_any_values(changes):
 
 
 def load(folder, changes):
+    tried()
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     attempt(load_model, ModelArguments(str(folder)))
@@ -260,6 +263,7 @@ def test_many_config_files_of_any_values(good, changes):
 
 
 def damage(good, number):
+    tried()
     random = Random(number)
     folder = copy_of(good / random.choice(["dse", "bert", "teacher"]), good / "changed")
     names = sorted(path.name for path in folder.iterdir() if path.suffix in (".json", ".safetensors"))

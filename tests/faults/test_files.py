@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from bad_input import attempt, mutate, no_hang, refuse, run
+from counting import tried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -252,6 +253,7 @@ def tables(draw):
 
 
 def check_table(folder, rows):
+    tried()
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     write(folder / "a.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     write(folder / "a.json", json.dumps(rows))
@@ -296,6 +298,7 @@ NAMES = st.sampled_from(
 
 def read_all(path, good):
     """Reads a file as everything that it might be. Returns what was read as pairs."""
+    tried()
     pairs = attempt(load_pairs, DataArguments(train_file=str(path), num_labels=1), require_labels=False)
     attempt(load_pairs, DataArguments(train_file=str(path), num_labels=3))
     attempt(is_ranking_data, DataArguments(train_file=str(path)))

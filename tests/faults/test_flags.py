@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from bad_input import refuse, remove, run
+from counting import tried
 from test_recipes import STUDY
 
 from hf_dse_cli import COMMANDS, main
@@ -117,6 +118,7 @@ def attack(commands, monkeypatch, start, end):
     chosen = cases(bases)
     Random(0).shuffle(chosen)
     for name, option, value in chosen[start:end]:
+        tried()
         remove(folder / "out")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -12,6 +12,7 @@ import time
 
 import psutil
 import pytest
+from counting import tried
 from harness import COMMANDS, KILLS, kill_after, model_folder, run, start
 from hub import WRITER, Hub
 
@@ -153,6 +154,7 @@ def test_a_killed_push_leaves_all_files_or_none(assets, tmp_path):
                 time.sleep(0.001)
             process.kill()
             process.wait()
+            tried("push")
             for repo in hub.repos.values():
                 assert all(
                     commit.files.keys() - {".gitattributes"} in (set(), files) for commit in repo.branches["main"]
@@ -185,6 +187,7 @@ def test_a_killed_engine_keeps_its_shards(assets, tmp_path):
     other = subprocess.run([*line, str(output)], capture_output=True, text=True) if process.poll() is None else None
     process.kill()
     process.wait()
+    tried("encode --engine ray")
     assert psutil.wait_procs(workers, timeout=60)[1] == []
     if other is not None and other.returncode:
         assert f"{output} is in use by another process" in other.stderr

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 from bad_input import attempt, mutate, no_hang, refuse, run
+from counting import tried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,6 +238,7 @@ def folder(tmp_path_factory):
 
 
 def check_recipe(folder, content):
+    tried()
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump({"model_name_or_path": "x", **content}))
     config = attempt(read_config, str(path))
@@ -260,6 +262,7 @@ def test_many_recipes_of_any_values(folder, content):
 @FUZZ
 @given(options=RECIPES, factors=st.dictionaries(st.sampled_from(OPTIONS), CONTENT, max_size=3))
 def test_studies_of_any_values(folder, options, factors):
+    tried()
     path = folder / "study.yaml"
     path.write_text(yaml.safe_dump({"options": options, "factors": factors}))
     study = attempt(load_study, path)
@@ -268,6 +271,7 @@ def test_studies_of_any_values(folder, options, factors):
 
 
 def damage(folder, number):
+    tried()
     random = Random(number)
     path = folder / "damaged.yaml"
     path.write_bytes(mutate(STUDY.encode(), random))

@@ -5,6 +5,7 @@
 import pytest
 import torch
 from bad_input import TINY, no_hang
+from counting import tried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -159,6 +160,7 @@ MODELS = {}
 
 def check_mask(projection, pooling_mode, layer_type, rows, kind):
     """Masks with holes, of any type: each text has the embedding that it has alone."""
+    tried()
     key = (projection, pooling_mode, layer_type)
     if key not in MODELS:
         fields = {"layer_types": [layer_type] * 2, "attention_chunk_size": 3}
