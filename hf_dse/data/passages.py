@@ -55,7 +55,7 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
 
     >>> tokenizer = AutoTokenizer.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")
     >>> split_text("Cats purr. Dogs bark at cats. Birds sing.", tokenizer, chunk_size=8)
-    ['Cats purr. ', 'Dogs bark at cats. ', 'Birds sing.']
+    ['Cats purr. ', 'Dogs bark at cats. Birds sing.']
     ```
     """
     if chunk_size < 1:
