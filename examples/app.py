@@ -67,8 +67,8 @@ from hf_dse import (
     max_tokens,
     rank,
     read_texts,
+    score_texts,
 )
-from hf_dse.teacher.score import score_texts
 
 
 MAX_CHARACTERS = 20_000

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from hf_dse.teacher.fine_tune_ranking import train_reranker
     from hf_dse.teacher.load import load_teacher
     from hf_dse.teacher.rerankers import load_reranker
-    from hf_dse.teacher.score import embed_pairs, score_pairs, score_similarities
+    from hf_dse.teacher.score import embed_pairs, score_pairs, score_similarities, score_texts
     from hf_dse.teacher.score_candidates import check_scores, embed_rankings, score_candidates
     from hf_dse.training.arguments import (
         DseTrainingArguments,
@@ -110,7 +110,7 @@ _MODULES = {
     "teacher.fine_tune_ranking": ["train_reranker"],
     "teacher.load": ["load_teacher"],
     "teacher.rerankers": ["load_reranker"],
-    "teacher.score": ["embed_pairs", "score_pairs", "score_similarities"],
+    "teacher.score": ["embed_pairs", "score_pairs", "score_similarities", "score_texts"],
     "teacher.score_candidates": ["check_scores", "embed_rankings", "score_candidates"],
     "training.arguments": [
         "DseTrainingArguments",
@@ -207,6 +207,7 @@ __all__ = [
     "score_candidates",
     "score_pairs",
     "score_similarities",
+    "score_texts",
     "similarity_loss",
     "split_text",
     "train_general",

@@ -153,6 +153,18 @@ def score_texts(
 
     Raises:
         `ValueError`: if a score is NaN or infinite, or the cache is damaged.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import load_reranker, score_texts
+
+    >>> pair = ("A cat sleeps.", "The cat is asleep.")
+    >>> # A folder, such as `hf-dse teacher` writes, or a Hub id.
+    >>> scores = score_texts(load_reranker("teacher"), [pair], batch_size=8, max_length=128, description="Scoring")
+    >>> scores[pair]
+    [...]
+    ```
     """
     teacher = "" if cache_dir is None else reranker.fingerprint()
     cut = max_length if truncation == "longest_first" else (max_length, truncation)
