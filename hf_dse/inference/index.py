@@ -185,7 +185,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         return read_texts(shards[0], text_column), None, {}
     found = []
     for shard, schema in zip(shards, schemas, strict=True):
-        settings = read_settings(shard)
+        settings = read_settings(shard, schema)
         settings.pop("input_bytes", None)
         has_columns = {EMBEDDING_COLUMN, text_column} <= set(schema.names)
         if not has_columns or settings.get("columns") != [text_column]:

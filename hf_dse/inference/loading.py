@@ -97,9 +97,12 @@ def load_weights(
     load_config(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
     logger.info(f"Loading {name_or_path}")
     with reading(name_or_path):
-        return auto_class.from_pretrained(
+        model, info = auto_class.from_pretrained(
             output_loading_info=True, **options, **weights_of(name_or_path, revision, trust_remote_code)
         )
+    if model.config.model_type == "dse":
+        warn_of_other_code(model, name_or_path, revision)
+    return model, info
 
 
 def load_encoder(auto_class: Any, name_or_path: str, **options: Any) -> Any:
@@ -197,7 +200,6 @@ def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
     """Sets in the config of a loaded model what the files of sentence-transformers beside it say."""
     set_prompts(model, name, revision)
     if model.config.model_type == "dse":
-        warn_of_other_code(model, name, revision)
         return
     if read_json(name, SETTINGS, revision).get("similarity_fn_name") in ("dot", "dot_product"):
         model.config.similarity = "dot"
@@ -248,11 +250,16 @@ def read_pooling(name_or_path: str, revision: str = "main") -> str:
 
 def read_modules(name_or_path: str, revision: str = "main") -> list[str]:
     """The names of the modules of a sentence-transformers checkpoint; none for other checkpoints."""
+    return [kind.rpartition(".")[2] for kind in module_types(name_or_path, revision)]
+
+
+def module_types(name_or_path: str, revision: str = "main") -> list[str]:
+    """The modules of a sentence-transformers checkpoint by the full names of their classes."""
     modules = read_json(name_or_path, "modules.json", revision, list)
     kinds = [module.get("type") if isinstance(module, dict) else None for module in modules]
     if not all(isinstance(kind, str) for kind in kinds):
         raise ValueError(f"{name_or_path}: each module in modules.json needs a `type`, and they have {kinds}.")
-    return [str(kind).rpartition(".")[2] for kind in kinds]
+    return [str(kind) for kind in kinds]
 
 
 def warn_of_other_code(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:

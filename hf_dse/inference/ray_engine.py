@@ -132,10 +132,10 @@ def count_rows(files: list[Path]) -> int:
     return sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
 
 
-def read_settings(file: Path) -> dict[str, Any]:
+def read_settings(file: Path, schema: pyarrow.Schema) -> dict[str, Any]:
     """The settings that a parquet file was written with, by which its new column is known; none in other files."""
     try:
-        settings = json.loads((read_schema(file).metadata or {}).get(SETTINGS_KEY, "{}"))
+        settings = json.loads((schema.metadata or {}).get(SETTINGS_KEY, "{}"))
     except ValueError as error:
         raise ValueError(f"{file}: its settings of hf-dse are damaged: {error}") from error
     return settings if isinstance(settings, dict) else {}
@@ -275,13 +275,14 @@ def _settings_of(shard: Path, settings: dict[str, Any]) -> dict[str, Any]:
 def _is_done(shard: Path, output: Path, settings: dict[str, Any], column: str) -> bool:
     if not output.exists():
         return False
-    found = read_settings(output)
+    schema = read_schema(output)
+    found = read_settings(output, schema)
     if not found:
         raise ValueError(f"{output} was not written by hf-dse: choose another output folder.")
     different = _differences(found, _settings_of(shard, settings))
     if different:
         raise ValueError(f"{output} has other data or settings: {different}. Delete it, or choose another folder.")
-    if column not in read_schema(output).names or count_rows([output]) != count_rows([shard]):
+    if column not in schema.names or count_rows([output]) != count_rows([shard]):
         raise ValueError(f"{output} does not have {column!r} for each row of {shard.name}: delete it.")
     return True
 

@@ -10,7 +10,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.data.tokenization import check_vocabulary
-from hf_dse.inference.loading import load_config, load_encoder, set_prompts, stores_head, warn_of_other_code
+from hf_dse.inference.loading import load_config, load_encoder, set_prompts, stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 
@@ -98,7 +98,6 @@ def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification
         )
     model = load_encoder(DseForSequenceClassification if stores_head(name_or_path) else DseModel, name_or_path)
     set_prompts(model, name_or_path)
-    warn_of_other_code(model, name_or_path)
     return model
 
 
@@ -147,6 +146,5 @@ def load_student(
         else:
             student = make_pair_model(load_encoder(AutoModel, model), **labels)
         set_prompts(student, model)
-        warn_of_other_code(student, model)
     student.config.prompts = convert_args.prompts(student.config.prompts) or None
     return student

@@ -18,7 +18,7 @@ from hf_dse.common.hub import split_revision
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tokenization import check_max_length, token_lengths
 from hf_dse.inference.encoding import evaluating
-from hf_dse.inference.loading import SETTINGS, load_config, read_json, read_modules, reading
+from hf_dse.inference.loading import SETTINGS, load_config, module_types, read_json, reading
 from hf_dse.teacher.cache import Pair
 from hf_dse.teacher.load import load_teacher
 
@@ -214,7 +214,7 @@ def needs_sentence_transformers(name_or_path: str, *, revision: str = "main", tr
     """
     settings = read_json(name_or_path, SETTINGS, revision)
     if settings.get("model_type") == "CrossEncoder":
-        modules = read_modules(name_or_path, revision)
+        modules = module_types(name_or_path, revision)
         text = read_json(name_or_path, "sentence_bert_config.json", revision)
         has_template = "message" in text.get("modality_config", {}) or bool(text.get("processing_kwargs"))
         return len(modules) > 1 or settings.get("default_prompt_name") is not None or has_template
@@ -230,7 +230,7 @@ def _load_cross_encoder(name: str, dtype: str | torch.dtype, **source: Any) -> "
             f"{name} is a reranker of sentence-transformers, which is not installed: `pip install hf-dse[st]`."
         ) from error
     # Before version 6, sentence-transformers trusts the code of each local folder.
-    types = [str(module["type"]) for module in read_json(name, "modules.json", source["revision"], list)]
+    types = module_types(name, source["revision"])
     theirs = [kind for kind in types if not kind.startswith("sentence_transformers.")]
     if theirs and not source["trust_remote_code"]:
         raise ValueError(f"{name} has code of its own, {theirs[0]}: read it, then pass `trust_remote_code=True`.")

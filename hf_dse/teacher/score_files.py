@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow
-import pyarrow.parquet
 from datasets import Dataset
 from transformers.utils import logging
 
@@ -21,7 +20,7 @@ from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
 from hf_dse.data.ranking_rows import is_ranking
 from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
-from hf_dse.data.tables import OUTPUT_ENDINGS, read_schema, write_pairs
+from hf_dse.data.tables import OUTPUT_ENDINGS, read_schema, read_table, to_columns, write_pairs
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.inference.ray_engine import (
     EngineArguments,
@@ -255,8 +254,8 @@ def _check_shards(files: list[Path], name: str) -> None:
     scores: list[list[float]] = []
     labels: list[list[float]] = []
     for file in files:
-        columns = [column for column in ("teacher_logits", "labels") if column in read_schema(file).names]
-        table = pyarrow.parquet.read_table(file, columns=columns).to_pydict()
+        names = [name for name in ("teacher_logits", "labels") if name in read_schema(file).names]
+        table = to_columns(read_table(file, names), file)
         scores += table["teacher_logits"]
         known = table.get("labels") or [None] * len(table["teacher_logits"])
         labels += [

@@ -18,7 +18,7 @@ from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import HubStrategy, SaveStrategy
 from transformers.utils import PushInProgress, logging
@@ -33,9 +33,6 @@ logger = logging.get_logger(__name__)
 
 # Where a Trainer without arguments writes.
 DEFAULT_OUTPUT_DIR = "tmp_trainer"
-
-# The last file of a checkpoint.
-STATE_FILE = "trainer_state.json"
 
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
@@ -166,7 +163,7 @@ class ReproducibleTrainer(Trainer):
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
         if self.args.should_save:
             # One that is written again is not complete until its last file is.
-            (checkpoint / STATE_FILE).unlink(missing_ok=True)
+            (checkpoint / TRAINER_STATE_NAME).unlink(missing_ok=True)
         with writing(checkpoint):
             super()._save_checkpoint(model, trial)
 
@@ -272,7 +269,7 @@ class StudentTrainer(ReproducibleTrainer):
 def complete_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a training that were written to their end, the newest last."""
     found = []
-    for state in folder.glob(f"checkpoint-*/{STATE_FILE}"):
+    for state in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}"):
         # The Trainer writes this file last. A process that was killed meanwhile leaves a part of it.
         try:
             json.loads(state.read_text(encoding="utf-8"))
@@ -343,7 +340,7 @@ def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None,
             )
         # First what tells that something is complete, so that a kill leaves nothing that looks so. Several processes
         # of a distributed training may delete the same files.
-        for file in (folder / RESULTS_FILE, *folder.glob(f"checkpoint-*/{STATE_FILE}")):
+        for file in (folder / RESULTS_FILE, *folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}")):
             file.unlink(missing_ok=True)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint, ignore_errors=True)

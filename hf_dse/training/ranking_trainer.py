@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset
 from torch import nn
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint
 from transformers.utils import logging
@@ -277,7 +278,7 @@ class RankingTrainer(StudentTrainer):
         if resume_from_checkpoint:
             folder = resume_from_checkpoint
             folder = get_last_checkpoint(self.args.output_dir) if folder is True else folder
-            state = TrainerState.load_from_json(str(Path(str(folder)) / "trainer_state.json"))
+            state = TrainerState.load_from_json(str(Path(str(folder)) / TRAINER_STATE_NAME))
             values = state.stateful_callbacks[PairHead.__name__]["args"]
             self.pair_head.scale, self.pair_head.bias = values["scale"], values["bias"]
         else:
