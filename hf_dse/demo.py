@@ -35,6 +35,7 @@ from hf_dse.student.convert import ConvertArguments, make_pair_model
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import check_output_dir
 from hf_dse.training.pair_trainer import DseTrainer
+from hf_dse.training.progress import show_progress
 
 
 # Runs in a process of its own, which knows nothing of hf_dse: the code is in the model folder.
@@ -212,12 +213,14 @@ def _train(
         max_length=args.max_length,
         seed=args.seed,
     )
-    DseTrainer(
+    trainer = DseTrainer(
         model=student,
         args=training_args,
         train_dataset=pairs["train"],
         processing_class=tokenizer,
-    ).train()
+    )
+    show_progress(trainer)
+    trainer.train()
 
 
 def _measure(

@@ -311,7 +311,7 @@ def test_the_encoder_of_a_model_with_a_head(tmp_path, infos):
     batch = source.batch()
     assert difference(states(model, batch), states(source.model.bert, batch), batch["attention_mask"]) <= TOLERANCE
     # A checkpoint for masked language modeling has no pooler that could be dropped.
-    assert "dropped: nothing" in infos[0]
+    assert "dropped: nothing" in infos[-1]
 
 
 def test_real_all_minilm_l6_v2():
@@ -685,7 +685,7 @@ def test_report(bert, infos, capsys):
     layer_types = ["linear_attention", "full_attention"]
     chosen = {"linformer_length": 8, "max_position_embeddings": 50, "projection_dim": 5, "pooling_mode": "cls"}
     convert(bert, num_hidden_layers=2, layer_types=layer_types, **chosen)
-    assert infos[0].splitlines() == [
+    assert infos[-1].splitlines() == [
         f"Converted {bert.path}: learned projection to k = 8, 1 of 2 layers linear, cls pooling",
         "  kept:    embeddings, 24 positions, extended to 50 (dynamic), layers [1, 3] of 4",
         "  dropped: pooler, layers [0, 2]",
@@ -696,7 +696,7 @@ def test_report(bert, infos, capsys):
 
 def test_report_of_the_plainest_case(sources, infos):
     convert(sources["distilbert"], linformer_projection="mean", max_position_embeddings=20)
-    assert infos[0].splitlines()[1:] == [
+    assert infos[-1].splitlines()[1:] == [
         "  kept:    embeddings, 20 of 24 positions, layers [0, 1, 2, 3] of 4",
         "  dropped: nothing",
         "  new:     nothing",
@@ -795,7 +795,7 @@ def test_arguments_with_a_value_per_layer(bert, infos):
         *"--hidden_dropout_prob 0.2 --attention_probs_dropout_prob 0 --attention_chunk_size 9".split(),
     )
     model = arguments.convert(bert.path)
-    assert "layers [0, 3] of 4" in infos[0]
+    assert "layers [0, 3] of 4" in infos[-1]
     expected = {
         "linformer_length": [8, 6],
         "layer_types": ["linear_attention", "full_attention"],

@@ -96,7 +96,7 @@ def test_nothing_but_our_own_output(command, assets, tmp_path):
     again = commands(assets, tmp_path / "quiet")[command]
     quiet, errors = run("--quiet", command, *again)
     assert not errors
-    assert quiet.splitlines()[0] == out.splitlines()[0] and len(quiet.splitlines()) == len(out.splitlines())
+    assert quiet.replace(f"{tmp_path}/quiet", str(tmp_path)) == out
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def bars(code):
 import sys, time
 from transformers.utils.logging import tqdm
 from hf_dse.cli import output
-output.SHORT, output.FILE_INTERVAL = 0.2, 0.5
+output.SHORT = 0.3
 with output.own_output():
 {code}
 """
@@ -146,14 +146,11 @@ def test_bars():
     file, terminal = bars(LOOPS)
     lines = file.splitlines()
     assert "quick" not in file and "library" not in file and "\r" not in file and "\x1b" not in file
-    # One line for each loop, and those that were due meanwhile.
-    assert sum("inner: 100%" in line for line in lines) == 3 and sum("outer: 100%" in line for line in lines) == 1
-    assert len(lines) < 12
+    assert [line.partition(" ")[0] for line in lines] == ["inner:"] * 3 + ["outer:"]
     assert "library" not in terminal and "quick" in terminal and "outer: 100%" in terminal
     # What stays is at the end of a line; quick work and a loop in another one are blanked.
-    assert [
-        line.rstrip("\r").split("\r")[-1].partition(":")[0] for line in terminal.split("\n") if "100%" in line
-    ] == ["outer"]
+    ends = [line.rstrip("\r").split("\r")[-1] for line in terminal.split("\n")]
+    assert [end.partition(":")[0] for end in ends if "100%" in end] == ["outer"]
 
 
 def test_a_warning_is_shown_once(capsys):
@@ -173,7 +170,7 @@ def test_libraries_are_as_they_were_afterwards(capsys):
 
     def state():
         handlers = logging.getLogger("transformers").handlers[:]
-        return logging.getLogger().level, library.get_verbosity(), python_warnings.filters[:], handlers
+        return logging.getLogger().level, library.get_verbosity(), python_warnings.filters[:], set(handlers)
 
     before = state()
     with output.own_output():

@@ -232,6 +232,6 @@ def folder_size(folder: Path) -> int:
 def describe_hub() -> dict[str, str]:
     state = "yes: the Hub is not asked, and what is not in the cache is an error" if HF_HUB_OFFLINE else "no"
     hub = {"offline": state}
-    hub |= {name: os.environ[name] for name in OFFLINE if name in os.environ}
+    hub |= {name: os.environ[name] for name in OFFLINE if os.environ.get(name)}
     hub["token"] = "there is one" if huggingface_hub.get_token() else "none: `hf auth login` before `hf-dse push`"
     return hub

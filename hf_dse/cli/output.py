@@ -70,12 +70,9 @@ def _make_bar(factory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def say_next(**commands: str) -> None:
-    """
-    Says what a user would do with the result of a command: `search="--corpus index"` is `hf-dse search --corpus
-    index`.
-    """
-    shown = ", ".join(f"`hf-dse {command} {options}`" for command, options in commands.items())
-    logger.info(f"Next: {shown}")
+    """Says what a user would do with the result of a command: other commands, each with its options."""
+    lines = [" ".join(("hf-dse", command, options)) for command, options in commands.items()]
+    logger.info(f"Next: {', '.join(f'`{line}`' for line in lines)}")
 
 
 @contextmanager
