@@ -73,10 +73,12 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Known weaknesses of the installed packages, from the database of PyPI: needs the internet
+# Known weaknesses of the packages with hashes, each of which has to be known there, and of all that are installed, from
+# the database of PyPI: needs the internet
 audit: install
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet pip-audit
+	$(VENV)/audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements-hashes.txt
 	$(VENV)/audit/bin/pip-audit --path "$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")"
 
 # Hashes of all packages but torch in the versions of .venv, for all platforms: needs the internet

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes and studies in YAML with unknown keys, values of the wrong kind, tags and anchors."""
 
+import re
 from random import Random
 
 import pandas as pd
@@ -267,7 +268,8 @@ def test_studies_of_any_values(folder, options, factors):
     path.write_text(yaml.safe_dump({"options": options, "factors": factors}))
     study = attempt(load_study, path)
     for one in study.runs() if study is not None else []:
-        assert len(one.key) == 12 and one.folder
+        # The labels of a file never lead out of its folder.
+        assert len(one.key) == 12 and re.fullmatch(r"[A-Za-z0-9.-]+-[0-9a-f]{12}", one.folder)
 
 
 def damage(folder, number):
