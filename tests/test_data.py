@@ -119,15 +119,15 @@ def test_classes_and_scores_tell_the_number_of_labels():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0, 1, 2, 3], "as the labels are 0, 1, 2, 3: pass `num_labels`"),
-        ([1, 2], "as the labels are 1, 2: pass"),
-        (["yes", "no"], "as the labels are no, yes: pass"),
-        ([0, 0], "as the labels are 0: pass"),
-        ([None], "as there are none: pass"),
+        ([0, 1, 2, 3], "The number of labels is unknown, as the labels are 0, 1, 2, 3: pass `num_labels`"),
+        ([1, 2], "The number of labels is unknown, as the labels are 1, 2: pass"),
+        (["yes", "no"], "The labels are no, yes: convert names of classes to numbers, from 0 on"),
+        ([0, 0], "The number of labels is unknown, as the labels are 0: pass"),
+        ([None], "The number of labels is unknown, as there are none: pass"),
     ],
 )
 def test_labels_that_do_not_tell_their_number(labels, message):
-    with pytest.raises(ValueError, match=f"The number of labels is unknown, {message}"):
+    with pytest.raises(ValueError, match=message):
         resolve_task(DataArguments(), Dataset.from_dict({"label": labels}))
 
 

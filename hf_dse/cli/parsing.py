@@ -248,7 +248,7 @@ def parse_args(
     path, argv = split_config(argv)
     if config is None:
         config = {} if path is None else read_config(path)
-    wants_all = "--help=all" in argv or ("--help", "all") in zip(argv, argv[1:], strict=False)
+    wants_all = ("--help", "all") in zip(argv, argv[1:], strict=False)
     # Help, and errors in our own options, need neither torch nor the options of transformers.
     parser = _Parser(dataclass_types, prog, description)
     if not wants_all or parser.has_all_options:

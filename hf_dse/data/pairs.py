@@ -71,8 +71,8 @@ def resolve_task(data_args: DataArguments, dataset: Dataset | Mapping[str, Datas
     )
 
 
-# Whole numbers up to this one are classes; more of them may also be grades, such as those from 0 to 5.
-MOST_INFERRED = 2
+# So many whole numbers from 0 on are classes; more of them may also be grades, such as those from 0 to 5.
+MOST_INFERRED = 3
 
 
 def _infer_num_labels(data_args: DataArguments, dataset: Dataset | Mapping[str, Dataset] | None) -> int:
@@ -98,16 +98,19 @@ def _infer_num_labels(data_args: DataArguments, dataset: Dataset | Mapping[str, 
             labels += [label for label in columns[data_args.label_column] if label is not None]
         elif "teacher_logits" in names:
             num_logits |= {len(logits) for logits in _check_logits(columns["teacher_logits"], "The data")}
+    values = ", ".join(sorted({str(label)[:30] for label in labels})[:5])
+    if None in map(_to_float, labels):
+        raise ValueError(f"The labels are {values}: convert names of classes to numbers, from 0 on.")
     # Numbers of a csv file are text.
     is_whole = [isinstance(label, int) or re.fullmatch(r"-?\d+", str(label).strip()) for label in labels]
-    if not all(is_whole) and None not in map(_to_float, labels):
+    if not all(is_whole):
         return 1
-    known = {int(label) for label, whole in zip(labels, is_whole, strict=True) if whole} - {-1}
-    if all(is_whole) and known and known == set(range(len(known))) and 1 <= max(known) <= MOST_INFERRED:
+    # The labels of hidden test sets are -1.
+    known = {int(label) for label in labels} - {-1}
+    if known == set(range(len(known))) and 2 <= len(known) <= MOST_INFERRED:
         return len(known)
     if not labels and len(num_logits) == 1:
         return num_logits.pop()
-    values = ", ".join(sorted(set(map(str, labels)))[:5])
     shown = f"the labels are {values}" if labels else "there are none"
     raise ValueError(f"The number of labels is unknown, as {shown}: pass `num_labels` {advice} or `task_name`.")
 

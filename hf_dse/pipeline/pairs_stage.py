@@ -145,10 +145,10 @@ def load_task(args: StudentArguments, data_args: DataArguments, given: Given) ->
             source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
             config = load_config(args.teacher_name_or_path, **source)
             data_args = replace(data_args, num_labels=config.num_labels)
-    task = resolve_task(data_args, given.dataset)
     if given.dataset is None:
-        return task, load_pairs(data_args, require_labels=False)
-    return task, check_pairs(given.dataset, data_args, require_labels=False)
+        return resolve_task(data_args), load_pairs(data_args, require_labels=False)
+    pairs = check_pairs(given.dataset, data_args, require_labels=False)
+    return resolve_task(data_args, given.dataset), pairs
 
 
 def load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
