@@ -15,6 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, D
 import hf_dse.bench.ranking
 import hf_dse.bench.speed
 from hf_dse import DseForSequenceClassification, DseModel
+from hf_dse.bench.arguments import MODELS
 from hf_dse.bench.attention import (
     AttentionArguments,
     attention_matrix,
@@ -78,6 +79,14 @@ def text_file(tmp_path):
 
 
 # Timing
+
+
+def test_what_is_timed_unasked():
+    """The options know the models without importing torch. Those that take minutes are asked for."""
+    assert list(MODELS) == list(BUILDERS)
+    assert not {"longformer", "bigbird"} & {*SpeedArguments().models}
+    with pytest.raises(ValueError, match="the known models are bert-sdpa, dse-learned"):
+        SpeedArguments(models=["gpt"])
 
 
 def test_every_round_times_each_task_once():
@@ -455,7 +464,7 @@ def test_positions_are_extended_as_asked(save_model, text_file):
     ("argv", "message"),
     [
         (["memory"], "There is no benchmark 'memory'; the benchmarks are speed, rank, attention"),
-        (["--models", "gpt"], "models=['gpt']: the known models are bert-sdpa, dse-learned"),
+        (["--models", "gpt"], "invalid choice: 'gpt'; choose from bert-sdpa, dse-learned"),
         (["speed", "--lengths", "0"], "lengths=[0]: it has to be at least 1"),
         (["speed", "--dtype", "int8"], "invalid choice: 'int8'"),
         (["rank", "--model_name_or_path", "x"], "required: --cross_encoder"),
@@ -466,7 +475,7 @@ def test_positions_are_extended_as_asked(save_model, text_file):
         (["attention", "--model_name_or_path", "x"], "required: --texts"),
         (
             ["attention", "--model_name_or_path", "x", "--texts", "y", "--projections", "min"],
-            "projections=['min']: the projections are mean, max, strided, learned, random",
+            "invalid choice: 'min' (did you mean 'mean'?); choose from mean, max, strided, learned, random",
         ),
     ],
 )

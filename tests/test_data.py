@@ -10,6 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
+from datasets import ClassLabel, Dataset, Features
 from transformers import BertTokenizer
 
 from hf_dse.data.collators import CrossEncoderCollator, PairCollator
@@ -84,6 +85,50 @@ def test_resolving_a_task_of_ones_own(num_labels, metric):
 
 def test_the_embedded_set_is_a_similarity_task():
     assert resolve_task(DataArguments(dataset_name="embedded")) == PAIR_TASKS["stsb"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "num_labels"),
+    [
+        ([0.0, 4.0, 2.0], 1),
+        (["3.5", "4", "0"], 1),
+        ([5, 2.5], 1),
+        ([0, 1, 1], 2),
+        (["1", "0"], 2),
+        ([2, 0, 1, -1], 3),
+    ],
+)
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_labels_tell_their_number(labels, num_labels, in_memory, tmp_path):
+    rows = [{"sentence1": "a", "sentence2": "b", "label": label} for label in labels]
+    if in_memory and len({type(label) for label in labels}) == 1:
+        dataset, data_args = Dataset.from_list(rows), DataArguments()
+    else:
+        (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        dataset, data_args = None, DataArguments(train_file=str(tmp_path / "train.jsonl"))
+    task = resolve_task(data_args, dataset)
+    assert (task.num_labels, task.symmetric) == (num_labels, False)
+
+
+def test_classes_and_scores_tell_the_number_of_labels():
+    names = Features({"label": ClassLabel(names=["no", "yes", "perhaps", "later"])})
+    assert resolve_task(DataArguments(), Dataset.from_dict({"label": [0, 1]}, features=names)).num_labels == 4
+    assert resolve_task(DataArguments(), Dataset.from_dict({"teacher_logits": [[1.0], [2.0]]})).num_labels == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, 2, 3], "The number of labels is unknown, as the labels are 0, 1, 2, 3: pass `num_labels`"),
+        ([1, 2], "The number of labels is unknown, as the labels are 1, 2: pass"),
+        (["yes", "no"], "The labels are no, yes: convert names of classes to numbers, from 0 on"),
+        ([0, 0], "The number of labels is unknown, as the labels are 0: pass"),
+        ([None], "The number of labels is unknown, as there are none: pass"),
+    ],
+)
+def test_labels_that_do_not_tell_their_number(labels, message):
+    with pytest.raises(ValueError, match=message):
+        resolve_task(DataArguments(), Dataset.from_dict({"label": labels}))
 
 
 @pytest.mark.parametrize(

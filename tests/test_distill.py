@@ -151,7 +151,7 @@ def test_convert_only_overwrites_model_folders(assets, tmp_path, capsys):
         (["--linformer_projection", "fancy"], "linformer_projection"),
         (["--linformer_length", "2"], "`linformer_length` must be at least 3"),
         (["--keep_layers", "2"], "`keep_layers` must name layers"),
-        (["--linformer_lenght", "8"], "did you mean --linformer_length?"),
+        (["--linformer_lenght", "8"], "did you mean '--linformer_length'?"),
     ],
 )
 def test_convert_errors(options, message, assets, tmp_path, capsys):

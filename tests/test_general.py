@@ -12,8 +12,9 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_dse import DseConfig, DseModel, convert_encoder
 from hf_dse.cli.parsing import parse_args
+from hf_dse.data.arguments import TextArguments
 from hf_dse.data.collators import TextCollator
-from hf_dse.data.texts import TextArguments, load_texts
+from hf_dse.data.texts import load_texts
 from hf_dse.student.convert import _evenly_spaced
 from hf_dse.training import layerwise_losses
 from hf_dse.training.arguments import GeneralTrainingArguments

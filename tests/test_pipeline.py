@@ -151,7 +151,7 @@ def test_training_arguments_can_be_an_object(assets, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"learning_rat": 1e-3}, ValueError, "no option `learning_rat`; did you mean `learning_rate`"),
+        ({"learning_rat": 1e-3}, ValueError, "no option `learning_rat` .did you mean 'learning_rate'"),
         ({"xyzzy": 1}, ValueError, "no option `xyzzy`; `hf-dse distill --help` lists them"),
         ({"dataset_name": "data"}, TypeError, "Passed twice: dataset_name"),
         ({"stage": "general"}, ValueError, "call `train_general`"),

@@ -218,7 +218,7 @@ def test_a_wrong_option_is_found_before_the_first_run(tiny_study, tmp_path, caps
     error = capsys.readouterr().err
     assert "attention wrong, seed 1: " in error and "did you mean 'linformer_length'?" in error
     assert main(["study", str(tiny_study()), "--flags=--bf61 true"]) == 2
-    assert "did you mean --bf16?" in capsys.readouterr().err
+    assert "did you mean '--bf16'?" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists() and not (tmp_path / "results.parquet").exists()
 
 

@@ -43,10 +43,10 @@ class SpeedArguments:
     """Which models to time, at which lengths, and how."""
 
     lengths: list[int] = field(
-        default_factory=lambda: [128, 512, 1024, 2048, 4096], metadata={"help": "Tokens of a text."}
+        default_factory=lambda: [128, 512, 2048], metadata={"help": "Lengths of the texts, in tokens."}
     )
     batch_tokens: int = field(
-        default=8192, metadata={"help": "Tokens of a batch: it has batch_tokens / length texts, and at least one."}
+        default=2048, metadata={"help": "Tokens in a batch, which has batch_tokens / length texts, and at least one."}
     )
     batch_size: int | None = field(default=None, metadata={"help": "Texts of a batch at every length instead."})
     models: list[str] = field(
@@ -57,12 +57,14 @@ class SpeedArguments:
             "choices": list(MODELS),
         },
     )
-    linformer_length: int = field(default=128, metadata={"help": "Projected length k of the Linformer models."})
+    linformer_length: int = field(
+        default=128, metadata={"help": "Projected length k of the Linformer models, in tokens."}
+    )
     shape_from: str | None = field(
         default=None,
         metadata={
             "help": "Folder or Hub name of an encoder whose sizes the models get, with random weights. Default: those "
-            "of all-MiniLM-L6-v2, 6 layers of 384."
+            "of all-MiniLM-L6-v2, 6 layers of 384 numbers."
         },
     )
     dtype: str = field(
@@ -70,10 +72,10 @@ class SpeedArguments:
         metadata={"help": "Number format of weights and activations.", "choices": ["float32", "bfloat16"]},
     )
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
-    rounds: int = field(default=5, metadata={"help": "Timings of each model at each length; the median counts."})
-    min_seconds: float = field(default=1.0, metadata={"help": "A timing repeats the batch for at least this long."})
+    rounds: int = field(default=3, metadata={"help": "Timings of each model at each length; the median counts."})
+    min_seconds: float = field(default=0.5, metadata={"help": "Seconds of a timing, at least: it repeats the batch."})
     max_seconds: float = field(
-        default=60.0, metadata={"help": "A model that needs longer for a batch is left out at longer lengths."}
+        default=60.0, metadata={"help": "Seconds of a batch, at most: a slower model is left out at longer lengths."}
     )
     train: bool = field(default=False, metadata={"help": "Time forward and backward pass instead of the forward."})
     memory: bool = field(
@@ -139,16 +141,16 @@ class AttentionArguments:
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     num_texts: int = field(default=8, metadata={"help": "Texts of each length; means are over them."})
     lengths: list[int] = field(
-        default_factory=lambda: [128, 256, 512, 1024, 2048], metadata={"help": "Tokens n of a text."}
+        default_factory=lambda: [128, 256, 512, 1024, 2048], metadata={"help": "Lengths n of the texts, in tokens."}
     )
     projected_lengths: list[int] = field(
-        default_factory=lambda: [32, 64, 128, 256], metadata={"help": "Projected lengths k."}
+        default_factory=lambda: [32, 64, 128, 256], metadata={"help": "Projected lengths k, in tokens."}
     )
     projections: list[str] = field(
         default_factory=lambda: list(PROJECTIONS),
         metadata={
-            "help": "mean, max, strided, learned (its start, which is strided) or random (E and F drawn as in theorem "
-            "2 of the Linformer paper)."
+            "help": "learned: its start, which is strided. random: as in theorem 2 of the Linformer paper.",
+            "choices": list(PROJECTIONS),
         },
     )
     position_extension: str = field(

@@ -38,7 +38,9 @@ def evaluate(argv: list[str]) -> None:
         ComparisonArguments,
         DataArguments,
         prog="hf-dse evaluate",
-        description="Evaluate a model on a sentence-pair task, or by the search in a corpus (such as a BEIR folder).",
+        description="Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall "
+        "of the search in a corpus, such as a folder in the form of BEIR. `--compare_with` and `--bm25` add a row for "
+        "another search, `--rerank_with` one for the reranker.",
     )
     from hf_dse.data.ranking_files import is_ranking_data
 

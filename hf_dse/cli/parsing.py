@@ -5,6 +5,7 @@
 import argparse
 import copy
 import dataclasses
+import difflib
 import inspect
 import json
 import re
@@ -20,7 +21,7 @@ from hf_dse.common.options import check_numbers, complete, did_you_mean
 from hf_dse.training.options import PairOptions
 
 
-# A command -> an example of it, for its help text.
+# A command -> an example of it, or one in each line, for its help text.
 EXAMPLES = {
     "hf-dse demo": "hf-dse demo --output_dir outputs/demo",
     "hf-dse teacher": "hf-dse teacher --model_name_or_path microsoft/MiniLM-L12-H384-uncased --task_name stsb "
@@ -34,7 +35,8 @@ EXAMPLES = {
     "--output_dir converted",
     "hf-dse distill": "hf-dse distill --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 "
     "--teacher_name_or_path teacher --task_name stsb --output_dir student",
-    "hf-dse evaluate": "hf-dse evaluate --model_name_or_path student/model --task_name stsb --split validation",
+    "hf-dse evaluate": "hf-dse evaluate --model_name_or_path student/model --task_name stsb --split validation\n"
+    "hf-dse evaluate --model_name_or_path student/model --dataset_name beir-folder",
     "hf-dse encode": "hf-dse encode --model_name_or_path student/model --input texts.txt --output vectors.npy",
     "hf-dse search": "hf-dse search --model_name_or_path student/model --corpus texts.txt "
     "--query 'How do planes fly?'",
@@ -57,24 +59,46 @@ TRAINER_HEADING = "Options of transformers.TrainingArguments"
 MORE_OPTIONS = "Every option of transformers.TrainingArguments works too: `{prog} --help all` lists them."
 
 
-class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+class HelpFormatter(argparse.HelpFormatter):
     """Shows one spelling of each option, the type of its value, and its default if it has one."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         action = copy.copy(action)
         action.option_strings = [name for name in action.option_strings if "-" not in name.lstrip("-")]
+        if _is_flag(action):
+            action.nargs = 0
         return super()._format_action_invocation(action)
 
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
         names = {"int": "INT", "float": "FLOAT", "str": "TEXT", "string_to_bool": "BOOL"}
         return names.get(getattr(action.type, "__name__", ""), "VALUE")
 
+    def _metavar_formatter(self, action: argparse.Action, default_metavar: str) -> Any:
+        if _has_many_choices(action):
+            return lambda size: ("TEXT",) * size
+        return super()._metavar_formatter(action, default_metavar)
+
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if isinstance(action, argparse._StoreFalseAction):
             return f"The same as `--{action.dest} false`."
+        text = action.help or ""
+        if _has_many_choices(action):
+            text += f" One of {', '.join(map(str, action.choices or ()))}."
         if action.required:
-            return f"{action.help} (required)"
-        return action.help if action.default in (None, []) else super()._get_help_string(action)
+            return f"{text} (required)"
+        if action.default in (None, [], argparse.SUPPRESS) or _is_flag(action):
+            return text
+        values = action.default if isinstance(action.default, list) else [action.default]
+        return f"{text} (default: {' '.join(map(str, values)).replace('%', '%%')})"
+
+
+def _is_flag(action: argparse.Action) -> bool:
+    """Whether an option is switched on by its name alone."""
+    return action.nargs == "?" and action.default is False
+
+
+def _has_many_choices(action: argparse.Action) -> bool:
+    return len(", ".join(map(str, action.choices or ()))) > (60 if action.nargs is None else 30)
 
 
 def _heading(kind: type) -> str:
@@ -108,6 +132,7 @@ class _Parser(HfArgumentParser):
 
     def __init__(self, dataclass_types: Sequence[type], prog: str | None, description: str | None):
         self.kinds = dataclass_types
+        self.words: Sequence[str] = ()
         super().__init__(
             dataclass_types,  # type: ignore[arg-type]
             prog=prog,
@@ -122,11 +147,21 @@ class _Parser(HfArgumentParser):
         # One spelling of each option.
         message = re.sub(r"(--\w+)/--[\w-]+", r"\1", message)
         if "required: " in message:
-            message += f"; see `{self.prog} --help`"
+            message += f"{self._typing_errors(message)}; see `{self.prog} --help`"
         raise ValueError(message)
+
+    def _typing_errors(self, message: str) -> str:
+        """Which words of the command line may be meant as the options that a message names."""
+        unknown = [word.split("=")[0] for word in self.words if word.startswith("--")]
+        unknown = [word for word in unknown if word not in self._option_string_actions]
+        found = [
+            word for name in re.findall(r"--\w+", message) for word in difflib.get_close_matches(name, unknown, 1, 0.8)
+        ]
+        return f" ({' and '.join(map(repr, found))} is no option)" if found else ""
 
     def read(self, argv: Sequence[str], config: Mapping[str, Any]) -> tuple[argparse.Namespace, list[str]]:
         """The values of the options, of the command line or else of a config, and the words that are no options."""
+        self.words = argv
         hints = {name: hint for kind in self.kinds for name, hint in get_type_hints(kind).items()}
         nullable = {name for name, hint in hints.items() if type(None) in get_args(hint)}
         known = config
@@ -157,14 +192,22 @@ class _Parser(HfArgumentParser):
             formatter.end_section()
         if not self.has_all_options:
             formatter.add_text(MORE_OPTIONS.format(prog=self.prog))
-        required = [
-            f"--{action.dest} {formatter._format_args(action, action.dest.upper())}"
-            for action in self._actions
-            if action.required
-        ]
-        usage = f"usage: {' '.join([self.prog, *required])} [OPTIONS]\n\n"
-        example = f"\nexample:\n  {EXAMPLES[self.prog]}\n" if self.prog in EXAMPLES else ""
-        return usage + formatter.format_help() + example
+        examples = [f"  {line}" for line in EXAMPLES.get(self.prog, "").splitlines()]
+        parts = [self._usage(formatter), formatter.format_help(), *(["example:", *examples, ""] if examples else [])]
+        return "\n".join(parts)
+
+    def _usage(self, formatter: argparse.HelpFormatter) -> str:
+        """The line of usage, with the options that are required."""
+        first = f"usage: {self.prog} "
+        lines = [first]
+        for action in self._actions:
+            if action.required:
+                value = formatter._format_args(action, formatter._get_default_metavar_for_optional(action))
+                option = f"--{action.dest} {value} "
+                if len(lines[-1] + option) > 79:
+                    lines.append(" " * len(first))
+                lines[-1] += option
+        return "\n".join([*lines[:-1], f"{lines[-1]}[OPTIONS]", ""])
 
     @property
     def has_all_options(self) -> bool:
@@ -206,7 +249,7 @@ def parse_args(
     path, argv = split_config(argv)
     if config is None:
         config = {} if path is None else read_config(path)
-    wants_all = "--help=all" in argv or ("--help", "all") in zip(argv, argv[1:], strict=False)
+    wants_all = ("--help", "all") in zip(argv, argv[1:], strict=False)
     # Help, and errors in our own options, need neither torch nor the options of transformers.
     parser = _Parser(dataclass_types, prog, description)
     if not wants_all or parser.has_all_options:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hf_dse.cli.distill import parse_stages
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.options import did_you_mean
 from hf_dse.data.arguments import DataArguments
 from hf_dse.inference.arguments import ModelArguments
 
@@ -97,6 +98,9 @@ def study(argv: list[str]) -> None:
     )
     from hf_dse.studies.runs import finished_runs, load_study, run_study
 
+    hint = did_you_mean(args.study_file, ("report", "probe"))
+    if hint and not Path(args.study_file).exists():
+        raise FileNotFoundError(f"{args.study_file}: there is no such study{hint}.")
     content = load_study(args.study_file)
     results_file = _results_file(args.study_file, args.results_file)
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem

@@ -9,7 +9,7 @@ from hf_dse.data.tasks import EMBEDDED, PAIR_TASKS
 
 @dataclass
 class DataArguments:
-    """Which sentence pairs to read, and how. Every field is a command-line option."""
+    """Which data to read: sentence pairs, or queries with a corpus. Every field is a command-line option."""
 
     task_name: str | None = field(
         default=None,
@@ -19,7 +19,8 @@ class DataArguments:
         default=None,
         metadata={
             "help": "A dataset of the Hub, a local folder with `train.*`, `validation.*`, `test.*` (csv, jsonl, json, "
-            f"parquet), or `{EMBEDDED}`, the small set shipped with the package. Defaults to GLUE's `task_name`."
+            "parquet), one as those of BEIR (`corpus.jsonl`, `queries.jsonl`, `qrels/`), or "
+            f"`{EMBEDDED}`, the small set shipped with the package. Default: `--task_name` of GLUE."
         },
     )
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of the Hub dataset."})
@@ -44,14 +45,17 @@ class DataArguments:
     )
     label_column: str = field(default="label", metadata={"help": "Column of the gold label."})
     num_labels: int | None = field(
-        default=None, metadata={"help": "1 for a regression, 2 or more for classes. Only without `task_name`."}
+        default=None,
+        metadata={"help": "1 for a regression, 2 or more for classes, without `--task_name`. Default: by the labels."},
     )
     symmetric: bool | None = field(
         default=None,
         metadata={"help": "Whether the order of the two sentences does not matter. Defaults to the task's value."},
     )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first training pairs."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Keep only the first pairs of other splits."})
+    max_train_samples: int | None = field(
+        default=None, metadata={"help": "Keep only so many training pairs, the first."}
+    )
+    max_eval_samples: int | None = field(default=None, metadata={"help": "The same for other splits."})
     drop_empty_sentences: bool = field(
         default=False,
         metadata={"help": "Drop pairs with an empty sentence instead of raising an error (QQP has some)."},
@@ -81,8 +85,10 @@ class TextArguments:
     )
     validation_file: str | None = field(default=None, metadata={"help": "Texts to evaluate on, in the same formats."})
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Keep only the first training texts."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Keep only the first validation texts."})
+    max_train_samples: int | None = field(
+        default=None, metadata={"help": "Keep only so many training texts, the first."}
+    )
+    max_eval_samples: int | None = field(default=None, metadata={"help": "The same for validation texts."})
 
     def __post_init__(self) -> None:
         for name in ("max_train_samples", "max_eval_samples"):

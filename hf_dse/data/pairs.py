@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset
+from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets, load_dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
@@ -25,13 +25,15 @@ EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
 SPLITS = ("train", "validation", "test")
 
 
-def resolve_task(data_args: DataArguments) -> PairTask:
+def resolve_task(data_args: DataArguments, dataset: Dataset | Mapping[str, Dataset] | None = None) -> PairTask:
     """
     Returns a known task with the overrides of the arguments.
 
     Args:
         data_args (`DataArguments`):
-            The arguments. Either `task_name` or `num_labels` must be set, except for the embedded set.
+            The arguments. Without `task_name` and `num_labels`, the labels tell the number of labels.
+        dataset (`Dataset` or `Mapping[str, Dataset]`, *optional*):
+            Pairs in memory, instead of those that the arguments name.
 
     Returns:
         `PairTask`: the task with the columns and the symmetry of the arguments.
@@ -54,14 +56,10 @@ def resolve_task(data_args: DataArguments) -> PairTask:
                 f"num_labels={data_args.num_labels} contradicts task {name!r}, which has {task.num_labels}: omit "
                 "one of the two."
             )
-    elif data_args.num_labels is None:
-        raise ValueError(
-            f"The number of labels is unknown: pass `task_name` (one of {', '.join(PAIR_TASKS)}) or `num_labels` "
-            "(1 for a regression, 2 or more for classes)."
-        )
     else:
-        metric = {1: "pearson", 2: "f1"}.get(data_args.num_labels, "accuracy")
-        task = PairTask("pairs", num_labels=data_args.num_labels, metric_for_best_model=metric)
+        num_labels = data_args.num_labels or _infer_num_labels(data_args, dataset)
+        metric = {1: "pearson", 2: "f1"}.get(num_labels, "accuracy")
+        task = PairTask("pairs", num_labels=num_labels, metric_for_best_model=metric)
     return PairTask(
         name=task.name,
         sentence1=data_args.sentence1_column or task.sentence1,
@@ -71,6 +69,50 @@ def resolve_task(data_args: DataArguments) -> PairTask:
         metric_for_best_model=task.metric_for_best_model,
         glue_name=task.glue_name,
     )
+
+
+# So many whole numbers from 0 on are classes; more of them may also be grades, such as those from 0 to 5.
+MOST_INFERRED = 3
+
+
+def _infer_num_labels(data_args: DataArguments, dataset: Dataset | Mapping[str, Dataset] | None) -> int:
+    """The number of labels, by the labels themselves, or else by the teacher's scores."""
+    advice = "(1 for a regression, 2 or more for classes)"
+    if dataset is not None:
+        parts = list(dataset.values()) if isinstance(dataset, Mapping) else [dataset]
+    elif any((data_args.dataset_name, data_args.train_file, data_args.validation_file, data_args.test_file)):
+        parts = [read() for read in _sources(data_args, PairTask("pairs"), None).values()]
+    else:
+        raise ValueError(
+            f"The number of labels is unknown: pass `task_name` (one of {', '.join(PAIR_TASKS)}) or `num_labels` "
+            f"{advice}."
+        )
+    labels: list = []
+    num_logits = set()
+    for columns in parts:
+        names = columns.column_names if isinstance(columns, Dataset) else list(columns)
+        if data_args.label_column in names:
+            feature = columns.features[data_args.label_column] if isinstance(columns, Dataset) else None
+            if isinstance(feature, ClassLabel):
+                return max(2, feature.num_classes)
+            labels += [label for label in columns[data_args.label_column] if label is not None]
+        elif "teacher_logits" in names:
+            num_logits |= {len(logits) for logits in _check_logits(columns["teacher_logits"], "The data")}
+    values = ", ".join(sorted({str(label)[:30] for label in labels})[:5])
+    if None in map(_to_float, labels):
+        raise ValueError(f"The labels are {values}: convert names of classes to numbers, from 0 on.")
+    # Numbers of a csv file are text.
+    is_whole = [isinstance(label, int) or re.fullmatch(r"-?\d+", str(label).strip()) for label in labels]
+    if not all(is_whole):
+        return 1
+    # The labels of hidden test sets are -1.
+    known = {int(label) for label in labels} - {-1}
+    if known == set(range(len(known))) and 2 <= len(known) <= MOST_INFERRED:
+        return len(known)
+    if not labels and len(num_logits) == 1:
+        return num_logits.pop()
+    shown = f"the labels are {values}" if labels else "there are none"
+    raise ValueError(f"The number of labels is unknown, as {shown}: pass `num_labels` {advice} or `task_name`.")
 
 
 def folder_files(folder: Path) -> dict[str, list[Path]]:
@@ -318,7 +360,7 @@ def check_pairs(
                 f"Split {split!r} is a {type(part).__name__}, and pairs have to be a `datasets.Dataset`: every row is "
                 "checked before the training. Load it without `streaming=True`."
             )
-    task = resolve_task(data_args)
+    task = resolve_task(data_args, parts)
     return DatasetDict(
         {split: _normalize(part, str(split), data_args, task, require_labels) for split, part in parts.items()}
     )

@@ -12,6 +12,11 @@ from hf_dse.training.options import DseOptions, GeneralOptions, RankingOptions
 
 
 STAGE_NAMES = ["general", "pairs", "ranking"]
+STAGE_HELP = (
+    "pairs: train on labels and a cross-encoder's scores of sentence pairs. ranking: the same on queries with "
+    "candidates from a corpus. general: train on unlabelled text and the layers of the source encoder. Each stage has "
+    "options of its own: `hf-dse distill --stage ranking --help`."
+)
 
 
 @dataclass
@@ -24,9 +29,7 @@ class DistillationArguments:
     stage: str = field(
         default="pairs",
         metadata={
-            "help": "pairs: train on labels and a cross-encoder's scores of sentence pairs. ranking: the same on "
-            "queries with candidates from a corpus. general: train on unlabelled text and the layers of the source "
-            "encoder. `hf-dse distill --stage ranking --help` lists the options of a stage.",
+            "help": STAGE_HELP,
             "choices": STAGE_NAMES,
         },
     )
@@ -78,7 +81,7 @@ class StudentArguments(DistillationArguments):
 class RankingArguments(WindowArguments, DistillationArguments):
     """Which student learns from which reranker, and on which candidates."""
 
-    stage: str = field(default="ranking", metadata={"help": "The stage.", "choices": STAGE_NAMES})
+    stage: str = field(default="ranking", metadata={"help": STAGE_HELP, "choices": STAGE_NAMES})
     num_negatives: int = field(
         default=15,
         metadata={
@@ -113,7 +116,7 @@ class GeneralArguments:
     model_name_or_path: str = field(
         metadata={"help": "A DSE model, or an encoder that is converted first: a Hub id or a folder."}
     )
-    stage: str = field(default="general", metadata={"help": "The stage.", "choices": STAGE_NAMES})
+    stage: str = field(default="general", metadata={"help": STAGE_HELP, "choices": STAGE_NAMES})
     teacher_name_or_path: str | None = field(
         default=None, metadata={"help": "Encoder with softmax attention to learn from. Default: the student's source."}
     )

@@ -147,10 +147,10 @@ def load_task(args: StudentArguments, data_args: DataArguments, given: Given) ->
             source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
             config = load_config(args.teacher_name_or_path, **source)
             data_args = replace(data_args, num_labels=config.num_labels)
-    task = resolve_task(data_args)
     if given.dataset is None:
-        return task, load_pairs(data_args, require_labels=False)
-    return task, check_pairs(given.dataset, data_args, require_labels=False)
+        return resolve_task(data_args), load_pairs(data_args, require_labels=False)
+    pairs = check_pairs(given.dataset, data_args, require_labels=False)
+    return resolve_task(data_args, given.dataset), pairs
 
 
 def load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
@@ -158,6 +158,8 @@ def load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
     own: dict[str, Any] = {"dataset_name": None, "validation_file": None, "test_file": None, "max_train_samples": None}
     # No column has the name "", so labels of other tasks are ignored.
     own |= {"sentence1_column": None, "sentence2_column": None, "label_column": ""}
+    if data_args.task_name is None:
+        own["num_labels"] = data_args.num_labels or 1
     parts = [load_pairs(replace(data_args, train_file=file, **own), require_labels=False)["train"] for file in files]
     return concatenate_datasets(parts)
 

@@ -13,24 +13,34 @@ class ConvertOptions:
     complete: ClassVar[str] = "ConvertArguments"
 
     linformer_length: list[int] = field(
-        default_factory=lambda: [128], metadata={"help": "Projected length k: one for all layers, or one per layer."}
+        default_factory=lambda: [128],
+        metadata={
+            "help": "Projected length k, in tokens: shorter texts are exact. One for all layers, or one per layer."
+        },
     )
     linformer_projection: str = field(
         default="learned",
-        metadata={"help": "How n tokens are projected to k rows: learned, conv, mean, max or strided."},
+        metadata={
+            "help": "How n tokens are projected to k rows.",
+            "choices": ["learned", "conv", "mean", "max", "strided"],
+        },
     )
     linformer_init: str = field(
         default="strided",
-        metadata={"help": "Initial weights of learned and conv projections: strided, mean or random."},
+        metadata={
+            "help": "Initial weights of learned and conv projections.",
+            "choices": ["strided", "mean", "random"],
+        },
     )
     linformer_sharing: str = field(
-        default="key_value", metadata={"help": "Which parts share E and F: none, headwise, key_value or layerwise."}
+        default="key_value",
+        metadata={"help": "Which parts share E and F.", "choices": ["none", "headwise", "key_value", "layerwise"]},
     )
     layer_types: list[str] | None = field(
         default=None,
         metadata={
-            "help": "linear_attention, chunked_attention or full_attention: one for all layers, or one per layer. "
-            "Default linear."
+            "help": "Attention of the layers: one kind for all, or one per layer. Default: linear_attention.",
+            "choices": ["linear_attention", "chunked_attention", "full_attention"],
         },
     )
     attention_chunk_size: int = field(
@@ -45,25 +55,29 @@ class ConvertOptions:
     )
     max_position_embeddings: int | None = field(
         default=None,
-        metadata={"help": "Longest input in tokens; beyond the source's limit its positions are extended."},
+        metadata={"help": "Longest text, in tokens; beyond the source's limit its positions are extended."},
     )
     position_extension: str = field(
         default="dynamic",
         metadata={
             "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or "
-            "tile, where they start again."
+            "tile, where they start again.",
+            "choices": ["dynamic", "tile"],
         },
     )
     pooling_mode: str | None = field(
         default=None,
         metadata={
-            "help": "mean, cls or max. Default: that of the source's sentence-transformers config, otherwise mean."
+            "help": "How token vectors become one. Default: as the source says (sentence-transformers), or mean.",
+            "choices": ["mean", "cls", "max"],
         },
     )
     pooling_layers: int = field(
         default=1, metadata={"help": "Number of last layers to concatenate before pooling (DSE: 4)."}
     )
-    projection_dim: int | None = field(default=None, metadata={"help": "Embedding size. Default: the pooled size."})
+    projection_dim: int | None = field(
+        default=None, metadata={"help": "Numbers in an embedding. Default: as many as pooling gives."}
+    )
     normalize_embeddings: bool | None = field(
         default=None,
         metadata={"help": "Scale embeddings to length 1. Default: as the source's sentence-transformers modules do."},
@@ -77,7 +91,9 @@ class ConvertOptions:
     document_prompt: str | None = field(
         default=None, metadata={"help": "Text before each document in a search, in the same way."}
     )
-    similarity: str = field(default="cosine", metadata={"help": "cosine, dot or mlp."})
+    similarity: str = field(
+        default="cosine", metadata={"help": "How two embeddings are compared.", "choices": ["cosine", "dot", "mlp"]}
+    )
     similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
     hidden_dropout_prob: float | None = field(default=None, metadata={"help": "Dropout. Default: the source's."})
     attention_probs_dropout_prob: float | None = field(

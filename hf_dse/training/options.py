@@ -85,7 +85,7 @@ class PairOptions:
 
 @dataclass
 class DseOptions(PairOptions):
-    """How to train."""
+    """What a student learns from pairs."""
 
     complete: ClassVar[str] = "DseTrainingArguments"
 
@@ -104,7 +104,8 @@ class DseOptions(PairOptions):
         metadata={"help": "Weight of a bi-encoder's similarities between the sentences of different pairs."},
     )
     head_learning_rate: float | None = field(
-        default=None, metadata={"help": "Learning rate of the parameters that conversion adds."}
+        default=None,
+        metadata={"help": "Learning rate of the parameters that conversion adds. Default: `--learning_rate`."},
     )
     scale_learning_rate: float = field(
         default=1e-2, metadata={"help": "Learning rate of scale and bias of a cosine head."}
@@ -116,7 +117,7 @@ class DseOptions(PairOptions):
 
 @dataclass
 class RankingOptions(PairOptions):
-    """How to train."""
+    """What a student learns from rankings."""
 
     complete: ClassVar[str] = "RankingTrainingArguments"
 
@@ -177,7 +178,7 @@ class RankingOptions(PairOptions):
 
 @dataclass
 class GeneralOptions(PairOptions):
-    """How to train."""
+    """What a student learns from the layers of its source."""
 
     complete: ClassVar[str] = "GeneralTrainingArguments"
 
