@@ -18,8 +18,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import ExitStack, contextmanager
 
 
 # command -> (one line of help, module, function taking the rest of the command line)
@@ -150,10 +149,6 @@ def run(argv: list[str]) -> int:
         print(f"hf-dse: error: unknown command {command!r}{hint}; `hf-dse --help` lists the commands", file=sys.stderr)
         return 2
 
-    if "hf_dse" not in sys.modules:
-        # Help, and errors in options, need no torch.
-        os.environ["HF_DSE_REGISTER_LATER"] = "1"
-
     _, module, function = COMMANDS[command]
     try:
         getattr(importlib.import_module(module), function)(argv[1:])
@@ -232,12 +227,20 @@ def show_log(level: int = logging.INFO) -> Iterator[None]:
 @contextmanager
 def output(words: Sequence[str], quiet: bool, verbose: bool) -> Iterator[None]:
     """Shows what a command says, without what its libraries say to developers unless `verbose`."""
-    libraries: Any = nullcontext()
-    if (quiet or not verbose) and words[:1] != [] and words[0] in COMMANDS and not {"-h", "--help"} & set(words):
-        from hf_dse.cli.output import own_output
+    with ExitStack() as stack:
+        if (quiet or not verbose) and words[:1] and words[0] in COMMANDS:
+            if "hf_dse" not in sys.modules:
+                # Help, and errors in options, need no torch.
+                os.environ["HF_DSE_REGISTER_LATER"] = "1"
+            from hf_dse.cli import parsing
 
-        libraries = own_output(quiet)
-    with libraries, show_log(logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO):
+            def hide_libraries() -> None:
+                from hf_dse.cli.output import own_output
+
+                stack.enter_context(own_output(quiet))
+
+            parsing.after_parsing[:] = [hide_libraries]
+        stack.enter_context(show_log(logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO))
         yield
 
 

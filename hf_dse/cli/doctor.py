@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import metadata, requires
 from pathlib import Path
 
-import datasets
 import huggingface_hub
-import torch
 from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import format_size
-from hf_dse.common.provenance import package_versions
 
 
 # What each extra is for. Its packages are those of the metadata.
@@ -102,6 +99,8 @@ def check_requirements(requirements: Iterable[str], extra: str = "") -> tuple[li
     Returns:
         `tuple`: the packages that are missing, and for each with another version what it is and has to be.
     """
+    from hf_dse.common.provenance import package_versions
+
     missing: list[str] = []
     wrong: list[str] = []
     for requirement in map(Requirement, requirements):
@@ -120,6 +119,8 @@ def check_requirements(requirements: Iterable[str], extra: str = "") -> tuple[li
 
 def find_problems() -> list[str]:
     """What to mend in the installation, in the order of its importance."""
+    import torch
+
     needed = requires("hf-dse") or []
     python = metadata("hf-dse")["Requires-Python"]
     missing, wrong = check_requirements(needed)
@@ -151,6 +152,8 @@ def find_problems() -> list[str]:
 
 
 def describe_versions() -> dict[str, str]:
+    from hf_dse.common.provenance import package_versions
+
     found = package_versions(NAMED)
     others = [f"{name} {version or '(not installed)'}" for name, version in found.items() if name != "hf-dse"]
     return {
@@ -165,6 +168,8 @@ def num_cores() -> int:
 
 
 def describe_hardware() -> dict[str, str]:
+    import torch
+
     hardware = {"CPU": f"{num_cores()} {platform.machine()} cores, torch uses {torch.get_num_threads()} threads"}
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         hardware["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / GB:.0f} GB"
@@ -182,6 +187,8 @@ def describe_hardware() -> dict[str, str]:
 
 def describe_bf16() -> str:
     """How fast bf16 is on this CPU, measured with a matrix product."""
+    import torch
+
     seconds = {}
     for dtype in (torch.float32, torch.bfloat16):
         matrix = torch.ones(512, 512, dtype=dtype)
@@ -210,6 +217,8 @@ def describe_extras() -> dict[str, str]:
 
 
 def describe_caches() -> dict[str, str]:
+    import datasets
+
     folders: dict[str, Path] = {"models": Path(HF_HUB_CACHE), "datasets": Path(datasets.config.HF_DATASETS_CACHE)}
     own = [folder for name in OWN_CACHES for folder in (*Path().glob(name), *Path().glob(f"*/{name}"))]
     folders |= {str(folder): folder for folder in own}

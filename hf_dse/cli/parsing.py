@@ -9,7 +9,7 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -54,6 +54,9 @@ EXAMPLES = {
     "hf-dse doctor": "hf-dse doctor",
     "hf-dse push": "hf-dse push --model_name_or_path student/model --repo_id user/name",
 }
+
+# What the program `hf-dse` does once the options of its command are read, and libraries are imported.
+after_parsing: list[Callable[[], object]] = []
 
 TRAINER_HEADING = "Options of transformers.TrainingArguments"
 MORE_OPTIONS = "Every option of transformers.TrainingArguments works too: `{prog} --help all` lists them."
@@ -269,6 +272,8 @@ def parse_args(
         parsed.append(args)
     # From here on models may be loaded.
     hf_dse.register()
+    while after_parsing:
+        after_parsing.pop()()
     return tuple(parsed)
 
 
