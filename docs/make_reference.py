@@ -61,7 +61,8 @@ def describe_fields(kind: Any) -> str:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         suffix = "" if default is dataclasses.MISSING else f", defaults to `{default!r}`"
-        lines += [f"- `{field.name}` (`{annotation}`{suffix}):", f"  {field.metadata['help']}"]
+        choices = f" One of {', '.join(field.metadata['choices'])}." if "choices" in field.metadata else ""
+        lines += [f"- `{field.name}` (`{annotation}`{suffix}):", f"  {field.metadata['help']}{choices}"]
     return "\n".join(lines)
 
 

@@ -827,17 +827,27 @@ def test_arguments_for_random_weights(bert, caplog):
 @pytest.mark.parametrize(
     ("argv", "error"),
     [
-        (["--linformer_projection", "sorted"], "'linformer_projection'.*'learned', 'conv'.*got sorted"),
         (["--pooling_layers", "5"], r"`pooling_layers` must be between 1 and `num_hidden_layers` \(4\), got 5"),
         (["--linformer_length", "8", "6"], "`linformer_length` lists 2 projected lengths for 4 layers"),
         (["--linformer_length", "2"], "`linformer_length` must be at least 3"),
         (["--layer_types", "linear_attention", "full_attention"], r"number of `layer_types` \(2\)"),
-        (["--layer_types", "sparse_attention"], "sparse_attention"),
     ],
 )
 def test_arguments_that_do_not_fit(bert, argv, error):
     with pytest.raises(StrictDataclassError, match=f"(?s){error}"):
         parse(*argv).convert(bert.path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"linformer_projection": "sorted"}, "'linformer_projection'.*'learned', 'conv'.*got sorted"),
+        ({"layer_types": ["sparse_attention"]}, "sparse_attention"),
+    ],
+)
+def test_values_that_there_are_not(bert, arguments, error):
+    with pytest.raises(StrictDataclassError, match=f"(?s){error}"):
+        ConvertArguments(**arguments).convert(bert.path)
 
 
 def test_auto_classes_know_the_converted_config(bert, tmp_path):

@@ -152,7 +152,7 @@ def test_training_arguments_can_be_an_object(assets, tmp_path):
     ("arguments", "error", "message"),
     [
         ({"learning_rat": 1e-3}, ValueError, "no option `learning_rat` .did you mean 'learning_rate'"),
-        ({"xyzzy": 1}, ValueError, "no option `xyzzy`; `hf-dse distill --help` lists them"),
+        ({"xyzzy": 1}, ValueError, "no option `xyzzy`; `hf-dse distill --help all` lists them"),
         ({"dataset_name": "data"}, TypeError, "Passed twice: dataset_name"),
         ({"stage": "general"}, ValueError, "call `train_general`"),
         ({"dataset": [1, 2]}, TypeError, "is a list, and pairs have to be"),
