@@ -59,12 +59,14 @@ DAMAGED = (
 @contextmanager
 def reading(name_or_path: str | PathLike) -> Iterator[None]:
     """
-    Raises a `ValueError` that names the checkpoint for the errors of libraries about its files. Nothing but calls that
-    read these files belongs inside.
+    Raises a `ValueError` that names the checkpoint for the errors of libraries about its files, and an `OSError` that
+    names it where the Hub cannot be reached. Nothing but calls that read these files belongs inside.
     """
     try:
         yield
     except Exception as error:
+        if type(error) is OSError and not Path(name_or_path).exists() and str(name_or_path) not in str(error):
+            raise OSError(f"{name_or_path} is no folder here, and cannot be had from the Hub: {error}") from error
         # A bare `Exception` is that of the tokenizers library.
         is_damage = isinstance(error, DAMAGED) or type(error) is Exception
         if not is_damage or (isinstance(error, ValueError) and str(name_or_path) in str(error)):
