@@ -126,7 +126,7 @@ def run(argv: list[str]) -> int:
         usage="hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]",
         description=f"Distil a cross-encoder into a sentence-embedding model with linear attention.\n\n{_listing()}",
         epilog="`hf-dse COMMAND --help` lists the options of a command, with an example.\n"
-        f"{QUIET} hides progress, warnings and notes; {VERBOSE} shows those of libraries too.\n"
+        f"{QUIET} hides progress, warnings and notes; {VERBOSE} shows more of them.\n"
         f"{TRACEBACK_VARIABLE}=1 shows where an error comes from.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-import datasets
 from tqdm.auto import tqdm
 from transformers.utils import logging as library
 
@@ -85,6 +84,9 @@ def own_output(quiet: bool = False) -> Iterator[None]:
         quiet (`bool`, *optional*, defaults to `False`):
             Whether to hide all progress bars.
     """
+    # Help does without it.
+    import datasets
+
     root, level = logging.getLogger(), logging.getLogger().level
     verbosity, had_bars = library.get_verbosity(), library.is_progress_bar_enabled()
     errors = logging.StreamHandler()

@@ -144,7 +144,7 @@ class DemoArguments:
     output_dir: str = field(default="outputs/demo", metadata={"help": "Folder of the distilled model."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace the result of an earlier demo."})
     linformer_length: int = field(
-        default=128, metadata={"help": "Projected length k. 99 % of the embedded texts have no more than 128 tokens."}
+        default=128, metadata={"help": "Projected length k. 99 %% of the embedded texts have no more than 128 tokens."}
     )
     linformer_projection: str = field(default="learned", metadata={"help": "learned, conv, mean, max or strided."})
     distillation_alpha: float = field(default=1.0, metadata={"help": "Weight of the teacher's scores in the loss."})
