@@ -214,13 +214,13 @@ class TestIndex:
         counted += f"12 tokens, in {tmp_path / 'index'}\n"
         number = sum(len(split_text(text, _tokenizer(tmp_path), 12)) for text in FILES.values())
         assert run() == 0
-        assert counted.format(3, 0, 0, 0, number) in capsys.readouterr().out
+        assert counted.format(3, 0, 0, 0, number) in capsys.readouterr().err
         assert joined(embedded) == sorted(FILES.values())
         first = results()
         # The same again.
         embedded.clear()
         assert run() == 0
-        assert counted.format(0, 0, 0, 3, number) in capsys.readouterr().out
+        assert counted.format(0, 0, 0, 3, number) in capsys.readouterr().err
         assert embedded == [] and results() == first
         # One is new, one changed, one has a new name, one has a copy, and one is there again at the end.
         (docs / "new.md").write_text("a new mat")
@@ -229,7 +229,7 @@ class TestIndex:
         (docs / "copy.md").write_text(FILES["b.txt"])
         assert run() == 0
         assert (
-            "Index of" in (line := capsys.readouterr().out) and "3 new, 1 changed, 1 deleted and 1 unchanged" in line
+            "Index of" in (line := capsys.readouterr().err) and "3 new, 1 changed, 1 deleted and 1 unchanged" in line
         )
         assert joined(embedded) == ["a new mat", "the mat is old"]
         found = results()
@@ -243,7 +243,7 @@ class TestIndex:
         for name in ("new.md", "copy.md", "moved.txt"):
             (docs / name).unlink()
         assert run() == 0
-        assert "0 new, 0 changed, 3 deleted and 2 unchanged files" in capsys.readouterr().out
+        assert "0 new, 0 changed, 3 deleted and 2 unchanged files" in capsys.readouterr().err
         assert embedded == [] and {hit["file"] for hit in results()[0]["results"]} == {"a.md", "b.txt"}
         # What was deleted is no longer there.
         with sqlite3.connect(tmp_path / "index" / "index.sqlite") as connection:
@@ -287,18 +287,18 @@ class TestIndex:
         home = os.environ["HF_HOME"]
         for _ in range(2):
             assert run(index_dir=None) == 0
-            place = capsys.readouterr().out.partition(", in ")[2].partition("\n")[0]
+            place = capsys.readouterr().err.partition(", in ")[2].partition("\n")[0]
             assert place.startswith(f"{home}/assets/hf-dse/search/") and os.listdir(place) == ["index.sqlite"]
         assert len(embedded) == 1
         # Another folder has an index of its own.
         docs.rename(tmp_path / "others")
         assert run(index_dir=None, corpus=tmp_path / "others") == 0
-        assert place not in capsys.readouterr().out
+        assert place not in capsys.readouterr().err
 
     def test_another_model_prompt_or_size_makes_it_anew(self, run, make_model, capsys, embedded, results, tmp_path):
         assert run() == 0
         anew = f"The index of {tmp_path / 'docs'} is built anew: it is of another "
-        assert anew not in capsys.readouterr().out
+        assert anew not in capsys.readouterr().err
         make_model(similarity="cosine", linformer_length=5).save_pretrained(tmp_path / "model")
         for options, reason in (
             ({}, "model\n"),
@@ -308,16 +308,16 @@ class TestIndex:
         ):
             embedded.clear()
             assert run(**options) == 0
-            assert anew + reason in capsys.readouterr().out
+            assert anew + reason in capsys.readouterr().err
             assert joined(["".join(passages) for passages in embedded]) == ["".join(FILES.values())]
             found = results()
             embedded.clear()
             assert run(**options) == 0
-            assert anew not in capsys.readouterr().out and embedded == [] and results() == found
+            assert anew not in capsys.readouterr().err and embedded == [] and results() == found
         model = make_model(similarity="cosine", prompts={"document": "the "})
         export_model(model, _tokenizer(tmp_path), tmp_path / "model", overwrite=True)
         assert run(chunk_size=0, max_length=20) == 0
-        assert f"{anew}model and prompt" in capsys.readouterr().out
+        assert f"{anew}model and prompt" in capsys.readouterr().err
 
     def test_passages_fit_next_to_a_prompt(self, run, docs, make_model, warnings, capsys, tmp_path):
         model = make_model(similarity="cosine", prompts={"document": "the old cat: "})
@@ -325,14 +325,14 @@ class TestIndex:
         (docs / "long.txt").write_text("the cat and the dog ran in the house " * 50)
         assert run(chunk_size=None) == 0
         # 64 less two special tokens and the prompt.
-        assert "passages of up to 58 tokens" in capsys.readouterr().out
+        assert "passages of up to 58 tokens" in capsys.readouterr().err
         assert run(chunk_size=58) == 0 and warnings == []
         capsys.readouterr()
         assert run(chunk_size=59) == 2
         error = capsys.readouterr().err
         assert "chunk_size=59: the model reads 64 tokens, which leaves 58 for a passage: take fewer" in error
         assert run(chunk_size=0) == 0
-        assert "4 files, cut at 64 tokens, in" in capsys.readouterr().out
+        assert "4 files, cut at 64 tokens, in" in capsys.readouterr().err
         assert any("1 of 4 texts are longer than 64 tokens and were truncated" in line for line in warnings)
 
     def test_a_killed_build_goes_on(self, run, results, embedded, monkeypatch, tmp_path):
@@ -384,7 +384,7 @@ class TestIndex:
         assert run() == 0
         with locked(tmp_path / "index"):
             assert run() == 0
-        assert "in use" not in capsys.readouterr().out
+        assert "in use" not in capsys.readouterr().err
 
     def test_odd_files(self, run, docs, results, tmp_path, capsys):
         (docs / "empty.txt").write_text("")
@@ -399,7 +399,7 @@ class TestIndex:
             assert run(query="a mat", top_k=10) == 0
             found = {hit["file"] for hit in results()[0]["results"]}
             assert found == {*FILES, "link.md", "\udcff\x1b[2J.txt"}
-            assert "\x1b" not in capsys.readouterr().out
+            assert "\x1b" not in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("statement", "message"),

@@ -33,6 +33,8 @@ EXTRAS = {
     "onnx": "`hf-dse export` as ONNX or OpenVINO",
     "ray": "`--engine ray` on several machines",
     "app": "the web page of examples/app.py",
+    "docs": "the site of the documentation",
+    "notebooks": "the notebooks of examples",
 }
 
 # The packages whose versions a report of a problem needs.

@@ -3,7 +3,6 @@
 """`hf-dse search`."""
 
 import json
-import logging
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +80,7 @@ class SearchArguments:
     format: str = field(
         default="text",
         metadata={
-            "help": "What is printed. text: a table. json: the lines of `--output_file`; notes then go to stderr.",
+            "help": "What is printed. text: a table. json: the lines of `--output_file`.",
             "choices": ["text", "json"],
         },
     )
@@ -115,8 +114,6 @@ def search(argv: list[str]) -> None:
     from hf_dse.teacher.rerankers import load_reranker
     from hf_dse.teacher.score_candidates import rerank
 
-    if args.format == "json":
-        notes_to_stderr()
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     is_folder = is_folder_of_texts(args.corpus)
     if not is_folder and folder_args != FolderArguments():
@@ -203,13 +200,6 @@ def search(argv: list[str]) -> None:
     if output is not None:
         write_atomically(output, lambda file: file.writelines(lines))
         print(f"{len(results)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
-
-
-def notes_to_stderr() -> None:
-    """Leaves stdout to the results."""
-    for handler in logging.getLogger("hf_dse").handlers:
-        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
-            handler.setStream(sys.stderr)
 
 
 def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], width: int, num_scores: int = 1) -> str:
