@@ -24,6 +24,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 
 from hf_dse import __version__
 from hf_dse.common.devices import choose_device
+from hf_dse.common.display import one_line
 from hf_dse.common.hub import pin, source_of, split_revision, weights_of
 from hf_dse.data.tables import parse_json, read_text
 from hf_dse.data.tokenization import check_vocabulary
@@ -97,7 +98,7 @@ def load_weights(
 ) -> tuple[Any, dict[str, Any]]:
     """`from_pretrained` of a class with errors that name the checkpoint: the model, and which weights it lacks."""
     load_config(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
-    logger.info(f"Loading {name_or_path}")
+    logger.info(f"Loading {one_line(name_or_path)}")
     with reading(name_or_path):
         model, info = auto_class.from_pretrained(
             output_loading_info=True, **options, **weights_of(name_or_path, revision, trust_remote_code)

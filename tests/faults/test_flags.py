@@ -57,6 +57,7 @@ def commands(good, tmp_path_factory):
     texts = good / "texts.txt"
     timing = ["--rounds", "1", "--output_dir", out / "bench", "--min_seconds", "0.01", "--max_seconds", "0.1"]
     return folder, {
+        "doctor": [],
         "encode": [*model, "--input", texts, "--output", out / "o.parquet"],
         "search": [*model, "--corpus", texts, "--query", "a", "--output_file", out / "o.jsonl"],
         "convert": ["--model_name_or_path", good / "bert", "--output_dir", out / "converted"],
