@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from datasets import Dataset
+from flags import to_flags
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import BertForSequenceClassification
@@ -388,11 +389,7 @@ def run(tmp_path, teachers, make_model, bert_tokenizer):
             "max_length": 64,
             "device": "cpu",
         }
-        flags = ["augment"]
-        for name, value in {**defaults, **options}.items():
-            if value is not None:
-                flags += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-        return main(flags)
+        return main(["augment", *to_flags({**defaults, **options})])
 
     return augment
 

@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from flags import to_flags
 from safetensors.torch import load_file
 from transformers import (
     AutoModel,
@@ -74,11 +75,7 @@ def run(tmp_path, assets):
             "linformer_length": 8,
             "output_dir": tmp_path / output,
         }
-        flags = []
-        for name, value in {**defaults, **options}.items():
-            if value is not None:
-                flags += [f"--{name}", str(value)]
-        return ["distill", *SHORT_RUN, *flags]
+        return ["distill", *SHORT_RUN, *to_flags({**defaults, **options})]
 
     def distill(*args, **options):
         return main(command(*args, **options))

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from flags import to_flags
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import BertForSequenceClassification
@@ -169,11 +170,7 @@ def run(tmp_path, docs, make_model, bert_tokenizer):
             "output_file": tmp_path / "results.jsonl",
             "device": "cpu",
         }
-        flags = ["search"]
-        for name, value in {**defaults, **options}.items():
-            if value is not None:
-                flags += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-        return main(flags)
+        return main(["search", *to_flags({**defaults, **options})])
 
     return search
 

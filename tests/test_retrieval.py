@@ -172,7 +172,7 @@ def test_errors(make_model, bert_tokenizer, save_bert, tmp_path):
     with pytest.raises(ValueError, match="None of the 1 queries has a relevant document"):
         evaluate_retrieval(make_model(DseModel), bert_tokenizer, rankings, show_progress=False)
     reranker = BertForSequenceClassification.from_pretrained(save_bert(tmp_path, BertForSequenceClassification))
-    with pytest.raises(ValueError, match="scores pairs of texts, .* pass this model as `--rerank_with`"):
+    with pytest.raises(ValueError, match="scores pairs of texts, .* pass this model as `--rerank`"):
         evaluate_retrieval(reranker, bert_tokenizer, rankings, show_progress=False)
 
 
@@ -242,7 +242,7 @@ def test_the_command(beir, rankings, student, save_bert, tmp_path, capsys, make_
     teacher = str(save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1))
     output = tmp_path / "results.json"
     options = ["--model_name_or_path", str(student), "--dataset_name", str(beir), "--device", "cpu"]
-    compared = ["--bm25", "--compare_with", source, "--rerank_with", teacher, "--rerank_top_n", "5"]
+    compared = ["--bm25", "--compare_with", source, "--rerank", teacher, "--rerank_top", "5"]
     assert main(["evaluate", *options, "--split", "test", *compared, "--output_file", str(output)]) == 0
     report = json.loads(output.read_text())
     expected = evaluate_retrieval(make_model(DseModel), bert_tokenizer, rankings, show_progress=False)
@@ -274,9 +274,9 @@ def test_the_command_without_comparisons(beir, student, capsys):
 def test_errors_of_the_command(beir, student, save_bert, tmp_path, capsys):
     teacher = str(save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1))
     cases = [
-        (teacher, beir, [], "pass this model as `--rerank_with`"),
+        (teacher, beir, [], "pass this model as `--rerank`"),
         (student, "embedded", ["--bm25"], "these data are sentence pairs"),
-        (student, beir, ["--rerank_top_n", "0"], "rerank_top_n=0"),
+        (student, beir, ["--rerank_top", "0"], "rerank_top=0"),
         (student, beir, ["--split", "train"], "no split train"),
     ]
     for model, data, options, message in cases:

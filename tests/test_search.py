@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from datasets import Dataset
+from flags import to_flags
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModel, BertConfig, BertForSequenceClassification
@@ -254,11 +255,7 @@ def run(tmp_path, make_model, bert_tokenizer):
             "pool": 8,
             "device": "cpu",
         }
-        flags = ["search"]
-        for name, value in {**defaults, **options}.items():
-            if value is not None:
-                flags += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-        return main(flags)
+        return main(["search", *to_flags({**defaults, **options})])
 
     return search
 

@@ -40,7 +40,7 @@ def evaluate(argv: list[str]) -> None:
         prog="hf-dse evaluate",
         description="Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall "
         "of the search in a corpus, such as a folder in the form of BEIR. `--compare_with` and `--bm25` add a row for "
-        "another search, `--rerank_with` one for the reranker.",
+        "another search, `--rerank` one for the reranker.",
     )
     from hf_dse.data.ranking_files import is_ranking_data
 
@@ -49,7 +49,7 @@ def evaluate(argv: list[str]) -> None:
         report = evaluate_search(model_args, comparison_args, data_args, args.split or ["test"])
     elif comparison_args != ComparisonArguments():
         raise ValueError(
-            "`--bm25`, `--compare_with` and `--rerank_with` compare searches in a corpus, and these data are sentence "
+            "`--bm25`, `--compare_with` and `--rerank` compare searches in a corpus, and these data are sentence "
             "pairs: leave them out."
         )
     else:

@@ -16,13 +16,13 @@ class ComparisonArguments:
         default_factory=list,
         metadata={"help": "On a corpus: other encoders to compare with, such as the source of the student."},
     )
-    rerank_with: str | None = field(
+    rerank: str | None = field(
         default=None,
         metadata={"help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again."},
     )
-    rerank_top_n: int = field(
-        default=100, metadata={"help": "With `--rerank_with`: documents of each query that it ranks again."}
+    rerank_top: int = field(
+        default=100, metadata={"help": "With `--rerank`: documents of each query that it ranks again."}
     )
 
     def __post_init__(self) -> None:
-        check_positive(self, "rerank_top_n")
+        check_positive(self, "rerank_top")

@@ -49,7 +49,7 @@ def compare_searches(
         revision = model_args.model_revision if name == model_args.model_name_or_path else "main"
         model, tokenizer = load_model(replace(model_args, model_name_or_path=name, model_revision=revision))
         options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
-        found = search_corpus(model, tokenizer, splits, max(TOP_K, args.rerank_top_n), **options)
+        found = search_corpus(model, tokenizer, splits, max(TOP_K, args.rerank_top), **options)
         for split, run in found.items():
             runs[split][f"{name} ({similarity_of(model)})"] = run
     for split, rankings in splits.items():
@@ -57,10 +57,10 @@ def compare_searches(
         if args.bm25:
             by_words = bm25_search(rankings.queries["query"][:], rankings.corpus["text"][:], TOP_K + 1)
             runs[split]["BM25"] = as_run(rankings, *by_words, TOP_K)
-        if args.rerank_with is not None:
+        if args.rerank is not None:
             options = {"batch_size": model_args.batch_size, "device": choose_device(model_args.device)}
-            name = f"{args.rerank_with} (reranks the top {args.rerank_top_n})"
-            runs[split][name] = rerank(args.rerank_with, rankings, own, args.rerank_top_n, **options)
+            name = f"{args.rerank} (reranks the top {args.rerank_top})"
+            runs[split][name] = rerank(args.rerank, rankings, own, args.rerank_top, **options)
     return {split: compare_runs(runs[split], rankings) for split, rankings in splits.items()}
 
 

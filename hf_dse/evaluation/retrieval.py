@@ -117,7 +117,7 @@ def search_corpus(
     if type(model).__name__.endswith("ForSequenceClassification") and model.config.model_type != "dse":
         raise ValueError(
             f"{type(model).__name__} scores pairs of texts, so it cannot search in a corpus: evaluate an encoder, and "
-            "pass this model as `--rerank_with` to rank what the encoder finds."
+            "pass this model as `--rerank` to rank what the encoder finds."
         )
     check_at_least(1, top_k=top_k)
     options["show_progress"] = show_progress
