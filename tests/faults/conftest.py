@@ -17,6 +17,7 @@ from counting import (  # noqa: F401
     pytest_addoption,
     pytest_runtest_call,
     pytest_runtest_logreport,
+    pytest_runtest_makereport,
     pytest_sessionfinish,
 )
 from harness import model_folder, run

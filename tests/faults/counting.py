@@ -59,6 +59,14 @@ def pytest_runtest_call(item):
         item.user_properties.append(("tried", dict(TRIED) or {"": 1}))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    report = yield
+    # Test processes send what was logged as UTF-8, which has no halves of characters.
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
 def pytest_runtest_logreport(report):
     counts = dict(report.user_properties).get("tried")
     if report.when != "call" or report.skipped or counts is None:
