@@ -184,8 +184,9 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
         scored = score_rankings_with(load_scorer(name, args), rankings, args, cache_dir=_cache_dir(args, output))
         check_scores(scored, name)
         scores.append(scored.queries["teacher_logits"][:])
-    write_rankings(with_scores(rankings, mean_scores(scores)), output)
-    logger.info(_describe_rankings(mean_scores(scores), rankings.queries["labels"][:]))
+    means = mean_scores(scores)
+    write_rankings(with_scores(rankings, means), output)
+    logger.info(_describe_rankings(means, rankings.queries["labels"][:]))
     return f"{len(rankings)} queries with scored candidates (windows: {args.windows})"
 
 
@@ -194,7 +195,8 @@ def _check_shards(files: list[Path], name: str) -> None:
     scores: list[list[float]] = []
     labels: list[list[float]] = []
     for file in files:
-        names = [name for name in ("teacher_logits", "labels") if name in read_schema(file).names]
+        schema = read_schema(file)
+        names = [name for name in ("teacher_logits", "labels") if name in schema.names]
         table = to_columns(read_table(file, names), file)
         scores += table["teacher_logits"]
         known = table.get("labels") or [None] * len(table["teacher_logits"])
