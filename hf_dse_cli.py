@@ -73,7 +73,11 @@ MEANT = {
 CHECKPOINT = "add `--resume_from_checkpoint last` to go on from its last checkpoint"
 CACHE = "what is finished is kept, and the same command goes on from there"
 # What to do after an interruption; the other commands start again.
-GO_ON = {"distill": CHECKPOINT, "teacher": CHECKPOINT, **dict.fromkeys(("score", "mine", "augment", "study"), CACHE)}
+GO_ON = {
+    "distill": CHECKPOINT,
+    "teacher": CHECKPOINT,
+    **dict.fromkeys(("score", "mine", "augment", "study", "search"), CACHE),
+}
 
 TRACEBACK_VARIABLE = "HF_DSE_TRACEBACK"
 # Set to the id of a process that starts this one, and that this one ends with.

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C ends every command with one line that says how to go on, and what is done is kept."""
 
+import os
 import random
 import signal
 import subprocess
@@ -11,7 +12,9 @@ import time
 import psutil
 import pytest
 import yaml
-from harness import run, slow_but
+from counting import tried
+from harness import run, slow_but, start, wait_for
+from hub import WRITER, Hub
 
 from hf_dse.common.files import LOCK_FILE
 
@@ -22,6 +25,7 @@ ADVICE = {
     "score": "what is finished is kept, and the same command goes on from there",
     "mine": "what is finished is kept, and the same command goes on from there",
     "augment": "what is finished is kept, and the same command goes on from there",
+    "search": "what is finished is kept, and the same command goes on from there",
 }
 
 
@@ -75,3 +79,56 @@ def test_ctrl_c_ends_other_processes(name, assets, tmp_path):
     assert psutil.wait_procs(others, timeout=30)[1] == []
     lines = (tmp_path / "log").read_text().splitlines()
     assert f"hf-dse {name}: interrupted; {advice}" in lines and not any("Traceback" in line for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bench", "evaluate", "search"])
+def test_ctrl_c_amid_work_on_texts(name, assets, tmp_path):
+    """Commands whose only result is what they print, and the index of a folder."""
+    (tmp_path / "texts").mkdir()
+    text = "".join(f"The old cat {number} sat in a house.\n\n" for number in range(50_000))
+    (tmp_path / "texts" / "long.txt").write_text(text)
+    rows = (f'{{"sentence1": "cat {row}", "sentence2": "a dog", "label": {row % 6}}}\n' for row in range(50_000))
+    (tmp_path / "test.jsonl").write_text("".join(rows))
+    model = f"--model_name_or_path {assets}/student"
+    words = {
+        "bench": f"bench --lengths 64 --min_seconds 60 --output_dir {tmp_path}/out",
+        "evaluate": f"evaluate {model} --test_file {tmp_path}/test.jsonl --num_labels 1 --split test",
+        "search": f"search --corpus {tmp_path}/texts --query cat {model} --chunk_size 16",
+    }[name]
+    log = tmp_path / "log"
+    process = start(words.split(), log)
+    wait_for(lambda: (log.exists() and "Loading" in log.read_text()) or name == "bench", process)
+    process.join(2)
+    assert process.exitcode is None, log.read_text()
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    assert process.exitcode == 130, log.read_text()
+    tried()
+    advice = ADVICE.get(name, "give the same command to start again")
+    assert log.read_text().splitlines()[-1] == f"hf-dse {name}: interrupted; {advice}"
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.slow
+def test_ctrl_c_amid_a_push_changes_nothing_on_the_hub(assets):
+    words = f"push --model_name_or_path {assets}/student --repo_id user/m"
+    command = [sys.executable, "-m", "hf_dse_cli", *words.split()]
+    with Hub() as hub:
+        environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_TOKEN": WRITER, "HF_HUB_OFFLINE": "0"}
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        while not any("/preupload/" in request for request in hub.requests):
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+        assert process.returncode == 130, errors
+        tried()
+        assert errors.splitlines()[-1] == "hf-dse push: interrupted; give the same command to start again"
+        assert "Traceback" not in errors
+        for repo in hub.repos.values():
+            assert all(not commit.files.keys() - {".gitattributes"} for commit in repo.branches["main"])
+        assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+        assert "model.safetensors" in hub.repos["user/m"].branches["main"][-1].files
