@@ -314,9 +314,10 @@ def test_ranking_counts_pairs(make_model, bert_tokenizer, save_model, monkeypatc
     student = make_model(DseForSequenceClassification, similarity=similarity, num_labels=2)
     args = RankArguments("", candidates=[40, 4], max_pairs=7, rounds=2, top_k=3, pool=5, hnsw_from=40)
     rows = measure_ranking(student, bert_tokenizer, cross_encoder, bert_tokenizer, TEXTS, args)
-    # Once to warm up and once for each round
-    assert scored == [4] * 3 + [7] * 3
+    # Once to warm up and once for each round; of the nearest, 5 at most
+    assert sorted(scored[:6]) == [4] * 6 and sorted(scored[6:]) == [5] * 3 + [7] * 3
     ways = ["cross-encoder", "student, exact search", "student, mlp head on all", "student, mlp head on 5"]
+    ways += ["exact search, cross-encoder on 5"]
     faiss = ["student, faiss flat", "student, faiss HNSW"] if find_spec("faiss") else []
     assert [row["way"] for row in rows if row["candidates"] == 4] == [*ways[:2], *faiss[:1], *ways[2:]]
     assert [row["way"] for row in rows if row["candidates"] == 40] == [*ways[:2], *faiss, *ways[2:]]

@@ -116,7 +116,9 @@ class RankArguments:
         metadata={"help": "Texts and pairs that go through a model; the time of more is extrapolated."},
     )
     top_k: int = field(default=10, metadata={"help": "Candidates to return."})
-    pool: int = field(default=100, metadata={"help": "Nearest candidates that the mlp head ranks."})
+    pool: int = field(
+        default=100, metadata={"help": "Nearest candidates that the mlp head, or the cross-encoder, ranks."}
+    )
     hnsw_from: int = field(
         default=100_000, metadata={"help": "Number of candidates from which faiss's graph index is timed too."}
     )

@@ -74,8 +74,9 @@ def measure_ranking(
     The cross-encoder scores N pairs. The student embeds the candidates once, before any query (`offline`), and then
     the query, whose embedding is compared with theirs: by [`rank`] with the cosine, by an index of faiss, or by the
     head of DSE ([Barkan et al., 2020](https://huggingface.co/papers/1908.05161), section 3), which runs once
-    for each candidate. Texts are real, the vectors of the candidates are random, so that they can be many: the time of
-    exact search does not depend on them. That of HNSW does, slightly; measure its recall on your own data.
+    for each candidate. Or the cross-encoder scores the nearest `pool` candidates of an exact search again. Texts are
+    real, the vectors of the candidates are random, so that they can be many: the time of exact search does not depend
+    on them. That of HNSW does, slightly; measure its recall on your own data.
 
     Args:
         student (`PreTrainedModel`):
@@ -144,6 +145,14 @@ def measure_ranking(
         tasks = {CROSS_ENCODER: _for_each_query(texts, score)}
         for name, search in make_searches(encoder, mlp, corpus, indexes, args).items():
             tasks[name] = _for_each_query(texts, partial(_embed_and_search, embed, search))
+        pool = min(args.pool, number)
+        # Which texts are the nearest is not known of random vectors: any cost the same.
+        nearest = list(itertools.islice(itertools.cycle(texts), pool))
+        find = partial(rank, corpus_embeddings=corpus, top_k=pool, device=encoder.device, show_progress=False)
+        score = partial(score_query, cross_encoder, cross_processing_class, texts=nearest, batch_size=batch_size)
+        tasks[f"exact search, {CROSS_ENCODER} on {args.pool}"] = _for_each_query(
+            texts, partial(_search_and_score, embed, find, score)
+        )
         for task in tasks.values():
             task()
         seconds = interleave(tasks, args.rounds, device=encoder.device)
@@ -330,3 +339,12 @@ def _embed_and_search(
     embed: Callable[[list[str]], np.ndarray], search: Callable[[np.ndarray], object], query: str
 ) -> object:
     return search(embed([query]))
+
+
+def _search_and_score(
+    embed: Callable[[list[str]], np.ndarray],
+    search: Callable[[np.ndarray], object],
+    score: Callable[[str], object],
+    query: str,
+) -> object:
+    return search(embed([query])), score(query)
