@@ -151,7 +151,7 @@ def time_ranking(
     """Seconds in which a cross-encoder and the students rank many candidates for a query, by model."""
     # No teacher is shipped. Its weights do not change its time.
     teacher = AutoModelForSequenceClassification.from_config(BertConfig(vocab_size=len(tokenizer))).eval()
-    args = RankArguments("a teacher", [NUM_CANDIDATES], max_pairs=NUM_PAIRS, rounds=3)
+    args = RankArguments("a teacher", [NUM_CANDIDATES], max_pairs=NUM_PAIRS, pool=10, rounds=3)
     seconds: dict[str, float] = {}
     for name, student in students.items():
         rows = measure_ranking(student, tokenizer, teacher, tokenizer, texts, args)
