@@ -191,6 +191,7 @@ class TestDoctor:
         assert main(["doctor"]) == 0
         text, err = capsys.readouterr()
         assert torch.__version__ in text and f"{doctor.num_cores()} " in text and "bf16 on CPU" in text
+        assert "hf-dse/search" in text
         assert f"{Path('out/.hf-dse-scores')}" in text and "1.5 KB" in text
         assert "offline  " in text and "yes" in text and "hf_abcdefgh" not in text + err
         # One screen.

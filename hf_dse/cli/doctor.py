@@ -14,7 +14,7 @@ from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import huggingface_hub
-from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
+from huggingface_hub.constants import HF_ASSETS_CACHE, HF_HUB_CACHE, HF_HUB_OFFLINE
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -220,7 +220,11 @@ def describe_extras() -> dict[str, str]:
 def describe_caches() -> dict[str, str]:
     import datasets
 
-    folders: dict[str, Path] = {"models": Path(HF_HUB_CACHE), "datasets": Path(datasets.config.HF_DATASETS_CACHE)}
+    folders = {
+        "models": Path(HF_HUB_CACHE),
+        "datasets": Path(datasets.config.HF_DATASETS_CACHE),
+        "indexes of `hf-dse search`": Path(HF_ASSETS_CACHE) / "hf-dse" / "search",
+    }
     own = [folder for name in OWN_CACHES for folder in (*Path().glob(name), *Path().glob(f"*/{name}"))]
     folders |= {str(folder): folder for folder in own}
     return {
