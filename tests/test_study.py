@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pandas as pd
@@ -276,6 +278,27 @@ def test_a_study_that_is_terminated_leaves_no_training(tiny_study, tmp_path):
     process.terminate()
     assert process.wait(60) == 128 + signal.SIGTERM
     assert not any(training.is_running() for training in trainings)
+
+
+def test_ctrl_c_while_a_training_is_handed_out(tiny_study, tmp_path, monkeypatch):
+    begun = Event()
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *args):
+            super().submit(*args)
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
+    def sleep(run, folder, slot, threads, flags, processes):
+        process = subprocess.Popen(["sleep", "1000"])
+        processes.add(process)
+        begun.set()
+        assert process.wait() == -signal.SIGTERM
+
+    monkeypatch.setattr("hf_dse.studies.runs.ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr("hf_dse.studies.runs.train", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(load_study(tiny_study()), tmp_path / "results.parquet", tmp_path / "runs")
 
 
 # Results

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from typing import Any
 
 import pandas as pd
@@ -216,11 +217,14 @@ def run_study(
     for slot in range(jobs):
         slots.put(slot)
     processes: set[subprocess.Popen] = set()
+    stopping = Event()
     failed = []
 
     def work(run: Run) -> None:
         slot, folder = slots.get(), output_dir / run.folder
         try:
+            if stopping.is_set():
+                return
             with locked(folder):
                 # Another study may have finished it meanwhile.
                 if run.key not in finished_runs(results_file):
@@ -241,9 +245,10 @@ def run_study(
                     progress.write(f"FAILED {failed[-1]}")
                 progress.update()
         except BaseException:
+            stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
-            # Again and again: a training may just have been about to start.
-            while not all(future.done() for future in futures):
+            # Again and again: a training may just have been about to start. Whoever works has a slot.
+            while slots.qsize() < jobs:
                 for process in list(processes):
                     process.terminate()
                 time.sleep(0.1)

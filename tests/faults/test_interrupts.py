@@ -29,6 +29,11 @@ ADVICE = {
 }
 
 
+def hear_ctrl_c():
+    """In a new process: one of a shell that runs in the background would ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("name", slow_but("distill"))
 def test_ctrl_c(name, commands, undisturbed, tmp_path):
     command, straight = commands[name], undisturbed(name)
@@ -67,16 +72,19 @@ def test_ctrl_c_ends_other_processes(name, assets, tmp_path):
         begun, advice = f"out/{LOCK_FILE}", "give the same command to start again"
     command = [sys.executable, "-m", "hf_dse_cli", name, *words.split()]
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    while not list(tmp_path.glob(begun)):
-        assert process.poll() is None
-        time.sleep(0.05)
-    # Ray starts its workers.
-    time.sleep(2)
-    others = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, (tmp_path / "log").read_text()
-    assert psutil.wait_procs(others, timeout=30)[1] == []
+        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=hear_ctrl_c)
+    try:
+        while not list(tmp_path.glob(begun)):
+            assert process.poll() is None
+            time.sleep(0.05)
+        # Ray starts its workers.
+        time.sleep(2)
+        others = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 130, (tmp_path / "log").read_text()
+        assert psutil.wait_procs(others, timeout=30)[1] == []
+    finally:
+        process.kill()
     lines = (tmp_path / "log").read_text().splitlines()
     assert f"hf-dse {name}: interrupted; {advice}" in lines and not any("Traceback" in line for line in lines)
 
@@ -98,11 +106,14 @@ def test_ctrl_c_amid_work_on_texts(name, assets, tmp_path):
     }[name]
     log = tmp_path / "log"
     process = start(words.split(), log)
-    wait_for(lambda: (log.exists() and "Loading" in log.read_text()) or name == "bench", process)
-    process.join(2)
-    assert process.exitcode is None, log.read_text()
-    os.kill(process.pid, signal.SIGINT)
-    process.join(60)
+    try:
+        wait_for(lambda: (log.exists() and "Loading" in log.read_text()) or name == "bench", process)
+        process.join(2)
+        assert process.exitcode is None, log.read_text()
+        os.kill(process.pid, signal.SIGINT)
+        process.join(60)
+    finally:
+        process.kill()
     assert process.exitcode == 130, log.read_text()
     tried()
     advice = ADVICE.get(name, "give the same command to start again")
@@ -116,9 +127,8 @@ def test_ctrl_c_amid_a_push_changes_nothing_on_the_hub(assets):
     command = [sys.executable, "-m", "hf_dse_cli", *words.split()]
     with Hub() as hub:
         environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_TOKEN": WRITER, "HF_HUB_OFFLINE": "0"}
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, env=environment, preexec_fn=hear_ctrl_c, **streams)
         while not any("/preupload/" in request for request in hub.requests):
             assert process.poll() is None
             time.sleep(0.001)
