@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hf_dse.inference.arguments import ModelArguments
     from hf_dse.inference.encoding import encode, encode_document, encode_query
     from hf_dse.inference.loading import load_model
+    from hf_dse.inference.quantization import QuantizedEmbeddings, quantize
     from hf_dse.inference.search import rank
     from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for, ranking_metrics
     from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores, normalize_text
@@ -89,6 +90,7 @@ _MODULES = {
     "inference.encoding": ["encode", "encode_document", "encode_query"],
     "inference.arguments": ["ModelArguments"],
     "inference.loading": ["load_model"],
+    "inference.quantization": ["QuantizedEmbeddings", "quantize"],
     "inference.search": ["rank"],
     "metrics": ["AccuracyF1", "PearsonSpearman", "compute_metrics_for", "ranking_metrics"],
     "mining.augmentation": ["augment_pairs", "balance_scores", "bin_scores", "normalize_text"],
@@ -149,6 +151,7 @@ __all__ = [
     "PairTask",
     "PairTrainingArguments",
     "PearsonSpearman",
+    "QuantizedEmbeddings",
     "ProgressiveCallback",
     "RankingLoss",
     "RankingTrainer",
@@ -198,6 +201,7 @@ __all__ = [
     "normalize_text",
     "probe_layers",
     "push_model",
+    "quantize",
     "rank",
     "ranking_loss",
     "ranking_metrics",

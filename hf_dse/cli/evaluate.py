@@ -3,7 +3,7 @@
 """`hf-dse evaluate`."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from transformers.utils import logging
@@ -13,7 +13,7 @@ from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.data.arguments import DataArguments
 from hf_dse.evaluation.arguments import ComparisonArguments
-from hf_dse.inference.arguments import ModelArguments
+from hf_dse.inference.arguments import ModelArguments, SizeArguments
 
 
 logger = logging.get_logger(__name__)
@@ -31,11 +31,12 @@ class EvaluateArguments:
 
 def evaluate(argv: list[str]) -> None:
     """Evaluates a model on splits of a pair task, or by the search in a corpus; prints a table and writes JSON."""
-    model_args, args, comparison_args, data_args = parse_args(
+    model_args, args, comparison_args, size_args, data_args = parse_args(
         argv,
         ModelArguments,
         EvaluateArguments,
         ComparisonArguments,
+        SizeArguments,
         DataArguments,
         prog="hf-dse evaluate",
         description="Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall "
@@ -46,21 +47,23 @@ def evaluate(argv: list[str]) -> None:
 
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     if is_ranking_data(data_args):
-        report = evaluate_search(model_args, comparison_args, data_args, args.split or ["test"])
+        report = evaluate_search(model_args, comparison_args, size_args, data_args, args.split or ["test"])
     elif comparison_args != ComparisonArguments():
         raise ValueError(
             "`--bm25`, `--compare_with` and `--rerank` compare searches in a corpus, and these data are sentence "
             "pairs: leave them out."
         )
     else:
-        report = evaluate_pairs(model_args, data_args, args.split or ["validation"])
+        report = evaluate_pairs(model_args, size_args, data_args, args.split or ["validation"])
     if output is not None:
-        report = {"model_name_or_path": model_args.model_name_or_path, **report}
+        report = {"model_name_or_path": model_args.model_name_or_path, **asdict(size_args), **report}
         write_atomically(output, lambda file: file.write((json.dumps(report, indent=2) + "\n").encode()))
         print(f"Written to {output}")
 
 
-def evaluate_pairs(model_args: ModelArguments, data_args: DataArguments, splits: list[str]) -> dict[str, Any]:
+def evaluate_pairs(
+    model_args: ModelArguments, size_args: SizeArguments, data_args: DataArguments, splits: list[str]
+) -> dict[str, Any]:
     """Prints the metrics of pairs, and returns them with what was measured."""
     from hf_dse.data.pairs import load_pairs, resolve_task
     from hf_dse.evaluation.pairs import evaluate_model
@@ -78,6 +81,7 @@ def evaluate_pairs(model_args: ModelArguments, data_args: DataArguments, splits:
             task=task,
             batch_size=model_args.batch_size,
             max_length=model_args.max_length,
+            **asdict(size_args),
         )
         results[split] = {"num_pairs": len(pairs[split]), **metrics}
     print(format_table(results))
@@ -91,14 +95,18 @@ def evaluate_pairs(model_args: ModelArguments, data_args: DataArguments, splits:
 
 
 def evaluate_search(
-    model_args: ModelArguments, args: ComparisonArguments, data_args: DataArguments, names: list[str]
+    model_args: ModelArguments,
+    args: ComparisonArguments,
+    size_args: SizeArguments,
+    data_args: DataArguments,
+    names: list[str],
 ) -> dict[str, Any]:
     """Prints the metrics of searches, and returns them with what was measured."""
     from hf_dse.data.ranking_files import load_rankings
     from hf_dse.evaluation.comparison import compare_searches
 
     splits = load_rankings(data_args, names)
-    compared = compare_searches(model_args, args, splits)
+    compared = compare_searches(model_args, args, splits, size_args)
     num_documents = {split: len(rankings.corpus) for split, rankings in splits.items()}
     for split, rows in compared.items():
         print(f"{split}: each query ranks all {num_documents[split]:,} documents; values x 100")

@@ -158,7 +158,9 @@ def search(argv: list[str]) -> None:
     else:
         check_index(args.corpus, settings, model, tokenizer, model_args.model_name_or_path, similarity, head)
     found = rank_groups(
-        encode_query(model, tokenizer, queries[args.text_column], **options),
+        encode_query(
+            model, tokenizer, queries[args.text_column], truncate_dim=settings.get("truncate_dim"), **options
+        ),
         corpus,
         columns["file"] if is_folder else range(len(corpus)),
         top_k=args.top_k if reranker is None else args.rerank_top,

@@ -13,7 +13,8 @@ from hf_dse.common.devices import choose_device
 from hf_dse.data.rankings import Rankings, make_rankings
 from hf_dse.evaluation.arguments import ComparisonArguments
 from hf_dse.evaluation.retrieval import TOP_K, mean_metrics, search_corpus
-from hf_dse.inference.loading import ModelArguments, load_model
+from hf_dse.inference.arguments import ModelArguments, SizeArguments
+from hf_dse.inference.loading import load_model
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.mining.bm25 import bm25_search
@@ -21,7 +22,10 @@ from hf_dse.teacher.score_candidates import score_candidates
 
 
 def compare_searches(
-    model_args: ModelArguments, args: ComparisonArguments, splits: Mapping[str, Rankings]
+    model_args: ModelArguments,
+    args: ComparisonArguments,
+    splits: Mapping[str, Rankings],
+    size_args: SizeArguments | None = None,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """
     Evaluates a model by the search in a corpus, and what it is compared with on the same queries.
@@ -33,6 +37,8 @@ def compare_searches(
             What it is compared with.
         splits (`Mapping[str, Rankings]`):
             The queries and the corpus of each split.
+        size_args ([`SizeArguments`], *optional*):
+            How large the vectors are, those of the other encoders too.
 
     Returns:
         `dict[str, dict[str, dict[str, float]]]`: for each split the metrics of each search, as [`evaluate_retrieval`]
@@ -43,15 +49,19 @@ def compare_searches(
     Raises:
         `ValueError`: if a model scores pairs of texts, or as [`evaluate_retrieval`].
     """
+    size_args = size_args or SizeArguments()
+    sizes = [] if size_args.truncate_dim is None else [f"{size_args.truncate_dim} numbers"]
+    sizes += [] if size_args.precision == "float32" else [size_args.precision]
     runs: dict[str, dict[str, Run]] = {split: {} for split in splits}
     for name in dict.fromkeys([model_args.model_name_or_path, *args.compare_with]):
         # A revision is that of the model.
         revision = model_args.model_revision if name == model_args.model_name_or_path else "main"
         model, tokenizer = load_model(replace(model_args, model_name_or_path=name, model_revision=revision))
         options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
+        options |= {"truncate_dim": size_args.truncate_dim, "precision": size_args.precision}
         found = search_corpus(model, tokenizer, splits, max(TOP_K, args.rerank_top), **options)
         for split, run in found.items():
-            runs[split][f"{name} ({similarity_of(model)})"] = run
+            runs[split][f"{name} ({', '.join([similarity_of(model), *sizes])})"] = run
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))
         if args.bm25:

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.data.tasks import PAIR_TASKS, PairTask
 from hf_dse.inference.encoding import encode_pairs, evaluating
+from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import _score, average_precision
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.teacher.score import score_pairs
@@ -28,6 +29,8 @@ def evaluate_model(
     task: PairTask | str,
     batch_size: int = 32,
     max_length: int | None = None,
+    truncate_dim: int | None = None,
+    precision: str = "float32",
     device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> dict[str, float]:
@@ -49,6 +52,10 @@ def evaluate_model(
         max_length (`int`, *optional*):
             Maximum number of tokens per sentence (or pair). Defaults to the `model_max_length` of the
             tokenizer.
+        truncate_dim (`int`, *optional*):
+            Keep only so many numbers of each embedding, see [`encode`].
+        precision (`str`, *optional*, defaults to `"float32"`):
+            Of the embeddings of both sentences, see [`quantize`].
         device (`str` or `torch.device`, *optional*):
             Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -62,7 +69,8 @@ def evaluate_model(
 
     Raises:
         `ValueError`: if labels are missing, the logits do not fit the task, an encoder without a head is evaluated on
-        a task that the cosine cannot score, or predictions are NaN, infinite or constant.
+        a task that the cosine cannot score, smaller embeddings are asked of a cross-encoder or cut ones of a head that
+        needs all of their numbers, or predictions are NaN, infinite or constant.
     """
     if isinstance(task, str):
         if task not in PAIR_TASKS:
@@ -73,6 +81,11 @@ def evaluate_model(
     has_head = type(model).__name__.endswith("ForSequenceClassification")
     options: dict[str, Any] = {"batch_size": batch_size, "device": device, "show_progress": show_progress}
     if has_head and model.config.model_type != "dse":
+        if truncate_dim is not None or precision != "float32":
+            raise ValueError(
+                f"{type(model).__name__} scores pairs of texts and has no vectors that could be smaller: leave out "
+                "`truncate_dim` and `precision`."
+            )
         pairs = dataset.select_columns(["sentence1", "sentence2"])
         options |= {"processing_class": processing_class, "max_length": max_length, "column": "logits"}
         logits = np.asarray(score_pairs(model, pairs, **options)["logits"])
@@ -84,12 +97,20 @@ def evaluate_model(
             f"Cosine similarity cannot score task {task.name!r}: pass a model with a classification head "
             "(`DseForSequenceClassification`), or `symmetric=True` if class 1 means similar."
         )
+    if has_head and model.config.similarity == "mlp" and truncate_dim not in (None, model.config.projection_dim):
+        raise ValueError(
+            f"truncate_dim={truncate_dim}: the mlp head of the model needs all {model.config.projection_dim} numbers "
+            "of a vector: leave it out."
+        )
     first, second = encode_pairs(
         model,
         processing_class,
         dataset["sentence1"][:],
         dataset["sentence2"][:],
         max_length=max_length,
+        truncate_dim=truncate_dim,
+        precision=precision,
+        normalize=precision != "float32" and similarity_of(model) == "cosine",
         **options,
     )
 

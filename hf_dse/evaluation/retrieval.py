@@ -28,6 +28,8 @@ def evaluate_retrieval(
     batch_size: int = 32,
     max_length: int | None = None,
     top_k: int = TOP_K,
+    truncate_dim: int | None = None,
+    precision: str = "float32",
     device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> dict[str, float]:
@@ -50,6 +52,10 @@ def evaluate_retrieval(
             Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
         top_k (`int`, *optional*, defaults to 100):
             Documents to find for each query. With fewer than 100, the recall is that of fewer, too.
+        truncate_dim (`int`, *optional*):
+            Keep only so many numbers of each embedding, see [`encode`].
+        precision (`str`, *optional*, defaults to `"float32"`):
+            Of the embeddings of the documents, see [`quantize`]; those of queries stay float32.
         device (`str` or `torch.device`, *optional*):
             Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -80,6 +86,7 @@ def evaluate_retrieval(
     ```
     """
     options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
+    options |= {"truncate_dim": truncate_dim, "precision": precision}
     runs = search_corpus(model, processing_class, {"": rankings}, top_k, show_progress=show_progress, **options)
     return measure_run(runs[""], rankings)
 
@@ -90,6 +97,7 @@ def search_corpus(
     splits: Mapping[str, Rankings],
     top_k: int,
     *,
+    precision: str = "float32",
     show_progress: bool = True,
     **options: Any,
 ) -> dict[str, Run]:
@@ -106,6 +114,8 @@ def search_corpus(
             The queries and the corpus of each split.
         top_k (`int`):
             Documents to find for each query.
+        precision (`str`, *optional*, defaults to `"float32"`):
+            Of the embeddings of the documents, see [`quantize`].
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         options:
@@ -121,12 +131,14 @@ def search_corpus(
         )
     check_at_least(1, top_k=top_k)
     options["show_progress"] = show_progress
-    embedded: dict[int, np.ndarray] = {}
+    # Codes of 8 bits are those of unit vectors where these rank alike.
+    coded = {"precision": precision, "normalize": precision != "float32" and similarity_of(model) == "cosine"}
+    embedded: dict[int, Any] = {}
     runs = {}
     for split, rankings in splits.items():
         corpus = embedded.get(id(rankings.corpus))
         if corpus is None:
-            corpus = encode_document(model, processing_class, rankings.corpus["text"][:], **options)
+            corpus = encode_document(model, processing_class, rankings.corpus["text"][:], **coded, **options)
             embedded[id(rankings.corpus)] = corpus
         queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
         found = rank(

@@ -10,6 +10,9 @@ from hf_dse.data.tables import READERS
 
 EMBEDDING_COLUMN = "embedding"
 
+# What `quantize_embeddings` of sentence-transformers makes.
+PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
+
 # Tokens of a passage if nothing else is said.
 CHUNK_SIZE = 128
 
@@ -61,6 +64,26 @@ class EncodeArguments:
         default="document",
         metadata={"help": "Which of the model's prompts stands before each text: document, query or another it has."},
     )
+
+
+@dataclass
+class SizeArguments:
+    """How large the vectors are."""
+
+    truncate_dim: int | None = field(
+        default=None, metadata={"help": "Keep only so many numbers of each vector, the first ones. Default: all."}
+    )
+    precision: str = field(
+        default="float32",
+        metadata={
+            "help": "Of each number: float32; int8 or uint8, a quarter of the memory; binary or ubinary, the sign "
+            "alone, a 32nd. Queries of a search stay float32.",
+            "choices": list(PRECISIONS),
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "truncate_dim")
 
 
 @dataclass

@@ -14,6 +14,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.data.tokenization import check_max_length, length_batches, max_tokens, pad, tokenize
+from hf_dse.inference.quantization import check_precision, quantize, truncate
 
 
 logger = logging.get_logger(__name__)
@@ -32,9 +33,11 @@ def encode(
     truncation: bool = True,
     normalize: bool = False,
     prompt_name: str | None = None,
+    truncate_dim: int | None = None,
+    precision: str = "float32",
     device: str | torch.device | None = None,
     show_progress: bool = True,
-) -> np.ndarray:
+) -> np.ndarray | Any:
     """
     Computes sentence embeddings. Texts are batched by length to limit padding; the embeddings keep their order. For a
     search, use [`encode_query`] and [`encode_document`].
@@ -59,19 +62,25 @@ def encode(
         prompt_name (`str`, *optional*):
             Which of the model's prompts, `config.prompts`, stands before each text: `"query"`, `"document"` (nothing
             for models without) or another name that it has. Defaults to none.
+        truncate_dim (`int`, *optional*):
+            Keep only so many numbers of each embedding, the first ones, before it is normalized: for models trained
+            for it ([Kusupati et al., 2022](https://huggingface.co/papers/2205.13147)), and at some loss for others.
+        precision (`str`, *optional*, defaults to `"float32"`):
+            `"int8"`, `"uint8"`, `"binary"` or `"ubinary"` for embeddings that take less memory, see [`quantize`].
         device (`str` or `torch.device`, *optional*):
             Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
 
     Returns:
-        `np.ndarray` of shape `(num_texts, embedding_size)` and type float32.
+        `np.ndarray` of shape `(num_texts, embedding_size)` and type float32, or [`QuantizedEmbeddings`] of another
+        precision.
 
     Raises:
         `TypeError`: if `texts` is a single string, or not iterable.
         `ValueError`: if a text is not a string, `max_length` is out of range, a text is too long for
-        `truncation=False`, `batch_size` is below 1, the model has no such prompt or a decoder, or an embedding is NaN
-        or infinite.
+        `truncation=False`, `batch_size` is below 1, the model has no such prompt or a decoder, its embeddings have
+        fewer numbers than `truncate_dim`, there is no such precision, or an embedding is NaN or infinite.
 
     Example:
 
@@ -87,13 +96,14 @@ def encode(
     """
 
     def embed(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        vectors = sentence_embeddings(model, batch)
+        vectors = truncate(sentence_embeddings(model, batch), truncate_dim, model)
         return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
 
+    check_precision(precision)
     prompt = find_prompt(model, prompt_name)
     if prompt:
         texts = [prompt + text for text in _check_texts(texts)]
-    return embed_texts(
+    vectors = embed_texts(
         model,
         processing_class,
         texts,
@@ -104,18 +114,19 @@ def encode(
         device=device,
         show_progress=show_progress,
     )
+    return quantize(vectors, precision)
 
 
 def encode_query(
     model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any
-) -> np.ndarray:
+) -> np.ndarray | Any:
     """Like [`encode`], with the model's prompt for queries if it has one, as in sentence-transformers."""
     return encode(model, processing_class, texts, **{"prompt_name": "query", **options})
 
 
 def encode_document(
     model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any
-) -> np.ndarray:
+) -> np.ndarray | Any:
     """Like [`encode_query`], for the texts of a corpus."""
     return encode(model, processing_class, texts, **{"prompt_name": "document", **options})
 
@@ -224,7 +235,7 @@ def encode_pairs(
 
     Returns:
         `tuple[np.ndarray, np.ndarray]`: the embeddings of the first and of the second sentences, both of shape
-        `(num_pairs, embedding_size)`.
+        `(num_pairs, embedding_size)` and type float32; those of another precision are restored.
     """
     texts = list(dict.fromkeys([*first, *second]))
     embeddings = encoder(model, processing_class, texts, **options)

@@ -19,9 +19,16 @@ from hf_dse.common.files import output_path, save_array, to_path, write_atomical
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
 from hf_dse.data.tables import check_texts, read_batches, read_schema, read_table, read_texts
-from hf_dse.inference.arguments import EMBEDDING_COLUMN, EncodeArguments, EngineArguments, ModelArguments
+from hf_dse.inference.arguments import (
+    EMBEDDING_COLUMN,
+    EncodeArguments,
+    EngineArguments,
+    ModelArguments,
+    SizeArguments,
+)
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
 from hf_dse.inference.loading import load_model
+from hf_dse.inference.quantization import QuantizedEmbeddings, check_precision
 from hf_dse.inference.ray_engine import (
     SETTINGS_KEY,
     count_rows,
@@ -36,7 +43,10 @@ ROWS_PER_GROUP = 65_536
 
 
 def encode_files(
-    model_args: ModelArguments, args: EncodeArguments, engine_args: EngineArguments
+    model_args: ModelArguments,
+    args: EncodeArguments,
+    engine_args: EngineArguments,
+    size_args: SizeArguments | None = None,
 ) -> tuple[int, int | None]:
     """
     Embeds the texts of a file, or of parquet shards with Ray, and writes the vectors.
@@ -48,6 +58,8 @@ def encode_files(
             The texts, and where to write the vectors.
         engine_args ([`EngineArguments`]):
             Whether to run in this process or in Ray workers.
+        size_args ([`SizeArguments`], *optional*):
+            How large the vectors are.
 
     Returns:
         `tuple[int, int | None]`: the number of vectors, and their size (`None` with Ray).
@@ -55,12 +67,24 @@ def encode_files(
     Raises:
         `ValueError`: if texts, model or options are invalid or do not match.
     """
+    size_args = size_args or SizeArguments()
+    has_ranges = size_args.precision.endswith("int8")
     if engine_args.engine == "ray":
+        if has_ranges:
+            raise ValueError(
+                f"precision={size_args.precision!r} needs the ranges of all vectors, and `--engine ray` sees one "
+                "shard at a time: take binary or ubinary, or `--engine local`."
+            )
         refuse_options(model_args, "device")
         model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)
-        load = partial(TextEncoder, model_args, args)
+        load = partial(TextEncoder, model_args, args, size_args)
         return count_rows(run_on_shards(load, args.input, args.output, [args.text_column], engine_args)), None
     output = output_path(args.output, (".npy", ".parquet"))
+    if has_ranges and output.suffix == ".npy":
+        raise ValueError(
+            f"{args.output} has no place for the ranges of {size_args.precision} codes: write .parquet, or take "
+            "binary or ubinary."
+        )
     columns = read_texts(args.input, args.text_column)
     if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
         raise ValueError(f"{args.input} already has a column {EMBEDDING_COLUMN!r}: rename it, or write .npy.")
@@ -74,9 +98,12 @@ def encode_files(
         truncation=args.truncation,
         normalize=args.normalize,
         prompt_name=args.prompt_name,
+        truncate_dim=size_args.truncate_dim,
+        precision=size_args.precision,
     )
+    codes = vectors.codes if isinstance(vectors, QuantizedEmbeddings) else vectors
     if output.suffix == ".npy":
-        write_atomically(output, lambda file: save_array(file, vectors))
+        write_atomically(output, lambda file: save_array(file, codes))
     else:
         settings = {
             "model": fingerprint(model, tokenizer),
@@ -85,6 +112,7 @@ def encode_files(
             "normalize": args.normalize,
             "columns": [args.text_column],
             **prompt_setting(model, args.prompt_name),
+            **size_settings(size_args, vectors),
         }
         write_atomically(output, lambda file: write_index(file, columns, vectors, settings))
     return vectors.shape[0], vectors.shape[1]
@@ -95,7 +123,7 @@ class TextEncoder:
 
     column = EMBEDDING_COLUMN
 
-    def __init__(self, model_args: ModelArguments, args: EncodeArguments, device: str):
+    def __init__(self, model_args: ModelArguments, args: EncodeArguments, size_args: SizeArguments, device: str):
         self.model, self.tokenizer = load_model(replace(model_args, device=device))
         self.batch_size = model_args.batch_size
         # Whole windows, so that batches and vectors are exactly those of a file that is encoded in one process.
@@ -105,20 +133,32 @@ class TextEncoder:
         self.settings |= prompt_setting(self.model, args.prompt_name)
         # What does not change the vectors, or is in the settings as a text.
         self.options |= {"truncation": args.truncation, "prompt_name": args.prompt_name, "show_progress": False}
-        self.type = pyarrow.list_(pyarrow.float32(), self._encode([]).shape[1])
+        self.options |= {"truncate_dim": size_args.truncate_dim, "precision": size_args.precision}
+        none = self._encode([])
+        self.settings |= size_settings(size_args, none)
+        self.type = _to_lists(none).type
 
-    def _encode(self, texts: list[str]) -> np.ndarray:
+    def _encode(self, texts: list[str]) -> Any:
         return encode(self.model, self.tokenizer, texts, batch_size=self.batch_size, **self.options)
 
     def __call__(self, columns: list[list[str]]) -> pyarrow.Array:
         (texts,) = columns
-        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(self._encode(texts).reshape(-1)), type=self.type)
+        return _to_lists(self._encode(texts))
 
 
 def prompt_setting(model: PreTrainedModel, name: str) -> dict[str, str]:
     """The setting of an index that says which text stood before the others; none if there was none."""
     prompt = find_prompt(model, name)
     return {"prompt": prompt} if prompt else {}
+
+
+def size_settings(args: SizeArguments, vectors: Any) -> dict[str, Any]:
+    """The settings of an index that say how large its vectors are; none if they are whole."""
+    settings: dict[str, Any] = {} if args.truncate_dim is None else {"truncate_dim": args.truncate_dim}
+    if isinstance(vectors, QuantizedEmbeddings):
+        settings |= {"precision": vectors.precision, "size": vectors.size}
+        settings |= {} if vectors.ranges is None else {"ranges": vectors.ranges.tolist()}
+    return settings
 
 
 def to_arrow(values: list) -> pyarrow.Array:
@@ -132,16 +172,23 @@ def to_arrow(values: list) -> pyarrow.Array:
         return pyarrow.array([None if value is None else dump(value) for value in values])
 
 
-def write_index(file: BinaryIO, columns: dict[str, list], vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
-    # Vector databases read lists of fixed size without conversion.
-    values = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
+def _to_lists(vectors: Any) -> pyarrow.FixedSizeListArray:
+    """Vectors, or their codes, as lists of fixed size: vector databases read these without conversion."""
+    numbers = vectors.codes if isinstance(vectors, QuantizedEmbeddings) else vectors
+    return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(numbers.reshape(-1)), numbers.shape[1])
+
+
+def write_index(file: BinaryIO, columns: dict[str, list], vectors: Any, settings: Mapping[str, Any]) -> None:
+    values = _to_lists(vectors)
     table = pyarrow.table({name: to_arrow(column) for name, column in columns.items()} | {EMBEDDING_COLUMN: values})
     table = table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)})
     # The writer holds a group of rows in memory once more.
     pyarrow.parquet.write_table(table, file, row_group_size=ROWS_PER_GROUP)
 
 
-def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarray | None, dict[str, Any]]:
+def read_corpus(
+    name: str, text_column: str
+) -> tuple[dict[str, list], np.ndarray | QuantizedEmbeddings | None, dict[str, Any]]:
     """
     Reads texts, or an index that `hf-dse encode` wrote: a file or a folder of shards.
 
@@ -180,7 +227,7 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
         read_table(shard, [name for name in schema.names if name != EMBEDDING_COLUMN])
         for shard, schema in zip(shards, schemas, strict=True)
     ]
-    vectors = _read_vectors(name, shards, schemas, sum(map(len, tables)))
+    vectors = _read_vectors(name, shards, schemas, sum(map(len, tables)), found[0])
     # Column by column: shards may differ in those that no model reads, and in their types.
     names = dict.fromkeys(name for table in tables for name in table.column_names)
     columns = {
@@ -195,15 +242,20 @@ def read_corpus(name: str, text_column: str) -> tuple[dict[str, list], np.ndarra
     return columns, vectors, found[0]
 
 
-def _read_vectors(name: str, shards: list[Path], schemas: list[pyarrow.Schema], num_rows: int) -> np.ndarray:
+def _read_vectors(
+    name: str, shards: list[Path], schemas: list[pyarrow.Schema], num_rows: int, settings: Mapping[str, Any]
+) -> np.ndarray | QuantizedEmbeddings:
     """The vectors of an index, which anybody may have written: part by part, so that they are in memory once."""
+    precision = settings.get("precision", "float32")
+    check_precision(precision)
+    number = {"int8": "int8", "binary": "int8", "float32": "float32"}.get(precision, "uint8")
     kinds = [schema.field(EMBEDDING_COLUMN).type for schema in schemas]
     for shard, kind in zip(shards, kinds, strict=True):
-        if not pyarrow.types.is_fixed_size_list(kind) or kind.value_type != pyarrow.float32():
-            raise ValueError(f"{shard}: {EMBEDDING_COLUMN!r} is {kind}, not vectors of float32: encode it again.")
+        if not pyarrow.types.is_fixed_size_list(kind) or kind.value_type != getattr(pyarrow, number)():
+            raise ValueError(f"{shard}: {EMBEDDING_COLUMN!r} is {kind}, not vectors of {number}: encode it again.")
         if kind.list_size != kinds[0].list_size:
             raise ValueError(f"{name} has shards with vectors of different sizes: encode all of them alike.")
-    vectors = np.empty((num_rows, kinds[0].list_size), dtype=np.float32)
+    vectors = np.empty((num_rows, kinds[0].list_size), dtype=number)
     start = 0
     for shard in shards:
         for batch in read_batches(shard, [EMBEDDING_COLUMN]):
@@ -213,7 +265,12 @@ def _read_vectors(name: str, shards: list[Path], schemas: list[pyarrow.Schema], 
                 raise ValueError(f"{shard} has vectors that are missing, NaN or infinite: encode it again.")
             vectors[start : start + len(part)] = part
             start += len(part)
-    return vectors
+    if precision == "float32":
+        return vectors
+    try:
+        return QuantizedEmbeddings(vectors, precision, settings.get("size", 0), settings.get("ranges"))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is damaged: {error}") from error
 
 
 def check_index(
@@ -237,6 +294,11 @@ def check_index(
         raise ValueError(
             f"{name} was encoded with the prompt {settings.get('prompt', '')!r}, and that of the model for documents "
             f"is {prompt!r}: run `hf-dse encode` again."
+        )
+    if head is not None and settings.get("truncate_dim") is not None:
+        raise ValueError(
+            f"{name} has the first {settings['truncate_dim']} numbers of each vector, but the head needs all: run "
+            "`hf-dse encode` without `--truncate_dim`, or leave out `--score head`."
         )
     if settings["normalize"] and (similarity if head is None else model.config.similarity) != "cosine":
         kind = "dot product" if head is None else f"{model.config.similarity} head"

@@ -17,6 +17,8 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils.logging import tqdm
 
+from hf_dse.inference.quantization import QuantizedEmbeddings
+
 
 # Maximum number of similarities computed at once (128 MiB), and of texts of the corpus that they are of: their memory
 # does not grow with the corpus, which is read once for many queries.
@@ -27,7 +29,7 @@ BLOCK_TEXTS = 2**16
 @torch.inference_mode()
 def rank(
     query_embeddings: np.ndarray,
-    corpus_embeddings: np.ndarray,
+    corpus_embeddings: np.ndarray | QuantizedEmbeddings,
     *,
     top_k: int = 10,
     similarity: str = "cosine",
@@ -54,7 +56,8 @@ def rank(
             Output of [`encode`]. Normalized or not is the same for the cosine and for a cosine head; other heads need
             embeddings that are not.
         corpus_embeddings (`np.ndarray` of shape `(num_texts, embedding_size)`):
-            Output of [`encode`] for the corpus.
+            Output of [`encode`] for the corpus. [`QuantizedEmbeddings`] are compared with the queries as they are,
+            which for bits is what is known as rescoring, of all texts.
         top_k (`int`, *optional*, defaults to 10):
             Number of texts to return per query; all texts if the corpus has fewer.
         similarity (`str`, *optional*, defaults to `"cosine"`):
@@ -105,10 +108,12 @@ def rank(
         raise ValueError(f"batch_size={batch_size}: it has to be at least 1.")
     if device is None:
         device = "cpu" if head is None else head.device
-    queries, corpus = (
-        _to_tensor(name, embeddings, head, device)
-        for name, embeddings in (("query_embeddings", query_embeddings), ("corpus_embeddings", corpus_embeddings))
-    )
+    queries = _to_tensor("query_embeddings", query_embeddings, head, device)
+    # An mlp head needs the vectors of all candidates.
+    is_restored = head is not None and head.config.similarity == "mlp"
+    corpus: Any = corpus_embeddings
+    if is_restored or not isinstance(corpus, QuantizedEmbeddings):
+        corpus = _to_tensor("corpus_embeddings", corpus, head, device)
     if queries.shape[1] != corpus.shape[1]:
         raise ValueError(
             f"query_embeddings have size {queries.shape[1]} and corpus_embeddings {corpus.shape[1]}: embed both with "
@@ -150,7 +155,7 @@ def rank(
 
 def rank_groups(
     query_embeddings: np.ndarray,
-    corpus_embeddings: np.ndarray,
+    corpus_embeddings: np.ndarray | QuantizedEmbeddings,
     groups: Sequence,
     *,
     top_k: int = 10,
@@ -246,7 +251,12 @@ def check_ranking(top_k: int, head: PreTrainedModel | None, label: int | str | N
 
 
 def nearest(
-    vectors: torch.Tensor, corpus: torch.Tensor, top_k: int, *, cosine: bool = False, show_progress: bool = False
+    vectors: torch.Tensor,
+    corpus: torch.Tensor | QuantizedEmbeddings,
+    top_k: int,
+    *,
+    cosine: bool = False,
+    show_progress: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     Finds the vectors of a corpus with the largest dot products with each query vector, block by block.
@@ -254,7 +264,7 @@ def nearest(
     Args:
         vectors (`torch.Tensor` of shape `(num_vectors, embedding_size)`):
             The query vectors.
-        corpus (`torch.Tensor` of shape `(num_texts, embedding_size)`):
+        corpus (`torch.Tensor` or [`QuantizedEmbeddings`] of shape `(num_texts, embedding_size)`):
             The vectors to search.
         top_k (`int`):
             Number of vectors to find; all if the corpus has fewer.
@@ -275,7 +285,7 @@ def nearest(
     size = max(1, BLOCK_ELEMENTS // min(len(corpus), BLOCK_TEXTS))
     with tqdm(total=len(corpus), desc="Searching", unit="text", disable=not show_progress) as progress:
         for start in range(0, len(corpus), BLOCK_TEXTS):
-            block = corpus[start : start + BLOCK_TEXTS]
+            block = torch.as_tensor(corpus[start : start + BLOCK_TEXTS], device=vectors.device)
             if cosine:
                 block = nn.functional.normalize(block, dim=-1)
             for first in range(0, len(vectors), size):
