@@ -4,6 +4,7 @@
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet
@@ -24,6 +25,8 @@ from hf_dse import (
 )
 from hf_dse.evaluation.pairs import cosines
 from hf_dse.evaluation.retrieval import measure_run, search_corpus
+from hf_dse.inference.arguments import EncodeArguments, ModelArguments, SizeArguments
+from hf_dse.inference.index import TextEncoder
 from hf_dse_cli import main
 
 
@@ -263,6 +266,16 @@ class TestIndex:
         assert main(["search", *to_flags(model | {"corpus": index, "query": "a cat"})]) == 2
         error = capsys.readouterr().err
         assert re.search(message, error) and "Traceback" not in error
+
+    @pytest.mark.parametrize("precision", ["float32", "binary"])
+    def test_workers_write_the_same(self, precision, folder, tmp_path, make_model, bert_tokenizer):
+        load = partial(TextEncoder, ModelArguments(str(folder)), EncodeArguments("", ""))
+        worker = load("cpu", size_args=SizeArguments(truncate_dim=6, precision=precision))
+        options = {"truncate_dim": 6, "precision": precision, "prompt_name": "document", "show_progress": False}
+        expected = encode(make_model(DseModel), bert_tokenizer, TEXTS, **options)
+        expected = expected if precision == "float32" else expected.codes
+        np.testing.assert_array_equal(np.array(worker([TEXTS]).to_pylist(), dtype=expected.dtype), expected)
+        assert worker.type == worker([TEXTS]).type and worker.settings["truncate_dim"] == 6
 
 
 class TestEvaluation:

@@ -77,7 +77,7 @@ def encode_files(
             )
         refuse_options(model_args, "device")
         model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)
-        load = partial(TextEncoder, model_args, args, size_args)
+        load = partial(TextEncoder, model_args, args, size_args=size_args)
         return count_rows(run_on_shards(load, args.input, args.output, [args.text_column], engine_args)), None
     output = output_path(args.output, (".npy", ".parquet"))
     if has_ranges and output.suffix == ".npy":
@@ -123,7 +123,14 @@ class TextEncoder:
 
     column = EMBEDDING_COLUMN
 
-    def __init__(self, model_args: ModelArguments, args: EncodeArguments, size_args: SizeArguments, device: str):
+    def __init__(
+        self,
+        model_args: ModelArguments,
+        args: EncodeArguments,
+        device: str,
+        size_args: SizeArguments | None = None,
+    ):
+        size_args = size_args or SizeArguments()
         self.model, self.tokenizer = load_model(replace(model_args, device=device))
         self.batch_size = model_args.batch_size
         # Whole windows, so that batches and vectors are exactly those of a file that is encoded in one process.
