@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from hf_dse.evaluation.pairs import evaluate_model
     from hf_dse.evaluation.retrieval import evaluate_retrieval
     from hf_dse.inference.arguments import ModelArguments
+    from hf_dse.inference.chunks import encode_chunks
     from hf_dse.inference.encoding import encode, encode_document, encode_query
     from hf_dse.inference.loading import load_model
     from hf_dse.inference.quantization import QuantizedEmbeddings, quantize
-    from hf_dse.inference.search import rank
+    from hf_dse.inference.search import rank, rank_groups
     from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for, ranking_metrics
     from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores, normalize_text
     from hf_dse.mining.bm25 import bm25_search
@@ -87,11 +88,12 @@ _MODULES = {
     "demo": ["default_encoder"],
     "evaluation.pairs": ["evaluate_model"],
     "evaluation.retrieval": ["evaluate_retrieval"],
+    "inference.chunks": ["encode_chunks"],
     "inference.encoding": ["encode", "encode_document", "encode_query"],
     "inference.arguments": ["ModelArguments"],
     "inference.loading": ["load_model"],
     "inference.quantization": ["QuantizedEmbeddings", "quantize"],
-    "inference.search": ["rank"],
+    "inference.search": ["rank", "rank_groups"],
     "metrics": ["AccuracyF1", "PearsonSpearman", "compute_metrics_for", "ranking_metrics"],
     "mining.augmentation": ["augment_pairs", "balance_scores", "bin_scores", "normalize_text"],
     "mining.bm25": ["bm25_search"],
@@ -174,6 +176,7 @@ __all__ = [
     "embed_pairs",
     "embed_rankings",
     "encode",
+    "encode_chunks",
     "encode_document",
     "encode_query",
     "evaluate_model",
@@ -203,6 +206,7 @@ __all__ = [
     "push_model",
     "quantize",
     "rank",
+    "rank_groups",
     "ranking_loss",
     "ranking_metrics",
     "read_rankings",

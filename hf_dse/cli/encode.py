@@ -6,15 +6,16 @@ import shlex
 
 from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
-from hf_dse.inference.arguments import EncodeArguments, EngineArguments, ModelArguments, SizeArguments
+from hf_dse.inference.arguments import ChunkArguments, EncodeArguments, EngineArguments, ModelArguments, SizeArguments
 
 
 def encode(argv: list[str]) -> None:
     """Embeds the texts of a file and writes the vectors."""
-    model_args, args, engine_args, size_args = parse_args(
+    model_args, args, chunk_args, engine_args, size_args = parse_args(
         argv,
         ModelArguments,
         EncodeArguments,
+        ChunkArguments,
         EngineArguments,
         SizeArguments,
         prog="hf-dse encode",
@@ -22,7 +23,7 @@ def encode(argv: list[str]) -> None:
     )
     from hf_dse.inference.index import encode_files
 
-    num_vectors, size = encode_files(model_args, args, engine_args, size_args)
+    num_vectors, size = encode_files(model_args, args, chunk_args, engine_args, size_args)
     print(f"{num_vectors} vectors{'' if size is None else f' of size {size}'} written to {args.output}")
     if not args.output.endswith(".npy"):
         model = shlex.quote(model_args.model_name_or_path)

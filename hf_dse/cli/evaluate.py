@@ -13,7 +13,7 @@ from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.data.arguments import DataArguments
 from hf_dse.evaluation.arguments import ComparisonArguments
-from hf_dse.inference.arguments import ModelArguments, SizeArguments
+from hf_dse.inference.arguments import ChunkArguments, ModelArguments, SizeArguments
 
 
 logger = logging.get_logger(__name__)
@@ -31,11 +31,12 @@ class EvaluateArguments:
 
 def evaluate(argv: list[str]) -> None:
     """Evaluates a model on splits of a pair task, or by the search in a corpus; prints a table and writes JSON."""
-    model_args, args, comparison_args, size_args, data_args = parse_args(
+    model_args, args, comparison_args, chunk_args, size_args, data_args = parse_args(
         argv,
         ModelArguments,
         EvaluateArguments,
         ComparisonArguments,
+        ChunkArguments,
         SizeArguments,
         DataArguments,
         prog="hf-dse evaluate",
@@ -47,11 +48,12 @@ def evaluate(argv: list[str]) -> None:
 
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     if is_ranking_data(data_args):
-        report = evaluate_search(model_args, comparison_args, size_args, data_args, args.split or ["test"])
-    elif comparison_args != ComparisonArguments():
+        names = args.split or ["test"]
+        report = evaluate_search(model_args, comparison_args, chunk_args, size_args, data_args, names)
+    elif comparison_args != ComparisonArguments() or chunk_args != ChunkArguments():
         raise ValueError(
-            "`--bm25`, `--compare_with` and `--rerank` compare searches in a corpus, and these data are sentence "
-            "pairs: leave them out."
+            "`--bm25`, `--compare_with`, `--rerank` and `--chunks` are for searches in a corpus, and these data are "
+            "sentence pairs: leave them out."
         )
     else:
         report = evaluate_pairs(model_args, size_args, data_args, args.split or ["validation"])
@@ -97,6 +99,7 @@ def evaluate_pairs(
 def evaluate_search(
     model_args: ModelArguments,
     args: ComparisonArguments,
+    chunk_args: ChunkArguments,
     size_args: SizeArguments,
     data_args: DataArguments,
     names: list[str],
@@ -106,7 +109,7 @@ def evaluate_search(
     from hf_dse.evaluation.comparison import compare_searches
 
     splits = load_rankings(data_args, names)
-    compared = compare_searches(model_args, args, splits, size_args)
+    compared = compare_searches(model_args, args, chunk_args, splits, size_args)
     num_documents = {split: len(rankings.corpus) for split, rankings in splits.items()}
     for split, rows in compared.items():
         print(f"{split}: each query ranks all {num_documents[split]:,} documents; values x 100")
@@ -117,6 +120,7 @@ def evaluate_search(
         "task_name": "retrieval",
         "dataset_name": data_args.dataset_name,
         "max_length": model_args.max_length,
+        **(asdict(chunk_args) if chunk_args.chunks else {}),
         "num_documents": num_documents,
         "results": {split: next(iter(rows.values())) for split, rows in compared.items()},
         "comparison": compared,

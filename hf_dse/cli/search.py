@@ -13,7 +13,7 @@ from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.data.tables import READERS, read_texts
-from hf_dse.inference.arguments import FolderArguments, ModelArguments
+from hf_dse.inference.arguments import DOCUMENT_COLUMN, FolderArguments, ModelArguments
 
 
 # Columns that name a text: ids first, as those of BEIR, then the paths of a folder of texts.
@@ -30,7 +30,7 @@ class SearchArguments:
         metadata={
             "help": "A folder of .txt and .md files, whose passages are ranked; their index is made and updated as "
             f"needed. Or texts to rank whole: .txt with one text per line, or a table ({', '.join(READERS)}). Or an "
-            "index: the .parquet file or folder that `hf-dse encode` writes."
+            "index: the .parquet file or folder that `hf-dse encode` writes; of chunks, the best of a document."
         }
     )
     queries: str | None = field(default=None, metadata={"help": "File of queries, in the same formats as the corpus."})
@@ -129,7 +129,10 @@ def search(argv: list[str]) -> None:
             f"{args.corpus}: there is no column {args.id_column!r}; the columns are {', '.join(columns)}. Choose one "
             "with `--id_column`, or leave it out."
         )
-    id_column = args.id_column or next((name for name in ID_COLUMNS if name in columns), None)
+    # Of an index of chunks.
+    documents = columns[DOCUMENT_COLUMN] if settings.get("chunks") else None
+    known = ID_COLUMNS if documents is None else (*ID_COLUMNS, DOCUMENT_COLUMN)
+    id_column = args.id_column or next((name for name in known if name in columns), None)
     model, tokenizer = load_model(model_args)
     if type(model).__name__.endswith("ForSequenceClassification") and model.config.model_type != "dse":
         raise ValueError(
@@ -162,7 +165,7 @@ def search(argv: list[str]) -> None:
             model, tokenizer, queries[args.text_column], truncate_dim=settings.get("truncate_dim"), **options
         ),
         corpus,
-        columns["file"] if is_folder else range(len(corpus)),
+        columns["file"] if is_folder else range(len(corpus)) if documents is None else documents,
         top_k=args.top_k if reranker is None else args.rerank_top,
         similarity=similarity,
         head=head,

@@ -3,7 +3,7 @@
 """Comparison of the search by a model with that by BM25, other encoders and a reranker."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from hf_dse.common.devices import choose_device
 from hf_dse.data.rankings import Rankings, make_rankings
 from hf_dse.evaluation.arguments import ComparisonArguments
 from hf_dse.evaluation.retrieval import TOP_K, mean_metrics, search_corpus
-from hf_dse.inference.arguments import ModelArguments, SizeArguments
+from hf_dse.inference.arguments import ChunkArguments, ModelArguments, SizeArguments
 from hf_dse.inference.loading import load_model
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
@@ -24,6 +24,7 @@ from hf_dse.teacher.score_candidates import score_candidates
 def compare_searches(
     model_args: ModelArguments,
     args: ComparisonArguments,
+    chunk_args: ChunkArguments,
     splits: Mapping[str, Rankings],
     size_args: SizeArguments | None = None,
 ) -> dict[str, dict[str, dict[str, float]]]:
@@ -35,6 +36,8 @@ def compare_searches(
             The model. Other encoders run with the same options.
         args ([`ComparisonArguments`]):
             What it is compared with.
+        chunk_args ([`ChunkArguments`]):
+            Whether encoders make a vector for each chunk of a document.
         splits (`Mapping[str, Rankings]`):
             The queries and the corpus of each split.
         size_args ([`SizeArguments`], *optional*):
@@ -50,6 +53,7 @@ def compare_searches(
         `ValueError`: if a model scores pairs of texts, or as [`evaluate_retrieval`].
     """
     size_args = size_args or SizeArguments()
+    kinds = [f"best of {'contextual ' if chunk_args.contextual else ''}chunks"] if chunk_args.chunks else []
     sizes = [] if size_args.truncate_dim is None else [f"{size_args.truncate_dim} numbers"]
     sizes += [] if size_args.precision == "float32" else [size_args.precision]
     runs: dict[str, dict[str, Run]] = {split: {} for split in splits}
@@ -58,10 +62,10 @@ def compare_searches(
         revision = model_args.model_revision if name == model_args.model_name_or_path else "main"
         model, tokenizer = load_model(replace(model_args, model_name_or_path=name, model_revision=revision))
         options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
-        options |= {"truncate_dim": size_args.truncate_dim, "precision": size_args.precision}
+        options |= {"truncate_dim": size_args.truncate_dim, "precision": size_args.precision, **asdict(chunk_args)}
         found = search_corpus(model, tokenizer, splits, max(TOP_K, args.rerank_top), **options)
         for split, run in found.items():
-            runs[split][f"{name} ({', '.join([similarity_of(model), *sizes])})"] = run
+            runs[split][f"{name} ({', '.join([similarity_of(model), *kinds, *sizes])})"] = run
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))
         if args.bm25:

@@ -11,8 +11,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings
+from hf_dse.inference.chunks import encode_chunks
 from hf_dse.inference.encoding import encode_document, encode_query
-from hf_dse.inference.search import rank, similarity_of
+from hf_dse.inference.search import rank, rank_groups, similarity_of
 from hf_dse.metrics import Run, as_run, ranking_metrics, relevance
 
 
@@ -30,6 +31,9 @@ def evaluate_retrieval(
     top_k: int = TOP_K,
     truncate_dim: int | None = None,
     precision: str = "float32",
+    chunks: bool = False,
+    chunk_size: int | None = None,
+    contextual: bool = False,
     device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> dict[str, float]:
@@ -56,6 +60,13 @@ def evaluate_retrieval(
             Keep only so many numbers of each embedding, see [`encode`].
         precision (`str`, *optional*, defaults to `"float32"`):
             Of the embeddings of the documents, see [`quantize`]; those of queries stay float32.
+        chunks (`bool`, *optional*, defaults to `False`):
+            Whether a document has a vector for each of its chunks, as by [`encode_chunks`], and the best of them
+            counts.
+        chunk_size (`int`, *optional*):
+            Tokens of a chunk, at most. Defaults to 128, or to what the model reads if that is less.
+        contextual (`bool`, *optional*, defaults to `False`):
+            Whether the chunks are pooled from one pass over their document, instead of encoded each alone.
         device (`str` or `torch.device`, *optional*):
             Device to run on; the model is moved there and stays. Defaults to the device of the model.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -87,7 +98,8 @@ def evaluate_retrieval(
     """
     options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
     options |= {"truncate_dim": truncate_dim, "precision": precision}
-    runs = search_corpus(model, processing_class, {"": rankings}, top_k, show_progress=show_progress, **options)
+    options |= {"chunks": chunks, "chunk_size": chunk_size, "contextual": contextual, "show_progress": show_progress}
+    runs = search_corpus(model, processing_class, {"": rankings}, top_k, **options)
     return measure_run(runs[""], rankings)
 
 
@@ -98,6 +110,9 @@ def search_corpus(
     top_k: int,
     *,
     precision: str = "float32",
+    chunks: bool = False,
+    chunk_size: int | None = None,
+    contextual: bool = False,
     show_progress: bool = True,
     **options: Any,
 ) -> dict[str, Run]:
@@ -116,6 +131,8 @@ def search_corpus(
             Documents to find for each query.
         precision (`str`, *optional*, defaults to `"float32"`):
             Of the embeddings of the documents, see [`quantize`].
+        chunks, chunk_size, contextual (*optional*):
+            Whether a document has many vectors, and which, see [`evaluate_retrieval`].
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         options:
@@ -132,25 +149,38 @@ def search_corpus(
     check_at_least(1, top_k=top_k)
     options["show_progress"] = show_progress
     # Codes of 8 bits are those of unit vectors where these rank alike.
-    coded = {"precision": precision, "normalize": precision != "float32" and similarity_of(model) == "cosine"}
-    embedded: dict[int, Any] = {}
+    coded: dict[str, Any] = {
+        "precision": precision,
+        "normalize": precision != "float32" and similarity_of(model) == "cosine",
+    }
+    embedded: dict[int, tuple[Any, np.ndarray]] = {}
     runs = {}
     for split, rankings in splits.items():
-        corpus = embedded.get(id(rankings.corpus))
-        if corpus is None:
-            corpus = encode_document(model, processing_class, rankings.corpus["text"][:], **coded, **options)
-            embedded[id(rankings.corpus)] = corpus
+        if id(rankings.corpus) not in embedded:
+            texts = rankings.corpus["text"][:]
+            if chunks:
+                coded |= {"chunk_size": chunk_size, "contextual": contextual}
+                vectors, parts = encode_chunks(model, processing_class, texts, **coded, **options)
+                rows = np.repeat(np.arange(len(texts)), [len(part) for part in parts])
+            else:
+                vectors = encode_document(model, processing_class, texts, **coded, **options)
+                rows = np.arange(len(texts))
+            embedded[id(rankings.corpus)] = vectors, rows
+        corpus, documents = embedded[id(rankings.corpus)]
         queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
-        found = rank(
-            queries,
-            corpus,
+        search: dict[str, Any] = {
             # One more, for the query itself may be found.
-            top_k=top_k + 1,
-            similarity=similarity_of(model),
-            device=model.device,
-            show_progress=show_progress,
-        )
-        runs[split] = as_run(rankings, *found, top_k)
+            "top_k": top_k + 1,
+            "similarity": similarity_of(model),
+            "device": model.device,
+            "show_progress": show_progress,
+        }
+        if chunks:
+            hits = np.array(rank_groups(queries, corpus, documents, **search))
+            scores, positions = hits[..., 0], documents[hits[..., 1].astype(int)]
+        else:
+            scores, positions = rank(queries, corpus, **search)
+        runs[split] = as_run(rankings, scores, positions, top_k)
     return runs
 
 

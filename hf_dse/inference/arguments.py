@@ -9,6 +9,8 @@ from hf_dse.data.tables import READERS
 
 
 EMBEDDING_COLUMN = "embedding"
+# Of chunks, the row of their document in the input.
+DOCUMENT_COLUMN = "document"
 
 # What `quantize_embeddings` of sentence-transformers makes.
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
@@ -84,6 +86,35 @@ class SizeArguments:
 
     def __post_init__(self) -> None:
         check_positive(self, "truncate_dim")
+
+
+@dataclass
+class ChunkArguments:
+    """Whether a document has one vector or many."""
+
+    chunks: bool = field(
+        default=False,
+        metadata={"help": "A vector for each chunk of a document, of which the best counts, instead of one vector."},
+    )
+    chunk_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "With `--chunks`: tokens of a chunk, at most; it ends with a paragraph or a sentence. Default: "
+            f"{CHUNK_SIZE}, or what the model reads."
+        },
+    )
+    contextual: bool = field(
+        default=False,
+        metadata={
+            "help": "With `--chunks`: pool the chunks from one pass over their document. The default, to encode each "
+            "alone, is better for models that were not trained for it."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "chunk_size")
+        if not self.chunks and (self.chunk_size is not None or self.contextual):
+            raise ValueError("`--chunk_size` and `--contextual` are options of chunks: add `--chunks`.")
 
 
 @dataclass

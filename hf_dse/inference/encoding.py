@@ -102,7 +102,7 @@ def encode(
     check_precision(precision)
     prompt = find_prompt(model, prompt_name)
     if prompt:
-        texts = [prompt + text for text in _check_texts(texts)]
+        texts = [prompt + text for text in list_texts(texts)]
     vectors = embed_texts(
         model,
         processing_class,
@@ -163,7 +163,7 @@ def embed_texts(
     Like [`encode`], but with any function `embed` instead of the sentence embedding. It takes a model and a tokenized
     batch, and returns floating-point vectors of shape `(batch_size, size)`.
     """
-    texts = _check_texts(texts)
+    texts = list_texts(texts)
     if getattr(model.config, "is_encoder_decoder", False):
         raise ValueError(f"{type(model).__name__} has a decoder: pass only its encoder (such as `T5EncoderModel`).")
     if batch_size < 1:
@@ -203,7 +203,7 @@ def embed_texts(
             f"{num_cut} of {len(texts)} texts are longer than {max_length} tokens and were truncated: {remedy} if "
             "their ends matter."
         )
-    _check_embeddings(embeddings)
+    check_embeddings(embeddings)
     return embeddings
 
 
@@ -296,7 +296,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _check_texts(texts: Iterable[str]) -> list[str]:
+def list_texts(texts: Iterable[str]) -> list[str]:
+    """Texts as a list, with an error for what is no text and a warning for blank ones."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise TypeError(f"`texts` has to be a list of strings, got {type(texts).__name__}: pass [text] for one text.")
     texts = list(texts)
@@ -316,7 +317,8 @@ def _check_texts(texts: Iterable[str]) -> list[str]:
     return texts
 
 
-def _check_embeddings(embeddings: np.ndarray) -> None:
+def check_embeddings(embeddings: np.ndarray) -> None:
+    """Raises a `ValueError` if an embedding is NaN or infinite."""
     wrong = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if wrong.size:
         raise ValueError(

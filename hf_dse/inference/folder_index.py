@@ -21,7 +21,8 @@ from hf_dse.common.files import locked, to_path
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.passages import line_numbers, split_text
 from hf_dse.data.tokenization import check_max_length
-from hf_dse.inference.arguments import CHUNK_SIZE, FolderArguments, ModelArguments
+from hf_dse.inference.arguments import FolderArguments, ModelArguments
+from hf_dse.inference.chunks import fit_chunk_size
 from hf_dse.inference.encoding import encode_document, find_prompt
 
 
@@ -79,7 +80,7 @@ def read_passages(
     """
     limit = check_max_length(model_args.max_length, model, processing_class)
     prompt = find_prompt(model, "document")
-    chunk_size = _chunk_size(args.chunk_size, limit, prompt, processing_class)
+    chunk_size = fit_chunk_size(args.chunk_size, limit, prompt, processing_class)
     settings = {
         "format": FORMAT,
         "model": fingerprint(model, processing_class),
@@ -190,21 +191,6 @@ def _to_entry(text: str, ends: Any, vectors: Any) -> Entry:
     if not np.isfinite(array).all():
         raise sqlite3.DatabaseError("a vector is NaN or infinite")
     return places.tolist(), array
-
-
-def _chunk_size(wanted: int | None, limit: int | None, prompt: str, processing_class: PreTrainedTokenizerBase) -> int:
-    """The tokens of a passage, without special tokens and the prompt: no more than the model reads."""
-    if wanted == 0 or limit is None:
-        return CHUNK_SIZE if wanted is None else wanted
-    room = limit - len(processing_class(prompt, verbose=False)["input_ids"])
-    if wanted is None:
-        wanted = min(CHUNK_SIZE, room)
-    if not 0 < wanted <= room:
-        raise ValueError(
-            f"chunk_size={wanted}: the model reads {limit} tokens, which leaves {room} for a passage: take fewer, "
-            "raise `--max_length` if the model allows it, or pass `--chunk_size 0` for whole files, cut at this limit."
-        )
-    return wanted
 
 
 def _index_dir(name: str, model_args: ModelArguments, index_dir: str | None) -> Path:

@@ -4,7 +4,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -20,12 +20,15 @@ from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
 from hf_dse.data.tables import check_texts, read_batches, read_schema, read_table, read_texts
 from hf_dse.inference.arguments import (
+    DOCUMENT_COLUMN,
     EMBEDDING_COLUMN,
+    ChunkArguments,
     EncodeArguments,
     EngineArguments,
     ModelArguments,
     SizeArguments,
 )
+from hf_dse.inference.chunks import encode_chunks
 from hf_dse.inference.encoding import BATCHES_PER_WINDOW, encode, find_prompt
 from hf_dse.inference.loading import load_model
 from hf_dse.inference.quantization import QuantizedEmbeddings, check_precision
@@ -45,6 +48,7 @@ ROWS_PER_GROUP = 65_536
 def encode_files(
     model_args: ModelArguments,
     args: EncodeArguments,
+    chunk_args: ChunkArguments,
     engine_args: EngineArguments,
     size_args: SizeArguments | None = None,
 ) -> tuple[int, int | None]:
@@ -56,6 +60,9 @@ def encode_files(
             The model.
         args ([`EncodeArguments`]):
             The texts, and where to write the vectors.
+        chunk_args ([`ChunkArguments`]):
+            Whether each text has a vector for each of its chunks. The index then has a row for each, with the columns
+            of its document, the row of the document in the input (`document`), and the chunk in place of the text.
         engine_args ([`EngineArguments`]):
             Whether to run in this process or in Ray workers.
         size_args ([`SizeArguments`], *optional*):
@@ -76,6 +83,7 @@ def encode_files(
                 "shard at a time: take binary or ubinary, or `--engine local`."
             )
         refuse_options(model_args, "device")
+        refuse_options(chunk_args, "chunks")
         model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)
         load = partial(TextEncoder, model_args, args, size_args=size_args)
         return count_rows(run_on_shards(load, args.input, args.output, [args.text_column], engine_args)), None
@@ -88,19 +96,30 @@ def encode_files(
     columns = read_texts(args.input, args.text_column)
     if output.suffix == ".parquet" and EMBEDDING_COLUMN in columns:
         raise ValueError(f"{args.input} already has a column {EMBEDDING_COLUMN!r}: rename it, or write .npy.")
+    if chunk_args.chunks and (output.suffix == ".npy" or DOCUMENT_COLUMN in columns):
+        problem = (
+            "a .npy file does not tell which document a vector is of: write .parquet"
+            if output.suffix == ".npy"
+            else f"{args.input} already has a column {DOCUMENT_COLUMN!r}: rename it"
+        )
+        raise ValueError(f"With `--chunks`, {problem}, or leave `--chunks` out.")
     model, tokenizer = load_model(model_args)
-    vectors = encode(
-        model,
-        tokenizer,
-        columns[args.text_column],
-        batch_size=model_args.batch_size,
-        max_length=model_args.max_length,
-        truncation=args.truncation,
-        normalize=args.normalize,
-        prompt_name=args.prompt_name,
-        truncate_dim=size_args.truncate_dim,
-        precision=size_args.precision,
-    )
+    texts = columns[args.text_column]
+    options: dict[str, Any] = {
+        "batch_size": model_args.batch_size,
+        "max_length": model_args.max_length,
+        "normalize": args.normalize,
+        "prompt_name": args.prompt_name,
+        **asdict(size_args),
+    }
+    if chunk_args.chunks:
+        sizes = {"chunk_size": chunk_args.chunk_size, "contextual": chunk_args.contextual}
+        vectors, chunks = encode_chunks(model, tokenizer, texts, **sizes, **options)
+        rows = [row for row, parts in enumerate(chunks) for _ in parts]
+        columns = {name: [values[row] for row in rows] for name, values in columns.items()}
+        columns |= {args.text_column: [chunk for parts in chunks for chunk in parts], DOCUMENT_COLUMN: rows}
+    else:
+        vectors = encode(model, tokenizer, texts, truncation=args.truncation, **options)
     codes = vectors.codes if isinstance(vectors, QuantizedEmbeddings) else vectors
     if output.suffix == ".npy":
         write_atomically(output, lambda file: save_array(file, codes))
@@ -113,6 +132,7 @@ def encode_files(
             "columns": [args.text_column],
             **prompt_setting(model, args.prompt_name),
             **size_settings(size_args, vectors),
+            **(asdict(chunk_args) if chunk_args.chunks else {}),
         }
         write_atomically(output, lambda file: write_index(file, columns, vectors, settings))
     return vectors.shape[0], vectors.shape[1]
@@ -246,6 +266,13 @@ def read_corpus(
         for name in names
     }
     check_texts(columns[text_column], name, text_column)
+    if found[0].get("chunks"):
+        rows = columns.get(DOCUMENT_COLUMN, [None])
+        if len(shards) > 1 or not all(isinstance(row, int) for row in rows):
+            raise ValueError(
+                f"{name} has chunks, but not the rows of their documents in one file: encode it again, all texts in "
+                "one file."
+            )
     return columns, vectors, found[0]
 
 

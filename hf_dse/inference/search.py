@@ -179,7 +179,23 @@ def rank_groups(
     Returns:
         `list[list[tuple[float, int]]]`: for each query the scores and the positions of the best parts of the groups,
         the best first.
+
+    Raises:
+        `ValueError`: if there is not one group for each part, or as [`rank`].
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_dse import rank_groups
+
+    >>> parts, groups = np.eye(3), ["one.txt", "one.txt", "two.txt"]
+    >>> rank_groups(np.array([[0.6, 0.8, 0.0]]), parts, groups, similarity="dot", show_progress=False)
+    [[(0.800000011920929, 1), (0.0, 2)]]
+    ```
     """
+    if len(groups) != len(corpus_embeddings):
+        raise ValueError(f"There are {len(groups)} groups for {len(corpus_embeddings)} parts: pass one for each part.")
     head, pool = options.get("head"), options.get("pool", 100)
     is_pooled = head is not None and head.config.similarity == "mlp" and pool is not None
     most = min(len(corpus_embeddings), pool) if is_pooled else len(corpus_embeddings)

@@ -1,0 +1,296 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Many vectors a document: one for each of its chunks."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils.logging import tqdm
+
+from hf_dse.data.passages import split_text
+from hf_dse.data.tokenization import check_max_length, length_batches, pad
+from hf_dse.inference.arguments import CHUNK_SIZE
+from hf_dse.inference.encoding import check_embeddings, encode, evaluating, find_prompt, list_texts
+from hf_dse.inference.quantization import check_precision, quantize, truncate
+
+
+# The part of a macro-chunk that it shares with the next one. Around their border each token has half of it as context.
+OVERLAP = 1 / 4
+# Macro-chunks are sorted by length in groups of this many batches, which bounds the memory on any corpus.
+BATCHES_PER_GROUP = 8
+
+
+def encode_chunks(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    documents: Sequence[str] | Sequence[Sequence[str]],
+    *,
+    chunk_size: int | None = None,
+    contextual: bool = False,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    normalize: bool = False,
+    prompt_name: str | None = "document",
+    truncate_dim: int | None = None,
+    precision: str = "float32",
+    device: str | torch.device | None = None,
+    show_progress: bool = True,
+) -> tuple[np.ndarray | Any, list[list[str]]]:
+    """
+    Computes many vectors a document, one for each chunk. For a search, [`rank_groups`] takes the best of a document.
+
+    Plain chunks are encoded each alone, as by [`encode`]. Contextual ones are pooled from the token states of one pass
+    over the whole document, so that they depend on what stands around them (late chunking,
+    [Günther et al., 2024](https://arxiv.org/abs/2409.04701)); the first token of the text, such as `[CLS]`, counts to
+    the first chunk, the last to the last, so that a document of one chunk has the vector of [`encode`]. A document
+    longer than `max_length` is read in macro-chunks that overlap by a quarter, and each token counts where it has more
+    context, so nothing is cut. With encoders that were not trained for it, plain chunks find more.
+
+    Args:
+        model (`PreTrainedModel`):
+            Any model that [`encode`] takes.
+        processing_class (`PreTrainedTokenizerBase`):
+            The tokenizer of the model.
+        documents (`Sequence[str]` or `Sequence[Sequence[str]]`):
+            The documents: texts, which are split into chunks by [`split_text`], or the chunks of each.
+        chunk_size (`int`, *optional*):
+            Maximum number of tokens of a chunk of a text, without special tokens. Defaults to 128, or to what the
+            model reads if that is less.
+        contextual (`bool`, *optional*, defaults to `False`):
+            Whether a chunk is read with its document instead of alone.
+        batch_size (`int`, *optional*, defaults to 32):
+            Maximum number of chunks, or of macro-chunks, per batch; fewer for those longer than 512 tokens.
+        max_length (`int`, *optional*):
+            Maximum number of tokens that the model reads at once. Defaults to the `model_max_length` of the tokenizer.
+        normalize (`bool`, *optional*, defaults to `False`):
+            Whether to scale the vectors to unit length.
+        prompt_name (`str`, *optional*, defaults to `"document"`):
+            Which of the model's prompts stands before what is read: each plain chunk, or each macro-chunk.
+        truncate_dim (`int`, *optional*):
+            Keep only so many numbers of each vector, see [`encode`].
+        precision (`str`, *optional*, defaults to `"float32"`):
+            For vectors that take less memory, see [`quantize`].
+        device (`str` or `torch.device`, *optional*):
+            Device to run on; the model is moved there and stays. Defaults to the device of the model.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `tuple[np.ndarray, list[list[str]]]`: the vectors of all chunks, of shape `(num_chunks, embedding_size)` and
+        type float32, or [`QuantizedEmbeddings`] of another precision; and the chunks of each document. A text that is
+        empty or blank has none.
+
+    Raises:
+        `TypeError`: if `documents` is a single string, not iterable, or has something else than texts and lists.
+        `ValueError`: if a chunk is not a string, `chunk_size` is more than the model reads, contextual chunks are
+        asked of a tokenizer that does not tell which text a token stands for or of a model that does not pool its
+        tokens, or as [`encode`].
+
+    Example:
+
+    ```python
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder, encode_chunks
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
+    >>> documents = ["Cats purr. Dogs bark at cats. Birds sing.", "It rains."]
+    >>> vectors, chunks = encode_chunks(model, tokenizer, documents, chunk_size=8, show_progress=False)
+    >>> chunks
+    [['Cats purr. ', 'Dogs bark at cats. Birds sing.'], ['It rains.']]
+    >>> vectors.shape
+    (3, 384)
+    ```
+    """
+    limit = check_max_length(max_length, model, processing_class)
+    prompt = find_prompt(model, prompt_name)
+    chunk_size = fit_chunk_size(chunk_size, limit, prompt, processing_class)
+    documents = _list(documents)
+    chunks = [_chunks_of(document, row, processing_class, chunk_size) for row, document in enumerate(documents)]
+    texts = [chunk for parts in chunks for chunk in parts]
+    shared: dict[str, Any] = {"batch_size": batch_size, "device": device, "show_progress": show_progress}
+    if not contextual or not texts:
+        vectors = encode(
+            model,
+            processing_class,
+            texts,
+            max_length=max_length,
+            normalize=normalize,
+            prompt_name=prompt_name,
+            truncate_dim=truncate_dim,
+            precision=precision,
+            **shared,
+        )
+        return vectors, chunks
+    check_precision(precision)
+    # Chunks of a text are all of it; between others there may be a word's end.
+    are_texts = [isinstance(document, str) for document in documents]
+    list_texts(texts)
+    joined = [
+        parts if is_text else [part if part[-1:].isspace() else f"{part} " for part in parts]
+        for parts, is_text in zip(chunks, are_texts, strict=True)
+    ]
+    pooled = _pool_chunks(model, processing_class, joined, prompt, limit, **shared)
+    check_embeddings(pooled)
+    kept = truncate(torch.from_numpy(pooled), truncate_dim, model)
+    kept = nn.functional.normalize(kept, dim=-1) if normalize else kept
+    return quantize(kept.numpy(), precision), chunks
+
+
+def fit_chunk_size(
+    wanted: int | None, limit: int | None, prompt: str, processing_class: PreTrainedTokenizerBase
+) -> int:
+    """The tokens of a chunk, without special tokens and the prompt: no more than the model reads."""
+    if wanted == 0 or limit is None:
+        return CHUNK_SIZE if wanted is None else wanted
+    room = limit - len(processing_class(prompt, verbose=False)["input_ids"])
+    if wanted is None:
+        wanted = min(CHUNK_SIZE, room)
+    if not 0 < wanted <= room:
+        raise ValueError(
+            f"chunk_size={wanted}: the model reads {limit} tokens, which leaves {room} for a passage: take fewer, "
+            "or raise `--max_length` if the model allows it."
+        )
+    return wanted
+
+
+def _list(documents: Iterable) -> list:
+    if isinstance(documents, str) or not isinstance(documents, Iterable):
+        raise TypeError(
+            f"`documents` has to be a list of texts, or of lists of chunks, got {type(documents).__name__}: pass "
+            "[text] for one text."
+        )
+    return list(documents)
+
+
+def _chunks_of(
+    document: str | Sequence[str], row: int, processing_class: PreTrainedTokenizerBase, chunk_size: int
+) -> list[str]:
+    if isinstance(document, str):
+        return split_text(document, processing_class, chunk_size) if document.strip() else []
+    if not isinstance(document, list | tuple):
+        raise TypeError(f"documents[{row}] is {document!r}: it has to be a text, or a list of its chunks.")
+    return list(document)
+
+
+class _Window(NamedTuple):
+    """What the model reads at once of a document, and which of its tokens count to which chunks."""
+
+    feature: dict[str, list[int]]
+    # Number of the chunk among all, and its first and last token in the window.
+    spans: list[tuple[int, int, int]]
+
+
+def _pool_chunks(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    chunks: list[list[str]],
+    prompt: str,
+    limit: int | None,
+    *,
+    batch_size: int,
+    device: str | torch.device | None,
+    show_progress: bool,
+) -> np.ndarray:
+    """Token states of all documents, pooled over their chunks: `(num_chunks, embedding_size)`."""
+    is_dse = model.config.model_type == "dse"
+    pooling = model.config.pooling_mode if is_dse else getattr(model.config, "sentence_pooling", "mean")
+    if pooling not in ("mean", "max"):
+        raise ValueError(
+            f"The embedding of this model is its {pooling!r} token, so chunks cannot be pooled from one pass: encode "
+            "plain chunks (`contextual=False`)."
+        )
+    if not processing_class.is_fast:
+        raise ValueError(
+            f"The tokenizer {type(processing_class).__name__} does not tell which text a token stands for: use a fast "
+            "tokenizer, or encode plain chunks (`contextual=False`)."
+        )
+    if batch_size < 1:
+        raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
+    if device is not None:
+        model.to(device)  # type: ignore[arg-type]
+    first_chunks = accumulate(map(len, chunks), initial=0)
+    windows = (
+        window
+        for parts, first in zip(chunks, first_chunks, strict=False)
+        if parts
+        for window in _windows(processing_class, parts, first, prompt, limit)
+    )
+    is_max = pooling == "max"
+    # A chunk may be in two macro-chunks.
+    combine = np.maximum if is_max else np.add
+    vectors = np.empty((0, 0), dtype=np.float32)
+    counts = np.zeros(sum(map(len, chunks)), dtype=np.int64)
+    progress = tqdm(total=len(counts), desc="Encoding chunks", unit="chunk", disable=not show_progress)
+    with evaluating(model), torch.inference_mode(), progress:
+        while group := list(islice(windows, BATCHES_PER_GROUP * batch_size)):
+            for rows in length_batches([len(window.feature["input_ids"]) for window in group], batch_size):
+                batch = pad(processing_class, [group[row].feature for row in rows], model.device)
+                # Of DSE after its projection, which comes before pooling.
+                states = model.base_model(**batch).last_hidden_state.float()
+                if not vectors.size:
+                    vectors = np.full((len(counts), states.shape[-1]), -np.inf if is_max else 0.0, dtype=np.float32)
+                for place, row in enumerate(rows):
+                    # Tokenizers may pad on the left.
+                    start = int(batch["attention_mask"][place].argmax())
+                    spans = group[row].spans
+                    parts = [states[place, start + first : start + last] for _, first, last in spans]
+                    pooled = torch.stack([part.amax(dim=0) if is_max else part.sum(dim=0) for part in parts])
+                    for (chunk, first, last), vector in zip(spans, pooled.cpu().numpy(), strict=True):
+                        vectors[chunk] = combine(vectors[chunk], vector)
+                        progress.update(int(not counts[chunk]))
+                        counts[chunk] += last - first
+    if not is_max:
+        vectors /= counts[:, None]
+    if is_dse and model.config.normalize_embeddings:
+        vectors = nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy()
+    return vectors
+
+
+def _windows(
+    processing_class: PreTrainedTokenizerBase, parts: list[str], first_chunk: int, prompt: str, limit: int | None
+) -> Iterator[_Window]:
+    """The macro-chunks of a document; one if it is short enough."""
+    text = prompt + "".join(parts)
+    encoded = processing_class(
+        text, return_offsets_mapping=True, return_special_tokens_mask=True, return_attention_mask=False, verbose=False
+    )
+    ids, size = encoded["input_ids"], len(encoded["input_ids"])
+    if not size:
+        raise ValueError(f"The document {text[:80]!r} has no tokens, so it has no embedding: remove it.")
+    # A token is of the chunk with its last character. Special tokens have the place 0.
+    last_characters = np.array([max(end - 1, 0) for _, end in encoded["offset_mapping"]])
+    is_body = (np.array(encoded["special_tokens_mask"]) == 0) & (last_characters >= len(prompt))
+    body = np.flatnonzero(is_body)
+    head, tail = (int(body[0]), size - int(body[-1]) - 1) if len(body) else (size, 0)
+    # In a few tokenizers, tokens do not have the order of the text.
+    last_characters = np.maximum.accumulate(last_characters)
+    ends = len(prompt) + np.cumsum([len(part) for part in parts])
+    numbers = np.searchsorted(ends, last_characters, side="right")
+    numbers[size - tail :] = len(parts) - 1
+    firsts = np.searchsorted(numbers, np.arange(len(parts)))
+    lasts = np.searchsorted(numbers, np.arange(len(parts)), side="right")
+    # A chunk without tokens, such as white space, has the next one's first.
+    firsts = np.minimum(firsts, size - 1)
+    lasts = np.maximum(lasts, firsts + 1)
+
+    length = size - head - tail
+    room = length if limit is None else min(length, limit - head - tail)
+    overlap = int(OVERLAP * room)
+    count = 1 + (math.ceil((length - room) / (room - overlap)) if length > room else 0)
+    starts = np.linspace(0, length - room, count).astype(int)
+    borders = [0, *(head + (starts[1:] + starts[:-1] + room) // 2), size]
+    for start, left, right in zip(starts.tolist(), borders, borders[1:], strict=False):
+        window = [*ids[:head], *ids[head + start : head + start + room], *ids[size - tail :]]
+        spans = [
+            (first_chunk + number, int(max(first, left)) - start, int(min(last, right)) - start)
+            for number, (first, last) in enumerate(zip(firsts, lasts, strict=True))
+            if first < right and last > left
+        ]
+        yield _Window({"input_ids": window, "attention_mask": [1] * len(window)}, spans)
