@@ -3,6 +3,7 @@
 """`hf-dse distill`: one stage, or the stages of a recipe."""
 
 import argparse
+import dataclasses
 import shlex
 from typing import Any
 
@@ -75,9 +76,17 @@ def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
     parser.add_argument("--stage", default=config.get("stage", "pairs"))
     stage = parser.parse_known_args(argv)[0].stage
     # For an unknown stage, the parser of the pairs stage lists the allowed ones.
+    kinds = STAGES.get(str(stage), STAGES["pairs"])
+    given = {*config, *(word.lstrip("-").partition("=")[0].replace("-", "_") for word in argv if word[:2] == "--")}
+    for name in sorted(given & {"matryoshka_dims", "matryoshka_weights"}):
+        if not any(name in [entry.name for entry in dataclasses.fields(kind)] for kind in kinds):
+            raise ValueError(
+                f"`--{name}` is for the stages whose loss compares sentence vectors, pairs and ranking, and this one "
+                f"is {stage}: leave it out, or name it for those stages alone."
+            )
     return parse_args(
         argv,
-        *STAGES.get(str(stage), STAGES["pairs"]),
+        *kinds,
         prog="hf-dse distill",
         description="Train a student on labels and teacher scores, of pairs or of queries with candidates, or on "
         "text and the layers of its source.",

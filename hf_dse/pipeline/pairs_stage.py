@@ -33,6 +33,15 @@ from hf_dse.training.progress import show_progress
 
 logger = logging.get_logger(__name__)
 
+RECIPE_FIELDS = (
+    "distillation_alpha",
+    "ranking_weight",
+    "similarity_weight",
+    "scale_learning_rate",
+    "matryoshka_dims",
+    "matryoshka_weights",
+)
+
 
 @locks_output_dir
 def run_pairs(
@@ -129,7 +138,7 @@ def run_pairs(
         args,
         convert_args,
         data_args,
-        recipe_fields=("distillation_alpha", "ranking_weight", "similarity_weight", "scale_learning_rate"),
+        recipe_fields=RECIPE_FIELDS,
         base_model=base_model,
     )
 

@@ -46,6 +46,8 @@ RECIPE_FIELDS = (
     "similarity_weight",
     "num_candidates",
     "scale_learning_rate",
+    "matryoshka_dims",
+    "matryoshka_weights",
 )
 
 

@@ -50,7 +50,7 @@ class DistillationResult:
 def describe_recipe(training_args: TrainingArguments, *names: str) -> dict[str, Any]:
     """Returns the training settings for the model card: common ones, and the fields `names`."""
     recipe = {
-        **{name: getattr(training_args, name) for name in names},
+        **{name: getattr(training_args, name) for name in names if getattr(training_args, name) is not None},
         "learning_rate": training_args.learning_rate,
         "num_train_epochs": training_args.num_train_epochs,
         "train_batch_size": training_args.train_batch_size

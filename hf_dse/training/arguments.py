@@ -156,6 +156,12 @@ class DseTrainingArguments(DseOptions, PairTrainingArguments):  # type: ignore[m
             rate of fine-tuning they hardly change, and no score can be above `scale + bias`.
         calibrate_similarity (`bool`, *optional*, defaults to `True`):
             Whether scale and bias of a new cosine or dot head start from a least-squares fit to the training targets.
+        matryoshka_dims (`list[int]`, *optional*):
+            Sizes of the vectors to train: the loss is the sum of that of the first numbers of the vectors over these
+            sizes, see [Kusupati et al., 2022](https://huggingface.co/papers/2205.13147). Name the whole size too if it
+            is to be trained. Not for mlp heads. By default the whole vectors alone.
+        matryoshka_weights (`list[float]`, *optional*):
+            The weight of each of these sizes. Defaults to 1 for each.
     """
 
     def __post_init__(self):
@@ -174,6 +180,7 @@ class DseTrainingArguments(DseOptions, PairTrainingArguments):  # type: ignore[m
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"`{name}` must not be negative, got {value}.")
+        check_matryoshka(self.matryoshka_dims, self.matryoshka_weights)
 
 
 @dataclass
@@ -208,6 +215,12 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
         eval_corpus_size (`int`, *optional*, defaults to 5000):
             Documents that each query is ranked against in an evaluation during the training: all candidates of
             `eval_dataset`, and as many others of its corpus as there is room for.
+        matryoshka_dims (`list[int]`, *optional*):
+            Sizes of the vectors to train: the loss is the sum of that of the first numbers of the vectors over these
+            sizes, see [Kusupati et al., 2022](https://huggingface.co/papers/2205.13147). Name the whole size too if it
+            is to be trained. Not for mlp heads. By default the whole vectors alone.
+        matryoshka_weights (`list[float]`, *optional*):
+            The weight of each of these sizes. Defaults to 1 for each.
     """
 
     def __post_init__(self) -> None:
@@ -230,6 +243,7 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
         for name in ("similarity_weight", "pairs_weight", "scale_learning_rate"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}.")
+        check_matryoshka(self.matryoshka_dims, self.matryoshka_weights)
 
 
 PARTS = ("hidden", "embedding", "relation", "sentence")
@@ -276,6 +290,20 @@ class GeneralTrainingArguments(GeneralOptions, PairTrainingArguments):  # type: 
                     "With `teacher_chunk_length` the student can only learn the sentence embedding, not the layers: "
                     "set " + " and ".join(f"`{name}_weight`" for name, weight in layers.items() if weight) + " to 0."
                 )
+
+
+def check_matryoshka(dims: list[int] | None, weights: list[float] | None) -> None:
+    """Raises a `ValueError` if `matryoshka_dims` are no sizes, or `matryoshka_weights` are not those of them."""
+    if dims is None:
+        if weights is not None:
+            raise ValueError(f"matryoshka_weights={weights} are those of `matryoshka_dims`: name these sizes too.")
+        return
+    if not dims or min(dims) < 1 or len(set(dims)) < len(dims):
+        raise ValueError(f"matryoshka_dims={dims}: they have to be different sizes of at least 1.")
+    if weights is not None:
+        if len(weights) != len(dims):
+            raise ValueError(f"matryoshka_weights={weights}: there are {len(dims)} sizes, which need a weight each.")
+        check_weights({f"matryoshka_{size}": weight for size, weight in zip(dims, weights, strict=True)})
 
 
 def check_weights(weights: Mapping[str, float]) -> None:

@@ -84,7 +84,23 @@ class PairOptions:
 
 
 @dataclass
-class DseOptions(PairOptions):
+class MatryoshkaOptions(PairOptions):
+    """Which sizes of the vectors to train."""
+
+    matryoshka_dims: list[int] | None = field(
+        default=None,
+        metadata={
+            "help": "Sizes of the vectors to train, such as: 384 256 128 64. The loss is that of the first numbers of "
+            "the vectors, summed over these sizes. Default: the whole vectors alone."
+        },
+    )
+    matryoshka_weights: list[float] | None = field(
+        default=None, metadata={"help": "Weight of each of these sizes. Default: 1 for each."}
+    )
+
+
+@dataclass
+class DseOptions(MatryoshkaOptions):
     """What a student learns from pairs."""
 
     complete: ClassVar[str] = "DseTrainingArguments"
@@ -116,7 +132,7 @@ class DseOptions(PairOptions):
 
 
 @dataclass
-class RankingOptions(PairOptions):
+class RankingOptions(MatryoshkaOptions):
     """What a student learns from rankings."""
 
     complete: ClassVar[str] = "RankingTrainingArguments"

@@ -24,6 +24,7 @@ from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import StudentTrainer
 from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
+from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
 
 
 logger = logging.get_logger(__name__)
@@ -121,6 +122,7 @@ class DseTrainer(StudentTrainer):
             # What loads a checkpoint reads as much of a text as the training.
             processing_class = limit_tokens(processing_class, model, args.max_length)
             kwargs["data_collator"] = PairCollator(processing_class, args.max_length)
+        check_sizes(args, model)
         default_problem = "regression" if model.config.num_labels == 1 else "single_label_classification"
         self.pair_loss = PairDistillationLoss(
             args.distillation_alpha,
@@ -181,9 +183,18 @@ class DseTrainer(StudentTrainer):
         else:
             labels = inputs.pop("labels", None)
             outputs = model(**inputs)
-            loss = self.pair_loss(outputs.logits, labels, **targets)
-            if self.args.similarity_weight and embeddings is not None:
-                loss = loss + self.args.similarity_weight * similarity_loss(outputs.embeddings, embeddings)
+
+            def loss_of(vectors: torch.Tensor) -> torch.Tensor:
+                # The logits of whole vectors are there already, and those of an mlp head always.
+                is_whole = vectors is outputs.embeddings
+                logits = outputs.logits if is_whole else self.model.similarity(*vectors.unbind(1))
+                loss = self.pair_loss(logits, labels, **targets)
+                if self.args.similarity_weight and embeddings is not None:
+                    loss = loss + self.args.similarity_weight * similarity_loss(vectors, embeddings)
+                return loss
+
+            sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
+            loss = matryoshka_loss(loss_of, [outputs.embeddings], self.model, *sizes)
         return (loss, outputs) if return_outputs else loss
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:

@@ -3,6 +3,7 @@
 """The Trainer that distils a reranker into an embedding model on queries with candidates."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from hf_dse.training.base import StudentTrainer, read_state, resuming
 from hf_dse.training.cached_gradients import embed, embed_in_parts
 from hf_dse.training.gathering import gather_lists
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
+from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
 from hf_dse.training.pair_trainer import CALIBRATION_PAIRS, check_student_length
 from hf_dse.training.ranking_data import EpochSampler, check_head, check_targets, has_lists, read_pairs, smaller_corpus
 from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, are_of_different_queries, mean_spread
@@ -131,6 +133,7 @@ class RankingTrainer(StudentTrainer):
             set_seed(args.seed)
             model = load_student(model, ConvertArguments(), 1, "regression")
         check_head(model)
+        check_sizes(args, model)
         if processing_class is None:
             raise ValueError(
                 "`RankingTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
@@ -252,6 +255,14 @@ class RankingTrainer(StudentTrainer):
         return queries @ documents.mT
 
     def _lists_loss(self, lists: dict[str, torch.Tensor]) -> torch.Tensor:
+        sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
+        vectors = lists["query"], lists["document"]
+        return matryoshka_loss(partial(self._vectors_loss, lists), vectors, self.model, *sizes)
+
+    def _vectors_loss(
+        self, lists: dict[str, torch.Tensor], queries: torch.Tensor, documents: torch.Tensor
+    ) -> torch.Tensor:
+        lists = {**lists, "query": queries, "document": documents}
         # All losses are the same for any bias.
         logits = self.model.similarity.scale * self.similarities(lists["query"], lists["document"])
         names = ("documents", "labels", "teacher_logits", "document_ids", "positives")
@@ -266,10 +277,14 @@ class RankingTrainer(StudentTrainer):
         return loss
 
     def _pairs_loss(self, vectors: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
-        similarity = self.similarities(first[:, None], second[:, None])[:, 0]  # [P, 1]
-        logits = self.pair_head.scale * similarity + self.pair_head.bias
-        return self.pair_loss(logits, inputs.get("pair_labels"), inputs.get("pair_teacher_logits"))
+        def loss_of(vectors: torch.Tensor) -> torch.Tensor:
+            first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
+            similarity = self.similarities(first[:, None], second[:, None])[:, 0]  # [P, 1]
+            logits = self.pair_head.scale * similarity + self.pair_head.bias
+            return self.pair_loss(logits, inputs.get("pair_labels"), inputs.get("pair_teacher_logits"))
+
+        sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
+        return matryoshka_loss(loss_of, [vectors], self.model, *sizes)
 
     # Start and end
 
