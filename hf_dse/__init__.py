@@ -56,7 +56,9 @@ if TYPE_CHECKING:
     from hf_dse.teacher.rerankers import load_reranker
     from hf_dse.teacher.score import embed_pairs, score_pairs, score_similarities, score_texts
     from hf_dse.teacher.score_candidates import check_scores, embed_rankings, score_candidates
+    from hf_dse.training.align_trainer import AlignTrainer
     from hf_dse.training.arguments import (
+        AlignTrainingArguments,
         DseTrainingArguments,
         GeneralTrainingArguments,
         PairTrainingArguments,
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
     from hf_dse.training.general_trainer import GeneralTrainer, ProgressiveCallback, train_general
     from hf_dse.training.layerwise import LayerwiseDistillation, map_layers
     from hf_dse.training.layerwise_losses import chunk_mean, hidden_loss, relation_loss
-    from hf_dse.training.losses import PairDistillationLoss, ranking_loss, similarity_loss
+    from hf_dse.training.losses import PairDistillationLoss, alignment_loss, ranking_loss, similarity_loss
     from hf_dse.training.pair_trainer import DseTrainer
     from hf_dse.training.ranking_losses import RankingLoss, contrastive_loss, listwise_loss, margin_loss
     from hf_dse.training.ranking_trainer import RankingTrainer
@@ -116,7 +118,9 @@ _MODULES = {
     "teacher.rerankers": ["load_reranker"],
     "teacher.score": ["embed_pairs", "score_pairs", "score_similarities", "score_texts"],
     "teacher.score_candidates": ["check_scores", "embed_rankings", "score_candidates"],
+    "training.align_trainer": ["AlignTrainer"],
     "training.arguments": [
+        "AlignTrainingArguments",
         "DseTrainingArguments",
         "GeneralTrainingArguments",
         "PairTrainingArguments",
@@ -125,7 +129,7 @@ _MODULES = {
     "training.general_trainer": ["GeneralTrainer", "ProgressiveCallback", "train_general"],
     "training.layerwise": ["LayerwiseDistillation", "map_layers"],
     "training.layerwise_losses": ["chunk_mean", "hidden_loss", "relation_loss"],
-    "training.losses": ["PairDistillationLoss", "ranking_loss", "similarity_loss"],
+    "training.losses": ["PairDistillationLoss", "alignment_loss", "ranking_loss", "similarity_loss"],
     "training.pair_trainer": ["DseTrainer"],
     "training.ranking_losses": ["RankingLoss", "contrastive_loss", "listwise_loss", "margin_loss"],
     "training.ranking_trainer": ["RankingTrainer"],
@@ -135,6 +139,8 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "PAIR_TASKS",
     "AccuracyF1",
+    "AlignTrainer",
+    "AlignTrainingArguments",
     "ConvertArguments",
     "CrossEncoderCollator",
     "DataArguments",
@@ -162,6 +168,7 @@ __all__ = [
     "TeacherArguments",
     "TextArguments",
     "TextCollator",
+    "alignment_loss",
     "augment_pairs",
     "balance_scores",
     "bin_scores",

@@ -88,7 +88,7 @@ def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
         argv,
         *kinds,
         prog="hf-dse distill",
-        description="Train a student on labels and teacher scores, of pairs or of queries with candidates, or on "
-        "text and the layers of its source.",
+        description="Train a student on labels and teacher scores, of pairs or of queries with candidates, on text "
+        "and the layers of its source, or on text and the vectors of a larger bi-encoder.",
         config=config,
     )

@@ -84,7 +84,9 @@ class TextArguments:
         metadata={"help": "Texts without labels: .txt with one per line, or a csv, json, jsonl or parquet file."}
     )
     validation_file: str | None = field(default=None, metadata={"help": "Texts to evaluate on, in the same formats."})
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    text_column: str = field(
+        default="text", metadata={"help": "Column of the texts in a table; several with commas: a,b."}
+    )
     max_train_samples: int | None = field(
         default=None, metadata={"help": "Keep only so many training texts, the first."}
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -116,8 +117,9 @@ class TextCollator:
             the number nearest to `max_length`.
 
     A call accepts rows with a `text` and returns `input_ids` and `attention_mask` of shape `(batch_size, seq_len)`;
-    with a chunk length also `chunk_input_ids` and `chunk_attention_mask` of shape `(num_chunks, chunk_len)` and
-    `chunk_texts` of shape `(num_chunks,)`, the row number of each chunk.
+    of rows with `embeddings` also these, of shape `(batch_size, embedding_size)`; with a chunk length also
+    `chunk_input_ids` and `chunk_attention_mask` of shape `(num_chunks, chunk_len)` and `chunk_texts` of shape
+    `(num_chunks,)`, the row number of each chunk.
     """
 
     def __init__(self, processing_class: PreTrainedTokenizerBase, max_length: int, chunk_length: int | None = None):
@@ -136,6 +138,9 @@ class TextCollator:
         self.n_truncated += cut
         batch = pad(self.processing_class, features, torch.device("cpu"))
         inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        if "embeddings" in rows[0]:
+            vectors = np.stack([np.asarray(row["embeddings"], dtype=np.float32) for row in rows])
+            inputs["embeddings"] = torch.from_numpy(vectors)
         return inputs | (self._chunks([row["text"] for row in rows]) if self.chunk_length is not None else {})
 
     def _chunks(self, texts: list[str]) -> dict[str, torch.Tensor]:

@@ -5,7 +5,7 @@
 from datasets import Dataset
 from transformers.utils import logging
 
-from hf_dse.data.tables import read_texts
+from hf_dse.data.tables import check_texts, read_texts
 
 
 logger = logging.get_logger(__name__)
@@ -19,7 +19,7 @@ def load_texts(path: str, text_column: str = "text", max_samples: int | None = N
         path (`str`):
             A .txt file with one text per line, or a csv, json, jsonl or parquet file.
         text_column (`str`, *optional*, defaults to `"text"`):
-            Column of the texts in a table.
+            Column of the texts in a table, or several with commas between them: `"question1,question2"`.
         max_samples (`int`, *optional*):
             Keep only the first texts.
 
@@ -30,7 +30,13 @@ def load_texts(path: str, text_column: str = "text", max_samples: int | None = N
         `FileNotFoundError`: if the file does not exist.
         `ValueError`: if the column does not exist, there is no text, or a text is not a string.
     """
-    texts = read_texts(path, text_column)[text_column]
+    columns = read_texts(path, text_column.split(",")[0])
+    texts = []
+    for name in text_column.split(","):
+        if name not in columns:
+            read_texts(path, name)
+        check_texts(columns[name], path, name)
+        texts += columns[name]
     kept = [text for text in texts if text.strip()]
     if len(kept) < len(texts):
         logger.warning(f"{path}: dropped {len(texts) - len(kept)} of {len(texts)} texts because they are empty.")

@@ -171,6 +171,14 @@ def lengths(
     return dataset.add_column("length", sizes)
 
 
+def text_lengths(dataset: Dataset, processing_class: PreTrainedTokenizerBase, max_length: int) -> Dataset:
+    """The same for texts, the column `text`. A dataset that has the column `length` is returned as it is."""
+    if "length" in dataset.column_names:
+        return dataset
+    sizes = token_lengths(processing_class, dataset["text"][:])
+    return dataset.add_column("length", [min(size, max_length) for size in sizes])
+
+
 def token_lengths(
     processing_class: PreTrainedTokenizerBase, first: list[str], second: list[str] | None = None
 ) -> list[int]:

@@ -62,8 +62,44 @@ def encode_blocks(
     Raises:
         `ValueError`: if a file is damaged, and as [`encode`].
     """
-    settings = None if cache_dir is None else [fingerprint(model, processing_class), encoder.__name__, max_length]
+    settings = [] if cache_dir is None else [fingerprint(model, processing_class), encoder.__name__, max_length]
     options |= {"max_length": max_length, "normalize": True, "show_progress": False}
+    encode_block = partial(encoder, model, processing_class, **options)
+    return keep_blocks(encode_block, texts, settings, cache_dir, show_progress=show_progress)
+
+
+def keep_blocks(
+    encode_block: Callable[[list[str]], np.ndarray],
+    texts: Sequence[str],
+    settings: Sequence[Any],
+    cache_dir: Path | None = None,
+    *,
+    dtype: Any = np.float32,
+    show_progress: bool = True,
+) -> np.ndarray:
+    """
+    Computes unit vectors of texts with any function, as [`encode_blocks`] does.
+
+    Args:
+        encode_block (`Callable`):
+            Returns the unit vectors of a list of texts.
+        texts (`Sequence[str]`):
+            The texts.
+        settings (`Sequence`):
+            All that the vectors depend on besides the text: values of JSON.
+        cache_dir (`Path`, *optional*):
+            Folder of the files.
+        dtype (`numpy.dtype`, *optional*, defaults to `np.float32`):
+            Type of the result; the files are float32.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+
+    Returns:
+        `np.ndarray` of shape `(num_texts, embedding_size)`.
+
+    Raises:
+        `ValueError`: if a file is damaged, or there are no texts.
+    """
     vectors: np.ndarray | None = None
     with tqdm(total=len(texts), desc="Encoding texts", unit="text", disable=not show_progress) as progress:
         for start in range(0, len(texts), TEXTS_PER_BLOCK):
@@ -72,11 +108,11 @@ def encode_blocks(
             if path is not None and path.exists():
                 part = _read(path, len(block), None if vectors is None else vectors.shape[1])
             else:
-                part = encoder(model, processing_class, block, **options)
+                part = encode_block(block)
                 if path is not None:
                     write_atomically(path, partial(save_array, array=part))
             if vectors is None:
-                vectors = np.empty((len(texts), part.shape[1]), dtype=np.float32)
+                vectors = np.empty((len(texts), part.shape[1]), dtype=dtype)
             vectors[start : start + len(block)] = part
             progress.update(len(block))
     if vectors is None:

@@ -8,14 +8,15 @@ from hf_dse.common.options import check_at_least
 from hf_dse.data.arguments import DataArguments, TextArguments
 from hf_dse.student.options import ConvertOptions
 from hf_dse.teacher.arguments import WindowArguments
-from hf_dse.training.options import DseOptions, GeneralOptions, RankingOptions
+from hf_dse.training.options import AlignOptions, DseOptions, GeneralOptions, RankingOptions
 
 
-STAGE_NAMES = ["general", "pairs", "ranking"]
+STAGE_NAMES = ["general", "align", "pairs", "ranking"]
 STAGE_HELP = (
     "pairs: train on labels and a cross-encoder's scores of sentence pairs. ranking: the same on queries with "
-    "candidates from a corpus. general: train on unlabelled text and the layers of the source encoder. Each stage has "
-    "options of its own: `hf-dse distill --stage ranking --help`."
+    "candidates from a corpus. general: train on unlabelled text and the layers of the source encoder. align: on "
+    "unlabelled text and the vectors of a larger bi-encoder. Each stage has options of its own: "
+    "`hf-dse distill --stage ranking --help`."
 )
 
 
@@ -125,9 +126,68 @@ class GeneralArguments:
     )
 
 
+@dataclass
+class AlignArguments:
+    """Which student learns from the vectors of which larger bi-encoder."""
+
+    model_name_or_path: str = field(
+        metadata={"help": "A DSE model, or an encoder that is converted first: a Hub id or a folder."}
+    )
+    stage: str = field(default="align", metadata={"help": STAGE_HELP, "choices": STAGE_NAMES})
+    teacher_name_or_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "Bi-encoder whose vectors the student learns: any model of sentence-transformers, or another "
+            "encoder."
+        },
+    )
+    teacher_revision: str = field(default="main", metadata={"help": "Branch, tag or commit of the teacher."})
+    teacher_dtype: str = field(
+        default="float32",
+        metadata={
+            "help": "Data type of the teacher's weights; bfloat16 is faster on hardware that supports it.",
+            "choices": ["float32", "bfloat16", "float16"],
+        },
+    )
+    teacher_prompt_name: str | None = field(
+        default=None,
+        metadata={"help": "Which of the teacher's prompts stands before each text. Default: its own default."},
+    )
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the teacher."})
+    score_cache_dir: str | None = field(
+        default=None,
+        metadata={
+            "help": "Folder where the teacher's vectors are kept for other runs. Default: in the output folder until "
+            "the training is finished."
+        },
+    )
+    keep_projection: bool = field(
+        default=False,
+        metadata={
+            "help": "Keep the linear layer in the model: its vectors have the size of the teacher's, and search an "
+            "index of the teacher's vectors."
+        },
+    )
+    sts_file: str | None = field(
+        default=None,
+        metadata={
+            "help": "File of sentence pairs with `label`, how similar they are: the results say which share of the "
+            "teacher's correlation the student reaches."
+        },
+    )
+    overwrite_output_dir: bool = field(
+        default=False, metadata={"help": "Train into a folder that is not empty; its old checkpoints are deleted."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.teacher_name_or_path is None:
+            raise ValueError("The align stage learns from a bi-encoder: name it with `--teacher_name_or_path`.")
+
+
 # The options of each stage. Those of a conversion and of a training are completed when they are read.
 STAGES: dict[str, tuple[type, ...]] = {
     "general": (GeneralArguments, ConvertOptions, TextArguments, GeneralOptions),
+    "align": (AlignArguments, ConvertOptions, TextArguments, AlignOptions),
     "pairs": (StudentArguments, ConvertOptions, DataArguments, DseOptions),
     "ranking": (RankingArguments, ConvertOptions, DataArguments, RankingOptions),
 }

@@ -16,7 +16,7 @@ from hf_dse.pipeline.arguments import STAGES
 from hf_dse.pipeline.inputs import Given
 from hf_dse.pipeline.results import DistillationResult
 from hf_dse.pipeline.stages import RUN
-from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments
+from hf_dse.training.arguments import AlignTrainingArguments, DseTrainingArguments, RankingTrainingArguments
 
 
 def distill(
@@ -27,33 +27,35 @@ def distill(
     *,
     processing_class: PreTrainedTokenizerBase | None = None,
     teacher_processing_class: PreTrainedTokenizerBase | None = None,
-    args: DseTrainingArguments | RankingTrainingArguments | None = None,
+    args: DseTrainingArguments | RankingTrainingArguments | AlignTrainingArguments | None = None,
     **options: Any,
 ) -> DistillationResult:
     """
     Distils a teacher into a student in one call, like `hf-dse distill`: scores the pairs with the teacher, converts
     an encoder to a student with linear attention, trains it on labels and scores, evaluates it, and writes a complete
     model folder. With `stage="ranking"` the data are queries and a corpus: it mines hard negatives, and the student
-    learns to search.
+    learns to search. With `stage="align"` the data are texts, and the student learns the vectors of a larger
+    bi-encoder.
 
     Args:
         model (`str`, `os.PathLike` or `PreTrainedModel`):
             The student: a DSE model, or an encoder that is converted first. A Hub id, a folder or a loaded DSE model.
         teacher (`str`, `os.PathLike` or `PreTrainedModel`, *optional*):
-            The cross-encoder: a Hub id, a folder or a loaded model. Not needed if the pairs have the column
-            `teacher_logits`, or with `distillation_alpha=0`.
+            The cross-encoder: a Hub id, a folder or a loaded model; with `stage="align"` the bi-encoder, a Hub id or a
+            folder. Not needed if the pairs have the column `teacher_logits`, or with `distillation_alpha=0`.
         dataset (`str`, `os.PathLike`, `datasets.Dataset`, [`Rankings`] or a `Mapping` of these, *optional*):
             The pairs: a Hub id, a folder of files (train, validation, test), `"embedded"` for the small one of this
             package, or loaded datasets by split; a single one is the train split. Alternatively, pass files with the
             options `train_file`, `validation_file` and `test_file`. For rankings: what [`load_rankings`] reads or
-            returns; with loaded ones, the stage is known.
+            returns; with loaded ones, the stage is known. With `stage="align"`: a file of texts, or loaded ones with
+            the column `text`.
         output_dir (`str` or `os.PathLike`, *optional*, defaults to `"student"`):
             Folder for checkpoints, `results.json` and the finished model (in the subfolder `model`).
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the student; required with a loaded model.
         teacher_processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the teacher; required with a loaded teacher.
-        args ([`DseTrainingArguments`] or [`RankingTrainingArguments`], *optional*):
+        args ([`DseTrainingArguments`], [`RankingTrainingArguments`] or [`AlignTrainingArguments`], *optional*):
             Training arguments, instead of passing them as options; their `output_dir` is ignored.
         options:
             Any option of `hf-dse distill` by its name, such as `stage="ranking"`, `linformer_length=128`,
@@ -113,10 +115,15 @@ def distill(
     if any(isinstance(part, Rankings) for part in parts):
         options.setdefault("stage", "ranking")
     stage = options.get("stage", "pairs")
-    if stage not in ("pairs", "ranking"):
+    if stage not in ("pairs", "ranking", "align"):
         raise ValueError(
-            f"`stage` is {stage!r}: `distill` runs `pairs` and `ranking`; for the general stage call `train_general`."
+            f"`stage` is {stage!r}: `distill` runs `pairs`, `ranking` and `align`; for the general stage call "
+            "`train_general`."
         )
+    if stage == "align":
+        own["train_file"] = own.pop("dataset_name") or options.pop("train_file", None)
+        if isinstance(teacher, PreTrainedModel):
+            raise TypeError("The align stage loads its teacher itself: pass its folder or Hub id.")
     kinds = tuple(map(complete, STAGES[stage]))
     student_class, convert_class, data_class, training_class = kinds
     known = {name: kind for kind in kinds for name in (entry.name for entry in fields(kind) if entry.init)}

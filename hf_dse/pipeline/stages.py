@@ -15,6 +15,7 @@ from filelock import FileLock
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from hf_dse.pipeline.align_stage import run_align
 from hf_dse.pipeline.general_stage import run_general
 from hf_dse.pipeline.pairs_stage import run_pairs
 from hf_dse.pipeline.ranking_stage import run_ranking
@@ -27,6 +28,7 @@ logger = logging.get_logger(__name__)
 
 RUN: dict[str, Callable[..., DistillationResult]] = {
     "general": run_general,
+    "align": run_align,
     "pairs": run_pairs,
     "ranking": run_ranking,
 }

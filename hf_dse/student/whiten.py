@@ -12,11 +12,11 @@ ones. The argument `power` sets the degree of scaling.
 from collections.abc import Sequence
 
 import torch
-from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from hf_dse.inference.encoding import encode
 from hf_dse.modeling import DseModel
+from hf_dse.student.projection import set_projection
 
 
 def whiten_encoder(
@@ -120,10 +120,4 @@ def whiten_encoder(
     # The embeddings before have length 1.
     weight /= (embeddings @ weight.T).square().sum(dim=1).mean().sqrt()
 
-    model.config.projection_dim = projection_dim
-    reference = next(model.parameters())
-    model.projection = nn.Linear(size, projection_dim, device=reference.device, dtype=reference.dtype)
-    with torch.no_grad():
-        model.projection.weight.copy_(weight)
-        model.projection.bias.zero_()
-    return model.eval()
+    return set_projection(model, weight).eval()

@@ -182,7 +182,7 @@ def load_reranker(
         name, device = str(teacher), choose_device(device)
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
         if needs_sentence_transformers(name, **source):
-            reranker = CrossEncoderReranker(_load_cross_encoder(name, dtype, **source))
+            reranker = CrossEncoderReranker(load_sentence_transformers("CrossEncoder", name, dtype, **source))
         else:
             model, tokenizer = load_teacher(name, dtype=dtype, **source)
             reranker = Reranker(model, processing_class or tokenizer)
@@ -222,12 +222,13 @@ def needs_sentence_transformers(name_or_path: str, *, revision: str = "main", tr
     return any(name.endswith("ForCausalLM") for name in config.architectures or [])
 
 
-def _load_cross_encoder(name: str, dtype: str | torch.dtype, **source: Any) -> "CrossEncoder":
+def load_sentence_transformers(kind: str, name: str, dtype: str | torch.dtype, **source: Any) -> Any:
+    """A model of a class of sentence-transformers, `"CrossEncoder"` or `"SentenceTransformer"`, on the CPU."""
     try:
-        from sentence_transformers import CrossEncoder
+        import sentence_transformers
     except ImportError as error:
         raise ImportError(
-            f"{name} is a reranker of sentence-transformers, which is not installed: `pip install hf-dse[st]`."
+            f"{name} is a model of sentence-transformers, which is not installed: `pip install hf-dse[st]`."
         ) from error
     # Before version 6, sentence-transformers trusts the code of each local folder.
     types = module_types(name, source["revision"])
@@ -237,4 +238,4 @@ def _load_cross_encoder(name: str, dtype: str | torch.dtype, **source: Any) -> "
     repository, source["revision"] = split_revision(name, source["revision"])
     weights = {"dtype": dtype, "use_safetensors": True}
     with reading(name):
-        return CrossEncoder(repository, device="cpu", model_kwargs=weights, **source)
+        return getattr(sentence_transformers, kind)(repository, device="cpu", model_kwargs=weights, **source)

@@ -12,7 +12,7 @@ from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from hf_dse.common.options import check_at_least, check_numbers, check_positive
-from hf_dse.training.options import DseOptions, GeneralOptions, PairOptions, RankingOptions
+from hf_dse.training.options import AlignOptions, DseOptions, GeneralOptions, PairOptions, RankingOptions
 
 
 # Fields that the trainer fills in when it knows whether there is something to evaluate on.
@@ -304,6 +304,24 @@ def check_matryoshka(dims: list[int] | None, weights: list[float] | None) -> Non
         if len(weights) != len(dims):
             raise ValueError(f"matryoshka_weights={weights}: there are {len(dims)} sizes, which need a weight each.")
         check_weights({f"matryoshka_{size}": weight for size, weight in zip(dims, weights, strict=True)})
+
+
+@dataclass
+class AlignTrainingArguments(AlignOptions, PairTrainingArguments):  # type: ignore[misc]
+    """
+    Training arguments of [`AlignTrainer`].
+
+    Args:
+        projection_learning_rate (`float`, *optional*):
+            Learning rate of the linear layer between the vectors of the student and those of the teacher. Defaults to
+            `learning_rate`.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rate = self.projection_learning_rate
+        if rate is not None and rate < 0:
+            raise ValueError(f"`projection_learning_rate` must not be negative, got {rate}.")
 
 
 def check_weights(weights: Mapping[str, float]) -> None:

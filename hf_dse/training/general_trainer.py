@@ -18,7 +18,7 @@ from transformers.utils import logging
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.texts import load_texts
-from hf_dse.data.tokenization import check_max_length, token_lengths
+from hf_dse.data.tokenization import check_max_length, text_lengths
 from hf_dse.inference.loading import load_config, load_tokenizer
 from hf_dse.modeling import DseModel
 from hf_dse.student.checkpoint import limit_tokens
@@ -145,7 +145,7 @@ class GeneralTrainer(ReproducibleTrainer):
             )
         if args.train_sampling_strategy in ("group_by_length", "batch_rebalance"):
             train_dataset, eval_dataset = (
-                None if part is None else _with_lengths(part, processing_class, args.max_length)
+                None if part is None else text_lengths(part, processing_class, args.max_length)
                 for part in (train_dataset, eval_dataset)
             )
         super().__init__(
@@ -243,13 +243,6 @@ class GeneralTrainer(ReproducibleTrainer):
         if self.model.projections:
             with resuming(folder, PROJECTIONS_FILE):
                 self.model.projections.load_state_dict(load_file(Path(folder) / PROJECTIONS_FILE))
-
-
-def _with_lengths(dataset: Dataset, processing_class: PreTrainedTokenizerBase, max_length: int) -> Dataset:
-    if "length" in dataset.column_names:
-        return dataset
-    sizes = token_lengths(processing_class, dataset["text"][:])
-    return dataset.add_column("length", [min(size, max_length) for size in sizes])
 
 
 def make_distillation(student: DseModel, teacher: DseModel, args: GeneralTrainingArguments) -> LayerwiseDistillation:

@@ -267,3 +267,39 @@ class PairDistillationLoss(nn.Module):
         alphas = torch.where(is_labelled & is_scored, self.alpha, is_scored.to(logits.dtype))
         # 0 * NaN would still be NaN.
         return labels.masked_fill(~is_labelled, 0), teacher_logits.masked_fill(~is_scored[:, None], 0.0), alphas
+
+
+def alignment_loss(embeddings: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """
+    The squared distance between the vectors of a student and those of its teacher, all scaled to length 1, text by
+    text: the objective of [LEAF](https://huggingface.co/papers/2509.12539). It is 2 - 2 * cosine.
+
+    Args:
+        embeddings (`torch.Tensor` of shape `(batch_size, size)`):
+            Vectors of the student, of any length.
+        targets (`torch.Tensor` of shape `(batch_size, size)`):
+            Vectors of the teacher for the same texts.
+
+    Returns:
+        `torch.Tensor`: a scalar, the mean over the texts; from 0 to 4.
+
+    Raises:
+        `ValueError`: if the vectors have different shapes.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_dse import alignment_loss
+
+    >>> alignment_loss(torch.tensor([[3.0, 0.0], [0.0, 2.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    tensor(1.)
+    ```
+    """
+    if embeddings.shape != targets.shape:
+        raise ValueError(
+            f"The vectors of the student have the shape {tuple(embeddings.shape)}, and those of the teacher "
+            f"{tuple(targets.shape)}: give the student a linear layer to the size of the teacher's."
+        )
+    ours, theirs = (nn.functional.normalize(vectors.float(), dim=-1) for vectors in (embeddings, targets))
+    return (ours - theirs).square().sum(dim=-1).mean()

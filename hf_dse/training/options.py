@@ -227,3 +227,21 @@ class GeneralOptions(PairOptions):
             "embeddings. Needs hidden, embedding and relation weights of 0."
         },
     )
+
+
+@dataclass
+class AlignOptions(PairOptions):
+    """What a student learns from the vectors of a larger bi-encoder."""
+
+    complete: ClassVar[str] = "AlignTrainingArguments"
+
+    learning_rate: float = field(default=1e-4, metadata={"help": "The initial learning rate."})
+    per_device_train_batch_size: int = field(default=32, metadata={"help": "Training texts per device and step."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation texts per device and step."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "Number of epochs."})
+    metric_for_best_model: str | None = field(
+        default="teacher_cosine", metadata={"help": "Which metric of the evaluation chooses the best model."}
+    )
+    projection_learning_rate: float | None = field(
+        default=None, metadata={"help": "Learning rate of the linear layer. Default: `--learning_rate`."}
+    )

@@ -69,6 +69,7 @@ def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
     folder = tmp_path_factory.mktemp("assets")
     save_bert(folder / "encoder")
     save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
+    save_bert(folder / "embedder", hidden_size=24)
     for seed, (name, model_class) in enumerate(
         {"student": DseModel, "second": DseModel, "old": DseForSequenceClassification}.items()
     ):
@@ -173,6 +174,12 @@ def commands(assets):
         "distill ranking": Command(
             f"{distill} --stage ranking --dataset_name {assets}/queries --num_negatives 6 --num_candidates 4 "
             "--save_strategy steps --save_steps 2 --eval_strategy no",
+            **student,
+        ),
+        "distill align": Command(
+            f"distill {encoder} --teacher_name_or_path {assets}/embedder --linformer_length 8 {train} --stage align "
+            f"--train_file {assets}/texts.txt --validation_file {assets}/texts.txt --max_eval_samples 12 "
+            "--save_strategy steps --save_steps 3 --eval_strategy steps --eval_steps 3",
             **student,
         ),
         "distill recipe": Command(

@@ -51,6 +51,7 @@ COMMANDS = (
     "distill",
     "distill accumulated",
     "distill ranking",
+    "distill align",
     "distill recipe",
     "teacher",
     "teacher without checkpoints",

@@ -70,6 +70,10 @@ def commands(good, tmp_path_factory):
         "whiten": [*model, "--train_file", good / "docs.txt", "--projection_dim", "2", "--output_dir", out / "white"],
         "push": [*model, "--repo_id", "me/model"],
         "distill": [*model, *pairs, *training, "--distillation_alpha", "0"],
+        "distill --stage align": [
+            *["--model_name_or_path", good / "bert", "--teacher_name_or_path", good / "dse", "--train_file", texts],
+            *["--validation_file", texts, "--sts_file", good / "pairs.jsonl", *training],
+        ],
         "teacher": ["--model_name_or_path", good / "bert", *pairs, *training],
         "study": [folder / "study.yaml", "--dry_run", "true"],
         "study report": [folder / "study.yaml"],
