@@ -356,7 +356,7 @@ class Demo:
         if not text.strip():
             return [paragraph("Enter a text.")]
         model = self.model if k is None else self.with_attention(linformer_length=int(k))
-        softmax = self.with_attention(layer_types=["full_attention"] * model.config.num_hidden_layers)
+        softmax = self.with_attention(layer_types=["full_attention"] * model.config.num_hidden_layers, funnel_layers=0)
         pieces = split_text(self.tokenizer, text, self.max_length)
         rows = rows_of(model.config, int(layer), len(pieces))
         options = {"normalize": True, "show_progress": False}

@@ -111,6 +111,11 @@ class DseConfig(PreTrainedConfig):
         layer), `"key_value"` (one E = F per layer) or `"layerwise"` (one E = F for the whole model).
     attention_chunk_size (`int`, *optional*, defaults to 512):
         Tokens of a chunk in the layers of type `"chunked_attention"`. Texts of up to so many are attended exactly.
+    funnel_layers (`int`, *optional*, defaults to 0):
+        How many of the last layers, of type `"linear_attention"`, have k rows instead of n tokens, as in
+        Funnel-Transformer ([Dai et al., 2020](https://huggingface.co/papers/2006.03236)): before the first of them all
+        states are projected to k rows, after the last one every token gets the state of its row. Texts of up to k
+        tokens are not changed. Only for the projections `"strided"`, `"mean"` and `"max"`.
     pooling_mode (`str`, *optional*, defaults to `"mean"`):
         How token vectors become one vector: `"mean"`, `"cls"` (the first token) or `"max"`.
     pooling_layers (`int`, *optional*, defaults to 1):
@@ -172,6 +177,7 @@ class DseConfig(PreTrainedConfig):
     linformer_init: Literal["strided", "mean", "random"] = "strided"
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
     attention_chunk_size: int = 512
+    funnel_layers: int = 0
     pooling_mode: Literal["mean", "cls", "max"] = "mean"
     pooling_layers: int = 1
     projection_dim: int | None = None
@@ -319,6 +325,26 @@ class DseConfig(PreTrainedConfig):
             raise ValueError(
                 '`linformer_sharing="layerwise"` has one projection for all layers, but `linformer_length` is '
                 f'{lengths}: give one length, or share less (`linformer_sharing="key_value"`).'
+            )
+        self._validate_funnel()
+
+    def _validate_funnel(self):
+        count = self.funnel_layers
+        if not 0 <= count < self.num_hidden_layers:
+            raise ValueError(
+                f"`funnel_layers` must be from 0 to {self.num_hidden_layers - 1}, one less than there are layers, got "
+                f"{count}."
+            )
+        if count and self.is_projection_learned:
+            raise ValueError(
+                f"`funnel_layers={count}` needs a projection without weights: choose `linformer_projection` "
+                f'"strided", "mean" or "max" instead of "{self.linformer_projection}".'
+            )
+        of_funnel = set(list(zip(self.layer_types, self.projected_lengths, strict=False))[-count:]) if count else set()
+        if len(of_funnel) > 1 or {kind for kind, _ in of_funnel} - {"linear_attention"}:
+            raise ValueError(
+                f'The last {count} layers (`funnel_layers`) must be of the type "linear_attention" with one projected '
+                f"length, got {self.layer_types[-count:]} and {self.projected_lengths[-count:]}."
             )
 
 

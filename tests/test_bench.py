@@ -163,6 +163,7 @@ def test_memory_of_a_pass_grows_with_the_batch():
         {"linformer_projection": "strided", "linformer_length": [4, 16]},
         {"linformer_projection": "max", "layer_types": ["full_attention", "linear_attention"]},
         {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 7},
+        {"linformer_projection": "strided", "funnel_layers": 1},
     ],
 )
 def test_counted_operations_are_those_of_torch(make_model, fields, length):
@@ -222,7 +223,7 @@ def test_what_fails_or_is_too_slow_is_left_out(tmp_path, monkeypatch):
     args = SpeedArguments(
         lengths=[65, 128],
         batch_tokens=128,
-        models=["nystromformer", "dse-mean", "dse-chunked", "fnet"],
+        models=["nystromformer", "dse-mean", "dse-chunked", "dse-funnel", "fnet"],
         linformer_length=8,
         rounds=1,
         min_seconds=0.0,

@@ -818,6 +818,16 @@ def test_arguments_with_a_value_per_layer(bert, infos):
     assert {name: getattr(model.config, name) for name in expected} == expected
 
 
+def test_a_funnel_keeps_short_inputs_exact(bert, infos):
+    arguments = parse(*"--linformer_projection strided --linformer_length 8 --funnel_layers 2".split())
+    model = arguments.convert(bert.path)
+    assert model.config.funnel_layers == 2
+    assert "4 of 4 layers linear (the last 2 with k rows), mean pooling" in infos[-1]
+    ids = full_length_ids(bert, 8)
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    assert difference(states(model, batch), states(bert.model, batch), batch["attention_mask"]) <= TOLERANCE
+
+
 def test_arguments_for_random_weights(bert, caplog):
     with caplog.at_level(logging.WARNING):
         parse("--random_init").convert(bert.path)
@@ -830,6 +840,8 @@ def test_arguments_for_random_weights(bert, caplog):
         (["--pooling_layers", "5"], r"`pooling_layers` must be between 1 and `num_hidden_layers` \(4\), got 5"),
         (["--linformer_length", "8", "6"], "`linformer_length` lists 2 projected lengths for 4 layers"),
         (["--linformer_length", "2"], "`linformer_length` must be at least 3"),
+        (["--funnel_layers", "1"], "`funnel_layers=1` needs a projection without weights"),
+        (["--funnel_layers", "4", "--linformer_projection", "mean"], "`funnel_layers` must be from 0 to 3"),
         (["--layer_types", "linear_attention", "full_attention"], r"number of `layer_types` \(2\)"),
     ],
 )

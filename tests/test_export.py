@@ -325,6 +325,7 @@ def test_a_source_may_have_any_readme(content, tmp_path):
         {"layer_types": ["full_attention", "linear_attention"], "linformer_length": [3, 8]},
         {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 4},
         {"linformer_length": [4, 8], "linformer_projection": "mean"},
+        {"linformer_projection": "strided", "funnel_layers": 1},
         {"linformer_projection": "learned", "linformer_init": "random"},
     ],
 )
@@ -352,6 +353,9 @@ def test_card_describes_the_attention(make_model):
     assert "informer" not in softmax.content
     chunked = make_model(DseModel, layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
     assert "| Chunked attention | 1 layers, chunks of 4 tokens |" in make_model_card(chunked, model_id="x").text
+    funnel = make_model(DseModel, linformer_projection="mean", funnel_layers=1)
+    text = make_model_card(funnel, model_id="x").text
+    assert "| Funnel | the last 1 layers have k rows instead of all tokens |" in text
     random = make_model_card(make_model(DseModel, linformer_init="random"), model_id="x")
     assert "Attention is exact" not in random.text
 

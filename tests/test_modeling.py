@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_dse.modeling import DseConfig, DseModel
+from hf_dse.modeling.layout_dse import lay_out
 
 
 PROJECTIONS = ["learned", "mean", "max", "conv", "strided"]
@@ -142,6 +143,61 @@ def test_chunks_equal_reference(chunk_size, pattern):
     assert_equals_reference(config, make_batch(MASKS[pattern], config))
 
 
+FUNNELS = [
+    {"funnel_layers": 1, "num_hidden_layers": 2},
+    {"funnel_layers": 2, "num_hidden_layers": 3},
+    {"funnel_layers": 1, "num_hidden_layers": 2, "layer_types": ["full_attention", "linear_attention"]},
+    {
+        "funnel_layers": 2,
+        "num_hidden_layers": 4,
+        "layer_types": ["chunked_attention"] * 2 + ["linear_attention"] * 2,
+        "attention_chunk_size": 4,
+        "linformer_length": [3, 3, K, K],
+        "pooling_layers": 3,
+        "projection_dim": 5,
+    },
+]
+FREE = ["mean", "max", "strided"]
+
+
+@pytest.mark.parametrize("pattern", MASKS)
+@pytest.mark.parametrize("fields", FUNNELS)
+@pytest.mark.parametrize("projection", FREE)
+def test_funnel_equals_reference(projection, fields, pattern):
+    config = tiny_config(linformer_projection=projection, **fields)
+    assert_equals_reference(config, make_batch(MASKS[pattern], config))
+
+
+@pytest.mark.parametrize("projection", FREE)
+def test_a_funnel_projects_all_states(projection):
+    """Above k tokens its upper layers have k rows, a token the state of its row; up to k tokens nothing changes."""
+    plain = make_model(tiny_config(linformer_projection=projection))
+    funnel = make_model(tiny_config(linformer_projection=projection, funnel_layers=1))
+    funnel.load_state_dict(plain.state_dict())
+    rows_of_layers = []
+    for layer in funnel.encoder.layer:
+        layer.register_forward_hook(lambda module, inputs, output: rows_of_layers.append(output.shape[1]))
+    for length, num_rows in [(K, K), (12, K)]:
+        batch = make_batch(["1" * length, "." + "1" * (length - 1)], plain.config)
+        actual, expected = funnel(**batch), plain(**batch)
+        assert rows_of_layers[-2:] == [length, num_rows]
+        assert actual.last_hidden_state.shape == expected.last_hidden_state.shape
+        distance = (actual.pooler_output - expected.pooler_output).abs().max()
+        assert distance <= 1e-12 if length <= K else distance > 1e-3
+        assert len(actual.last_hidden_state[0].unique(dim=0)) == num_rows
+
+
+def test_a_selected_token_keeps_its_state():
+    config = tiny_config(linformer_projection="strided", max_position_embeddings=300, funnel_layers=1)
+    for length in range(K + 1, 60):
+        for k in range(3, min(length, 30)):
+            config.linformer_length = k
+            layout = lay_out(config, torch.zeros(1, length, 1), None)[1]
+            rows = layout.rows[0]
+            assert rows[layout.slots.selected[1, 0]].tolist() == list(range(k))
+            assert (rows.diff() >= 0).all()
+
+
 @st.composite
 def configs(draw):
     num_layers = draw(st.integers(1, 3))
@@ -150,12 +206,18 @@ def configs(draw):
     if sharing != "layerwise":
         length = length | st.lists(length, min_size=num_layers, max_size=num_layers)
     layer_type = st.sampled_from(["linear_attention", "linear_attention", "chunked_attention", "full_attention"])
+    layer_types = draw(st.none() | st.lists(layer_type, min_size=num_layers, max_size=num_layers))
+    length, projection = draw(length), draw(st.sampled_from(PROJECTIONS))
+    # The layers of a funnel are linear and have one k.
+    is_last_linear = layer_types is None or layer_types[-1] == "linear_attention"
+    has_funnel = num_layers > 1 and is_last_linear and projection in FREE and draw(st.booleans())
     return tiny_config(
         num_hidden_layers=num_layers,
-        layer_types=draw(st.none() | st.lists(layer_type, min_size=num_layers, max_size=num_layers)),
-        linformer_length=draw(length),
+        layer_types=layer_types,
+        linformer_length=length,
+        funnel_layers=int(has_funnel),
         attention_chunk_size=draw(st.integers(1, 12)),
-        linformer_projection=draw(st.sampled_from(PROJECTIONS)),
+        linformer_projection=projection,
         linformer_sharing=sharing,
         linformer_init=draw(st.sampled_from(INITS)),
         pooling_mode=draw(st.sampled_from(["mean", "cls", "max"])),
@@ -218,6 +280,13 @@ def test_gradients_of_chunks_equal_reference():
     config = tiny_config(layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
     for implementation in IMPLEMENTATIONS:
         assert_gradients_equal(config, ["11111111111", "..11.11111.", "111........"], implementation)
+
+
+@pytest.mark.parametrize("fields", FUNNELS)
+@pytest.mark.parametrize("projection", FREE)
+def test_gradients_of_a_funnel_equal_reference(projection, fields):
+    config = tiny_config(linformer_projection=projection, **fields)
+    assert_gradients_equal(config, ["11111111111", "..11.11111.", "111........"], "sdpa")
 
 
 @pytest.mark.parametrize("init", ["mean", "random"])
@@ -382,6 +451,21 @@ def test_padding_invariance_of_every_init(projection, init):
         projection_dim=7,
     )
     assert_padding_does_not_matter(config, "sdpa")
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("projection", FREE)
+def test_padding_invariance_of_a_funnel(projection, implementation):
+    config = tiny_config(
+        max_position_embeddings=80,
+        num_hidden_layers=3,
+        layer_types=["chunked_attention", "linear_attention", "linear_attention"],
+        attention_chunk_size=6,
+        linformer_length=8,
+        linformer_projection=projection,
+        funnel_layers=2,
+    )
+    assert_padding_does_not_matter(config, implementation)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -561,6 +645,36 @@ def test_recorded_attentions_of_chunks():
                 assert not actual[len(own) :].any()
 
 
+@pytest.mark.parametrize("projection", FREE)
+def test_recorded_states_of_a_funnel(projection):
+    """Every token has the state and the attention weights of its row, in the order of the input."""
+    config = tiny_config(num_hidden_layers=3, linformer_projection=projection, funnel_layers=2)
+    model = make_model(config, implementation="eager")
+    batch = make_batch(["1111111111", "111111....", "...1.11111", "1.1......."], config)
+    outputs = model(**batch, output_attentions=True, output_hidden_states=True)
+    assert [tuple(weights.shape) for weights in outputs.attentions] == [(4, 2, 10, K)] * 3
+    for row, (hidden_states, attentions, _, _) in enumerate(run_reference(config, state_of(model), batch)):
+        real = batch["attention_mask"][row].bool()
+        for states, expected in zip(outputs.hidden_states, hidden_states, strict=True):
+            torch.testing.assert_close(states[row, real], torch.stack(expected), rtol=0, atol=1e-10)
+        for weights, of_heads in zip(outputs.attentions, attentions, strict=True):
+            expected = torch.stack([torch.stack(of_head) for of_head in of_heads])
+            torch.testing.assert_close(weights[row][:, real, : expected.shape[2]], expected, rtol=0, atol=1e-10)
+
+
+def test_gradient_checkpointing_of_a_funnel():
+    config = tiny_config(num_hidden_layers=3, linformer_projection="strided", funnel_layers=2)
+    gradients = []
+    for is_checkpointing in (False, True):
+        model = make_model(config).train()
+        if is_checkpointing:
+            model.gradient_checkpointing_enable()
+        torch.manual_seed(0)
+        model(**make_batch(MASKS["all"], config)).pooler_output.square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=0, atol=1e-12)
+
+
 # Refusals
 
 
@@ -610,6 +724,24 @@ def test_exactly_one_input():
         ({"num_attention_heads": 3}, "num_attention_heads"),
         ({"pooling_mode": "median"}, "pooling_mode"),
         ({"attention_chunk_size": 0}, "attention_chunk_size"),
+        ({"funnel_layers": -1}, "`funnel_layers` must be from 0 to 1, .* got -1"),
+        ({"funnel_layers": 2}, "`funnel_layers` must be from 0 to 1, .* got 2"),
+        ({"funnel_layers": "1"}, "funnel_layers"),
+        ({"funnel_layers": 1}, '`funnel_layers=1` needs a projection without weights: .* instead of "learned"'),
+        ({"funnel_layers": 1, "linformer_projection": "conv"}, "needs a projection without weights"),
+        (
+            {"funnel_layers": 1, "linformer_projection": "mean", "layer_types": ["full_attention"] * 2},
+            "The last 1 layers .* must be of the type",
+        ),
+        (
+            {
+                "funnel_layers": 2,
+                "num_hidden_layers": 3,
+                "linformer_projection": "mean",
+                "linformer_length": [4, 5, 6],
+            },
+            r"The last 2 layers .* got .* and \[5, 6\]",
+        ),
         ({"pooling_layers": 0}, "pooling_layers"),
         ({"pooling_layers": 4}, "pooling_layers"),
         ({"projection_dim": 0}, "projection_dim"),
@@ -668,6 +800,20 @@ def test_load_initializes_what_the_checkpoint_lacks(tmp_path, projection, init):
             assert parameter.var().item() == pytest.approx(variance, rel=0.2)
         else:
             assert not parameter.any()
+
+
+def test_save_and_load_a_funnel(tmp_path):
+    """Any strided, mean or max model may be read with a funnel or without: there are no weights in it."""
+    config = tiny_config(linformer_projection="strided", funnel_layers=1)
+    model = make_model(config, dtype=torch.float32)
+    model.save_pretrained(tmp_path)
+    batch = make_batch(MASKS["all"], config)
+    loaded = DseModel.from_pretrained(tmp_path)
+    assert loaded.config.funnel_layers == 1
+    torch.testing.assert_close(loaded(**batch).pooler_output, model(**batch).pooler_output, rtol=0, atol=0)
+    plain = DseModel.from_pretrained(tmp_path, funnel_layers=0)
+    assert_equals_reference(plain.config, batch)
+    assert not plain(**batch).pooler_output.equal(model(**batch).pooler_output)
 
 
 def test_config_of_an_older_checkpoint():

@@ -51,6 +51,7 @@ class DseLayout(NamedTuple):
     is_token: torch.BoolTensor | None = None  # [B, N, 1] the mask m; None where there is no padding
     slots: DseSlots | None = None  # None where every token has a slot of its own
     chunk_size: int | None = None  # None where all tokens are in one chunk; bias is [B * N / C, 1, 1, C] otherwise
+    rows: torch.LongTensor | None = None  # [B, N] the slot of each token, in layers whose states are the slots
 
 
 # Padding
@@ -116,6 +117,29 @@ def restore_axes(weights: torch.Tensor, order: DseOrder, axes: tuple[int, ...]) 
     return weights
 
 
+def expand_rows(states: torch.Tensor, rows: torch.LongTensor | None) -> torch.Tensor:
+    """Gives every token the state of its row: states [B, K, *] become [B, N, *]."""
+    return states if rows is None else take_tokens(states, rows)
+
+
+def expand_recorded(outputs: BaseModelOutputWithPooling, rows: torch.LongTensor) -> BaseModelOutputWithPooling:
+    """Gives every token the recorded states and attention weights of its row, in the layers that have rows."""
+    num_tokens = rows.shape[1]
+    if outputs.hidden_states is not None:
+        outputs.hidden_states = tuple(
+            states if states is None or states.shape[1] == num_tokens else expand_rows(states, rows)
+            for states in outputs.hidden_states
+        )
+    if outputs.attentions is not None:
+        outputs.attentions = tuple(
+            weights
+            if weights.shape[2] == num_tokens
+            else expand_rows(weights.transpose(1, 2), rows).transpose(1, 2)  # [B, H, N, K]
+            for weights in outputs.attentions
+        )
+    return outputs
+
+
 def count_tokens(states: torch.Tensor, lengths: torch.LongTensor | None) -> torch.LongTensor:
     """Real tokens of each text [B, 1]; without padding all N tokens of the states, [1, 1]."""
     if lengths is not None:
@@ -134,7 +158,7 @@ def mask_bias(is_open: torch.BoolTensor, dtype: torch.dtype) -> torch.Tensor:
     return bias.masked_fill(~is_open, torch.finfo(dtype).min)[:, None, None]
 
 
-# The three types of layers
+# The types of layers
 
 
 def lay_out_full(
@@ -198,6 +222,26 @@ def lay_out_slots(
     return DseLayout(bias, is_token, slots)
 
 
+def lay_out_funnel(
+    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.LongTensor | None
+) -> DseLayout:
+    """Slots attend to slots. Of the m tokens between the ends, token j has slot floor(j (k - 2) / m) of k - 2."""
+    layout = lay_out_slots(config, num_slots, hidden_states, lengths)
+    if layout.slots is None:
+        return layout
+    lengths = count_tokens(hidden_states, lengths)
+    tokens = torch.arange(hidden_states.shape[1], device=lengths.device)[None]
+    rows = 1 + (tokens - 1) * (num_slots - 2) // (lengths - 2).clamp(min=1)
+    rows = torch.where((lengths <= num_slots) | (tokens == 0), tokens, rows)
+    # Padding has any slot.
+    rows = rows.clamp(max=layout.slots.num_slots - 1)
+    if layout.slots.selected is not None:
+        # One at the edge of its segment is rounded to the token before.
+        selected = layout.slots.selected[config.num_hidden_layers - config.funnel_layers]
+        rows = rows.scatter(1, selected, torch.arange(layout.slots.num_slots, device=rows.device).expand_as(selected))
+    return layout._replace(rows=rows)
+
+
 def cut_segments(slots: DseSlots, lengths: torch.LongTensor, num_slots: int, num_tokens: int) -> DseSlots:
     """Cuts the m tokens between the ends into k - 2 segments: token j of them goes to floor(j (k - 2) / m)."""
     edges = torch.arange(slots.num_slots + 1, device=lengths.device)[None]
@@ -235,6 +279,7 @@ LAYOUTS: dict[str, Callable[..., DseLayout]] = {
     "linear_attention": lay_out_slots,
     "chunked_attention": lay_out_chunks,
     "full_attention": lay_out_full,
+    "funnel": lay_out_funnel,
 }
 
 
@@ -253,6 +298,8 @@ def lay_out(config: DseConfig, hidden_states: torch.Tensor, lengths: torch.LongT
     Returns:
         `list[DseLayout]`: one for each layer.
     """
-    kinds = list(zip(config.layer_types, config.projected_lengths, strict=True))
+    num_below = config.num_hidden_layers - config.funnel_layers
+    types = config.layer_types[:num_below] + ["funnel"] * config.funnel_layers
+    kinds = list(zip(types, config.projected_lengths, strict=True))
     layouts = {kind: LAYOUTS[kind[0]](config, kind[1], hidden_states, lengths) for kind in dict.fromkeys(kinds)}
     return [layouts[kind] for kind in kinds]

@@ -43,7 +43,18 @@ from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_dse import DseConfig
-from .layout_dse import DseLayout, DseSlots, count_tokens, lay_out, mask_of, read_padding, restore_order, take_tokens
+from .layout_dse import (
+    DseLayout,
+    DseSlots,
+    count_tokens,
+    expand_recorded,
+    expand_rows,
+    lay_out,
+    mask_of,
+    read_padding,
+    restore_order,
+    take_tokens,
+)
 from .pairs_dse import DseClassificationHead, DsePairOutput, get_problem_type, split_pairs
 
 
@@ -254,7 +265,8 @@ class DseLinearAttention(DseSelfAttention):
         self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys E K and values F V of the slots, `(batch_size, num_slots, hidden_size)`."""
-        if layout.slots is None:
+        # In layers of a funnel the states are the slots already.
+        if layout.slots is None or layout.rows is not None:
             return super().project(hidden_states, layout, linformer)
         linformer = linformer or self.linformer
         fill = partial(self.fill_slots, slots=layout.slots, layer_idx=self.layer_idx)
@@ -404,11 +416,14 @@ class DseEncoder(nn.Module):
     ) -> list[torch.Tensor]:
         """Returns the hidden states of the last `pooling_layers` layers, each `(batch_size, seq_len, hidden_size)`."""
         layouts = lay_out(self.config, hidden_states, lengths)
-        last_states = [hidden_states]
-        for layer, layout in zip(self.layer, layouts, strict=True):
+        num_below = self.config.num_hidden_layers - self.config.funnel_layers
+        last_states = []
+        for layer_idx, (layer, layout) in enumerate(zip(self.layer, layouts, strict=True)):
+            if layer_idx == num_below and layout.rows is not None:
+                hidden_states = FILLINGS[self.config.linformer_start](hidden_states, layout.slots, layer_idx)
             hidden_states = layer(hidden_states, layout, self.linformer, **kwargs)
-            last_states = [*last_states, hidden_states][-self.config.pooling_layers :]
-        return last_states
+            last_states = [*last_states, (hidden_states, layout.rows)][-self.config.pooling_layers :]
+        return [expand_rows(states, rows) for states, rows in last_states]
 
 
 @auto_docstring
@@ -495,15 +510,17 @@ class DseModel(DsePreTrainedModel):
             "position_ids": position_ids,
         }
         lengths, order = read_padding(attention_mask)
-        if order is None:
-            return self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
-
         # Layers and pooling get the real tokens first, and what they return is in the order of the input again.
-        for name, tokens in inputs.items():
-            if tokens is not None:
-                inputs[name] = take_tokens(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
+        if order is not None:
+            for name, tokens in inputs.items():
+                if tokens is not None:
+                    inputs[name] = take_tokens(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
         outputs = self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
-        return restore_order(outputs, order, self.config.layer_types)
+        # CODEPATH: checkpoints converted with `funnel_layers` have rows there, not tokens
+        if self.config.funnel_layers and (outputs.hidden_states or outputs.attentions):
+            rows = lay_out(self.config, outputs.last_hidden_state, lengths)[-1].rows
+            outputs = outputs if rows is None else expand_recorded(outputs, rows)
+        return outputs if order is None else restore_order(outputs, order, self.config.layer_types)
 
     # The last layer's states are not the last hidden state where several layers are pooled, or there is a projection.
     @merge_with_config_defaults

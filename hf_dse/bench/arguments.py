@@ -26,6 +26,7 @@ MODELS = (
     "dse-max",
     "dse-conv",
     "dse-chunked",
+    "dse-funnel",
     "bert-eager",
     "modernbert",
     "nystromformer",

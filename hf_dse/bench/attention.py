@@ -188,7 +188,7 @@ def project(model: DseModel, linformer_length: int, projection: str) -> DseModel
         [`DseModel`] in evaluation mode, where the model is.
     """
     fields = copy.deepcopy(model.config).to_dict()
-    fields["layer_types"] = ["linear_attention"] * len(fields["layer_types"])
+    fields.update(layer_types=["linear_attention"] * len(fields["layer_types"]), funnel_layers=0)
     projected = DseModel(DseConfig(**{**fields, "linformer_length": linformer_length, **PROJECTIONS[projection]}))
     # Only E and F are not in it.
     projected.load_state_dict(model.state_dict(), strict=False)

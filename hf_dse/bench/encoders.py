@@ -77,15 +77,16 @@ def read_shape(name_or_path: str | None) -> Shape:
 def dse_config(shape: Shape, length: int, kind: str) -> DseConfig:
     """
     DSE with one of its projections to k rows; `"chunked"`: in chunks of k tokens in the lower two thirds of its
-    layers, and strided to 4 k rows in the others.
+    layers, and strided to 4 k rows in the others; `"funnel"`: in such chunks in the lower half, and a funnel of 4 k
+    rows in the upper half.
     """
     fields, k = bert_fields(shape, length), shape.linformer_length
-    if kind != "chunked":
+    if kind not in ("chunked", "funnel"):
         return DseConfig(**fields, linformer_projection=kind, linformer_length=k)
-    num_chunked = 2 * shape.num_hidden_layers // 3
-    kinds = ["chunked_attention"] * num_chunked + ["linear_attention"] * (shape.num_hidden_layers - num_chunked)
+    num_linear = -(-shape.num_hidden_layers // (3 if kind == "chunked" else 2))
+    kinds = ["chunked_attention"] * (shape.num_hidden_layers - num_linear) + ["linear_attention"] * num_linear
     fields.update(layer_types=kinds, attention_chunk_size=k, linformer_projection="strided", linformer_length=4 * k)
-    return DseConfig(**fields)
+    return DseConfig(**fields, funnel_layers=num_linear if kind == "funnel" else 0)
 
 
 def build_dse(shape: Shape, length: int, kind: str) -> nn.Module:
@@ -189,6 +190,7 @@ BUILDERS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "dse-max": partial(build_dse, kind="max"),
     "dse-conv": partial(build_dse, kind="conv"),
     "dse-chunked": partial(build_dse, kind="chunked"),
+    "dse-funnel": partial(build_dse, kind="funnel"),
     "bert-eager": partial(build_bert, attention="eager"),
     "modernbert": build_modernbert,
     "nystromformer": build_nystromformer,
@@ -235,7 +237,7 @@ def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
 
     with s = n in full attention and in projections without parameters for n <= k, otherwise s = min(k, n). Learned
     projections add 2snd, and convolutions 2swd with a kernel of w > 1 tokens, for E, and the same for F if it is not
-    E. With `linformer_sharing="none"` key and value are computed for n rows.
+    E. With `linformer_sharing="none"` key and value are computed for n rows. In a funnel n is s itself.
 
     Args:
         config (`DseConfig`):
@@ -251,7 +253,9 @@ def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
     n, d, f = length, config.hidden_size, config.intermediate_size
     has_parameters = config.linformer_projection in ("learned", "conv")
     total = 0
-    for kind, k in zip(config.layer_types or [], config.projected_lengths, strict=True):
+    for layer, (kind, k) in enumerate(zip(config.layer_types or [], config.projected_lengths, strict=True)):
+        if layer == config.num_hidden_layers - config.funnel_layers:
+            n = min(k, n)
         is_projected = kind == "linear_attention" and (has_parameters or n > k)
         is_cut = kind == "chunked_attention" and n > config.attention_chunk_size
         # The last chunk is filled up.

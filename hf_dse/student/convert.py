@@ -298,9 +298,10 @@ def _report(
         positions = f"{limit} positions, extended to {config.max_position_embeddings} ({config.position_extension})"
     num_linear, num_chunked = (config.layer_types.count(f"{kind}_attention") for kind in ("linear", "chunked"))
     chunked = f"{num_chunked} in chunks of {config.attention_chunk_size} tokens, " if num_chunked else ""
+    funnel = f" (the last {config.funnel_layers} with k rows)" if config.funnel_layers else ""
     lines = [
         f"Converted {name}: {config.linformer_projection} projection to k = {config.linformer_length}, "
-        f"{num_linear} of {config.num_hidden_layers} layers linear, {chunked}{config.pooling_mode} pooling",
+        f"{num_linear} of {config.num_hidden_layers} layers linear{funnel}, {chunked}{config.pooling_mode} pooling",
         f"  kept:    embeddings, {positions}, layers {keep_layers} of {num_layers}",
         f"  dropped: {', '.join([*others, *([f'layers {gone}'] if gone else [])]) or 'nothing'}",
         f"  new:     {', '.join(kinds) or 'nothing'}",

@@ -47,6 +47,13 @@ class ConvertOptions:
         default=512,
         metadata={"help": "Tokens of a chunk in layers of chunked_attention, which attend within chunks only."},
     )
+    funnel_layers: int = field(
+        default=0,
+        metadata={
+            "help": "Last layers, linear ones, that have k rows instead of all tokens of a longer text, which saves "
+            "their time: for strided, mean and max."
+        },
+    )
     num_hidden_layers: int | None = field(
         default=None, metadata={"help": "Layers of the student; evenly spaced layers of the source are kept."}
     )

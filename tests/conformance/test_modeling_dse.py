@@ -128,6 +128,18 @@ class TestDseModelOtherChoices(ModelTesterMixin, unittest.TestCase):
         return with_real_tokens_first(self)
 
 
+class TestDseModelFunnel(ModelTesterMixin, unittest.TestCase):
+    """The last layer has fewer rows than there are tokens."""
+
+    all_model_classes = (DseModel,)
+
+    def setUp(self):
+        self.model_tester = DseModelTester(self, linformer_projection="strided", funnel_layers=1)
+
+    def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
+        return with_real_tokens_first(self)
+
+
 class TestDseForSequenceClassificationOtherChoices(ModelTesterMixin, unittest.TestCase):
     """One projection for all layers, and the head of DSE."""
 
