@@ -176,7 +176,7 @@ def search_corpus(
             "show_progress": show_progress,
         }
         if chunks:
-            hits = np.array(rank_groups(queries, corpus, documents, **search))
+            hits: np.ndarray = np.array(rank_groups(queries, corpus, documents.tolist(), **search))
             scores, positions = hits[..., 0], documents[hits[..., 1].astype(int)]
         else:
             scores, positions = rank(queries, corpus, **search)

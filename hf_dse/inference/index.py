@@ -113,8 +113,8 @@ def encode_files(
         **asdict(size_args),
     }
     if chunk_args.chunks:
-        sizes = {"chunk_size": chunk_args.chunk_size, "contextual": chunk_args.contextual}
-        vectors, chunks = encode_chunks(model, tokenizer, texts, **sizes, **options)
+        options |= {"chunk_size": chunk_args.chunk_size, "contextual": chunk_args.contextual}
+        vectors, chunks = encode_chunks(model, tokenizer, texts, **options)
         rows = [row for row, parts in enumerate(chunks) for _ in parts]
         columns = {name: [values[row] for row in rows] for name, values in columns.items()}
         columns |= {args.text_column: [chunk for parts in chunks for chunk in parts], DOCUMENT_COLUMN: rows}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Smaller vectors: fewer numbers, and fewer bits for each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -136,7 +136,8 @@ def quantize(vectors: np.ndarray, precision: str, ranges: np.ndarray | None = No
         raise ImportError(
             f"precision={precision!r} needs sentence-transformers, which is not installed: `pip install hf-dse[st]`."
         ) from error
-    size, code = vectors.shape[1], partial(quantize_embeddings, precision=precision)  # type: ignore[arg-type]
+    size = vectors.shape[1]
+    code: Callable[..., Any] = partial(quantize_embeddings, precision=precision)  # type: ignore[arg-type]
     if not precision.endswith("int8"):
         # Whole bytes, which older versions need.
         padded = np.pad(vectors, ((0, 0), (0, -size % 8)))
@@ -148,7 +149,8 @@ def quantize(vectors: np.ndarray, precision: str, ranges: np.ndarray | None = No
         ranges = np.stack([some.min(axis=0), some.max(axis=0)])
     # First without codes, which checks the ranges.
     none = QuantizedEmbeddings(np.empty((0, size), dtype=precision), precision, size, ranges)
-    return replace(none, codes=code(vectors.clip(*none.ranges), ranges=none.ranges))
+    low, high = ranges = np.asarray(none.ranges)
+    return replace(none, codes=code(vectors.clip(low, high), ranges=ranges))
 
 
 def check_precision(precision: str) -> None:

@@ -122,8 +122,8 @@ def run_align(
         if pairs is not None:
             known = dict.fromkeys([*pairs["sentence1"][:], *pairs["sentence2"][:]])
             vectors = dict(zip(known, teacher.encode(list(known), cache_dir), strict=True))
-            both = ([vectors[text] for text in pairs[name]] for name in ("sentence1", "sentence2"))
-            metrics["teacher"] = _spearman(*map(np.stack, both), pairs)
+            first, second = (np.stack([vectors[text] for text in pairs[name]]) for name in ("sentence1", "sentence2"))
+            metrics["teacher"] = _spearman(first, second, pairs)
         return DatasetDict({split: _with_vectors(part, teacher, cache_dir) for split, part in texts.items()})
 
     texts = make_once(embed, training_args, output_dir)

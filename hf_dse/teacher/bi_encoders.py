@@ -88,7 +88,7 @@ class BiEncoder:
                 f"teacher_prompt_name={name!r}: {name_or_path} has no such prompt, "
                 f"{'only ' + ', '.join(prompts) if prompts else 'and no others'}."
             )
-        self.prompt = prompts.get(name, "")
+        self.prompt = "" if name is None else prompts[name]
         is_plain = set(read_modules(name_or_path, revision)) <= OWN_MODULES
         if config.model_type == "dse" or (is_plain and read_pooling(name_or_path, revision) in POOLINGS):
             own = ModelArguments(
@@ -96,7 +96,7 @@ class BiEncoder:
             )
             model, tokenizer = load_model(own)
             limit = _lower(max_length, max_tokens(model, tokenizer), tokenizer.model_max_length)
-            encode_block: Callable = partial(encode, model.to(device or model.device), tokenizer, max_length=limit)
+            encode_block: Callable = partial(encode, model, tokenizer, max_length=limit, device=device)
             self.settings = [fingerprint(model, tokenizer), "encode", limit]
             options = {"normalize": True, "show_progress": False}
         else:

@@ -82,7 +82,7 @@ class AlignTrainer(StudentTrainer):
 
     arguments_class = AlignTrainingArguments
     args: AlignTrainingArguments
-    model: DseModel  # type: ignore[assignment]
+    model: DseModel
 
     def __init__(
         self,
