@@ -124,6 +124,34 @@ def test_only_the_first_process_scores_embeds_and_evaluates(encoder, data, disti
     assert not (tmp_path / "both" / ".train-data").exists()
 
 
+@pytest.mark.slow
+def test_only_the_first_process_runs_the_teacher_whose_vectors_are_learned(encoder, data, save_bert, tmp_path):
+    save_bert(tmp_path / "teacher", hidden_size=24)
+    texts = ["--train_file", str(data / "train.parquet"), "--validation_file", str(data / "validation.parquet")]
+
+    def align(output, batch_size):
+        return ["distill", "--stage", "align", "--model_name_or_path", str(encoder), "--linformer_length", "8",
+                "--teacher_name_or_path", str(tmp_path / "teacher"), *texts, "--text_column", "sentence1",
+                "--sts_file", str(data / "validation.parquet"), "--max_length", "32", "--output_dir", str(output),
+                "--per_device_train_batch_size", str(batch_size), "--train_sampling_strategy", "sequential",
+                "--optim", "sgd", "--learning_rate", "0.1", "--max_grad_norm", "0", "--logging_steps", "1",
+                "--use_cpu", "--disable_tqdm", "true", "--report_to", "none"]  # fmt: skip
+
+    assert main(align(tmp_path / "alone", 8)) == 0
+    result = launch("torchrun", *align(tmp_path / "both", 4), "--verbose")
+    bars = [line for line in re.split(r"[\r\n]", result.stderr) if line.startswith("Encoding texts: 100%")]
+    # The teacher: pairs, training and validation texts. The student: pairs and validation texts, before and after.
+    assert len(bars) == 7
+    assert result.stdout.count("Saved to") == 1
+    first, second = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("alone", "both"))
+    for name in first:
+        torch.testing.assert_close(second[name], first[name], rtol=0, atol=1e-5, msg=name)
+    results = [json.loads((tmp_path / name / "results.json").read_text())["metrics"] for name in ("alone", "both")]
+    for when in ("before", "after", "teacher"):
+        assert results[1][when] == pytest.approx(results[0][when], abs=1e-3)
+    assert not list((tmp_path / "both").glob(".*"))
+
+
 # FSDP of torch: `accelerate` uses it with accelerators only, so this test does not use the Trainer.
 SHARDED = """
 import sys

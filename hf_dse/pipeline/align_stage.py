@@ -3,7 +3,7 @@
 """The align stage: a student learns the vectors of a larger bi-encoder on unlabelled text."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.texts import load_texts
 from hf_dse.data.tokenization import check_max_length
 from hf_dse.evaluation.pairs import cosines
-from hf_dse.inference.encoding import encode_pairs
+from hf_dse.inference.encoding import encode, encode_pairs
 from hf_dse.inference.loading import load_tokenizer
 from hf_dse.metrics import _score
 from hf_dse.modeling import DseModel
@@ -128,7 +128,7 @@ def run_align(
 
     texts = make_once(embed, training_args, output_dir)
     # Before the student has a linear layer.
-    of_pairs = _measure_pairs(student, tokenizer, pairs, training_args) if is_first else {}
+    of_pairs = _measure_pairs(student, tokenizer, pairs, training_args)
     trainer = AlignTrainer(
         model=student,
         args=training_args,
@@ -137,15 +137,15 @@ def run_align(
         processing_class=tokenizer,
     )
     show_progress(trainer)
-    before = _measure_texts(trainer) | of_pairs
+    before = _measure_texts(student, tokenizer, texts.get("validation"), training_args) | of_pairs
     training = dict(trainer.train(resume_from_checkpoint=checkpoint).metrics)
     trainer.save_state()
-    after = _measure_texts(trainer)
+    after = _measure_texts(student, tokenizer, texts.get("validation"), training_args)
     student.eval()
     if not args.keep_projection and student.projection is not None:
         drop_projection(student)
+    after |= _measure_pairs(student, tokenizer, pairs, training_args)
     if is_first:
-        after |= _measure_pairs(student, tokenizer, pairs, training_args)
         metrics = _table(before, after, metrics.get("teacher"))
         teacher_name = pin(str(args.teacher_name_or_path), args.teacher_revision)
         recipe = {
@@ -216,27 +216,31 @@ def _with_vectors(texts: Dataset, teacher: BiEncoder, cache_dir: Path) -> Datase
     return datasets.concatenate_datasets([texts, Dataset(pyarrow.table({"embeddings": rows}))], axis=1)
 
 
-def _measure_texts(trainer: AlignTrainer) -> dict[str, float]:
-    if trainer.eval_dataset is None:
+def _measure_texts(
+    model: DseModel, tokenizer: Any, texts: Dataset | None, training_args: AlignTrainingArguments
+) -> dict[str, float]:
+    # An evaluation by the Trainer before its training would change the steps of several processes.
+    if texts is None or training_args.process_index > 0:
         return {}
-    return {"teacher_cosine": trainer.evaluate()["eval_teacher_cosine"]}
+    vectors = _encode(encode, model, tokenizer, texts["text"][:], training_args=training_args)
+    targets = np.asarray(texts.with_format("numpy")["embeddings"][:], dtype=np.float32)
+    return {"teacher_cosine": float(cosines(vectors, targets).mean())}
 
 
 def _measure_pairs(
     model: DseModel, tokenizer: Any, pairs: Dataset | None, training_args: AlignTrainingArguments
 ) -> dict[str, float]:
-    if pairs is None:
+    if pairs is None or training_args.process_index > 0:
         return {}
-    with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
-        vectors = encode_pairs(
-            model,
-            tokenizer,
-            pairs["sentence1"][:],
-            pairs["sentence2"][:],
-            batch_size=training_args.per_device_eval_batch_size,
-            device=training_args.device,
-        )
-    return _spearman(*vectors, pairs)
+    both = (pairs[name][:] for name in ("sentence1", "sentence2"))
+    return _spearman(*_encode(encode_pairs, model, tokenizer, *both, training_args=training_args), pairs)
+
+
+def _encode(encoder: Callable, *inputs: Any, training_args: AlignTrainingArguments) -> Any:
+    """Vectors in the precision of the training."""
+    batch_size, device = training_args.per_device_eval_batch_size, training_args.device
+    with torch.autocast(device.type, torch.bfloat16, enabled=training_args.bf16):
+        return encoder(*inputs, batch_size=batch_size, device=device)
 
 
 def _spearman(first: np.ndarray, second: np.ndarray, pairs: Dataset) -> dict[str, float]:
