@@ -465,7 +465,7 @@ def test_positions_are_extended_as_asked(save_model, text_file):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["memory"], "There is no benchmark 'memory'; the benchmarks are speed, rank, attention"),
+        (["memory"], "There is no benchmark 'memory'; the benchmarks are speed, rank, attention, long"),
         (["--models", "gpt"], "invalid choice: 'gpt'; choose from bert-sdpa, dse-learned"),
         (["speed", "--lengths", "0"], "lengths=[0]: it has to be at least 1"),
         (["speed", "--dtype", "int8"], "invalid choice: 'int8'"),

@@ -406,7 +406,9 @@ print("imported", code, *({{"torch", "datasets", "pandas", "transformers.trainin
     return result.stdout.splitlines()[-1], result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "bench rank", "bench attention", "study report", "study probe"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "bench rank", "bench attention", "bench long", "study report", "study probe"]
+)
 def test_help_imports_nothing_heavy(command):
     assert imported([*command.split(), "--help"])[0] == "imported 0"
 

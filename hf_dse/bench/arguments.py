@@ -175,3 +175,84 @@ class AttentionArguments:
         unknown = [name for name in self.projections if name not in PROJECTIONS]
         if unknown or not self.projections:
             raise ValueError(f"projections={self.projections}: the projections are {', '.join(PROJECTIONS)}.")
+
+
+# The ways of reading a long document of `hf-dse bench long`.
+WAYS = ("first", "chunks", "softmax", "linear", "mixed", "chunked", "bm25")
+# Its tasks that are made, as those of LongEmbed.
+NEEDLES = ("passkey", "needle")
+
+
+@dataclass
+class LongArguments:
+    """Which ways of reading long documents to compare, and on what."""
+
+    ways: list[str] = field(
+        default_factory=lambda: list(WAYS),
+        metadata={
+            "help": "first: the tokens up to the model's limit. chunks: plain chunks, their mean and the best. "
+            "Converted to read all at once: softmax; linear; mixed, lower layers in chunks of the model's limit and "
+            "the upper ones linear; chunked, all layers in chunks. bm25: by words. Differences are to the first way.",
+            "choices": list(WAYS),
+        },
+    )
+    students: list[str] = field(
+        default_factory=list, metadata={"help": "Your own encoders of long texts, folders or Hub names."}
+    )
+    chunk_sizes: list[int] = field(
+        default_factory=lambda: [128], metadata={"help": "Tokens of a chunk, at most; each size is a way."}
+    )
+    projected_lengths: list[int] = field(
+        default_factory=lambda: [256, 1024],
+        metadata={"help": "Projected lengths k of linear attention, in tokens; each is a way, mixed has the longest."},
+    )
+    linear_layers: int = field(default=2, metadata={"help": "Linear layers of mixed, the upper ones."})
+    many: bool = field(
+        default=True,
+        metadata={"help": "Of one pass over all, chunks too (`--contextual` of `hf-dse encode`), of the first size."},
+    )
+    long_length: int = field(
+        default=16384, metadata={"help": "Tokens read in one pass, at most; longer documents are cut, with a warning."}
+    )
+    metric: str = field(
+        default="recall@1", metadata={"help": "What is compared.", "choices": ["recall@1", "ndcg@10", "mrr@10"]}
+    )
+    split: str = field(default="test", metadata={"help": "Split of the queries."})
+    needles: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Instead of a dataset, tasks made here as those of LongEmbed: which of 100 documents has a "
+            "passkey, or a sentence on another subject.",
+            "choices": list(NEEDLES),
+        },
+    )
+    lengths: list[int] = field(
+        default_factory=lambda: [256, 512, 1024, 2048, 4096, 8192, 16384, 32768],
+        metadata={"help": "With `--needles`: lengths of the documents, in tokens of 0.75 words."},
+    )
+    texts: str | None = field(
+        default=None,
+        metadata={
+            "help": "With `--needles needle`: the texts between which a sentence is hidden, .txt or a table. Default: "
+            "the sentences of the embedded pairs."
+        },
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    seed: int = field(default=42, metadata={"help": "Seed of the needles and their places."})
+    timed_documents: int = field(
+        default=4, metadata={"help": "Documents that are timed, one by one, evenly spaced in the corpus."}
+    )
+    rounds: int = field(default=3, metadata={"help": "Timings of each way, in turn; the median counts."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: torch's."})
+    output_dir: str = field(default="outputs/bench-long", metadata={"help": "Folder of results.json."})
+
+    def __post_init__(self) -> None:
+        counts = ("chunk_sizes", "projected_lengths", "linear_layers", "long_length", "lengths", "timed_documents")
+        check_positive(self, *counts, "rounds", "threads")
+        for name, known in (("ways", WAYS), ("needles", NEEDLES)):
+            if unknown := [value for value in getattr(self, name) if value not in known]:
+                raise ValueError(f"{name}={unknown}: the {name} are {', '.join(known)}.")
+        if not self.ways and not self.students:
+            raise ValueError("There is nothing to compare: name `--ways` or `--students`.")
+        if self.lengths and min(self.lengths) < 64:
+            raise ValueError(f"lengths={self.lengths}: they have to be at least 64 tokens, which hold a needle.")

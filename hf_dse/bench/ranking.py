@@ -47,14 +47,19 @@ def read_candidates(args: RankArguments) -> list[str]:
         `ValueError`: if there are none, or the file does not fit.
         `FileNotFoundError`: if there is no such file.
     """
-    if args.texts is None:
+    return read_sentences(args.texts, args.text_column)
+
+
+def read_sentences(path: str | None, text_column: str) -> list[str]:
+    """The distinct texts of a file that are not blank, or the sentences of the embedded pairs."""
+    if path is None:
         pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))
         texts = [text for part in pairs.values() for name in ("sentence1", "sentence2") for text in part[name][:]]
     else:
-        texts = read_texts(args.texts, args.text_column)[args.text_column]
+        texts = read_texts(path, text_column)[text_column]
     texts = [text for text in dict.fromkeys(texts) if text.strip()]
     if not texts:
-        raise ValueError(f"{args.texts} holds no texts.")
+        raise ValueError(f"{path} holds no texts.")
     return texts
 
 

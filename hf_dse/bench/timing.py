@@ -75,8 +75,7 @@ def write_results(output_dir: str, args: Any, results: Mapping[str, Any]) -> Pat
         options.update(asdict(part))
     del options["output_dir"]
     for name, value in options.items():
-        if isinstance(value, str) and to_path(value).exists():
-            options[name] = Path(value).name
+        options[name] = [_name(part) for part in value] if isinstance(value, list) else _name(value)
     report = {
         "command": describe_command(),
         "options": options,
@@ -89,3 +88,8 @@ def write_results(output_dir: str, args: Any, results: Mapping[str, Any]) -> Pat
     text = json.dumps(report, indent=2, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
     return path
+
+
+def _name(value: Any) -> Any:
+    """The last part of a local path; other values as they are."""
+    return Path(value).name if isinstance(value, str) and to_path(value).exists() else value

@@ -1,19 +1,20 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-dse bench speed`, `hf-dse bench rank` and `hf-dse bench attention`."""
+"""`hf-dse bench speed`, `hf-dse bench rank`, `hf-dse bench attention` and `hf-dse bench long`."""
 
 from importlib.util import find_spec
 
-from hf_dse.bench.arguments import AttentionArguments, RankArguments, SpeedArguments
+from hf_dse.bench.arguments import AttentionArguments, LongArguments, RankArguments, SpeedArguments
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import plot_lines
 from hf_dse.common.options import did_you_mean
+from hf_dse.data.arguments import DataArguments
 from hf_dse.inference.arguments import ModelArguments
 
 
 def bench(argv: list[str]) -> None:
     """Runs one of the benchmarks; `hf-dse bench` alone measures speed."""
-    benches = {"speed": speed, "rank": ranking, "attention": attention}
+    benches = {"speed": speed, "rank": ranking, "attention": attention, "long": long_documents}
     if not argv or argv[0].startswith("-"):
         speed(argv)
     elif argv[0] in benches:
@@ -30,7 +31,8 @@ def speed(argv: list[str]) -> None:
         SpeedArguments,
         prog="hf-dse bench speed",
         description="Time encoders of one size at several lengths. `hf-dse bench rank` compares the cost of ranking "
-        "with that of a cross-encoder, `hf-dse bench attention` compares projected with softmax attention.",
+        "with that of a cross-encoder, `hf-dse bench attention` compares projected with softmax attention, "
+        "`hf-dse bench long` ways of reading long documents.",
     )
     from hf_dse.bench.speed import exponent_table, run_speed, speed_table
 
@@ -95,3 +97,40 @@ def attention(argv: list[str]) -> None:
     file = write_results(args.output_dir, args, results)
     plot_lines(error_lines(results["errors"]), file.with_name("plot.png"), "tokens per text", "relative error", "k")
     print(f"\nWritten to {file.parent}")
+
+
+def long_documents(argv: list[str]) -> None:
+    """Compares ways of reading long documents; prints tables in Markdown."""
+    model_args, args, data_args = parse_args(
+        argv,
+        ModelArguments,
+        LongArguments,
+        DataArguments,
+        prog="hf-dse bench long",
+        description="Compare ways of reading long documents: what a search finds, the time, and the vectors of a "
+        "document, on queries with a corpus, such as a folder in the form of BEIR, or on needles that are made.",
+    )
+    if bool(args.needles) == (data_args.dataset_name is not None):
+        raise ValueError("Pass either `--dataset_name`, queries with a corpus, or `--needles`, not both.")
+    from hf_dse.bench.long import long_table, make_ways, measure_long, measure_needles, needle_table
+    from hf_dse.bench.timing import write_results
+    from hf_dse.common.devices import set_threads
+    from hf_dse.data.ranking_files import load_rankings
+
+    set_threads(args.threads)
+    every = (model_args, args, data_args)
+    if args.needles:
+        rows: list = []
+        # A length may take as long as all before it.
+        for found in measure_needles(model_args, args, make_ways(model_args, args)):
+            rows += found
+            file = write_results(args.output_dir, every, {"rows": rows})
+        print(f"Documents found by their needle, in percent:\n\n{needle_table(rows)}")
+    else:
+        rankings = load_rankings(data_args, [args.split])[args.split]
+        rows = measure_long(model_args, args, rankings, make_ways(model_args, args))
+        print(f"{len(rankings.queries):,} queries, {len(rankings.corpus):,} documents; metrics x 100\n")
+        print(long_table(rows, args.metric))
+        print("\ndifference: to the first row, with its 95 % interval (bootstrap over the queries)")
+        file = write_results(args.output_dir, every, {"rows": rows})
+    print(f"Written to {file}")

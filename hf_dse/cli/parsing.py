@@ -47,6 +47,8 @@ EXAMPLES = {
     "hf-dse bench rank": "hf-dse bench rank --model_name_or_path student/model --cross_encoder teacher",
     "hf-dse bench attention": "hf-dse bench attention --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 "
     "--texts texts.txt",
+    "hf-dse bench long": "hf-dse bench long --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 "
+    "--dataset_name beir-folder",
     "hf-dse whiten": "hf-dse whiten --model_name_or_path converted --train_file texts.txt --projection_dim 256 "
     "--output_dir smaller",
     "hf-dse merge": "hf-dse merge --model_names_or_paths seed-42/model seed-43/model --output_dir merged",

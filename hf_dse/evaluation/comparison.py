@@ -106,14 +106,14 @@ def rerank(teacher: str | PreTrainedModel, rankings: Rankings, run: Run, top_n: 
     return result
 
 
-def compare_runs(runs: Mapping[str, Run], rankings: Rankings) -> dict[str, dict[str, float]]:
-    """The metrics of searches on the same queries, and the differences of the others to the first one."""
+def compare_runs(runs: Mapping[str, Run], rankings: Rankings, metric: str = "ndcg@10") -> dict[str, dict[str, float]]:
+    """The metrics of searches on the same queries, and the differences in one to that of the first one."""
     results: dict[str, dict[str, float]] = {}
     base: np.ndarray | None = None
     judged = relevance(rankings)
     for name, run in runs.items():
         per_query = ranking_metrics(run, judged, per_query=True)
-        gains = np.array([values["ndcg@10"] for values in per_query.values()])
+        gains = np.array([values[metric] for values in per_query.values()])
         results[name] = mean_metrics(per_query)
         if base is None:
             base = gains

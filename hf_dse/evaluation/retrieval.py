@@ -13,7 +13,7 @@ from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings
 from hf_dse.inference.chunks import encode_chunks
 from hf_dse.inference.encoding import encode_document, encode_query
-from hf_dse.inference.search import rank, rank_groups, similarity_of
+from hf_dse.inference.search import rank_groups, similarity_of
 from hf_dse.metrics import Run, as_run, ranking_metrics, relevance
 
 
@@ -168,20 +168,32 @@ def search_corpus(
             embedded[id(rankings.corpus)] = vectors, rows
         corpus, documents = embedded[id(rankings.corpus)]
         queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
-        search: dict[str, Any] = {
-            # One more, for the query itself may be found.
-            "top_k": top_k + 1,
-            "similarity": similarity_of(model),
-            "device": model.device,
-            "show_progress": show_progress,
-        }
-        if chunks:
-            hits: np.ndarray = np.array(rank_groups(queries, corpus, documents.tolist(), **search))
-            scores, positions = hits[..., 0], documents[hits[..., 1].astype(int)]
-        else:
-            scores, positions = rank(queries, corpus, **search)
-        runs[split] = as_run(rankings, scores, positions, top_k)
+        runs[split] = find_documents(model, rankings, queries, corpus, documents, top_k, show_progress)
     return runs
+
+
+def find_documents(
+    model: PreTrainedModel,
+    rankings: Rankings,
+    queries: np.ndarray,
+    vectors: np.ndarray | Any,
+    documents: np.ndarray,
+    top_k: int,
+    show_progress: bool = True,
+) -> Run:
+    """What a search finds for each query, where a document has one vector or many: `documents` has the row of each."""
+    hits = rank_groups(
+        queries,
+        vectors,
+        documents.tolist(),
+        # One more, for the query itself may be found.
+        top_k=top_k + 1,
+        similarity=similarity_of(model),
+        device=model.device,
+        show_progress=show_progress,
+    )
+    found: np.ndarray = np.array(hits)
+    return as_run(rankings, found[..., 0], documents[found[..., 1].astype(int)], top_k)
 
 
 def measure_run(run: Run, rankings: Rankings) -> dict[str, float]:

@@ -93,6 +93,19 @@ def commands(good, tmp_path_factory):
             *["--projected_lengths", "8", "--output_dir", out / "attention"],
         ],
         "bench rank": [*model, "--cross_encoder", good / "teacher", "--candidates", "2", *timing[:4]],
+        "bench long": [
+            *[
+                "--model_name_or_path",
+                good / "bert",
+                "--needles",
+                "passkey",
+                "--lengths",
+                "64",
+                "--long_length",
+                "256",
+            ],
+            *["--ways", "first", "bm25", *timing[:4], "--timed_documents", "1"],
+        ],
     }
 
 

@@ -1,0 +1,74 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Long documents with queries in the layout of BEIR, for `hf-dse bench long` and `hf-dse evaluate`.
+
+    python studies/prepare_long.py DATA OUT [--split test] [--sets qmsum squality]
+
+DATA has the folders of the sets with docs.parquet and queries.parquet. OUT gets a folder for each set. The queries are
+those of the split, and each has one relevant document:
+
+- qmsum: answers to questions about a meeting, among the meetings of the split;
+- squality: the first answer to a question about a short story, among the stories of the split;
+- fairytaleqa: questions about a fairy tale, among the tales of all splits;
+- longwiki: paragraphs after word 600 of an article of Wikipedia, among the articles of the split.
+
+SQuALITY and longwiki have no test split here: take validation.
+"""
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+
+
+# For each set the column of a document's text, the file of queries, and whether all documents are candidates.
+SETS = {
+    "qmsum": ("text", "queries", False),
+    "squality": ("text", "queries", False),
+    "fairytaleqa": ("text", "queries", True),
+    "longwiki": ("body", "queries_late", False),
+}
+
+
+def query_of(name: str, row: dict) -> str:
+    if name == "squality":
+        return row["responses"][0]
+    return row[{"qmsum": "answer", "fairytaleqa": "question", "longwiki": "query"}[name]]
+
+
+def prepare(name: str, data: Path, out: Path, split: str) -> tuple[int, int]:
+    """Writes the folder of a set; returns its numbers of documents and queries."""
+    column, file, has_all = SETS[name]
+    documents = pd.read_parquet(data / name / "docs.parquet")
+    queries = pd.read_parquet(data / name / f"{file}.parquet")
+    queries = queries[queries["split"] == split].reset_index(drop=True)
+    if not len(queries):
+        raise SystemExit(f"{name} has no split {split!r}: take one of {', '.join(sorted(set(documents['split'])))}.")
+    if not has_all:
+        documents = documents[documents["split"] == split]
+    (out / "qrels").mkdir(parents=True, exist_ok=True)
+    corpus = pd.DataFrame({"_id": documents["doc_id"].map("d{}".format), "text": documents[column]})
+    corpus.to_json(out / "corpus.jsonl", orient="records", lines=True)
+    ids = [f"q{row}" for row in range(len(queries))]
+    texts = [query_of(name, row) for row in queries.to_dict("records")]
+    pd.DataFrame({"_id": ids, "text": texts}).to_json(out / "queries.jsonl", orient="records", lines=True)
+    relevant = {"query-id": ids, "corpus-id": queries["doc_id"].map("d{}".format), "score": 1}
+    pd.DataFrame(relevant).to_csv(out / "qrels" / f"{split}.tsv", sep="\t", index=False)
+    return len(corpus), len(queries)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=["qmsum", "fairytaleqa"])
+    args = parser.parse_args()
+    for name in args.sets:
+        num_documents, num_queries = prepare(name, args.data, args.out / name, args.split)
+        print(f"{name}: {num_documents} documents, {num_queries} queries")
+
+
+if __name__ == "__main__":
+    main()
