@@ -233,7 +233,8 @@ def _measure_pairs(
     if pairs is None or training_args.process_index > 0:
         return {}
     both = (pairs[name][:] for name in ("sentence1", "sentence2"))
-    return _spearman(*_encode(encode_pairs, model, tokenizer, *both, training_args=training_args), pairs)
+    first, second = _encode(encode_pairs, model, tokenizer, *both, training_args=training_args)
+    return _spearman(first, second, pairs)
 
 
 def _encode(encoder: Callable, *inputs: Any, training_args: AlignTrainingArguments) -> Any:
