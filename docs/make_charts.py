@@ -92,10 +92,27 @@ def draw_attention_error(path: Path) -> None:
     plot_lines(panels, path, "tokens of a text", "relative error, %")
 
 
+def draw_frontier(path: Path) -> None:
+    """What ways of reading long documents find, by their time."""
+    _, *rows = read_table("Ways of reading long documents", "a document is read by")
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 5.4), layout="constrained")
+        axes = figure.subplots()
+        for place, (name, vectors, found, *_, ms) in enumerate(row for row in rows if row[-1] != "-"):
+            label = name.strip("*").replace(", dynamic positions", "")
+            label += "" if vectors in ("1", "-") else f" ({vectors} vectors)"
+            axes.plot([number(ms)], [number(found)], label=label, **{**line_style(place), "linestyle": ""})
+        axes.set(xlabel="milliseconds a document", ylabel="R@1, %", xscale="log")
+        axes.grid()
+        figure.legend(loc="outside lower left")
+        save_figure(figure, path)
+
+
 def draw_all(folder: Path) -> None:
     """Draws all charts into a folder."""
     draw_gain(folder / "gain.svg")
     draw_attention_error(folder / "attention_error.svg")
+    draw_frontier(folder / "long_frontier.svg")
     title = {"bfloat16, k = 128": read_speeds()}
     plot_lines(title, folder / "speed_bf16.svg", "tokens of a text", "thousand tokens a second")
     for page in sorted((ROOT / "docs").glob("*.md")):
