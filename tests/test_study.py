@@ -3,7 +3,9 @@
 """Studies: the grid, running and resuming it with real trainings, and what is reported."""
 
 import json
+import math
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -480,3 +483,26 @@ def test_runs_made_under_earlier_names_of_options_are_found():
     for name, number in {"length_concatenated": 24, "length_hidden": 9, "five_tasks": 16, "depth": 30}.items():
         runs = load_study(STUDIES / f"{name}.yaml").runs()
         assert sum(run.key in finished for run in runs) == number
+
+
+@pytest.mark.parametrize("length", [5, 64, 65, 200])
+@pytest.mark.parametrize("kind", ["kernel", "decay"])
+def test_other_linear_attention_is_a_weighted_mean(kind, length):
+    """Weights of all pairs of tokens, one by one, against sums over blocks."""
+    study = runpy.run_path(str(STUDIES / "linear_attentions.py"))
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, length, 8, dtype=torch.float64)
+    mask = torch.zeros(2, 1, 1, length, dtype=torch.float64)
+    mask[1, ..., -2:] = torch.finfo(torch.float64).min
+    module = SimpleNamespace(layer_idx=1, config=SimpleNamespace(num_hidden_layers=4))
+    outputs, _ = study[f"{kind}_attention"](module, query, key, value, mask)
+
+    places = torch.arange(length)
+    weights = (torch.nn.functional.elu(query) + 1) @ (torch.nn.functional.elu(key) + 1).transpose(2, 3)
+    weights = weights * (mask == 0)
+    if kind == "decay":
+        # Heads forget at rates of 1/4, 1/16, 1/64 and 1/256 in the lowest layer, three quarters of that in the second.
+        rates = torch.tensor([0.75 * math.pow(4, -head) for head in (1, 2, 3, 4)])[:, None, None]
+        weights = weights * torch.exp(-rates * (places[:, None] - places).abs())
+    expected = weights / weights.sum(dim=-1, keepdim=True) @ value
+    torch.testing.assert_close(outputs.transpose(1, 2), expected, rtol=0, atol=1e-6)
