@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from hf_dse.training.layerwise import LayerwiseDistillation, map_layers
     from hf_dse.training.layerwise_losses import chunk_mean, hidden_loss, relation_loss
     from hf_dse.training.losses import PairDistillationLoss, alignment_loss, ranking_loss, similarity_loss
+    from hf_dse.training.matryoshka import matryoshka_loss
     from hf_dse.training.pair_trainer import DseTrainer
     from hf_dse.training.ranking_losses import RankingLoss, contrastive_loss, listwise_loss, margin_loss
     from hf_dse.training.ranking_trainer import RankingTrainer
@@ -130,6 +131,7 @@ _MODULES = {
     "training.layerwise": ["LayerwiseDistillation", "map_layers"],
     "training.layerwise_losses": ["chunk_mean", "hidden_loss", "relation_loss"],
     "training.losses": ["PairDistillationLoss", "alignment_loss", "ranking_loss", "similarity_loss"],
+    "training.matryoshka": ["matryoshka_loss"],
     "training.pair_trainer": ["DseTrainer"],
     "training.ranking_losses": ["RankingLoss", "contrastive_loss", "listwise_loss", "margin_loss"],
     "training.ranking_trainer": ["RankingTrainer"],
@@ -204,6 +206,7 @@ __all__ = [
     "make_rankings",
     "map_layers",
     "margin_loss",
+    "matryoshka_loss",
     "max_tokens",
     "merge_models",
     "mine_candidates",

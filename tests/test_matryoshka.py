@@ -17,11 +17,11 @@ from hf_dse import (
     RankingTrainingArguments,
     encode,
     make_rankings,
+    matryoshka_loss,
     similarity_loss,
 )
 from hf_dse.evaluation.pairs import cosines
 from hf_dse.training.losses import cosine_loss
-from hf_dse.training.matryoshka import matryoshka_loss
 from hf_dse.training.ranking_losses import are_of_different_queries
 from hf_dse_cli import main
 

@@ -45,8 +45,7 @@ def matryoshka_loss(
 
     ```python
     >>> import torch
-    >>> from hf_dse import DseConfig, DseModel
-    >>> from hf_dse.training.matryoshka import matryoshka_loss
+    >>> from hf_dse import DseConfig, DseModel, matryoshka_loss
 
     >>> model = DseModel(DseConfig(vocab_size=8, hidden_size=4, num_hidden_layers=1, num_attention_heads=1))
     >>> matryoshka_loss(torch.sum, [torch.tensor([[1.0, 2.0, 3.0, 4.0]])], model, dims=[4, 2], weights=[1.0, 0.5])
