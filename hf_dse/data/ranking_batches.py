@@ -22,6 +22,9 @@ logger = logging.get_logger(__name__)
 # A number that is no position and no id.
 NOTHING = -1
 
+# Columns of queries and documents with what another encoder makes of them: of each text, and of each of its chunks.
+VECTORS = ("embeddings", "chunk_embeddings")
+
 
 def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
     """The same queries with a smaller corpus: only their candidates, and the rows `extra`."""
@@ -45,7 +48,8 @@ class RankingRows(torch.utils.data.Dataset):
 
     Args:
         rankings ([`Rankings`]):
-            The queries. A column `embeddings` of queries and corpus is passed on.
+            The queries. Their column `evidence`, and `embeddings` and `chunk_embeddings` of queries and corpus, are
+            passed on.
         num_candidates (`int`):
             Candidates of a query: one of its positives first, then others in random order, and further positives only
             if there are not enough others.
@@ -87,6 +91,12 @@ class RankingRows(torch.utils.data.Dataset):
         positives, others = (generator.permutation(np.flatnonzero(part)) for part in (is_positive, ~is_positive))
         return np.concatenate([positives[:1], others, positives[1:]])[: self.num_candidates]
 
+    def first_documents(self, epoch: int) -> list[int]:
+        """The number of the first document that an epoch sees of each query, its positive; -1 for pairs."""
+        rows = range(len(self.queries))
+        numbers = [int(self.text_ids[self.documents[row][self.draw(row, epoch)[0]]]) for row in rows]
+        return numbers + [NOTHING] * (len(self) - len(numbers))
+
     def __getitem__(self, index: int) -> dict[str, Any]:
         epoch, row = divmod(index, len(self))
         if self.pairs is not None and row >= len(self.queries):
@@ -94,7 +104,7 @@ class RankingRows(torch.utils.data.Dataset):
         drawn = self.draw(row, epoch)
         rows = self.documents[row][drawn]
         query, documents = self.queries[row], self.corpus[rows.tolist()]
-        features = {
+        features: dict[str, Any] = {
             "query": query["query"],
             "documents": documents["text"],
             "document_ids": self.text_ids[rows],
@@ -102,17 +112,16 @@ class RankingRows(torch.utils.data.Dataset):
             "teacher_logits": self.logits[row][drawn],
             "positives": self.positives[row],
         }
-        if "embeddings" in query:
-            features |= {"query_embeddings": query["embeddings"], "document_embeddings": documents["embeddings"]}
-        return features
+        for part, kind in ((query, "query"), (documents, "document")):
+            features |= {f"{kind}_{name}": part[name] for name in VECTORS if name in part}
+        return features | {"evidence": query["evidence"]} if "evidence" in query else features
 
 
 def _with_arrays(part: Dataset) -> Dataset:
-    wanted = [name for name in ("query", "text", "embeddings") if name in part.column_names]
+    wanted = [name for name in ("query", "evidence", "text", *VECTORS) if name in part.column_names]
     part = part.select_columns(wanted)
-    if "embeddings" in wanted:
-        return part.with_format("numpy", columns=["embeddings"], output_all_columns=True)
-    return part
+    vectors = [name for name in VECTORS if name in wanted]
+    return part.with_format("numpy", columns=vectors, output_all_columns=True) if vectors else part
 
 
 class RankingCollator:
@@ -168,33 +177,37 @@ class RankingCollator:
         return batch
 
     def _lists(self, lists: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        position: dict[int, int] = {}
-        texts: list[str] = []
-        vectors: list[np.ndarray] = []
-        documents = []
+        # Of each distinct document, a list that it is in, and its place there.
+        first: dict[int, tuple[Mapping[str, Any], int]] = {}
         for features in lists:
-            for order, (number, text) in enumerate(
-                zip(features["document_ids"].tolist(), features["documents"], strict=True)
-            ):
-                if number not in position:
-                    position[number] = len(texts)
-                    texts.append(text)
-                    if "document_embeddings" in features:
-                        vectors.append(features["document_embeddings"][order])
-            documents.append([position[number] for number in features["document_ids"].tolist()])
+            for order, number in enumerate(features["document_ids"].tolist()):
+                first.setdefault(number, (features, order))
+        position = {number: place for place, number in enumerate(first)}
+        documents = [[position[number] for number in features["document_ids"].tolist()] for features in lists]
+        # What is known of each distinct document.
+        known = {
+            name: [features[name][order] for features, order in first.values()]
+            for name in ("documents", *(f"document_{name}" for name in VECTORS))
+            if name in lists[0]
+        }
         batch = self._tokenize("query", [features["query"] for features in lists])
-        batch |= self._tokenize("document", texts)
+        batch |= self._read_documents(known, documents, lists)
         batch["documents"] = fill(documents, NOTHING)
         for name in ("labels", "teacher_logits"):
             batch[name] = fill([features[name] for features in lists], math.nan).float()
         batch["document_ids"] = torch.tensor(list(position))
         batch["positives"] = fill([features["positives"] for features in lists], NOTHING)
-        if vectors:
-            batch["query_embeddings"] = torch.from_numpy(
-                np.stack([features["query_embeddings"] for features in lists])
-            )
-            batch["document_embeddings"] = torch.from_numpy(np.stack(vectors))
+        if "query_embeddings" in lists[0]:
+            batch["query_embeddings"] = stack([features["query_embeddings"] for features in lists])
+        if "document_embeddings" in known:
+            batch["document_embeddings"] = stack(known["document_embeddings"])
         return batch
+
+    def _read_documents(
+        self, known: dict[str, list], documents: list[list[int]], lists: Sequence[Mapping[str, Any]]
+    ) -> dict[str, torch.Tensor]:
+        """What the model reads of the distinct documents; `documents` are the positions of those of each list."""
+        return self._tokenize("document", known["documents"])
 
     def _tokenize(self, kind: str, texts: list[str]) -> dict[str, torch.Tensor]:
         limit = self.max_lengths[kind]
@@ -209,6 +222,10 @@ class RankingCollator:
         self.n_truncated += cut
         padded = pad(self.processing_class, encoded, torch.device("cpu"))
         return {f"{kind}_{name}": padded[name] for name in ("input_ids", "attention_mask")}
+
+
+def stack(vectors: Sequence[np.ndarray]) -> torch.Tensor:
+    return torch.from_numpy(np.stack(vectors))
 
 
 def fill(rows: Sequence[Sequence], value: float) -> torch.Tensor:

@@ -19,6 +19,7 @@ DOCUMENTS = ("documents", "docs", "passages", "candidates")
 DOCUMENT_IDS = ("document_ids", "doc_ids", "corpus_ids")
 LABELS = ("labels", "label", "relevance")
 TEACHER_LOGITS = ("teacher_logits", "scores", "score")
+EVIDENCE = "evidence"
 
 
 def read_rankings(
@@ -39,6 +40,9 @@ def read_rankings(
             - FlagEmbedding: `query`, `pos`, `neg` (texts), and optionally `pos_scores` and `neg_scores`.
             - Ids: `query_id`, `document_ids`, and optionally `labels` and `scores`; with `query` or `query_texts`.
             - Queries alone, `query` and optionally `query_id`, whose candidates are still to be mined.
+
+            In each format a column `evidence` may have the passage of the relevant document that answers the query,
+            or a list of passages, to the letter or but for white space; `None` if it is unknown.
         corpus (`Mapping[str, list]` or `datasets.Dataset`, *optional*):
             The columns `doc_id` and `text`; required for ids and for queries alone.
         query_texts (`Mapping[str, str]`, *optional*):
@@ -67,6 +71,7 @@ def read_rankings(
     columns = {name: list(rows[name]) for name in names}
     if corpus is None:
         corpus = _corpus_of_lists(columns, where)
+    evidence = _read_evidence(columns.pop(EVIDENCE), where) if EVIDENCE in columns else None
     lists = _to_lists(columns, corpus, query_texts, where)
     if corpus is None:
         for number, texts in enumerate(lists.candidates):
@@ -83,11 +88,12 @@ def read_rankings(
     merged: dict[str, dict[str, Any]] = {}
     for number, query in enumerate(lists.queries):
         key = lists.query_ids[number] if lists.query_ids else f"{number}" if lists.is_margin else f"text {query}"
-        entry = merged.setdefault(key, {"query": query, "candidates": {}})
+        entry = merged.setdefault(key, {"query": query, "candidates": {}, "evidence": {}})
         if lists.query_ids and entry["query"] != query:
             raise ValueError(
                 f"{where}, row {number}: the query {key!r} has another text than in a row before: {shorten(query)}."
             )
+        entry["evidence"] |= dict.fromkeys(evidence[number] if evidence else ())
         for order, candidate in enumerate(lists.candidates[number]):
             if candidate not in position:
                 raise ValueError(
@@ -110,7 +116,16 @@ def read_rankings(
     for index, (name, part) in enumerate((("labels", lists.labels), ("teacher_logits", lists.logits))):
         if part is not None:
             queries[name] = [[values[index] for values in e["candidates"].values()] for e in merged.values()]
+    if evidence is not None:
+        queries["evidence"] = [list(entry["evidence"]) for entry in merged.values()]
     return make_rankings(queries, corpus, where)
+
+
+def _read_evidence(values: Sequence, where: str) -> list[list[str]]:
+    """The passages of each row, of which there may be none, one or several."""
+    rows = [[] if value is None else [value] if isinstance(value, str) else value for value in values]
+    _check_lists(rows, EVIDENCE, where)
+    return [[text for text in row if text != ""] for row in rows]
 
 
 def _corpus_of_lists(columns: dict[str, list], where: str) -> dict[str, list] | None:

@@ -32,7 +32,8 @@ class Rankings:
         queries (`datasets.Dataset`):
             The columns `query_id`, `query`, `documents` (for each query, the rows of its candidates in the corpus),
             `labels` (the relevance of each candidate: above 0 if it is relevant, 0 if it is not, NaN if unknown) and
-            optionally `teacher_logits` (the score of each candidate; NaN if unknown).
+            optionally `teacher_logits` (the score of each candidate; NaN if unknown) and `evidence` (passages of the
+            relevant documents that answer the query; none if unknown).
         corpus (`datasets.Dataset`):
             The columns `doc_id` and `text`, which begins with the title of a document that has one, and optionally
             `title`.
@@ -50,6 +51,10 @@ class Rankings:
     @property
     def has_scores(self) -> bool:
         return "teacher_logits" in self.queries.column_names
+
+    @property
+    def has_evidence(self) -> bool:
+        return "evidence" in self.queries.column_names
 
     def positives(self) -> list[list[int]]:
         """For each query, the rows of the documents that are known to be relevant."""
@@ -70,6 +75,7 @@ FEATURES = {
     "documents": [Value("int64")],
     "labels": [Value("float64")],
     "teacher_logits": [Value("float64")],
+    "evidence": [Value("string")],
 }
 
 
@@ -82,7 +88,8 @@ def make_rankings(
     Args:
         queries (`Mapping[str, list]`):
             The columns `query`, `documents` (rows of the corpus) and optionally `query_id` (by default the number of
-            the row), `labels` and `teacher_logits`. `None` is an unknown label or score.
+            the row), `labels`, `teacher_logits` and `evidence`, a list of texts for each query. `None` is an unknown
+            label or score.
         corpus (`Mapping[str, list]` or `datasets.Dataset`):
             The columns `text` and optionally `doc_id` (by default the number of the row) and `title`.
         where (`str`, *optional*, defaults to `"The rankings"`):
@@ -132,6 +139,10 @@ def make_rankings(
             columns[name] = _check_numbers(name, queries[name], columns["documents"], query_ids, where)
         elif name == "labels":
             columns[name] = [[math.nan] * len(rows) for rows in columns["documents"]]
+    if queries.get("evidence") is not None:
+        columns["evidence"] = [list(texts) for texts in queries["evidence"]]
+        for query_id, texts in zip(query_ids, columns["evidence"], strict=True):
+            check_texts(texts, f"{where}, query {query_id!r}: evidence", range(len(texts)))
     return Rankings(
         Dataset.from_dict(columns, features=Features({name: FEATURES[name] for name in columns})), documents
     )
@@ -223,7 +234,7 @@ def ranking_rows(rankings: Rankings, rows: Iterable[int] | None = None) -> dict[
 
     Returns:
         `dict[str, list]`: the columns `query_id`, `query`, `document_ids`, `documents` (texts), `labels` and, if there
-        are scores, `teacher_logits`. Unknown labels and scores are `None`.
+        are scores or evidence, `teacher_logits` and `evidence`. Unknown labels and scores are `None`.
     """
     part = rankings.queries if rows is None else rankings.queries.select(rows)
     columns: dict[str, list] = {name: part[name][:] for name in ("query_id", "query")}
@@ -235,6 +246,8 @@ def ranking_rows(rankings: Rankings, rows: Iterable[int] | None = None) -> dict[
     for name in ("labels", "teacher_logits"):
         if name in part.column_names:
             columns[name] = [[None if math.isnan(value) else value for value in row] for row in part[name][:]]
+    if rankings.has_evidence:
+        columns["evidence"] = part["evidence"][:]
     return columns
 
 
@@ -246,7 +259,8 @@ def write_rankings(rankings: Rankings, path: Path) -> None:
         string, numbers = pyarrow.string(), pyarrow.list_(pyarrow.float64())
         kinds = {"query_id": string, "query": string}
         kinds |= {name: pyarrow.list_(string) for name in ("document_ids", "documents")} | {"labels": numbers}
-        schema = pyarrow.schema(kinds | ({"teacher_logits": numbers} if rankings.has_scores else {}))
+        kinds |= {"teacher_logits": numbers} if rankings.has_scores else {}
+        schema = pyarrow.schema(kinds | ({"evidence": pyarrow.list_(string)} if rankings.has_evidence else {}))
 
         def write(file: Any) -> None:
             with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:

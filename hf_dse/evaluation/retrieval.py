@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings
-from hf_dse.inference.chunks import encode_chunks
-from hf_dse.inference.encoding import encode_document, encode_query
+from hf_dse.inference.chunks import encode_corpus
+from hf_dse.inference.encoding import encode_query
 from hf_dse.inference.search import rank_groups, similarity_of
 from hf_dse.metrics import Run, as_run, ranking_metrics, relevance
 
@@ -153,19 +153,14 @@ def search_corpus(
         "precision": precision,
         "normalize": precision != "float32" and similarity_of(model) == "cosine",
     }
+    coded |= {"chunks": chunks, "chunk_size": chunk_size, "contextual": contextual}
     embedded: dict[int, tuple[Any, np.ndarray]] = {}
     runs = {}
     for split, rankings in splits.items():
         if id(rankings.corpus) not in embedded:
-            texts = rankings.corpus["text"][:]
-            if chunks:
-                coded |= {"chunk_size": chunk_size, "contextual": contextual}
-                vectors, parts = encode_chunks(model, processing_class, texts, **coded, **options)
-                rows = np.repeat(np.arange(len(texts)), [len(part) for part in parts])
-            else:
-                vectors = encode_document(model, processing_class, texts, **coded, **options)
-                rows = np.arange(len(texts))
-            embedded[id(rankings.corpus)] = vectors, rows
+            embedded[id(rankings.corpus)] = encode_corpus(
+                model, processing_class, rankings.corpus["text"][:], **coded, **options
+            )
         corpus, documents = embedded[id(rankings.corpus)]
         queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
         runs[split] = find_documents(model, rankings, queries, corpus, documents, top_k, show_progress)

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many vectors a document: one for each of its chunks."""
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,15 +12,21 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import tqdm
 
+from hf_dse.data.chunk_windows import read_windows
 from hf_dse.data.passages import split_text
 from hf_dse.data.tokenization import check_max_length, length_batches, pad
 from hf_dse.inference.arguments import CHUNK_SIZE
-from hf_dse.inference.encoding import check_embeddings, encode, evaluating, find_prompt, list_texts
+from hf_dse.inference.encoding import (
+    check_embeddings,
+    encode,
+    encode_document,
+    evaluating,
+    find_prompt,
+    list_texts,
+)
 from hf_dse.inference.quantization import check_precision, quantize, truncate
 
 
-# The part of a macro-chunk that it shares with the next one. Around their border each token has half of it as context.
-OVERLAP = 1 / 4
 # Macro-chunks are sorted by length in groups of this many batches, which bounds the memory on any corpus.
 BATCHES_PER_GROUP = 8
 
@@ -143,6 +148,24 @@ def encode_chunks(
     return quantize(kept.numpy(), precision), chunks
 
 
+def encode_corpus(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    texts: list[str],
+    *,
+    chunks: bool = False,
+    chunk_size: int | None = None,
+    contextual: bool = False,
+    **options: Any,
+) -> tuple[np.ndarray | Any, np.ndarray]:
+    """The vectors of documents, one of each or those of its chunks, and the row of the document of each vector."""
+    if not chunks:
+        return encode_document(model, processing_class, texts, **options), np.arange(len(texts))
+    options |= {"chunk_size": chunk_size, "contextual": contextual}
+    vectors, parts = encode_chunks(model, processing_class, texts, **options)
+    return vectors, np.repeat(np.arange(len(texts)), [len(part) for part in parts])
+
+
 def fit_chunk_size(
     wanted: int | None, limit: int | None, prompt: str, processing_class: PreTrainedTokenizerBase
 ) -> int:
@@ -179,12 +202,21 @@ def _chunks_of(
     return list(document)
 
 
-class _Window(NamedTuple):
-    """What the model reads at once of a document, and which of its tokens count to which chunks."""
-
-    feature: dict[str, list[int]]
-    # Number of the chunk among all, and its first and last token in the window.
-    spans: list[tuple[int, int, int]]
+def check_pooling(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> str:
+    """How a model pools its tokens; a `ValueError` if chunks cannot be pooled from one pass over their document."""
+    is_dse = model.config.model_type == "dse"
+    pooling = model.config.pooling_mode if is_dse else getattr(model.config, "sentence_pooling", "mean")
+    if pooling not in ("mean", "max"):
+        raise ValueError(
+            f"The embedding of this model is its {pooling!r} token, so chunks cannot be pooled from one pass: encode "
+            "plain chunks (`contextual=False`)."
+        )
+    if not processing_class.is_fast:
+        raise ValueError(
+            f"The tokenizer {type(processing_class).__name__} does not tell which text a token stands for: use a fast "
+            "tokenizer, or encode plain chunks (`contextual=False`)."
+        )
+    return pooling
 
 
 def _pool_chunks(
@@ -200,17 +232,7 @@ def _pool_chunks(
 ) -> np.ndarray:
     """Token states of all documents, pooled over their chunks: `(num_chunks, embedding_size)`."""
     is_dse = model.config.model_type == "dse"
-    pooling = model.config.pooling_mode if is_dse else getattr(model.config, "sentence_pooling", "mean")
-    if pooling not in ("mean", "max"):
-        raise ValueError(
-            f"The embedding of this model is its {pooling!r} token, so chunks cannot be pooled from one pass: encode "
-            "plain chunks (`contextual=False`)."
-        )
-    if not processing_class.is_fast:
-        raise ValueError(
-            f"The tokenizer {type(processing_class).__name__} does not tell which text a token stands for: use a fast "
-            "tokenizer, or encode plain chunks (`contextual=False`)."
-        )
+    is_max = check_pooling(model, processing_class) == "max"
     if batch_size < 1:
         raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
     if device is not None:
@@ -220,9 +242,8 @@ def _pool_chunks(
         window
         for parts, first in zip(chunks, first_chunks, strict=False)
         if parts
-        for window in _windows(processing_class, parts, first, prompt, limit)
+        for window in read_windows(processing_class, parts, first, prompt, limit)
     )
-    is_max = pooling == "max"
     # A chunk may be in two macro-chunks.
     combine = np.maximum if is_max else np.add
     vectors = np.empty((0, 0), dtype=np.float32)
@@ -251,46 +272,3 @@ def _pool_chunks(
     if is_dse and model.config.normalize_embeddings:
         vectors = nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy()
     return vectors
-
-
-def _windows(
-    processing_class: PreTrainedTokenizerBase, parts: list[str], first_chunk: int, prompt: str, limit: int | None
-) -> Iterator[_Window]:
-    """The macro-chunks of a document; one if it is short enough."""
-    text = prompt + "".join(parts)
-    encoded = processing_class(
-        text, return_offsets_mapping=True, return_special_tokens_mask=True, return_attention_mask=False, verbose=False
-    )
-    ids, size = encoded["input_ids"], len(encoded["input_ids"])
-    if not size:
-        raise ValueError(f"The document {text[:80]!r} has no tokens, so it has no embedding: remove it.")
-    # A token is of the chunk with its last character. Special tokens have the place 0.
-    last_characters = np.array([max(end - 1, 0) for _, end in encoded["offset_mapping"]])
-    is_body = (np.array(encoded["special_tokens_mask"]) == 0) & (last_characters >= len(prompt))
-    body = np.flatnonzero(is_body)
-    head, tail = (int(body[0]), size - int(body[-1]) - 1) if len(body) else (size, 0)
-    # In a few tokenizers, tokens do not have the order of the text.
-    last_characters = np.maximum.accumulate(last_characters)
-    ends = len(prompt) + np.cumsum([len(part) for part in parts])
-    numbers = np.searchsorted(ends, last_characters, side="right")
-    numbers[size - tail :] = len(parts) - 1
-    firsts = np.searchsorted(numbers, np.arange(len(parts)))
-    lasts = np.searchsorted(numbers, np.arange(len(parts)), side="right")
-    # A chunk without tokens, such as white space, has the next one's first.
-    firsts = np.minimum(firsts, size - 1)
-    lasts = np.maximum(lasts, firsts + 1)
-
-    length = size - head - tail
-    room = length if limit is None else min(length, limit - head - tail)
-    overlap = int(OVERLAP * room)
-    count = 1 + (math.ceil((length - room) / (room - overlap)) if length > room else 0)
-    starts = np.linspace(0, length - room, count).astype(int)
-    borders = [0, *(head + (starts[1:] + starts[:-1] + room) // 2), size]
-    for start, left, right in zip(starts.tolist(), borders, borders[1:], strict=False):
-        window = [*ids[:head], *ids[head + start : head + start + room], *ids[size - tail :]]
-        spans = [
-            (first_chunk + number, int(max(first, left)) - start, int(min(last, right)) - start)
-            for number, (first, last) in enumerate(zip(firsts, lasts, strict=True))
-            if first < right and last > left
-        ]
-        yield _Window({"input_ids": window, "attention_mask": [1] * len(window)}, spans)

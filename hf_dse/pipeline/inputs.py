@@ -37,7 +37,16 @@ class Given:
 
 def check_bi_encoder(args: DistillationArguments, training_args: Any) -> None:
     """Raises a `ValueError` for a bi-encoder without its weight in the loss, or the reverse."""
-    if (training_args.similarity_weight > 0) != (args.bi_encoder_name_or_path is not None):
+    is_named = args.bi_encoder_name_or_path is not None
+    anchor_weight = getattr(training_args, "anchor_weight", 0.0)
+    if getattr(training_args, "chunk_size", None) is not None:
+        # Its vectors of plain chunks say which of them a query should find, where no evidence does.
+        if anchor_weight > 0 and not is_named:
+            raise ValueError(
+                f"anchor_weight={anchor_weight}: name the bi-encoder whose chunks are the anchors, such as the source "
+                "of the student, with `--bi_encoder_name_or_path`."
+            )
+    elif (training_args.similarity_weight > 0) != is_named:
         raise ValueError(
             "`--bi_encoder_name_or_path` and `--similarity_weight` need each other: pass the bi-encoder whose "
             "similarities the student keeps, and their weight in the loss."

@@ -48,6 +48,11 @@ RECIPE_FIELDS = (
     "scale_learning_rate",
     "matryoshka_dims",
     "matryoshka_weights",
+    "chunk_size",
+    "passage_weight",
+    "anchor_weight",
+    "queries_per_document",
+    "freeze_layers",
 )
 
 
@@ -114,13 +119,14 @@ def run_ranking(
     longest = max(training_args.max_length, training_args.query_max_length or 0)
     check_student_length(longest, model)
     tokenizer = limit_tokens(tokenizer, model, longest)
-    if given.model is None and load_config(args.model_name_or_path).model_type != "dse":
+    is_whole = training_args.chunk_size is None
+    if is_whole and given.model is None and load_config(args.model_name_or_path).model_type != "dse":
         advise_length(model, tokenizer, splits["train"], training_args.max_length)
 
     def prepare() -> DatasetDict:
         train = mine_train(args, training_args, splits["train"], model, tokenizer)
         train = score_train(args, training_args, train, given)
-        train = embed_train(args, training_args, train)
+        train = embed_train(args, training_args, train, tokenizer)
         return DatasetDict({"queries": train.queries, "corpus": train.corpus})
 
     train = Rankings(**make_once(prepare, training_args, output_dir))
@@ -146,6 +152,9 @@ def run_ranking(
                 TOP_K,
                 batch_size=training_args.per_device_eval_batch_size,
                 max_length=longest,
+                chunks=training_args.chunk_size is not None,
+                chunk_size=training_args.chunk_size,
+                contextual=True,
             )
         return {split: measure_run(run, evaluated[split]) for split, run in runs.items()}
 
@@ -251,12 +260,20 @@ def score_train(
     return train
 
 
-def embed_train(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings) -> Rankings:
+def embed_train(
+    args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, student_tokenizer: Any
+) -> Rankings:
     """The training queries, with the embeddings of the bi-encoder if there is one."""
     if args.bi_encoder_name_or_path is None:
         return train
     encoder, tokenizer, max_length = load_bi_encoder(args, training_args.max_length)
     with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
         return embed_rankings(
-            encoder, train, processing_class=tokenizer, max_length=max_length, device=training_args.device
+            encoder,
+            train,
+            processing_class=tokenizer,
+            max_length=max_length,
+            chunk_size=training_args.chunk_size,
+            chunk_processing_class=student_tokenizer,
+            device=training_args.device,
         )

@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow
@@ -13,6 +13,7 @@ from datasets import Dataset, concatenate_datasets
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from hf_dse.data.passages import split_text
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import FEATURES, Rankings, make_rankings
 from hf_dse.inference.encoding import encode_document, encode_query
@@ -220,12 +221,15 @@ def embed_rankings(
     processing_class: PreTrainedTokenizerBase,
     batch_size: int = 64,
     max_length: int | None = None,
+    chunk_size: int | None = None,
+    chunk_processing_class: PreTrainedTokenizerBase | None = None,
     device: str | torch.device | None = None,
     show_progress: bool = True,
 ) -> Rankings:
     """
     Adds the embeddings of a bi-encoder to queries and their candidates, for the `similarity_weight` of
-    [`RankingTrainer`]. Its prompts are put before the texts.
+    [`RankingTrainer`], or with a `chunk_size` for its `anchor_weight`. The prompts of the bi-encoder are put before
+    the texts.
 
     Args:
         encoder (`PreTrainedModel`):
@@ -238,13 +242,18 @@ def embed_rankings(
             Maximum number of texts per batch.
         max_length (`int`, *optional*):
             Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
+        chunk_size (`int`, *optional*):
+            Embed each chunk of at most this many tokens of a document alone, instead of the document.
+        chunk_processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer that splits the documents, that of the student. Defaults to `processing_class`.
         device (`str` or `torch.device`, *optional*):
             Device to run on. Defaults to the device of the encoder.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
 
     Returns:
-        [`Rankings`]: queries and corpus with the column `embeddings`. Documents that are no candidates are left out.
+        [`Rankings`]: queries and corpus with the column `embeddings`, or `chunk_embeddings` of the corpus with a
+        `chunk_size`. Documents that are no candidates are left out.
 
     Raises:
         `ValueError`: if an embedding is NaN or infinite.
@@ -265,27 +274,33 @@ def embed_rankings(
     ```
     """
     rankings = keep_documents(rankings)
-    parts = []
-    for encode_texts, part, column in (
-        (encode_query, rankings.queries, "query"),
-        (encode_document, rankings.corpus, "text"),
-    ):
-        vectors = encode_texts(
-            encoder,
-            processing_class,
-            part[column][:],
-            batch_size=batch_size,
-            max_length=max_length,
-            device=device,
-            show_progress=show_progress,
-        )
-        rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
-        if "embeddings" in part.column_names:
-            part = part.remove_columns("embeddings")
-        # Selected rows are not those of the table behind them.
-        part = part.flatten_indices()
-        parts.append(concatenate_datasets([part, Dataset(pyarrow.table({"embeddings": rows}))], axis=1))
-    return Rankings(*parts)
+    options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
+    options["show_progress"] = show_progress
+    queries = encode_query(encoder, processing_class, rankings.queries["query"][:], **options)
+    texts = rankings.corpus["text"][:]
+    if chunk_size is None:
+        vectors = encode_document(encoder, processing_class, texts, **options)
+        corpus = _with_column(rankings.corpus, "embeddings", _as_rows(vectors))
+    else:
+        splitter = chunk_processing_class or processing_class
+        chunks = [split_text(text, splitter, chunk_size) if text.strip() else [] for text in texts]
+        vectors = encode_document(encoder, processing_class, [chunk for parts in chunks for chunk in parts], **options)
+        ends = np.cumsum([0, *map(len, chunks)], dtype=np.int32)
+        rows = pyarrow.ListArray.from_arrays(pyarrow.array(ends), _as_rows(vectors))
+        corpus = _with_column(rankings.corpus, "chunk_embeddings", rows)
+    return Rankings(_with_column(rankings.queries, "embeddings", _as_rows(queries)), corpus)
+
+
+def _as_rows(vectors: np.ndarray) -> pyarrow.Array:
+    return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
+
+
+def _with_column(part: Dataset, name: str, rows: pyarrow.Array) -> Dataset:
+    """A dataset with a column, which replaces an earlier one."""
+    if name in part.column_names:
+        part = part.remove_columns(name)
+    # Selected rows are not those of the table behind them.
+    return concatenate_datasets([part.flatten_indices(), Dataset(pyarrow.table({name: rows}))], axis=1)
 
 
 def check_scores(rankings: Rankings, name: str = "The teacher") -> None:

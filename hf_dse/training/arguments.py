@@ -215,6 +215,22 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
         eval_corpus_size (`int`, *optional*, defaults to 5000):
             Documents that each query is ranked against in an evaluation during the training: all candidates of
             `eval_dataset`, and as many others of its corpus as there is room for.
+        chunk_size (`int`, *optional*):
+            Maximum tokens of a chunk. With it a document has a vector for each of its chunks, pooled from one pass
+            over the document as by [`encode_chunks`] with `contextual=True`, and the best of them counts. A document
+            longer than `max_length` is read in overlapping windows. By default a document has one vector.
+        passage_weight (`float`, *optional*):
+            With `chunk_size`, weight of the chunks that a query should find against the others of their document:
+            those with its `evidence`, or else the one that the bi-encoder of [`embed_rankings`] finds best. Defaults
+            to 1 for rankings with evidence, and to 0 for others.
+        anchor_weight (`float`, *optional*, defaults to 0.0):
+            With `chunk_size`, weight of the cosine distance of each chunk from the same chunk read alone by the
+            bi-encoder of [`embed_rankings`].
+        queries_per_document (`int`, *optional*, defaults to 1):
+            Queries with the same relevant document that are put into a batch together, in a random order of such
+            groups. Their document is read once.
+        freeze_layers (`int`, *optional*):
+            How many of the lowest layers are not trained, nor are the embeddings. By default everything is trained.
         matryoshka_dims (`list[int]`, *optional*):
             Sizes of the vectors to train: the loss is the sum of that of the first numbers of the vectors over these
             sizes, see [Kusupati et al., 2022](https://huggingface.co/papers/2205.13147). Name the whole size too if it
@@ -233,6 +249,12 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
                 f"`train_sampling_strategy` is {self.train_sampling_strategy!r}, and for rankings it is 'random', "
                 "'sequential' or 'group_by_length'."
             )
+        if self.queries_per_document > 1 and self.train_sampling_strategy != "random":
+            raise ValueError(
+                f"queries_per_document={self.queries_per_document} groups queries by their document, and "
+                f"`train_sampling_strategy` is {self.train_sampling_strategy!r}: it has to be 'random'."
+            )
+        self._check_chunks()
         if not 0.0 <= self.distillation_alpha <= 1.0:
             raise ValueError(
                 f"`distillation_alpha` must be between 0 (labels only) and 1 (teacher only), got "
@@ -244,6 +266,21 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}.")
         check_matryoshka(self.matryoshka_dims, self.matryoshka_weights)
+
+    def _check_chunks(self) -> None:
+        check_at_least(1, chunk_size=self.chunk_size, queries_per_document=self.queries_per_document)
+        check_at_least(0, freeze_layers=self.freeze_layers)
+        for name in ("passage_weight", "anchor_weight"):
+            weight = getattr(self, name) or 0
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"`{name}` must be a finite number of at least 0, got {weight}.")
+            if weight and self.chunk_size is None:
+                raise ValueError(f"{name}={weight} is that of chunks: pass their `chunk_size` too.")
+        if self.chunk_size is not None and self.similarity_weight:
+            raise ValueError(
+                f"similarity_weight={self.similarity_weight} compares documents with one vector, and with "
+                f"chunk_size={self.chunk_size} they have many: take `anchor_weight` instead."
+            )
 
 
 PARTS = ("hidden", "embedding", "relation", "sentence")

@@ -190,6 +190,42 @@ class RankingOptions(MatryoshkaOptions):
     eval_corpus_size: int = field(
         default=5000, metadata={"help": "Documents to rank in an evaluation during the training."}
     )
+    chunk_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Train many vectors a document, one for each chunk of at most this many tokens, pooled from one "
+            "pass over the document; the best counts. Default: one vector a document."
+        },
+    )
+    passage_weight: float | None = field(
+        default=None,
+        metadata={
+            "help": "With `--chunk_size`, weight of the chunks with a query's `evidence` against the others of their "
+            "document. Without evidence it is the chunk that the bi-encoder finds best. Default: 1 with the column "
+            "`evidence`, else 0."
+        },
+    )
+    anchor_weight: float = field(
+        default=0.0,
+        metadata={
+            "help": "With `--chunk_size`, weight of the cosine distance of a chunk read with its document from the "
+            "same chunk read alone by the bi-encoder."
+        },
+    )
+    queries_per_document: int = field(
+        default=1,
+        metadata={
+            "help": "Queries with the same relevant document that come into a batch together, so that their document "
+            "is read once; a divisor of the batch size is best."
+        },
+    )
+    freeze_layers: int | None = field(
+        default=None,
+        metadata={
+            "help": "Do not train the embeddings and so many of the lowest layers: less time and memory. Default: "
+            "train everything."
+        },
+    )
 
 
 @dataclass

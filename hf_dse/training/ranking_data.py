@@ -2,27 +2,56 @@
 # SPDX-License-Identifier: Apache-2.0
 """What [`RankingTrainer`] checks and prepares: students, queries, pairs, and the order of the rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import Sampler
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from hf_dse.data.passages import split_text
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings, check_positives
+from hf_dse.inference.chunks import check_pooling, fit_chunk_size
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.pair_trainer import infer_labels
 
 
-class EpochSampler(Sampler[int]):
-    """Yields `row + epoch * num_rows` for all rows, in an order that depends only on seed and epoch."""
+class PairHead(TrainerCallback, ExportableState):
+    """Scale and bias of the similarities of pairs, as the head belongs to the rankings. Checkpoints keep them."""
 
-    def __init__(self, num_rows: int, seed: int, strategy: str, sizes: list[int] | None, batch_size: int):
+    def __init__(self, scale: float = 1.0, bias: float = 0.0):
+        self.scale = scale
+        self.bias = bias
+
+    def state(self) -> dict:
+        return {"args": {"scale": self.scale, "bias": self.bias}, "attributes": {}}
+
+
+class EpochSampler(Sampler[int]):
+    """
+    Yields `row + epoch * num_rows` for all rows, in an order that depends only on seed and epoch. With `group_of`,
+    which names the group of each row in an epoch, `group_size` rows of a group follow each other.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        seed: int,
+        strategy: str,
+        sizes: list[int] | None,
+        batch_size: int,
+        group_of: Callable[[int], Sequence[int]] | None = None,
+        group_size: int = 1,
+    ):
         self.num_rows = num_rows
+        self.group_of = group_of
+        self.group_size = group_size
         self.seed = seed
         self.strategy = strategy
         self.sizes = sizes
@@ -40,9 +69,25 @@ class EpochSampler(Sampler[int]):
         rows: Any = range(self.num_rows)
         if self.strategy == "random":
             rows = torch.randperm(self.num_rows, generator=generator).tolist()
+            if self.group_of is not None:
+                rows = self._grouped(rows, self.group_of(self.epoch), generator)
         elif self.strategy == "group_by_length":
             rows = get_length_grouped_indices(self.sizes, self.batch_size, generator=generator)
         return (row + self.epoch * self.num_rows for row in rows)
+
+    def _grouped(self, rows: list[int], groups: Sequence[int], generator: torch.Generator) -> list[int]:
+        members: dict[int, list[int]] = {}
+        for row in rows:
+            members.setdefault(groups[row], []).append(row)
+        units = [
+            part[start : start + self.group_size]
+            for part in members.values()
+            for start in range(0, len(part), self.group_size)
+        ]
+        order = torch.randperm(len(units), generator=generator).tolist()
+        # Whole ones first: they do not begin in one batch and end in the next.
+        order.sort(key=lambda number: -len(units[number]))
+        return [row for number in order for row in units[number]]
 
 
 def check_head(model: Any) -> None:
@@ -112,3 +157,60 @@ def smaller_corpus(rankings: Rankings, size: int, seed: int) -> Rankings:
     others = np.setdiff1d(np.arange(len(rankings.corpus)), list(candidates))
     sample = np.random.default_rng(seed).permutation(others)[: max(0, size - len(candidates))]
     return keep_documents(rankings, sample.tolist())
+
+
+def check_chunks(rankings: Rankings, args: RankingTrainingArguments, model: Any, tokenizer: Any) -> float:
+    """
+    Checks what a training of chunks needs: a student that can be pooled over them, documents, and evidence or anchors.
+
+    Returns:
+        `float`: the `passage_weight`.
+    """
+    check_pooling(model, tokenizer)
+    fit_chunk_size(args.chunk_size, args.max_length, (model.config.prompts or {}).get("document", ""), tokenizer)
+    if args.world_size > 1:
+        raise ValueError("Chunks (`chunk_size`) are trained in one process: start without `torchrun`.")
+    blank = [row for row, text in enumerate(rankings.corpus["text"][:]) if not text.strip()]
+    if blank:
+        raise ValueError(
+            f"{len(blank)} of {len(rankings.corpus)} documents are empty, so they have no chunks, the first is "
+            f"{rankings.corpus['doc_id'][blank[0]]!r}: remove them."
+        )
+    passage_weight = float(rankings.has_evidence) if args.passage_weight is None else args.passage_weight
+    has_anchors = "chunk_embeddings" in rankings.corpus.column_names
+    advice = (
+        "add them with `embed_rankings(..., chunk_size=...)`, or name the bi-encoder with `--bi_encoder_name_or_path`."
+    )
+    if args.anchor_weight and not has_anchors:
+        raise ValueError(f"`anchor_weight` needs the vectors of plain chunks, and the rankings have none: {advice}")
+    if passage_weight and not (rankings.has_evidence or has_anchors):
+        raise ValueError(
+            "`passage_weight` needs the column `evidence`, the passages that answer the queries, or the vectors of "
+            f"plain chunks, and the rankings have neither: {advice}"
+        )
+    if has_anchors:
+        size = len(rankings.corpus[0]["chunk_embeddings"][0])
+        if args.anchor_weight and size != model.config.projection_dim:
+            raise ValueError(
+                f"`anchor_weight` compares vectors of the student, which have {model.config.projection_dim} numbers, "
+                f"with those of the bi-encoder, which have {size}: take another bi-encoder."
+            )
+        row = rankings.corpus[0]
+        count = len(split_text(row["text"], tokenizer, int(args.chunk_size or 0)))
+        if len(row["chunk_embeddings"]) != count:
+            raise ValueError(
+                f"The first document has {count} chunks of chunk_size={args.chunk_size}, and vectors of "
+                f"{len(row['chunk_embeddings'])}: embed the rankings with this chunk size and the student's tokenizer."
+            )
+    return passage_weight
+
+
+def freeze(model: Any, num_layers: int | None) -> None:
+    """Takes the gradient from the embeddings and the lowest layers of a student."""
+    if num_layers is None:
+        return
+    layers = model.base_model.encoder.layer
+    if num_layers >= len(layers):
+        raise ValueError(f"freeze_layers={num_layers} leaves none of the {len(layers)} layers to train: take fewer.")
+    for module in (model.base_model.embeddings, *layers[:num_layers]):
+        module.requires_grad_(False)

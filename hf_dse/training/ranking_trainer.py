@@ -10,19 +10,20 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput, get_last_checkpoint
 from transformers.utils import logging
 
+from hf_dse.data.chunk_batches import ChunkCollator
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.ranking_rows import read_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
-from hf_dse.inference.encoding import encode_document, encode_query, evaluating
+from hf_dse.inference.chunks import encode_corpus
+from hf_dse.inference.encoding import encode_query, evaluating
 from hf_dse.inference.loading import load_tokenizer
-from hf_dse.inference.search import rank
+from hf_dse.inference.search import rank_groups
 from hf_dse.metrics import as_run, ranking_metrics, relevance
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
@@ -31,11 +32,22 @@ from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import StudentTrainer, read_state, resuming
 from hf_dse.training.cached_gradients import embed, embed_in_parts
+from hf_dse.training.chunk_vectors import best_of_chunks, chunks_loss, embed_chunks
 from hf_dse.training.gathering import gather_lists
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
 from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
 from hf_dse.training.pair_trainer import CALIBRATION_PAIRS, check_student_length
-from hf_dse.training.ranking_data import EpochSampler, check_head, check_targets, has_lists, read_pairs, smaller_corpus
+from hf_dse.training.ranking_data import (
+    EpochSampler,
+    PairHead,
+    check_chunks,
+    check_head,
+    check_targets,
+    freeze,
+    has_lists,
+    read_pairs,
+    smaller_corpus,
+)
 from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, are_of_different_queries, mean_spread
 
 
@@ -45,19 +57,11 @@ logger = logging.get_logger(__name__)
 START_QUERIES = 128
 START_BATCH = 16
 
+# What the losses on chunks need of a batch.
+CHUNK_TARGETS = ("chunk_documents", "is_evidence", "chunk_embeddings")
+
 # Scale of a cosine without a teacher, as usual for contrastive losses.
 LABEL_SCALE = 20.0
-
-
-class PairHead(TrainerCallback, ExportableState):
-    """Scale and bias of the similarities of pairs, as the head belongs to the rankings. Checkpoints keep them."""
-
-    def __init__(self, scale: float = 1.0, bias: float = 0.0):
-        self.scale = scale
-        self.bias = bias
-
-    def state(self) -> dict:
-        return {"args": {"scale": self.scale, "bias": self.bias}, "attributes": {}}
 
 
 class RankingTrainer(StudentTrainer):
@@ -157,6 +161,8 @@ class RankingTrainer(StudentTrainer):
                 kl_weight = 1.0 if has_lists(train_dataset) else 0.0
             self.uses_teacher = kl_weight + args.margin_mse_weight > 0
             check_targets(train_dataset, args, self.uses_teacher)
+            if args.chunk_size is not None:
+                self.passage_weight = check_chunks(train_dataset, args, model, processing_class)
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
@@ -167,13 +173,22 @@ class RankingTrainer(StudentTrainer):
         self.sampler_seed = seed
         if eval_dataset is not None:
             eval_dataset = smaller_corpus(eval_dataset, args.eval_corpus_size, args.seed)
+        freeze(model, args.freeze_layers)
+        collate: Any = RankingCollator
+        if args.chunk_size is not None:
+            collate = partial(ChunkCollator, chunk_size=args.chunk_size)
         super().__init__(
             model=model,
             args=args,
             train_dataset=rows,
             eval_dataset=eval_dataset,
             processing_class=processing_class,
-            data_collator=RankingCollator(processing_class, args.max_length, args.query_max_length, self.prompts),
+            data_collator=collate(
+                processing_class,
+                max_length=args.max_length,
+                query_max_length=args.query_max_length,
+                prompts=self.prompts,
+            ),
             **kwargs,
         )
         self.add_callback(self.pair_head)
@@ -197,7 +212,16 @@ class RankingTrainer(StudentTrainer):
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
         batch_size = args.train_batch_size * args.gradient_accumulation_steps
-        return EpochSampler(len(rows), self.sampler_seed, args.train_sampling_strategy, sizes, batch_size)
+        group_of = rows.first_documents if args.queries_per_document > 1 else None
+        return EpochSampler(
+            len(rows),
+            self.sampler_seed,
+            args.train_sampling_strategy,
+            sizes,
+            batch_size,
+            group_of,
+            args.queries_per_document,
+        )
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         names = super().get_decay_parameter_names(model)
@@ -225,6 +249,8 @@ class RankingTrainer(StudentTrainer):
             # A process may have no queries.
             vectors = {"query": pairs[:0].detach(), "document": pairs[:0].detach(), **vectors}
         lists, all_pairs = gather_lists(self.accelerator, vectors, inputs, num_pairs)
+        if lists and self.args.chunk_size is not None:
+            lists |= {name: inputs[name] for name in CHUNK_TARGETS if name in inputs}
         num_rows = all_pairs + (len(lists["documents"]) if lists else 0)
         # Every parameter has a part in every loss, as distributed training needs it.
         loss = sum(0.0 * parameter.sum() for parameter in self.model.similarity.parameters())
@@ -238,13 +264,16 @@ class RankingTrainer(StudentTrainer):
         return loss
 
     def _embed(self, model: nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """The embeddings of the texts of each kind, `(num_texts, embedding_size)`."""
-        vectors = {}
+        """The embeddings of the texts of each kind, `(num_texts, embedding_size)`; of documents, those of chunks."""
+        vectors: dict[str, torch.Tensor] = {}
         # The longest texts come last: they need every parameter that others need.
         for kind in ("query", "pair", "document"):
             if f"{kind}_input_ids" in inputs:
                 ids, mask = (inputs[f"{kind}_{name}"].flatten(0, -2) for name in ("input_ids", "attention_mask"))
                 size = self.args.cached_gradients if model.training else None
+                if kind == "document" and self.args.chunk_size is not None:
+                    vectors[kind] = embed_chunks(self.model, inputs, size or self.args.train_batch_size, bool(size))
+                    continue
                 vectors[kind] = embed_in_parts(model, ids, mask, size) if size else embed(model, ids, mask)
         return vectors
 
@@ -253,6 +282,12 @@ class RankingTrainer(StudentTrainer):
         if self.model.similarity.kind == "cosine":
             queries, documents = (nn.functional.normalize(part, dim=-1) for part in (queries, documents))
         return queries @ documents.mT
+
+    def best_of_documents(self, similarities: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The similarities of queries and documents, `(Q, D)`, where a document has one vector or many."""
+        if self.args.chunk_size is None:
+            return similarities
+        return best_of_chunks(similarities, inputs["chunk_documents"], len(inputs["document_ids"]))
 
     def _lists_loss(self, lists: dict[str, torch.Tensor]) -> torch.Tensor:
         sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
@@ -264,9 +299,13 @@ class RankingTrainer(StudentTrainer):
     ) -> torch.Tensor:
         lists = {**lists, "query": queries, "document": documents}
         # All losses are the same for any bias.
-        logits = self.model.similarity.scale * self.similarities(lists["query"], lists["document"])
+        similarities = self.similarities(lists["query"], lists["document"])
+        logits = self.model.similarity.scale * self.best_of_documents(similarities, lists)
         names = ("documents", "labels", "teacher_logits", "document_ids", "positives")
         loss = self.ranking_loss(logits, *(lists[name] for name in names))
+        if self.args.chunk_size is not None:
+            chunk_logits = self.model.similarity.scale * similarities / self.temperature
+            loss = loss + chunks_loss(chunk_logits, lists, self.passage_weight, self.args.anchor_weight)
         if self.args.similarity_weight:
             student, source = (
                 torch.cat([lists[f"{kind}{ending}"] for kind in ("query", "document")])
@@ -312,15 +351,19 @@ class RankingTrainer(StudentTrainer):
         """
         head, rows = self.model.similarity, self.train_dataset
         generator = torch.Generator().manual_seed(self.args.seed)
-        sample = torch.randperm(len(rows.queries), generator=generator)[:START_QUERIES].tolist()
+        num_queries = START_QUERIES if self.args.chunk_size is None else START_BATCH
+        sample = torch.randperm(len(rows.queries), generator=generator)[:num_queries].tolist()
         found: list[np.ndarray] = []
         targets: list[np.ndarray] = []
         norms: list[float] = []
         with evaluating(self.model):
             for start in range(0, len(sample), START_BATCH):
-                batch = self.data_collator([rows[row] for row in sample[start : start + START_BATCH]])
-                vectors = self._embed(self.model, self._prepare_inputs(batch))
-                matrix = self.similarities(vectors["query"], vectors["document"]).double().cpu()
+                batch = self._prepare_inputs(
+                    self.data_collator([rows[row] for row in sample[start : start + START_BATCH]])
+                )
+                vectors = self._embed(self.model, batch)
+                matrix = self.similarities(vectors["query"], vectors["document"])
+                matrix = self.best_of_documents(matrix, batch).double().cpu()
                 if not matrix.isfinite().all():
                     raise ValueError(
                         "The similarities of the student are not finite, so it cannot be trained: its weights are "
@@ -387,16 +430,19 @@ class RankingTrainer(StudentTrainer):
         self._check_datasets(eval_dataset=rankings)
         shown = not self.args.disable_tqdm and self.args.process_index == 0
         options: dict[str, Any] = {"batch_size": self.args.eval_batch_size, "show_progress": shown}
-        vectors = []
-        for encode_texts, texts, limit in (
-            (encode_query, rankings.queries["query"][:], self.args.query_max_length or self.args.max_length),
-            (encode_document, rankings.corpus["text"][:], self.args.max_length),
-        ):
-            with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-                vectors.append(encode_texts(self.model, self.tokenizer, texts, max_length=limit, **options))
+        options |= {"model": self.model, "processing_class": self.tokenizer}
+        size = self.args.chunk_size
+        chunks: dict[str, Any] = {"chunks": size is not None, "chunk_size": size, "contextual": True}
+        limit = self.args.max_length
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
+            query_limit = self.args.query_max_length or limit
+            queries = encode_query(texts=rankings.queries["query"][:], max_length=query_limit, **options)
+            texts = rankings.corpus["text"][:]
+            documents, rows = encode_corpus(texts=texts, max_length=limit, **chunks, **options)
         options = {"device": self.args.device, "show_progress": shown}
         if self.model.similarity.kind == "dot":
             options["head"] = self.model
         # One more, for the query itself may be found.
-        found = as_run(rankings, *rank(*vectors, top_k=101, **options), 100)
-        return self.report(ranking_metrics(found, relevance(rankings)), metric_key_prefix)
+        hits: Any = np.array(rank_groups(queries, documents, rows.tolist(), top_k=101, **options))
+        run = as_run(rankings, hits[..., 0], rows[hits[..., 1].astype(int)], 100)
+        return self.report(ranking_metrics(run, relevance(rankings)), metric_key_prefix)
