@@ -8,11 +8,12 @@ How good a model is at similarity and at search, on sets of both.
 DATA has the folders stsb, sick, scifact, cranfield, npl, cacm and squad_sent with parquet files. MODEL is any model
 that SentenceTransformer loads. The output is Spearman correlations of the cosine (STS-B test, SICK validation) and
 nDCG@10 (the queries of SciFact's test split, all of the other collections, the questions of SQuAD for their
-sentences), x 100.
+sentences), x 100. studies/mteb_tasks.py measures the same with mteb.
 """
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -20,58 +21,75 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import (
     EmbeddingSimilarityEvaluator,
     InformationRetrievalEvaluator,
+    SentenceEvaluator,
 )
 from sentence_transformers.util import cos_sim
 
 from hf_dse.common.display import markdown
 
 
-def similarity(file: Path, label: str) -> EmbeddingSimilarityEvaluator:
+# First texts, second texts and their similarity.
+Pairs = tuple[list[str], list[str], list[float]]
+# Queries and documents by their ids, and the documents that are relevant for each query.
+Collection = tuple[dict[str, str], dict[str, str], dict[str, set[str]]]
+
+
+def read_sets(data: Path) -> tuple[dict[str, Pairs], dict[str, Collection]]:
+    """The sets of similarity and those of search, by what is measured."""
+    similarity = {
+        "STS-B test": read_pairs(data / "stsb" / "test.parquet", "label"),
+        "SICK validation": read_pairs(data / "sick" / "validation.parquet", "relatedness"),
+    }
+    search = {
+        "SciFact nDCG@10": read_collection(data / "scifact", "_test"),
+        "Cranfield nDCG@10": read_collection(data / "cranfield"),
+        "NPL nDCG@10": read_collection(data / "npl"),
+        "CACM nDCG@10": read_collection(data / "cacm"),
+        "SQuAD nDCG@10": read_sentences(data / "squad_sent" / "train.parquet"),
+    }
+    return similarity, search
+
+
+def read_pairs(file: Path, label: str) -> Pairs:
     pairs = pd.read_parquet(file)
-    return EmbeddingSimilarityEvaluator(
-        pairs["sentence1"].tolist(), pairs["sentence2"].tolist(), pairs[label].tolist(), main_similarity="cosine"
-    )
+    return pairs["sentence1"].tolist(), pairs["sentence2"].tolist(), pairs[label].tolist()
 
 
-def retrieval(folder: Path, split: str = "") -> InformationRetrievalEvaluator:
+def read_collection(folder: Path, split: str = "") -> Collection:
     corpus = pd.read_parquet(folder / "corpus.parquet").astype({"doc_id": str})
     queries = pd.read_parquet(folder / f"queries{split}.parquet").astype({"query_id": str})
     relevant = pd.read_parquet(folder / f"qrels{split}.parquet").astype({"query_id": str, "doc_id": str})
     judged = queries[queries["query_id"].isin(relevant["query_id"])]
-    return search(
+    return (
         dict(zip(judged["query_id"], judged["query"], strict=True)),
         dict(zip(corpus["doc_id"], corpus["title"] + " " + corpus["text"], strict=True)),
         relevant.groupby("query_id")["doc_id"].agg(set).to_dict(),
     )
 
 
-def sentences(file: Path) -> InformationRetrievalEvaluator:
+def read_sentences(file: Path) -> Collection:
     relevant = pd.read_parquet(file).groupby("question")["sentence"].agg(set).to_dict()
     texts = set().union(*relevant.values())
-    return search({question: question for question in relevant}, {text: text for text in sorted(texts)}, relevant)
+    return {question: question for question in relevant}, {text: text for text in sorted(texts)}, relevant
 
 
-def search(queries: dict, corpus: dict, relevant: dict) -> InformationRetrievalEvaluator:
-    return InformationRetrievalEvaluator(
-        queries, corpus, relevant, ndcg_at_k=[10], score_functions={"cosine": cos_sim}, batch_size=64
-    )
-
-
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--output", type=Path, help="file for the numbers: model -> set -> metric")
-    args = parser.parse_args()
-    evaluators = {
-        "STS-B test": (similarity(args.data / "stsb" / "test.parquet", "label"), "spearman_cosine"),
-        "SICK validation": (similarity(args.data / "sick" / "validation.parquet", "relatedness"), "spearman_cosine"),
-        "SciFact nDCG@10": (retrieval(args.data / "scifact", "_test"), "cosine_ndcg@10"),
+    args = parser.parse_args(argv)
+    similarity, search = read_sets(args.data)
+    evaluators: dict[str, tuple[SentenceEvaluator, str]] = {
+        title: (EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine"), "spearman_cosine")
+        for title, pairs in similarity.items()
     }
-    for name, title in {"cranfield": "Cranfield", "npl": "NPL", "cacm": "CACM"}.items():
-        evaluators[f"{title} nDCG@10"] = (retrieval(args.data / name), "cosine_ndcg@10")
-    evaluators["SQuAD nDCG@10"] = (sentences(args.data / "squad_sent" / "train.parquet"), "cosine_ndcg@10")
+    for title, collection in search.items():
+        evaluator = InformationRetrievalEvaluator(
+            *collection, ndcg_at_k=[10], score_functions={"cosine": cos_sim}, batch_size=64
+        )
+        evaluators[title] = evaluator, "cosine_ndcg@10"
     scores = {}
     for name in args.models:
         model = SentenceTransformer(name, trust_remote_code=True, model_kwargs={"dtype": args.dtype})
