@@ -1,0 +1,171 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The check of the flagship's training texts against test sets: what it finds, its table, and the files it writes."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "flagship"
+STS = "the quick brown fox jumps over the lazy dog near the old river bank today"
+CLAIM = "a low dose of the new drug lowers the risk of heart failure in adults"
+
+
+@pytest.fixture
+def contamination(monkeypatch):
+    monkeypatch.syspath_prepend(RECIPE)
+    return importlib.import_module("contamination")
+
+
+def words(start, number):
+    return [f"w{place}" for place in range(start, start + number)]
+
+
+def slow_overlap(contamination, train, test, num_words):
+    """As the docstring has it, a pair after the other."""
+
+    def ngrams(text):
+        split = contamination.normalize_text(text).split()
+        return {tuple(split[i : i + num_words]) for i in range(max(1, len(split) - num_words + 1))}
+
+    found = {}
+    for row, first in enumerate(train):
+        for column, second in enumerate(test):
+            shared = len(ngrams(first) & ngrams(second))
+            if shared:
+                share = shared / min(len(ngrams(first)), len(ngrams(second)))
+                is_equal = contamination.normalize_text(first) == contamination.normalize_text(second)
+                found[row, column] = (share, is_equal)
+    return found
+
+
+@pytest.mark.parametrize("num_words", [8, 13])
+def test_overlap(contamination, monkeypatch, num_words):
+    monkeypatch.setattr(contamination, "BLOCK", 3)
+    test = [
+        "What is this?",
+        " ".join(words(0, 30)),
+        " ".join(words(0, 10) + words(0, 10) + words(0, 10)),
+        " ".join(words(100, num_words)),
+    ]
+    train = [
+        "what is THIS",
+        "What is this about?",
+        " ".join(words(0, 30)).upper() + ".",
+        " ".join(words(10, 20)),
+        " ".join(words(50, 60)),
+        " ".join(words(80, 60)),
+        " ".join(words(0, 15) + words(200, 40)),
+        "",
+    ]
+    found = contamination.overlap(train, test, num_words)
+    rows = {(row.train, row.test): (row.share, row.equal) for row in found.itertuples()}
+    assert rows == slow_overlap(contamination, train, test, num_words)
+    # Equal without case and punctuation, a part, and a text that contains one; not a few words in common.
+    assert rows[0, 0] == rows[2, 1] == (1, True) and rows[3, 1] == rows[5, 3] == (1, False)
+    assert (1, 0) not in rows and 0 < rows[6, 1][0] < 0.5
+    assert contamination.overlap(train, ["other words"], num_words).empty
+
+
+@pytest.fixture
+def data(contamination, tmp_path):
+    """Test sets in which hardly anything is said."""
+    tables = {
+        "qqp/validation": {"question1": ["Is q one new?"], "question2": ["Is q two new?"]},
+        "qqp/test": {"question1": ["Is q three new?"], "question2": ["Is q four new?"]},
+        "scifact/queries_test": {"query": [CLAIM]},
+        "scifact/corpus": {"title": ["On drugs."], "text": ["An abstract of the searched corpus, about drugs."]},
+        "squad_sent/train": {
+            "sentence": [f"sentence {number} ." for number in range(8)],
+            "question": [f"question {number} ?" for number in range(8)],
+        },
+        "fairytaleqa/docs": {"split": ["train", "test"], "text": ["a tale to learn", "a tale to keep"]},
+        "fairytaleqa/queries": {"split": ["train", "test"], "question": ["who learns", "who keeps"]},
+        "qmsum/docs": {"split": ["test"], "text": ["a meeting"]},
+        "qmsum/queries": {"split": ["test"], "query": ["the meeting"], "answer": ["it was long"]},
+        "squality/docs": {"split": ["validation"], "text": ["a story"]},
+        "squality/queries": {"split": ["validation"], "question": ["a plot"], "responses": [["one reply", "another"]]},
+        "longwiki/docs": {"split": ["validation"], "lead": ["a lead"], "body": ["a body"]},
+        "longwiki/queries_late": {"split": ["validation"], "query": ["a late part"]},
+        "rfc/docs": {"split": ["validation"], "title": ["a title"], "abstract": ["in short"], "body": ["a protocol"]},
+        "pubmedqa/pairs": {
+            "split": ["test"],
+            "question": ["does it"],
+            "conclusion": ["it does"],
+            "abstract": ["we tried"],
+        },
+    }
+    for name in ("stsb/validation", "stsb/test", "sick/validation"):
+        tables[name] = {"sentence1": [f"a text of {name}" if name != "stsb/test" else STS], "sentence2": ["other"]}
+    for name in ("cranfield", "npl", "cacm"):
+        tables[f"{name}/queries"] = {"query": [f"{name} asks"]}
+        tables[f"{name}/corpus"] = {"title": [""], "text": [f"{name} tells"]}
+    for name, columns in tables.items():
+        path = tmp_path / "data" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pd.DataFrame(columns).to_parquet(path)
+    return tmp_path / "data"
+
+
+def test_only_what_is_evaluated_is_a_test_set(contamination, data):
+    sets = contamination.read_test_sets(data)
+    assert sets["FairytaleQA queries"].texts == ["who keeps"] and sets["FairytaleQA documents"].texts == [
+        "a tale to keep"
+    ]
+    assert sets["SQuALITY queries"].texts == ["a plot", "one reply", "another"]
+    held_out = sets["SQuAD held-out sentences"].texts
+    assert 0 < len(held_out) < 8 and all(map(contamination.is_held_out, held_out))
+    assert len(sets["SQuAD held-out questions"].texts) == len(held_out)
+
+
+def test_the_command(contamination, data, tmp_path, capsys):
+    rankings = [
+        {"query": "Clean?", "documents": ["Clean.", "On drugs. An abstract of the searched corpus, about drugs!"]},
+        {"query": "Who keeps?", "documents": ["A tale."]},
+        {"query": "Who learns?", "documents": ["A tale to learn.", "A tale to keep."]},
+        {"query": CLAIM.replace("in adults", "of adults"), "documents": ["Something else."]},
+    ]
+    lists = [{"query": "Fine?", "pos": ["Fine."], "neg": ["Is q four new"]}, {"query": "Ö?", "pos": ["é"], "neg": []}]
+    for name, rows in (("rankings", rankings), ("lists", lists)):
+        lines = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(lines + "\n")
+    pairs = pd.DataFrame({"sentence1": [f"Yes, {STS}", "mine"], "sentence2": ["kept", "own"], "label": [1.0, 2.0]})
+    pairs.to_parquet(tmp_path / "pairs.parquet")
+    files = [str(tmp_path / name) for name in ("rankings.jsonl", "lists.jsonl", "pairs.parquet")]
+    contamination.main([str(data), *files, "--drop", str(tmp_path / "out")])
+    printed = capsys.readouterr().out.splitlines()
+    counts = {cells[0]: cells[1:] for line in printed if line[:1] == "|" for cells in [line.strip("| ").split(" | ")]}
+    assert counts["STS-B test"] == ["2", "8", "0", "1", "1"]
+    assert counts["SciFact test claims"] == ["1", "8", "0", "1", "1"]
+    assert counts["SciFact corpus"] == ["1", "8", "1", "1", "1"]
+    assert counts["FairytaleQA queries"] == ["1", "8", "1", "1", "1"]
+    assert counts["FairytaleQA documents"] == ["1", "13", "1", "1", "1"]
+    assert counts["QQP validation and test"] == ["4", "8", "1", "1", "1"]
+    assert counts["NPL queries"] == ["1", "8", "0", "0", "0"]
+    assert [line for line in printed if line.endswith("dropped")] == [
+        "rankings.jsonl: 3 of 4 rows dropped",
+        "lists.jsonl: 1 of 2 rows dropped",
+        "pairs.parquet: 1 of 2 rows dropped",
+    ]
+    kept = {name: (tmp_path / "out" / f"{name}.jsonl").read_text() for name in ("rankings", "lists")}
+    assert [json.loads(line) for line in kept["rankings"].splitlines()] == rankings[:1]
+    assert kept["lists"] == json.dumps(lists[1], ensure_ascii=False) + "\n"
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "out" / "pairs.parquet"), pairs[1:].reset_index(drop=True)
+    )
+
+
+def test_errors(contamination, data, tmp_path, capsys):
+    file = tmp_path / "numbers.jsonl"
+    file.write_text('{"number": 1}\n')
+    with pytest.raises(SystemExit):
+        contamination.main([str(data), str(file)])
+    assert "numbers.jsonl has no texts in any of the columns query, anchor" in capsys.readouterr().err
+    file.write_text('{"query": "a"}\n')
+    with pytest.raises(SystemExit):
+        contamination.main([str(data), str(file), "--drop", str(tmp_path)])
+    assert "take another folder, and files of different names" in capsys.readouterr().err
