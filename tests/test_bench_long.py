@@ -9,7 +9,7 @@ import pytest
 from flags import to_flags
 from transformers import BertModel
 
-from hf_dse import bm25_search, encode, encode_chunks, make_rankings
+from hf_dse import bm25_search, convert_encoder, encode, encode_chunks, load_model, make_rankings
 from hf_dse.bench.arguments import LongArguments
 from hf_dse.bench.long import long_table, make_ways, measure_long, needle_table
 from hf_dse.bench.needles import FACTS, NUM_DOCUMENTS, THINGS, make_needles
@@ -182,8 +182,49 @@ def test_the_command(save_bert, rankings, tmp_path, capsys):
         ({"needles": "passkey", "lengths": 9}, "lengths=[9]: they have to be at least 64 tokens"),
         ({"ways": "all", "dataset_name": "x"}, "invalid choice: 'all'"),
         ({"chunk_sizes": 0, "dataset_name": "x"}, "chunk_sizes=[0]: it has to be at least 1"),
+        ({"needles": "passkey", "train_file": "x"}, "not both"),
+        ({"needles": "passkey", "lengths": 10**12}, "hold a needle, and at most 1,000,000"),
+        ({"needles": "passkey", "seed": -1}, "seed=-1: it has to be at least 0"),
+        ({"needles": "passkey", "threads": 10**8}, "threads=100,000,000: 4,096 are the most"),
     ],
 )
 def test_errors_of_the_command(options, message, tmp_path, capsys):
     assert run(tmp_path, **options) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "pooling", "message"),
+    [
+        ({"max_length": 0}, "mean", "max_length=0 leaves no room for a text"),
+        ({"max_length": 65}, "mean", "max_length=65 is above the 64 tokens"),
+        ({"ways": "chunks", "chunk_sizes": 63}, "mean", "chunk_size=63: the model reads 64 tokens"),
+        ({"ways": ["first", "chunked"], "long_length": 65}, "mean", "chunk_size=128: the model reads 65 tokens"),
+        ({"ways": ["first", "softmax"], "long_length": 400}, "cls", "encode plain chunks"),
+        ({"students": "nowhere"}, "mean", "nowhere is no folder here"),
+    ],
+)
+def test_what_cannot_be_done_is_known_before_the_first_way(
+    options, pooling, message, save_bert, tmp_path, capsys, monkeypatch
+):
+    save_bert(tmp_path / "bert")
+    if pooling == "cls":
+        (tmp_path / "bert" / "1_Pooling").mkdir()
+        (tmp_path / "bert" / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+        modules = [{"idx": 0, "path": "", "type": "Transformer"}, {"idx": 1, "path": "1_Pooling", "type": "Pooling"}]
+        (tmp_path / "bert" / "modules.json").write_text(json.dumps(modules))
+    monkeypatch.setattr("hf_dse.bench.long.measure_long", None)
+    assert run(tmp_path, **{"needles": "passkey", "ways": "first"} | options) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_is_converted_is_of_the_revision(save_bert, tmp_path, monkeypatch):
+    names = []
+    folder = save_bert(tmp_path / "bert")
+    monkeypatch.setattr("hf_dse.bench.long.load_model", lambda args: load_model(ModelArguments(str(folder))))
+    monkeypatch.setattr(
+        "hf_dse.bench.long.convert_encoder",
+        lambda name, **fields: names.append(name) or convert_encoder(str(folder), **fields),
+    )
+    make_ways(ModelArguments("user/m", model_revision="v1"), LongArguments(ways=["softmax"], long_length=200))
+    assert names == ["user/m@v1"]

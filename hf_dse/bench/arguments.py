@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass, field
 
-from hf_dse.common.options import check_positive
+from hf_dse.common.options import check_at_least, check_positive
 
 
 # name -> fields of `DseConfig`
@@ -181,6 +181,8 @@ class AttentionArguments:
 WAYS = ("first", "chunks", "softmax", "linear", "mixed", "chunked", "bm25")
 # Its tasks that are made, as those of LongEmbed.
 NEEDLES = ("passkey", "needle")
+# Tokens of its documents: shorter ones hold no needle, and a hundred longer ones would take more memory than there is.
+SHORTEST, LONGEST = 64, 1_000_000
 
 
 @dataclass
@@ -249,10 +251,14 @@ class LongArguments:
     def __post_init__(self) -> None:
         counts = ("chunk_sizes", "projected_lengths", "linear_layers", "long_length", "lengths", "timed_documents")
         check_positive(self, *counts, "rounds", "threads")
+        check_at_least(0, seed=self.seed)
         for name, known in (("ways", WAYS), ("needles", NEEDLES)):
             if unknown := [value for value in getattr(self, name) if value not in known]:
                 raise ValueError(f"{name}={unknown}: the {name} are {', '.join(known)}.")
         if not self.ways and not self.students:
             raise ValueError("There is nothing to compare: name `--ways` or `--students`.")
-        if self.lengths and min(self.lengths) < 64:
-            raise ValueError(f"lengths={self.lengths}: they have to be at least 64 tokens, which hold a needle.")
+        if min(self.lengths) < SHORTEST or max(self.lengths) > LONGEST:
+            raise ValueError(
+                f"lengths={self.lengths}: they have to be at least {SHORTEST} tokens, which hold a needle, and at "
+                f"most {LONGEST:,}."
+            )

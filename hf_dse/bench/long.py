@@ -18,8 +18,9 @@ from hf_dse.bench.needles import make_needles
 from hf_dse.bench.ranking import read_sentences
 from hf_dse.bench.timing import interleave
 from hf_dse.common.display import markdown
+from hf_dse.common.hub import pin
 from hf_dse.data.rankings import Rankings
-from hf_dse.data.tokenization import max_tokens
+from hf_dse.data.tokenization import check_max_length, max_tokens
 from hf_dse.evaluation.comparison import compare_runs
 from hf_dse.evaluation.retrieval import TOP_K, find_documents
 from hf_dse.inference.arguments import ModelArguments
@@ -137,13 +138,16 @@ def make_ways(model_args: ModelArguments, args: LongArguments) -> dict[str, Way]
         `dict[str, Way]`: the ways by name, in the order of `args`.
 
     Raises:
-        `ValueError`: if the encoder cannot be converted, or has no limit, or fewer layers than are to be linear.
+        `ValueError`: if the encoder cannot be converted, or has no limit, or fewer layers than are to be linear, or a
+            way cannot read a text.
     """
     model, tokenizer = load_model(model_args)
     limit = max_tokens(model, tokenizer)
     if limit is None:
         raise ValueError(f"{model_args.model_name_or_path} reads texts of any length: there is nothing to extend.")
-    limit = model_args.max_length or limit
+    if model_args.max_length is not None:
+        check_max_length(model_args.max_length, model, tokenizer)
+        limit = model_args.max_length
     short: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": limit, "show_progress": False}
     depth = model.config.num_hidden_layers
     if "mixed" in args.ways and args.linear_layers >= depth:
@@ -161,6 +165,7 @@ def make_ways(model_args: ModelArguments, args: LongArguments) -> dict[str, Way]
             read_many = partial(_read_many, encoder, processing_class, name, args.chunk_sizes[0], options)
             ways[f"{name}, chunks"] = Way(encoder, processing_class, read_many)
 
+    source = pin(model_args.model_name_or_path, model_args.model_revision)
     for kind in args.ways:
         if kind == "first":
             name = f"first {limit} tokens"
@@ -170,10 +175,13 @@ def make_ways(model_args: ModelArguments, args: LongArguments) -> dict[str, Way]
                 ways[f"chunks of {size}"] = Way(model, tokenizer, partial(_read_chunks, model, tokenizer, size, short))
         elif kind != "bm25":
             for name, fields in _conversions(kind, args, depth, limit):
-                add_long(name, convert_encoder(model_args.model_name_or_path, **fields), tokenizer)
+                add_long(name, convert_encoder(source, **fields), tokenizer)
     for name in args.students:
         student = replace(model_args, model_name_or_path=name, model_revision="main")
         add_long(name, *load_model(student))
+    # What cannot be done is found now, not after hours of other ways.
+    for way in ways.values():
+        way.read(["a"])
     return ways
 
 

@@ -110,7 +110,7 @@ def long_documents(argv: list[str]) -> None:
         description="Compare ways of reading long documents: what a search finds, the time, and the vectors of a "
         "document, on queries with a corpus, such as a folder in the form of BEIR, or on needles that are made.",
     )
-    if bool(args.needles) == (data_args.dataset_name is not None):
+    if bool(args.needles) == (data_args != DataArguments()):
         raise ValueError("Pass either `--dataset_name`, queries with a corpus, or `--needles`, not both.")
     from hf_dse.bench.long import long_table, make_ways, measure_long, measure_needles, needle_table
     from hf_dse.bench.timing import write_results

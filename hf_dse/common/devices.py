@@ -5,6 +5,9 @@
 import torch
 
 
+MOST_THREADS = 4096
+
+
 def choose_device(device: str | torch.device | None = None) -> torch.device:
     """
     Returns the given device; without one, an accelerator if available, otherwise the CPU. Raises a `ValueError` if
@@ -36,4 +39,7 @@ def end_process_group() -> None:
 def set_threads(threads: int | None) -> None:
     """Sets the number of CPU threads of torch; `None` changes nothing."""
     if threads is not None:
+        # With millions, the process ends by a segmentation fault.
+        if threads > MOST_THREADS:
+            raise ValueError(f"threads={threads:,}: {MOST_THREADS:,} are the most.")
         torch.set_num_threads(threads)
