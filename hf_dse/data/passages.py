@@ -45,7 +45,8 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
         `list[str]`: the passages; none of an empty text.
 
     Raises:
-        `ValueError`: if `chunk_size` is below 1, or the tokenizer does not tell which text a token stands for.
+        `ValueError`: if `chunk_size` is below 1, the text has half a character, or the tokenizer does not tell which
+            text a token stands for.
 
     Example:
 
@@ -58,8 +59,12 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
     ['Cats purr. ', 'Dogs bark at cats. Birds sing.']
     ```
     """
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size={chunk_size}: it has to be at least 1.")
+    if not isinstance(chunk_size, int) or chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1, a whole number.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text[:80]!r} is no text in UTF-8: {error}. Remove such characters.") from error
     if not processing_class.is_fast:
         raise ValueError(
             f"The tokenizer {type(processing_class).__name__} does not tell which text a token stands for, so it "

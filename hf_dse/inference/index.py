@@ -281,7 +281,10 @@ def _read_vectors(
 ) -> np.ndarray | QuantizedEmbeddings:
     """The vectors of an index, which anybody may have written: part by part, so that they are in memory once."""
     precision = settings.get("precision", "float32")
-    check_precision(precision)
+    try:
+        check_precision(precision)
+    except ValueError as error:
+        raise ValueError(f"{name} is damaged: {error}") from error
     number = {"int8": "int8", "binary": "int8", "float32": "float32"}.get(precision, "uint8")
     kinds = [schema.field(EMBEDDING_COLUMN).type for schema in schemas]
     for shard, kind in zip(shards, kinds, strict=True):

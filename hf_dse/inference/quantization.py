@@ -45,6 +45,8 @@ class QuantizedEmbeddings:
 
     def __post_init__(self) -> None:
         check_precision(self.precision)
+        if type(self.size) is not int:
+            raise ValueError(f"size={self.size!r}: it has to be a whole number.")
         kind = "int8" if self.precision in ("int8", "binary") else "uint8"
         width = self.size if self.precision.endswith("int8") else -(-self.size // 8)
         if self.precision == "float32" or self.codes.dtype != kind or self.codes.shape[1:] != (width,):
@@ -52,13 +54,18 @@ class QuantizedEmbeddings:
                 f"Codes of {self.codes.dtype} and shape {self.codes.shape} are none of {self.size} numbers with the "
                 f"precision {self.precision}: quantize the vectors again."
             )
-        if self.precision.endswith("int8"):
+        if not self.precision.endswith("int8"):
+            self.ranges = None
+        else:
             try:
-                self.ranges = np.asarray(self.ranges, dtype=np.float32)
-                widths = np.diff(self.ranges, axis=0)
-                if self.ranges.shape != (2, self.size) or not (np.isfinite(widths) & (widths >= 0)).all():
+                with np.errstate(over="ignore", invalid="ignore"):
+                    self.ranges = np.asarray(self.ranges, dtype=np.float32)
+                    widths = np.diff(self.ranges, axis=0)
+                    # So small that vectors within them have a length.
+                    is_small = np.isfinite(np.linalg.norm(self.ranges))
+                if self.ranges.shape != (2, self.size) or not (is_small and (widths >= 0).all()):
                     raise ValueError
-            except (TypeError, ValueError) as error:
+            except (OverflowError, TypeError, ValueError) as error:
                 raise ValueError(
                     f"{self.precision} codes need ranges, the least and the greatest of each of the {self.size} "
                     "numbers, that are finite: quantize the vectors again."

@@ -329,10 +329,13 @@ def _to_tensor(
     array = np.asarray(embeddings, dtype=np.float32)
     if array.ndim != 2:
         raise ValueError(f"{name} must have the shape (number, embedding_size), got {array.shape}.")
-    # A sum is finite only if all of its numbers are.
-    wrong = np.flatnonzero(~np.isfinite(array.sum(axis=1, dtype=np.float64)))
+    # A length is finite only if all numbers are, and then so are cosines and dot products.
+    with np.errstate(over="ignore"):
+        wrong = np.flatnonzero(~np.isfinite(np.einsum("ij,ij->i", array, array)))
     if wrong.size:
-        raise ValueError(f"{wrong.size} of {len(array)} {name} are NaN or infinite, the first is row {wrong[0]}.")
+        raise ValueError(
+            f"{wrong.size} of {len(array)} {name} are NaN, infinite or too large, the first is row {wrong[0]}."
+        )
     if head is not None and array.shape[1] != head.config.projection_dim:
         raise ValueError(
             f"{name} have size {array.shape[1]}, but those of the model have {head.config.projection_dim}: embed the "

@@ -65,7 +65,8 @@ def encode_blocks(
     settings = [] if cache_dir is None else [fingerprint(model, processing_class), encoder.__name__, max_length]
     options |= {"max_length": max_length, "normalize": True, "show_progress": False}
     encode_block = partial(encoder, model, processing_class, **options)
-    return keep_blocks(encode_block, texts, settings, cache_dir, show_progress=show_progress)
+    size = None if cache_dir is None else encode_block([]).shape[1]
+    return keep_blocks(encode_block, texts, settings, cache_dir, size=size, show_progress=show_progress)
 
 
 def keep_blocks(
@@ -74,6 +75,7 @@ def keep_blocks(
     settings: Sequence[Any],
     cache_dir: Path | None = None,
     *,
+    size: int | None = None,
     dtype: Any = np.float32,
     show_progress: bool = True,
 ) -> np.ndarray:
@@ -89,6 +91,8 @@ def keep_blocks(
             All that the vectors depend on besides the text: values of JSON.
         cache_dir (`Path`, *optional*):
             Folder of the files.
+        size (`int`, *optional*):
+            The size of a vector, which those in files must have.
         dtype (`numpy.dtype`, *optional*, defaults to `np.float32`):
             Type of the result; the files are float32.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -106,13 +110,14 @@ def keep_blocks(
             block = list(texts[start : start + TEXTS_PER_BLOCK])
             path = None if cache_dir is None else cache_dir / f"{_digest(settings, block)}.npy"
             if path is not None and path.exists():
-                part = _read(path, len(block), None if vectors is None else vectors.shape[1])
+                part = _read(path, len(block), size)
             else:
                 part = encode_block(block)
                 if path is not None:
                     write_atomically(path, partial(save_array, array=part))
             if vectors is None:
-                vectors = np.empty((len(texts), part.shape[1]), dtype=dtype)
+                size = part.shape[1]
+                vectors = np.empty((len(texts), size), dtype=dtype)
             vectors[start : start + len(block)] = part
             progress.update(len(block))
     if vectors is None:
@@ -127,6 +132,9 @@ def _digest(settings: Any, texts: list[str]) -> str:
 def _read(path: Path, num_texts: int, size: int | None) -> np.ndarray:
     """The unit vectors in a file, which anybody may have written; the size of a vector if it is known."""
     try:
+        # A pipe would be waited for.
+        if not path.is_file():
+            raise ValueError("it is no file")
         # Mapped, so that a header with a huge shape takes no memory.
         part = np.lib.format.open_memmap(path, mode="r")
         if part.dtype != np.float32 or part.ndim != 2 or part.shape != (num_texts, size or part.shape[1]):

@@ -113,6 +113,7 @@ class BiEncoder:
             options = {}
         self.model = model
         self._encode = partial(encode_block, batch_size=batch_size, **options)
+        self.size = self._encode(["a"]).shape[1]
 
     def encode(
         self, texts: Sequence[str], cache_dir: str | Path | None = None, *, dtype: Any = np.float32
@@ -122,9 +123,8 @@ class BiEncoder:
         are kept in a file there, by texts, weights and settings, so that none is computed twice.
         """
         texts = [self.prompt + text for text in texts] if self.prompt else texts
-        return keep_blocks(
-            self._encode, texts, self.settings, None if cache_dir is None else Path(cache_dir), dtype=dtype
-        )
+        folder = None if cache_dir is None else Path(cache_dir)
+        return keep_blocks(self._encode, texts, self.settings, folder, size=self.size, dtype=dtype)
 
 
 def _encode_with(model: Any, texts: list[str], batch_size: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from counting import tried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse import DataArguments, encode, load_corpus, load_model, load_pairs, load_rankings, read_texts
+from hf_dse import DataArguments, encode, encode_chunks, load_corpus, load_model, load_pairs, load_rankings, read_texts
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.data.tables import read_columns
 from hf_dse.inference.index import read_corpus
@@ -159,6 +159,11 @@ def test_texts_that_are_none(good):
     ):
         with pytest.raises(ValueError, match=message):
             encode(model, tokenizer, texts)
+    for contextual in (True, False):
+        with pytest.raises(ValueError, match=r"no text in UTF-8: .*surrogates not allowed"):
+            encode_chunks(model, tokenizer, ["a", "b \ud800"], contextual=contextual)
+        with pytest.raises(ValueError, match="chunk_size=1.5: it has to be at least 1, a whole number"):
+            encode_chunks(model, tokenizer, ["a"], chunk_size=1.5, contextual=contextual)
     refuse(
         "surrogates",
         "search",
