@@ -37,6 +37,11 @@ def resume(output):
     return ["--overwrite_output_dir", "true"]
 
 
+def names_in_json(path):
+    """Of a report with times, which differ each time, all that is the same."""
+    return sorted(json.loads(path.read_bytes())) if path.read_bytes() != b"old" else b"old"
+
+
 def checkpoints(output):
     """The weights of complete checkpoints, of one stage or of several."""
     stages = [output, *output.glob("*/")]
@@ -144,6 +149,8 @@ def commands(assets):
     texts = f"--encoder_name_or_path {assets}/encoder {teacher}"
     training = {"again": resume, "kept": checkpoints}
     student = {"output": "out", "result": "model", "read": model_folder, **training}
+    evaluate = f"evaluate --model_name_or_path {assets}/student {pairs} --truncate_dim 12 --precision int8"
+    bench = f"bench long --model_name_or_path {assets}/encoder --needles passkey --lengths 64 --ways first bm25"
     trained = {"output": "out", "result": "model.safetensors", **training}
     folder = {"output": "out", "read": model_folder}
     found = {
@@ -165,10 +172,19 @@ def commands(assets):
         ),
         "encode npy": Command(encode, "out.npy"),
         "encode parquet": Command(encode, "out.parquet"),
+        "encode chunks": Command(
+            f"{encode} --chunks --contextual --chunk_size 4 --truncate_dim 12 --precision binary", "out.parquet"
+        ),
+        "evaluate": Command(f"{evaluate} --output_file OUT", "out.json"),
+        "bench long": Command(f"{bench} --rounds 1 --output_dir OUT", "out", "results.json", read=names_in_json),
         "distill": Command(f"{distill} {pairs} {every}", **student),
         "distill accumulated": Command(
             f"{distill} {pairs} {every} --gradient_accumulation_steps 2 --train_sampling_strategy group_by_length "
             "--save_total_limit 1",
+            **student,
+        ),
+        "distill matryoshka": Command(
+            f"{distill} {pairs} {every} --matryoshka_dims 16 8 --funnel_layers 1 --linformer_projection strided",
             **student,
         ),
         "distill ranking": Command(

@@ -20,9 +20,12 @@ from counting import tried
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
+        "hf_dse.bench.long",
         "hf_dse.cli.augment",
+        "hf_dse.cli.bench",
         "hf_dse.cli.distill",
         "hf_dse.cli.encode",
+        "hf_dse.cli.evaluate",
         "hf_dse.cli.export",
         "hf_dse.cli.merge",
         "hf_dse.cli.mine",
@@ -48,8 +51,12 @@ COMMANDS = (
     "augment",
     "encode npy",
     "encode parquet",
+    "encode chunks",
+    "evaluate",
+    "bench long",
     "distill",
     "distill accumulated",
+    "distill matryoshka",
     "distill ranking",
     "distill align",
     "distill recipe",
