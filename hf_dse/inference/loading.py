@@ -20,7 +20,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME, cached_file, logging
 
 from hf_dse import __version__
 from hf_dse.common.devices import choose_device
@@ -239,6 +239,30 @@ def module_types(name_or_path: str, revision: str = "main") -> list[str]:
     if not all(isinstance(kind, str) for kind in kinds):
         raise ValueError(f"{name_or_path}: each module in modules.json needs a `type`, and they have {kinds}.")
     return [str(kind) for kind in kinds]
+
+
+def check_modules(name_or_path: str, revision: str = "main") -> None:
+    """
+    Raises a `ValueError` if a module of a sentence-transformers checkpoint is outside of it, or has its weights in a
+    pickle, which sentence-transformers reads where there are no safetensors.
+    """
+    name, commit = split_revision(name_or_path, revision)
+    optional = {
+        f"_raise_exceptions_for_{kind}": False for kind in ("missing_entries", "gated_repo", "connection_errors")
+    }
+    for module in read_json(name_or_path, "modules.json", revision, list):
+        folder = Path(str(module.get("path") or ""))
+        if folder.is_absolute() or ".." in folder.parts:
+            raise ValueError(f"{name_or_path} has its module {str(folder)!r} elsewhere: its modules.json is damaged.")
+        # Those of transformers are told to read safetensors only, which may be in several files.
+        kinds = () if str(module.get("type")).endswith(".Transformer") else (SAFE_WEIGHTS_NAME, WEIGHTS_NAME)
+        found = (file for file in kinds if cached_file(name, (folder / file).as_posix(), revision=commit, **optional))
+        if next(found, None) == WEIGHTS_NAME:
+            pickle = (folder / WEIGHTS_NAME).as_posix()
+            raise ValueError(
+                f"{name_or_path} has weights in {pickle}, a pickle, and no {SAFE_WEIGHTS_NAME} beside it: load it "
+                "with sentence-transformers if you trust it, and save it again."
+            )
 
 
 def warn_of_other_code(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:

@@ -18,7 +18,7 @@ from hf_dse.common.hub import split_revision
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tokenization import check_max_length, token_lengths
 from hf_dse.inference.encoding import evaluating
-from hf_dse.inference.loading import SETTINGS, load_config, module_types, read_json, reading
+from hf_dse.inference.loading import SETTINGS, check_modules, load_config, module_types, read_json, reading
 from hf_dse.teacher.cache import Pair
 from hf_dse.teacher.load import load_teacher
 
@@ -235,6 +235,7 @@ def load_sentence_transformers(kind: str, name: str, dtype: str | torch.dtype, *
     theirs = [kind for kind in types if not kind.startswith("sentence_transformers.")]
     if theirs and not source["trust_remote_code"]:
         raise ValueError(f"{name} has code of its own, {theirs[0]}: read it, then pass `trust_remote_code=True`.")
+    check_modules(name, source["revision"])
     repository, source["revision"] = split_revision(name, source["revision"])
     weights = {"dtype": dtype, "use_safetensors": True}
     with reading(name):
