@@ -24,6 +24,7 @@ from hf_dse import (
 )
 from hf_dse.common.files import save_array
 from hf_dse.mining import embeddings
+from hf_dse.pipeline import align_stage
 from hf_dse.student.projection import drop_projection, fit_linear, set_projection
 from hf_dse.teacher.bi_encoders import BiEncoder
 from hf_dse_cli import main
@@ -98,6 +99,13 @@ def with_vectors(texts=TEXTS, size=24):
 
 def words(options):
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def test_a_teacher_without_correlation_has_no_share():
+    """After hours of training."""
+    rows = ({"cosine_spearman": 0.1}, {"cosine_spearman": 0.2})
+    assert align_stage._table(*rows, {"cosine_spearman": 0.0})["after"] == {"cosine_spearman": 0.2}
+    assert align_stage._table(*rows, {"cosine_spearman": 0.4})["after"] == {"cosine_spearman": 0.2, "share": 0.5}
 
 
 # The loss and the linear layer

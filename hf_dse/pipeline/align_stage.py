@@ -254,6 +254,8 @@ def _table(before: dict[str, float], after: dict[str, float], teacher: dict[str,
     rows = {"before": before, "after": after} if before or after else {}
     if teacher is not None:
         rows["teacher"] = teacher
-        for row in rows.values():
-            row["share"] = row["cosine_spearman"] / teacher["cosine_spearman"]
+        # Of nothing there is no share.
+        if teacher["cosine_spearman"]:
+            for row in rows.values():
+                row["share"] = row["cosine_spearman"] / teacher["cosine_spearman"]
     return rows
