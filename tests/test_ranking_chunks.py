@@ -293,6 +293,12 @@ def test_wrong_arguments(fields, message, tmp_path):
         RankingTrainingArguments(str(tmp_path), **{**TINY_RUN, "chunk_size": 8, **fields})
 
 
+def test_several_processes_are_refused(make_student, make_trainer, stories, monkeypatch):
+    monkeypatch.setattr(RankingTrainingArguments, "world_size", property(lambda self: 2))
+    with pytest.raises(ValueError, match="Chunks .* are trained in one process"):
+        make_trainer(make_student(), stories)
+
+
 def test_wrong_data_and_students(make_student, make_trainer, bert_tokenizer, stories):
     def refuse(message, train=stories, student=None, **fields):
         with pytest.raises(ValueError, match=re.escape(message)):

@@ -13,6 +13,10 @@ from hf_dse.data.tokenization import length_batches
 from hf_dse.modeling import DseForSequenceClassification
 
 
+# Windows are long: reading more of them at once saves no time, and pads the shorter ones.
+MOST_WINDOWS = 8
+
+
 def embed_chunks(
     model: DseForSequenceClassification,
     inputs: Mapping[str, torch.Tensor],
@@ -28,8 +32,8 @@ def embed_chunks(
         inputs (`Mapping[str, torch.Tensor]`):
             What [`ChunkCollator`] returns.
         batch_size (`int`):
-            Windows that are read together, at most; fewer of those longer than 512 tokens. Windows of similar length
-            are together.
+            Windows that are read together, at most, and no more than 8, or 4,096 tokens. Windows of similar length are
+            together.
         is_cached (`bool`, *optional*, defaults to `False`):
             Whether to keep the activations of no more than one such batch, see [`embed_in_parts`].
 
@@ -39,7 +43,7 @@ def embed_chunks(
     ids, mask, spans = inputs["document_input_ids"], inputs["document_attention_mask"], inputs["spans"]
     num_chunks, is_max = len(inputs["chunk_documents"]), model.config.pooling_mode == "max"
     pool = partial(_pool_spans, model, num_chunks=num_chunks, is_max=is_max)
-    batches = list(length_batches(mask.sum(dim=1).tolist(), batch_size))
+    batches = list(length_batches(mask.sum(dim=1).tolist(), min(batch_size, MOST_WINDOWS)))
     vectors: torch.Tensor | None = None
     for number, rows in enumerate(batches):
         columns = mask[rows].any(dim=0)
