@@ -59,9 +59,13 @@ def commands(good, tmp_path_factory):
     return folder, {
         "doctor": [],
         "encode": [*model, "--input", texts, "--output", out / "o.parquet"],
+        "encode --chunks": [*model, "--input", texts, "--output", out / "o.parquet", "--contextual", "true"],
         "search": [*model, "--corpus", texts, "--query", "a", "--output_file", out / "o.jsonl"],
         "convert": ["--model_name_or_path", good / "bert", "--output_dir", out / "converted"],
         "evaluate": [*model, *pairs, "--output_file", out / "o.json"],
+        "evaluate --chunks": [
+            *[*model, "--test_file", good / "rankings.jsonl", "--output_file", out / "o.json", "--precision", "int8"]
+        ],
         "score": [*teacher, *pairs, "--max_length", "32", "--split", "train", "--output_file", out / "s.jsonl"],
         "mine": mining(good, out),
         "augment": ["--files", texts, "--num_neighbors", "0", "--output_file", out / "a.jsonl"],
@@ -130,7 +134,7 @@ def cases(commands):
 
 
 def attack(commands, monkeypatch, start, end):
-    """Runs some of all cases, in an order that is the same each time: the first 1,000 have every option twice."""
+    """Runs some of all cases, in an order that is the same each time: the first 1,200 have every option twice."""
     folder, bases = commands
     # Whatever a value names is in this folder.
     monkeypatch.chdir(folder)
@@ -170,6 +174,6 @@ def test_options_with_wrong_values(commands, monkeypatch, start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", range(100, 1000, 100))
+@pytest.mark.parametrize("start", range(100, 1200, 100))
 def test_many_options_with_wrong_values(commands, monkeypatch, start):
     attack(commands, monkeypatch, start, start + 100)

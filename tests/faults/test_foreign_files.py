@@ -10,6 +10,7 @@ import pickle
 import re
 import shutil
 import sqlite3
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from bad_input import no_hang
 from datasets import Dataset
 from harness import slow
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import BertForSequenceClassification, BertModel
 
 from hf_dse import (
@@ -30,6 +32,7 @@ from hf_dse import (
     score_pairs,
 )
 from hf_dse.inference import ray_engine
+from hf_dse.teacher.bi_encoders import BiEncoder
 from hf_dse_cli import main
 
 
@@ -98,6 +101,9 @@ COMMANDS = [
     "score --model_name_or_path {model} --dataset_name embedded --num_labels 1 --output_file {out}.jsonl",
     "teacher --model_name_or_path {model} --dataset_name embedded --output_dir {out}",
     "distill --model_name_or_path {model} --dataset_name embedded --output_dir {out}",
+    "distill --model_name_or_path {model} --train_file {texts} --output_dir {out} --stage align "
+    "--teacher_name_or_path {model}",
+    "bench long --model_name_or_path {model} --needles passkey --lengths 64 --output_dir {out}",
     "bench attention --model_name_or_path {model} --texts {texts} --output_dir {out} --lengths 4 --num_texts 1",
 ]
 
@@ -134,6 +140,47 @@ def test_code_of_a_reranker_needs_trust(tmp_path, save_bert, trap, monkeypatch):
     (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "theirs.Module"}]))
     with pytest.raises(ValueError, match="model has code of its own, theirs.Module: read it, then pass `trust_"):
         load_reranker(str(folder))
+
+
+@pytest.mark.parametrize("kind", ["pickled", "code", "elsewhere", "pickle of a module"])
+def test_a_bi_encoder_runs_no_code(tmp_path, save_bert, trap, kind, monkeypatch):
+    """The teacher of the align stage, with a module that sentence-transformers applies."""
+    pytest.importorskip("sentence_transformers")
+    folder, types = save_bert(tmp_path / "model"), "sentence_transformers.models."
+    modules = [("", f"{types}Transformer"), ("1_Pooling", f"{types}Pooling"), ("2_Dense", f"{types}Dense")]
+    for name, config in (
+        ("1_Pooling", {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}),
+        ("2_Dense", {"in_features": 16, "out_features": 4, "activation_function": "torch.nn.modules.linear.Identity"}),
+    ):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config))
+    weights = {"linear.weight": torch.ones(4, 16), "linear.bias": torch.ones(4)}
+    torch.save(weights, folder / "2_Dense" / "pytorch_model.bin")
+    if kind == "pickled":
+        torch.save({**load_file(folder / "model.safetensors"), "bomb": Bomb(trap)}, folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    if kind != "pickle of a module":
+        save_file(weights, folder / "2_Dense" / "model.safetensors")
+    if kind == "code":
+        monkeypatch.syspath_prepend(folder)
+        (folder / "theirs.py").write_text(f"open({str(trap)!r}, 'w')\n")
+        modules[2] = ("2_Dense", "theirs.Module")
+    if kind == "elsewhere":
+        (folder / "2_Dense").rename(tmp_path / "2_Dense")
+        modules[2] = ("../2_Dense", f"{types}Dense")
+    rows = [{"idx": n, "name": str(n), "path": path, "type": name} for n, (path, name) in enumerate(modules)]
+    (folder / "modules.json").write_text(json.dumps(rows))
+    message = {
+        "pickled": "no file named model.safetensors",
+        "code": "has code of its own, theirs.Module",
+        "elsewhere": r"has its module '\.\./2_Dense' elsewhere",
+        "pickle of a module": "2_Dense/pytorch_model.bin, a pickle, and no model.safetensors beside it",
+    }[kind]
+    with pytest.raises((ValueError, OSError), match=message):
+        BiEncoder(str(folder))
+    if kind == "pickle of a module":
+        save_file(weights, folder / "2_Dense" / "model.safetensors")
+        assert BiEncoder(str(folder)).encode(["the cat"]).shape == (1, 4)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +333,7 @@ def test_a_poisoned_cache_of_scores(tmp_path, teacher, save_bert, change, messag
     [
         (lambda good: np.full_like(good, np.nan), "its vectors do not have the length 1"),
         (lambda good: good * 1e6, "its vectors do not have the length 1"),
-        (lambda good: good[:, :1] * 0 + 1, "embeddings of queries .* have 1 numbers, and those of documents 16"),
+        (lambda good: good[:, :1] * 0 + 1, r"it has float32 of the shape \(1, 1\)"),
         (lambda good: good.astype(np.float64), "it has float64 of the shape"),
         (lambda good: np.concatenate([good, good]), r"it has float32 of the shape \(2, 16\)"),
         (lambda good: np.array([Bomb(Path("code has run"))], dtype=object), "is damaged"),
@@ -315,6 +362,42 @@ def test_a_poisoned_cache_of_embeddings(tmp_path, save_bert, bert_tokenizer, tra
         mine()
 
 
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def in_place(array):
+    return lambda path: np.save(path, array(np.load(path)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        # They would be learned, for queries and documents or all texts have them alike.
+        (in_place(lambda good: np.ones_like(good[:, :1])), r"it has float32 of the shape \(\d, 1\)"),
+        (in_place(lambda good: good[:, :0]), r"it has float32 of the shape \(\d, 0\)"),
+        (in_place(lambda good: np.full_like(good, np.nan)), "its vectors do not have the length 1"),
+        (pipe, "it is no file"),
+    ],
+    ids=["one number", "no number", "nan", "pipe"],
+)
+@pytest.mark.parametrize("kind", ["teacher", "mining"])
+def test_a_cache_of_which_every_file_is_poisoned(tmp_path, save_bert, bert_tokenizer, kind, change, message):
+    folder = save_bert(tmp_path / "model")
+    if kind == "teacher":
+        run = partial(BiEncoder(str(folder)).encode, ["the cat", "a dog"], tmp_path / "c")
+    else:
+        rankings = make_rankings({"query": ["the cat"], "documents": [[0]]}, {"text": ["the cat", "a dog", "a mat"]})
+        model, options = BertModel.from_pretrained(folder), {"num_candidates": 1, "cache_dir": tmp_path / "c"}
+        run = partial(mine_candidates, rankings, model, bert_tokenizer, show_progress=False, **options)
+    run()
+    for path in (tmp_path / "c").iterdir():
+        change(path)
+    with no_hang(), pytest.raises(ValueError, match=f"{message}.*: delete it and run again"):
+        run()
+
+
 def test_a_huge_header_of_embeddings_takes_no_memory(tmp_path, save_bert, bert_tokenizer):
     model = BertModel.from_pretrained(save_bert(tmp_path / "model"))
     rankings = make_rankings({"query": ["the cat"], "documents": [[0]]}, {"text": ["the cat", "a dog"]})
@@ -341,6 +424,8 @@ def vectors(rows):
     [
         (lambda t: with_column(t, "embedding", vectors([[np.nan] * 16] * 2)), "missing, NaN or infinite"),
         (lambda t: with_column(t, "embedding", vectors([[np.inf] * 16] * 2)), "missing, NaN or infinite"),
+        # Of a length that is infinite: cosines would be 0, and dot products NaN.
+        (lambda t: with_column(t, "embedding", vectors([[3e38] * 16] * 2)), "2 of 2 .* infinite or too large"),
         (lambda t: with_column(t, "embedding", vectors([None, [1.0] * 16])), "missing, NaN|not a readable"),
         (lambda t: with_column(t, "embedding", pa.array([[1.0], [2.0]])), "is list<.*>, not vectors of float32"),
         (lambda t: with_column(t, "embedding", pa.array([1.0, 2.0])), "is double, not vectors of float32"),
@@ -350,7 +435,7 @@ def vectors(rows):
         (lambda t: t.replace_schema_metadata({b"hf_dse": b"[1]"}), "vectors of unknown origin"),
         (lambda t: t.replace_schema_metadata({b"hf_dse": b'{"columns": ["text"]}'}), "does not say which model"),
     ],
-    ids=["nan", "infinite", "missing", "sizes", "numbers", "no text", "column", "json", "list", "no model"],
+    ids=["nan", "infinite", "huge", "missing", "sizes", "numbers", "no text", "column", "json", "list", "no model"],
 )
 def test_a_poisoned_index(tmp_path, make_model, bert_tokenizer, change, message, capsys):
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
@@ -361,6 +446,35 @@ def test_a_poisoned_index(tmp_path, make_model, bert_tokenizer, change, message,
     pq.write_table(change(pq.read_table(index)), index)
     assert main(["search", *model, "--corpus", str(index), "--query", "cat"]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("precision", "settings", "message"),
+    [
+        ("binary", {"size": 16.0}, "is damaged: size=16.0"),
+        ("int8", {"size": True}, "is damaged: size=True"),
+        ("binary", {"size": 15}, "query_embeddings have size 16 and corpus_embeddings 15"),
+        ("int8", {"ranges": [[3e38] * 16] * 2}, "is damaged: int8 codes need ranges"),
+        ("int8", {"ranges": 10**400}, "is damaged: int8 codes need ranges"),
+        ("uint8", {"precision": ["uint8"]}, r"index.parquet is damaged: precision=\['uint8'\]"),
+        # Bits have no ranges.
+        ("ubinary", {"ranges": [[0] * 16, [1] * 16]}, None),
+    ],
+)
+def test_a_poisoned_index_of_codes(tmp_path, make_model, bert_tokenizer, precision, settings, message, capsys):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("the cat\na dog")
+    index, model = tmp_path / "index.parquet", ["--model_name_or_path", str(folder)]
+    encode = ["encode", *model, "--input", str(tmp_path / "texts.txt"), "--output", str(index)]
+    search = ["search", *model, "--corpus", str(index), "--query", "cat"]
+    assert main([*encode, "--precision", precision]) == main(search) == 0
+    found = capsys.readouterr().out.partition("query:")[2]
+    table = pq.read_table(index)
+    own = json.loads(table.schema.metadata[b"hf_dse"]) | settings
+    pq.write_table(table.replace_schema_metadata({b"hf_dse": json.dumps(own)}), index)
+    assert main(search) == (0 if message is None else 2)
+    out, err = capsys.readouterr()
+    assert out.partition("query:")[2] == found if message is None else re.search(message, err)
 
 
 @pytest.fixture
