@@ -299,7 +299,7 @@ def test_splits_embed_a_shared_corpus_once(make_model, bert_tokenizer, rankings,
         encoded.append(len(texts))
         return encode_document(model, tokenizer, texts, **options)
 
-    monkeypatch.setattr("hf_dse.evaluation.retrieval.encode_document", count)
+    monkeypatch.setattr("hf_dse.inference.chunks.encode_document", count)
     splits = {"validation": rankings.select([0, 1]), "test": rankings.select([2, 3])}
     runs = search_corpus(model, bert_tokenizer, splits, 5, show_progress=False)
     assert encoded == [len(rankings.corpus)]
