@@ -3,16 +3,18 @@
 """
 How good a model is at similarity and at search, on sets of both.
 
-    python studies/generality.py DATA MODEL [MODEL ...] [--dtype bfloat16] [--output FILE.json]
+    python studies/generality.py DATA [MODEL ...] [--bm25] [--dtype bfloat16] [--output FILE.json]
 
 DATA has the folders stsb, sick, scifact, cranfield, npl, cacm and squad_sent with parquet files. MODEL is any model
 that SentenceTransformer loads. The output is Spearman correlations of the cosine (STS-B test, SICK validation) and
-nDCG@10 (the queries of SciFact's test split, all of the other collections, the questions of SQuAD for their
-sentences), x 100. studies/mteb_tasks.py measures the same with mteb.
+nDCG@10 (the queries of SciFact's test split, all of the other collections, questions of SQuAD for their sentences,
+those about one sentence of four, which is in no training of recipes/flagship), x 100; with `--bm25` those of BM25 too.
+studies/mteb_tasks.py measures the same with mteb.
 """
 
 import argparse
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +27,9 @@ from sentence_transformers.sentence_transformer.evaluation import (
 )
 from sentence_transformers.util import cos_sim
 
+from hf_dse import bm25_search, make_rankings, ranking_metrics
 from hf_dse.common.display import markdown
+from hf_dse.metrics import as_run, relevance
 
 
 # First texts, second texts and their similarity.
@@ -67,16 +71,35 @@ def read_collection(folder: Path, split: str = "") -> Collection:
     )
 
 
+def is_held_out(sentence: str) -> bool:
+    """Whether the questions about a sentence are for tests: a quarter, by a hash."""
+    return zlib.crc32(sentence.encode()) % 4 == 0
+
+
 def read_sentences(file: Path) -> Collection:
-    relevant = pd.read_parquet(file).groupby("question")["sentence"].agg(set).to_dict()
-    texts = set().union(*relevant.values())
-    return {question: question for question in relevant}, {text: text for text in sorted(texts)}, relevant
+    pairs = pd.read_parquet(file)
+    held_out = pairs[pairs["sentence"].map(is_held_out)]
+    relevant = held_out.groupby("question")["sentence"].agg(set).to_dict()
+    texts = sorted(set(pairs["sentence"]))
+    return {question: question for question in relevant}, {text: text for text in texts}, relevant
+
+
+def measure_bm25(queries: dict[str, str], corpus: dict[str, str], relevant: dict[str, set[str]]) -> float:
+    """nDCG@10 of BM25, with the stop words and stems of [`bm25_search`]."""
+    row_of = {doc_id: row for row, doc_id in enumerate(corpus)}
+    documents = [[row_of[doc_id] for doc_id in relevant[query_id]] for query_id in queries]
+    columns = {"query_id": list(queries), "query": list(queries.values()), "documents": documents}
+    columns["labels"] = [[1.0] * len(rows) for rows in documents]
+    rankings = make_rankings(columns, {"doc_id": list(corpus), "text": list(corpus.values())})
+    found = bm25_search(columns["query"], list(corpus.values()), 11)
+    return ranking_metrics(as_run(rankings, *found, 10), relevance(rankings))["ndcg@10"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("models", nargs="+")
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--bm25", action="store_true", help="a row for BM25")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--output", type=Path, help="file for the numbers: model -> set -> metric")
     args = parser.parse_args(argv)
@@ -94,7 +117,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in args.models:
         model = SentenceTransformer(name, trust_remote_code=True, model_kwargs={"dtype": args.dtype})
         scores[name] = {title: evaluator(model)[metric] for title, (evaluator, metric) in evaluators.items()}
-    rows = [[Path(name).name, *(f"{100 * score:.2f}" for score in row.values())] for name, row in scores.items()]
+    if args.bm25:
+        scores["BM25"] = {title: measure_bm25(*collection) for title, collection in search.items()}
+    rows = [
+        [Path(name).name, *(f"{100 * row[title]:.2f}" if title in row else "" for title in evaluators)]
+        for name, row in scores.items()
+    ]
     print(markdown(["model", *evaluators], rows, num_left=1))
     if args.output:
         args.output.write_text(json.dumps(scores, indent=2) + "\n")

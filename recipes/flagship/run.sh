@@ -3,9 +3,10 @@
 #
 #   recipes/flagship/run.sh DATA [OUT [CHECKPOINT]]
 #
-# DATA has the folders stsb, sts12_16, multi30k, nli, mrpc, sick and scifact with parquet files. FLAGS are
-# passed to every training: FLAGS="--bf16 --use_cpu" halves the hours on a CPU with AVX-512 bf16 or AMX,
-# and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same for the teacher's scores.
+# DATA has the folders stsb, sts12_16, multi30k, nli, mrpc, sick, scifact, squad_sent, qnli, fairytaleqa, pubmedqa, rfc,
+# cranfield, npl and cacm with parquet files. FLAGS are passed to every training: FLAGS="--bf16 --use_cpu" halves the
+# hours on a CPU with AVX-512 bf16 or AMX, and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same
+# for the teacher's scores.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
 flags=${FLAGS:-} dtype=${DTYPE:-float32}
@@ -41,14 +42,41 @@ if [ ! -f "$out/scored_pool.parquet" ]; then
 fi
 [ -f "$out/silver.parquet" ] || python "$here/pairs.py" training "$out"
 
-# Three students, which keep the similarities of the source between sentences of different pairs. The checkpoint is the
-# mean of their weights.
+# Similarity: three students, which keep the similarities of the source between sentences of different pairs, and the mean
+# of their weights.
 for seed in 42 43 44; do
     [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
         --model_name_or_path "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
         --augmented_file "$out/silver.parquet" --bi_encoder_name_or_path "$encoder" \
         --output_dir "$out/student-$seed" --overwrite_output_dir $flags
 done
+[ -f "$out/pairs/config.json" ] || hf-dse merge --model_names_or_paths "$out"/student-{42,43,44}/model \
+    --output_dir "$out/pairs"
+
+# Length: the same and the source with layers for 16,384 tokens, which change nothing up to 512.
+[ -f "$out/start/config.json" ] || python "$here/lengthen.py" "$out/pairs" "$out/start"
+[ -f "$out/source/config.json" ] || hf-dse convert --model_name_or_path "$encoder" --output_dir "$out/source" \
+    --layer_types {chunked,chunked,chunked,chunked,linear,linear}_attention --linformer_projection strided \
+    --linformer_length 1024 --position_extension tile --max_position_embeddings 16384 --hidden_dropout_prob 0 \
+    --attention_probs_dropout_prob 0 --max_length 256
+
+# Search: queries with mined negatives, mixed with the labelled pairs. First from the pairs' student, then from the middle
+# between that and the source, whose similarities are kept. The checkpoint is the mean of both.
+[ -f "$out/search/corpus.jsonl" ] || python "$here/queries.py" "$data" "$out"
+[ -f "$out/mined.jsonl" ] || hf-dse mine --dataset_name "$out/search" --encoder_name_or_path "$out/pairs" --bm25 \
+    --num_candidates 6 --range_max 50 --max_length 256 --dtype "$dtype" --output_file "$out/mined.jsonl"
+search() {
+    local name=$1
+    shift
+    [ -f "$out/$name/results.json" ] || hf-dse distill --config "$here/search.yaml" --output_dir "$out/$name" \
+        --corpus_file "$out/search" --train_file "$out/mined.jsonl" --pairs_file "$out/scored_gold.parquet" \
+        --overwrite_output_dir $flags "$@"
+}
+search search-1 --model_name_or_path "$out/start" --bi_encoder_name_or_path "$out/pairs" --num_train_epochs 2 --seed 42
+[ -f "$out/middle/config.json" ] || hf-dse merge --model_names_or_paths "$out/search-1/model" "$out/source" \
+    --output_dir "$out/middle"
+search search-2 --model_name_or_path "$out/middle" --bi_encoder_name_or_path "$encoder" --num_train_epochs 1 --seed 43
+[ -f "$out/final/config.json" ] || hf-dse merge --model_names_or_paths "$out"/search-{1,2}/model --output_dir "$out/final"
 
 python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"
 [ -f "$out/generality.json" ] || python studies/generality.py "$data" "$encoder" "$out/dse-minilm-l6" \
