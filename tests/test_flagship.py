@@ -32,7 +32,8 @@ def test_complete_and_small():
 def test_similar_sentences_have_similar_embeddings():
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     model = AutoModel.from_pretrained(CHECKPOINT)
-    assert model.dtype == torch.float32 and set(model.config.layer_types) == {"linear_attention"}
+    assert model.dtype == torch.float32
+    assert model.config.layer_types == ["chunked_attention"] * 4 + ["linear_attention"] * 2
     texts = [
         "A man is playing a guitar.",
         "Someone plays the guitar.",
@@ -45,6 +46,20 @@ def test_similar_sentences_have_similar_embeddings():
     assert same > 0.8 and same > related + 0.1 and related > unrelated + 0.1 and unrelated < 0.2
     sentences = SentenceTransformer(str(CHECKPOINT), trust_remote_code=True)
     torch.testing.assert_close(torch.from_numpy(sentences.encode(texts)), vectors, rtol=0, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_reads_long_texts_whole():
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    model = AutoModel.from_pretrained(CHECKPOINT)
+    assert tokenizer.model_max_length == model.config.max_position_embeddings == 16_384
+    filler = "Nothing of interest happened on that day either. " * 200
+    texts = [f"{filler}The violin was stolen from the museum.", f"{filler}The goalkeeper saved the penalty."]
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    assert batch["input_ids"].shape[1] > 1_024
+    first, second = model(**batch).pooler_output
+    (query,) = model(**tokenizer(["Who took the instrument?"], return_tensors="pt")).pooler_output
+    assert query @ first > query @ second
 
 
 @pytest.mark.parametrize("name", ["Pearson", "Spearman"])

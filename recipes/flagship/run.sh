@@ -56,7 +56,8 @@ done
 # Length: the same and the source with layers for 16,384 tokens, which change nothing up to 512.
 [ -f "$out/start/config.json" ] || python "$here/lengthen.py" "$out/pairs" "$out/start"
 [ -f "$out/source/config.json" ] || hf-dse convert --model_name_or_path "$encoder" --output_dir "$out/source" \
-    --layer_types {chunked,chunked,chunked,chunked,linear,linear}_attention --linformer_projection strided \
+    --layer_types chunked_attention chunked_attention chunked_attention chunked_attention linear_attention \
+    linear_attention --linformer_projection strided \
     --linformer_length 1024 --position_extension tile --max_position_embeddings 16384 --hidden_dropout_prob 0 \
     --attention_probs_dropout_prob 0 --max_length 256
 
