@@ -204,8 +204,9 @@ def test_grouped_batches_need_less_padding(make_student, make_trainer):
 
 
 @pytest.mark.parametrize("fields", [NO_DROPOUT, {"hidden_dropout_prob": 0.2}], ids=["plain", "dropout"])
+@pytest.mark.parametrize("is_cached", [False, True])
 @pytest.mark.parametrize("mini_batch_size", [1, 3, 16])
-def test_cached_gradients_are_the_plain_ones(mini_batch_size, fields, make_student, bert_tokenizer):
+def test_cached_gradients_are_the_plain_ones(mini_batch_size, is_cached, fields, make_student, bert_tokenizer):
     """The same mini-batches with all their activations kept have the same gradients."""
     texts = ["the cat"] * 3 + [f"a dog {'old ' * (number % 5)}" for number in range(8)]
     collate = DataCollatorWithPadding(bert_tokenizer)
@@ -220,7 +221,7 @@ def test_cached_gradients_are_the_plain_ones(mini_batch_size, fields, make_stude
         return {name: value.grad.clone() for name, value in student.named_parameters() if value.grad is not None}
 
     torch.manual_seed(1)
-    found = gradients(embed_in_parts(student, ids, mask, mini_batch_size))
+    found = gradients(embed_in_parts(student, ids, mask, mini_batch_size, is_cached))
     torch.manual_seed(1)
     order = mask.sum(dim=1).argsort(stable=True)
     parts = [embed(student, ids[rows][:, : mask[rows].sum(1).max()], mask[rows][:, : mask[rows].sum(1).max()])
@@ -247,6 +248,17 @@ def test_a_step_with_cached_gradients_is_a_step(fields, make_student, make_train
     assert max((results[0][0][name] - start[name]).abs().max() for name in start if "similarity" not in name) > 1e-2
 
 
+def test_short_texts_are_not_padded_to_the_longest(make_student, bert_tokenizer):
+    texts = ["the cat"] * 62 + ["the cat " * 14] * 2
+    batch = DataCollatorWithPadding(bert_tokenizer)([dict(bert_tokenizer(text)) for text in texts])
+    student = make_student().train()
+    sizes = []
+    hook = student.base_model.embeddings.register_forward_hook(lambda *args: sizes.append(args[-1].shape[:-1].numel()))
+    embed_in_parts(student, batch["input_ids"], batch["attention_mask"])
+    hook.remove()
+    assert sizes == [32 * 4, 32 * 30] and batch["input_ids"].shape == (64, 30)
+
+
 def test_cached_gradients_keep_one_mini_batch(make_student, bert_tokenizer):
     """In the forward pass what the backward pass needs is kept of the last mini-batch only."""
     texts = [f"the cat is {'old ' * (number % 2)}" for number in range(24)]
@@ -259,7 +271,7 @@ def test_cached_gradients_keep_one_mini_batch(make_student, bert_tokenizer):
             lambda part, t=total: t.append(part.numel()) or part, lambda x: x
         ):
             inputs = (batch["input_ids"], batch["attention_mask"])
-            embed(student, *inputs) if size is None else embed_in_parts(student, *inputs, size)
+            embed(student, *inputs) if size is None else embed_in_parts(student, *inputs, size, is_cached=True)
         kept.append(sum(total))
     assert 0.5 * kept[0] * 2 / 24 < kept[1] < 2 * kept[0] * 2 / 24
 

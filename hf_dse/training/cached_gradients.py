@@ -1,6 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Embedding the texts of a batch in a training step, all at once or in parts that need less memory."""
+"""Embedding the texts of a batch in a training step, in parts of similar length, which may need less memory."""
+
+from functools import partial
 
 import torch
 from torch import nn
@@ -29,13 +31,15 @@ def embed(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tenso
 
 
 def embed_in_parts(
-    model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor, mini_batch_size: int
+    model: nn.Module,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    mini_batch_size: int = 32,
+    is_cached: bool = False,
 ) -> torch.Tensor:
     """
-    The same embeddings with the memory of `mini_batch_size` texts, at the cost of a second forward pass: GradCache
-    ([Gao et al., 2021](https://huggingface.co/papers/2101.06983)), which is gradient checkpointing of mini-batches. A
-    mini-batch is embedded without keeping anything of it, and again, with the same random numbers, when the gradients
-    of its embeddings are known. Texts of similar length are together.
+    The same embeddings, `mini_batch_size` texts at a time. Texts of similar length are together, so that short ones
+    are not padded to the longest of all.
 
     Args:
         model (`nn.Module`):
@@ -44,8 +48,13 @@ def embed_in_parts(
             Token ids.
         attention_mask (`torch.Tensor` of shape `(num_texts, seq_len)`):
             1 for tokens, 0 for padding.
-        mini_batch_size (`int`):
+        mini_batch_size (`int`, *optional*, defaults to 32):
             Texts of a mini-batch.
+        is_cached (`bool`, *optional*, defaults to `False`):
+            Whether to take the memory of one mini-batch only, at the cost of a second forward pass: GradCache
+            ([Gao et al., 2021](https://huggingface.co/papers/2101.06983)), which is gradient checkpointing of
+            mini-batches. A mini-batch is embedded without keeping anything of it, and again, with the same random
+            numbers, when the gradients of its embeddings are known.
 
     Returns:
         `torch.Tensor` of shape `(num_texts, embedding_size)` and type float32.
@@ -58,6 +67,7 @@ def embed_in_parts(
     # The forward pass of a wrapped model prepares the backward pass, so it must not happen within that. The last
     # mini-batch is the first of the backward pass: what is kept of it is gone before others need the memory.
     module = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    vectors = [checkpoint(embed, module, *batch, use_reentrant=False) for batch in batches[:-1]]
+    embed_part = partial(checkpoint, embed, use_reentrant=False) if is_cached else embed
+    vectors = [embed_part(module, *batch) for batch in batches[:-1]]
     vectors.append(embed(model, *batches[-1]))
     return torch.cat(vectors)[order.argsort()]
