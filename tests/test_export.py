@@ -352,7 +352,9 @@ def test_card_describes_the_attention(make_model):
     softmax = make_model_card(make_model(DseModel, layer_types=["full_attention"] * 2), model_id="x")
     assert "informer" not in softmax.content
     chunked = make_model(DseModel, layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
-    assert "| Chunked attention | 1 layers, chunks of 4 tokens |" in make_model_card(chunked, model_id="x").text
+    text = make_model_card(chunked, model_id="x").text
+    assert "| Chunked attention | 1 layers, chunks of 4 tokens |" in text
+    assert "Attention is exact for texts of up to 4 tokens" in text
     funnel = make_model(DseModel, linformer_projection="mean", funnel_layers=1)
     text = make_model_card(funnel, model_id="x").text
     assert "| Funnel | the last 1 layers have k rows instead of all tokens |" in text

@@ -194,7 +194,7 @@ class TestRank:
             ({"corpus_embeddings": vectors(5)[0]}, r"corpus_embeddings must have the shape .*, got \(8,\)"),
             ({"corpus_embeddings": vectors(5)[:, :6]}, "corpus_embeddings have size 6, but those of the model have 8"),
             ({"head": None, "corpus_embeddings": vectors(5)[:, :6]}, "size 8 and corpus_embeddings 6: embed both"),
-            ({"query_embeddings": np.full((3, SIZE), np.nan)}, "3 of 3 query_embeddings are NaN or inf.* row 0"),
+            ({"query_embeddings": np.full((3, SIZE), np.nan)}, "3 of 3 query_embeddings are NaN, inf.* row 0"),
             ({"corpus_embeddings": np.diag([1, 1, np.inf, 1, 1, 1, 1, 1])}, "1 of 8 corpus_embeddings .* is row 2"),
         ],
     )

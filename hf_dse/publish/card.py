@@ -98,6 +98,7 @@ def make_model_card(
         num_parameters=f"{model.num_parameters():,}",
         num_linear=num_linear,
         linear_lengths=_linear_lengths(config),
+        exact_length=_exact_length(config),
         has_head=has_head(model),
         labels=[escape_markdown(label) for label in config.id2label.values()],
         prompts={escape_markdown(name): prompt for name, prompt in (config.prompts or {}).items()},
@@ -196,6 +197,12 @@ def _linear_lengths(config: Any) -> list[int]:
         lengths = [lengths] * config.num_hidden_layers
     kinds = zip(lengths, config.layer_types, strict=True)
     return sorted({length for length, kind in kinds if kind == "linear_attention"})
+
+
+def _exact_length(config: Any) -> int:
+    """Tokens up to which every layer that is not softmax attention equals it; 0 without such a layer."""
+    chunks = [config.attention_chunk_size] * ("chunked_attention" in config.layer_types)
+    return min([*_linear_lengths(config), *chunks], default=0)
 
 
 def _describe_dataset(name: str) -> Source:
