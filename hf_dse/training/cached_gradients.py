@@ -9,6 +9,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
+# Texts that are embedded at a time.
+PART_SIZE = 32
+
+
 def embed(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
     """
     Embeddings of single texts by a model for pairs, through its `forward`, which distributed training needs.
@@ -34,7 +38,7 @@ def embed_in_parts(
     model: nn.Module,
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
-    mini_batch_size: int = 32,
+    mini_batch_size: int = PART_SIZE,
     is_cached: bool = False,
 ) -> torch.Tensor:
     """

@@ -31,7 +31,7 @@ from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import StudentTrainer, read_state, resuming
-from hf_dse.training.cached_gradients import embed_in_parts
+from hf_dse.training.cached_gradients import PART_SIZE, embed_in_parts
 from hf_dse.training.chunk_vectors import best_of_chunks, chunks_loss, embed_chunks
 from hf_dse.training.gathering import gather_lists
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
@@ -56,8 +56,6 @@ logger = logging.get_logger(__name__)
 # Queries to whose candidates the first scale of the head is fitted, and how many of them are embedded at a time.
 START_QUERIES = 128
 START_BATCH = 16
-# Texts that are embedded at a time.
-PART_SIZE = 32
 
 # What the losses on chunks need of a batch.
 CHUNK_TARGETS = ("chunk_documents", "is_evidence", "chunk_embeddings")
