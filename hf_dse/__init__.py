@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hf_dse.inference.search import rank, rank_groups
     from hf_dse.metrics import AccuracyF1, PearsonSpearman, compute_metrics_for, ranking_metrics
     from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores, normalize_text
-    from hf_dse.mining.bm25 import bm25_search
+    from hf_dse.mining.bm25 import bm25_scores, bm25_search
     from hf_dse.mining.candidates import mine_candidates
     from hf_dse.mining.queries import make_queries
     from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
@@ -99,7 +99,7 @@ _MODULES = {
     "inference.search": ["rank", "rank_groups"],
     "metrics": ["AccuracyF1", "PearsonSpearman", "compute_metrics_for", "ranking_metrics"],
     "mining.augmentation": ["augment_pairs", "balance_scores", "bin_scores", "normalize_text"],
-    "mining.bm25": ["bm25_search"],
+    "mining.bm25": ["bm25_scores", "bm25_search"],
     "mining.candidates": ["mine_candidates"],
     "mining.queries": ["make_queries"],
     "modeling": ["DseConfig", "DseForSequenceClassification", "DseModel"],
@@ -174,6 +174,7 @@ __all__ = [
     "augment_pairs",
     "balance_scores",
     "bin_scores",
+    "bm25_scores",
     "bm25_search",
     "check_scores",
     "chunk_mean",

@@ -8,7 +8,8 @@ How good a model is at similarity and at search, on sets of both.
 DATA has the folders stsb, sick, scifact, cranfield, npl, cacm and squad_sent with parquet files. MODEL is any model
 that SentenceTransformer loads. The output is Spearman correlations of the cosine (STS-B test, SICK validation) and
 nDCG@10 (the queries of SciFact's test split, all of the other collections, questions of SQuAD for their sentences,
-those about one sentence of four, which is in no training of recipes/flagship), x 100; with `--bm25` those of BM25 too.
+those about one sentence of four, which is in no training of recipes/flagship), x 100; with `--bm25` also
+those of BM25, and of each model with BM25 beside the cosine, as [`bm25_scores`] adds it.
 studies/mteb_tasks.py measures the same with mteb.
 """
 
@@ -18,16 +19,16 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import (
     EmbeddingSimilarityEvaluator,
     InformationRetrievalEvaluator,
-    SentenceEvaluator,
 )
 from sentence_transformers.util import cos_sim
 
-from hf_dse import bm25_search, make_rankings, ranking_metrics
+from hf_dse import Rankings, bm25_scores, bm25_search, make_rankings, rank, ranking_metrics
 from hf_dse.common.display import markdown
 from hf_dse.metrics import as_run, relevance
 
@@ -84,14 +85,22 @@ def read_sentences(file: Path) -> Collection:
     return {question: question for question in relevant}, {text: text for text in texts}, relevant
 
 
-def measure_bm25(queries: dict[str, str], corpus: dict[str, str], relevant: dict[str, set[str]]) -> float:
-    """nDCG@10 of BM25, with the stop words and stems of [`bm25_search`]."""
+def as_rankings(queries: dict[str, str], corpus: dict[str, str], relevant: dict[str, set[str]]) -> Rankings:
     row_of = {doc_id: row for row, doc_id in enumerate(corpus)}
     documents = [[row_of[doc_id] for doc_id in relevant[query_id]] for query_id in queries]
     columns = {"query_id": list(queries), "query": list(queries.values()), "documents": documents}
     columns["labels"] = [[1.0] * len(rows) for rows in documents]
-    rankings = make_rankings(columns, {"doc_id": list(corpus), "text": list(corpus.values())})
-    found = bm25_search(columns["query"], list(corpus.values()), 11)
+    return make_rankings(columns, {"doc_id": list(corpus), "text": list(corpus.values())})
+
+
+def measure_bm25(collection: Collection, vectors: tuple[np.ndarray, np.ndarray] | None = None) -> float:
+    """nDCG@10 of BM25, or of BM25 beside the cosine of the vectors of queries and documents."""
+    queries, texts = (list(column.values()) for column in collection[:2])
+    if vectors is None:
+        found = bm25_search(queries, texts, 11)
+    else:
+        found = rank(*vectors, top_k=11, added_scores=bm25_scores(queries, texts), show_progress=False)
+    rankings = as_rankings(*collection)
     return ranking_metrics(as_run(rankings, *found, 10), relevance(rankings))["ndcg@10"]
 
 
@@ -99,31 +108,41 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("models", nargs="*")
-    parser.add_argument("--bm25", action="store_true", help="a row for BM25")
+    parser.add_argument("--bm25", action="store_true", help="a row for BM25, and for each model with it")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--output", type=Path, help="file for the numbers: model -> set -> metric")
     args = parser.parse_args(argv)
     similarity, search = read_sets(args.data)
-    evaluators: dict[str, tuple[SentenceEvaluator, str]] = {
-        title: (EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine"), "spearman_cosine")
-        for title, pairs in similarity.items()
+    correlations = {
+        title: EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine") for title, pairs in similarity.items()
     }
-    for title, collection in search.items():
-        evaluator = InformationRetrievalEvaluator(
+    searches = {
+        title: InformationRetrievalEvaluator(
             *collection, ndcg_at_k=[10], score_functions={"cosine": cos_sim}, batch_size=64
         )
-        evaluators[title] = evaluator, "cosine_ndcg@10"
-    scores = {}
+        for title, collection in search.items()
+    }
+    scores: dict[str, dict[str, float]] = {}
     for name in args.models:
         model = SentenceTransformer(name, trust_remote_code=True, model_kwargs={"dtype": args.dtype})
-        scores[name] = {title: evaluator(model)[metric] for title, (evaluator, metric) in evaluators.items()}
+        scores[name] = {title: evaluator(model)["spearman_cosine"] for title, evaluator in correlations.items()}
+        if args.bm25:
+            scores[f"{name} + BM25"] = {}
+        for title, evaluator in searches.items():
+            queries, texts = (list(column.values()) for column in search[title][:2])
+            documents = model.encode_document(texts, batch_size=64, convert_to_tensor=True)
+            scores[name][title] = evaluator(model, corpus_embeddings=documents)["cosine_ndcg@10"]
+            if args.bm25:
+                vectors = model.encode_query(queries, batch_size=64), documents.float().cpu().numpy()
+                scores[f"{name} + BM25"][title] = measure_bm25(search[title], vectors)
     if args.bm25:
-        scores["BM25"] = {title: measure_bm25(*collection) for title, collection in search.items()}
+        scores["BM25"] = {title: measure_bm25(collection) for title, collection in search.items()}
+    titles = [*similarity, *search]
     rows = [
-        [Path(name).name, *(f"{100 * row[title]:.2f}" if title in row else "" for title in evaluators)]
+        [Path(name).name, *(f"{100 * row[title]:.2f}" if title in row else "" for title in titles)]
         for name, row in scores.items()
     ]
-    print(markdown(["model", *evaluators], rows, num_left=1))
+    print(markdown(["model", *titles], rows, num_left=1))
     if args.output:
         args.output.write_text(json.dumps(scores, indent=2) + "\n")
 

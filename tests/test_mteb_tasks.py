@@ -87,6 +87,14 @@ def test_local_sets(study, data, models, tmp_path, capsys):
     importlib.import_module("generality").main([str(data), models[0], "--output", str(output)])
     assert json.loads(output.read_text())[models[0]] == pytest.approx(first, abs=1e-5)
     assert rows(capsys.readouterr().out)[0] == ["model", *SIMILARITY, *SEARCH]
+    # BM25 beside the cosine.
+    importlib.import_module("generality").main([str(data), models[1], "--bm25", "--output", str(output)])
+    again = json.loads(output.read_text())
+    assert list(again) == [models[1], f"{models[1]} + BM25", "BM25"]
+    assert again[models[1]] == pytest.approx(scores[models[1]], abs=1e-5)
+    assert list(again[f"{models[1]} + BM25"]) == list(again["BM25"]) == SEARCH
+    assert again[f"{models[1]} + BM25"] != again["BM25"]
+    assert [row[:3] for row in rows(capsys.readouterr().out)[3:]] == [["model + BM25", "", ""], ["BM25", "", ""]]
     # Prompts of a model are used in search.
     assert any(scores[models[1]][name] != pytest.approx(first[name]) for name in SEARCH)
 

@@ -249,20 +249,75 @@ def test_the_command(beir, rankings, student, save_bert, tmp_path, capsys, make_
     assert report["results"]["test"] == pytest.approx(expected)
     assert report["task_name"] == "retrieval" and report["num_documents"] == {"test": 150}
     rows = report["comparison"]["test"]
-    names = [f"{student} (cosine)", f"{source} (cosine)", "BM25", f"{teacher} (reranks the top 5)"]
+    both = f"{student} (cosine) with BM25"
+    names = [f"{student} (cosine)", f"{source} (cosine)", "BM25", both, f"{teacher} (reranks the top 5)"]
     assert list(rows) == names
     assert rows[names[0]] == report["results"]["test"]
     found = as_run(rankings, *bm25_search(rankings.queries["query"][:], rankings.corpus["text"][:], 101), 100)
     assert rows["BM25"]["ndcg@10"] == ranking_metrics(found, relevance(rankings))["ndcg@10"] > 0.1
     assert rows["BM25"]["difference"] == pytest.approx(rows["BM25"]["ndcg@10"] - expected["ndcg@10"])
-    assert rows[names[3]]["recall@10"] == expected["recall@10"]
-    assert rows[names[3]]["recall@100"] == expected["recall@100"]
+    assert rows[names[4]]["recall@10"] == expected["recall@10"]
+    assert rows[names[4]]["recall@100"] == expected["recall@100"]
+    assert report["bm25_weight"] == 0.3
+    with_words = with_bm25(make_model(DseModel), bert_tokenizer, rankings, 0.3)
+    assert rows[both]["ndcg@10"] == pytest.approx(with_words["ndcg@10"])
+    assert rows[both]["recall@100"] == pytest.approx(with_words["recall@100"])
+    assert rows[both]["ndcg@10"] not in (rows["BM25"]["ndcg@10"], expected["ndcg@10"])
+    assert rows[both]["difference"] == pytest.approx(rows[both]["ndcg@10"] - expected["ndcg@10"])
+    assert rows[both]["low"] < rows[both]["difference"] < rows[both]["high"]
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "test: each query ranks all 150 documents; values x 100"
     assert printed[1].split() == ["search", "num_queries", *RANKING_METRICS, "difference", "low", "high"]
     assert f"{100 * expected['ndcg@10']:.2f}" in printed[2]
-    assert [line.split("  ")[0] for line in printed[2:6]] == names
-    assert "95 % interval" in printed[6]
+    assert [line.split("  ")[0] for line in printed[2:7]] == names
+    assert "95 % interval" in printed[7]
+    assert printed[8] == "with BM25: 0.3 x BM25 / (best BM25 of the query) is added to the cosine"
+
+
+def with_bm25(model, tokenizer, rankings, weight):
+    """The metrics of the cosine and BM25 together, with the scores of all documents."""
+    texts, ids = rankings.corpus["text"][:], rankings.corpus["doc_id"][:]
+    queries, query_ids = rankings.queries["query"][:], rankings.queries["query_id"][:]
+    vectors, of_queries = (
+        encode(model, tokenizer, part, normalize=True, show_progress=False) for part in (texts, queries)
+    )
+    run = {}
+    for query_id, query, vector in zip(query_ids, queries, of_queries, strict=True):
+        (values,), (rows,) = bm25_search([query], texts, len(texts))
+        scores = vectors @ vector
+        scores[rows] += weight * values / (values.max() or 1)
+        best = np.argsort(-scores, kind="stable")
+        run[query_id] = {ids[row]: scores[row] for row in [row for row in best if ids[row] != query_id][:100]}
+    return ranking_metrics(run, relevance(rankings))
+
+
+@pytest.mark.parametrize("weight", ["0", "2"])
+def test_the_weight_of_bm25(beir, rankings, student, weight, tmp_path, capsys, make_model, bert_tokenizer):
+    pytest.importorskip("bm25s")
+    output = tmp_path / "results.json"
+    options = ["--model_name_or_path", str(student), "--dataset_name", str(beir), "--device", "cpu", "--bm25"]
+    assert main(["evaluate", *options, "--bm25_weight", weight, "--output_file", str(output)]) == 0
+    report = json.loads(output.read_text())
+    assert report["bm25_weight"] == float(weight)
+    rows, printed = report["comparison"]["test"], capsys.readouterr().out
+    names = [f"{student} (cosine)", "BM25"]
+    if weight == "0":
+        assert list(rows) == names and "with BM25" not in printed
+    else:
+        assert list(rows) == [*names, f"{names[0]} with BM25"] and "with BM25: 2.0 x BM25" in printed
+        expected = with_bm25(make_model(DseModel), bert_tokenizer, rankings, 2)
+        assert rows[f"{names[0]} with BM25"]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
+
+
+def test_bm25_is_not_added_to_dot_products(beir, student, make_model, capsys):
+    pytest.importorskip("bm25s")
+    make_model(similarity="dot").save_pretrained(student)
+    argv = ["--model_name_or_path", str(student), "--dataset_name", str(beir), "--device", "cpu", "--bm25"]
+    assert main(["evaluate", *argv]) == 0
+    printed = capsys.readouterr()
+    assert "which have no scale to add BM25 to: no row with both" in printed.err
+    assert [line.split("  ")[0] for line in printed.out.splitlines()[2:4]] == [f"{student} (dot)", "BM25"]
+    assert "with BM25" not in printed.out
 
 
 def test_the_command_without_comparisons(beir, student, capsys):
@@ -277,6 +332,8 @@ def test_errors_of_the_command(beir, student, save_bert, tmp_path, capsys):
         (teacher, beir, [], "pass this model as `--rerank`"),
         (student, "embedded", ["--bm25"], "these data are sentence pairs"),
         (student, beir, ["--rerank_top", "0"], "rerank_top=0"),
+        (student, beir, ["--bm25_weight", "-1"], "bm25_weight=-1.0: it has to be at least 0"),
+        (student, beir, ["--bm25_weight", "nan"], "bm25_weight=nan: it has to be a finite number"),
         (student, beir, ["--split", "train"], "no split train"),
     ]
     for model, data, options, message in cases:

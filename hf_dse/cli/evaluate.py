@@ -41,8 +41,8 @@ def evaluate(argv: list[str]) -> None:
         DataArguments,
         prog="hf-dse evaluate",
         description="Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall "
-        "of the search in a corpus, such as a folder in the form of BEIR. `--compare_with` and `--bm25` add a row for "
-        "another search, `--rerank` one for the reranker.",
+        "of the search in a corpus, such as a folder in the form of BEIR. `--compare_with` adds a row for another "
+        "search, `--bm25` one for BM25 and one for both, `--rerank` one for the reranker.",
     )
     from hf_dse.data.ranking_files import is_ranking_data
 
@@ -106,7 +106,7 @@ def evaluate_search(
 ) -> dict[str, Any]:
     """Prints the metrics of searches, and returns them with what was measured."""
     from hf_dse.data.ranking_files import load_rankings
-    from hf_dse.evaluation.comparison import compare_searches
+    from hf_dse.evaluation.comparison import WITH_BM25, compare_searches
 
     splits = load_rankings(data_args, names)
     compared = compare_searches(model_args, args, chunk_args, splits, size_args)
@@ -116,11 +116,14 @@ def evaluate_search(
         print(format_table(rows, "search"))
     if any(len(rows) > 1 for rows in compared.values()):
         print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")
+    if any(name.endswith(WITH_BM25) for rows in compared.values() for name in rows):
+        print(f"{WITH_BM25.strip()}: {args.bm25_weight} x BM25 / (best BM25 of the query) is added to the cosine")
     return {
         "task_name": "retrieval",
         "dataset_name": data_args.dataset_name,
         "max_length": model_args.max_length,
         **(asdict(chunk_args) if chunk_args.chunks else {}),
+        **({"bm25_weight": args.bm25_weight} if args.bm25 else {}),
         "num_documents": num_documents,
         "results": {split: next(iter(rows.values())) for split, rows in compared.items()},
         "comparison": compared,

@@ -12,6 +12,7 @@ from typing import Any
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.options import check_at_least
 from hf_dse.data.tables import READERS, read_texts
 from hf_dse.inference.arguments import DOCUMENT_COLUMN, FolderArguments, ModelArguments
 
@@ -65,6 +66,13 @@ class SearchArguments:
         default=100,
         metadata={"help": "With `--score head`: nearest texts by cosine that an mlp head ranks. Others rank all."},
     )
+    bm25_weight: float = field(
+        default=0.0,
+        metadata={
+            "help": "Rank by words too: adds so many times BM25 / (the best BM25 of the query) to the cosine of each "
+            "text. 0.3 is a good start; 0: the cosine alone."
+        },
+    )
     rerank: str | None = field(
         default=None,
         metadata={"help": "Hub id or folder of a cross-encoder that reads the best texts and orders them anew."},
@@ -90,8 +98,19 @@ class SearchArguments:
             raise ValueError("Pass either `--queries FILE` or `--query` with one or more texts, not both.")
         if self.label is not None and self.score != "head":
             raise ValueError(f"label={self.label!r}: the cosine has no labels; add `--score head`, or leave it out.")
+        check_at_least(0, bm25_weight=self.bm25_weight)
+        self.check_bm25(self.score)
         if self.rerank is not None and self.rerank_top < self.top_k:
             raise ValueError(f"rerank_top={self.rerank_top} is below top_k={self.top_k}: raise it to at least top_k.")
+
+    def check_bm25(self, score: str | None) -> None:
+        """Raises a `ValueError` if BM25 is to be added to scores that have another scale for each model."""
+        if self.bm25_weight > 0 and score in ("dot", "head"):
+            name = "dot product" if score == "dot" else "head"
+            raise ValueError(
+                f"bm25_weight={self.bm25_weight}: BM25 is added to the cosine, and this search ranks by the {name}: "
+                "pass `--score cosine`, or leave it out."
+            )
 
 
 def search(argv: list[str]) -> None:
@@ -102,8 +121,8 @@ def search(argv: list[str]) -> None:
         SearchArguments,
         FolderArguments,
         prog="hf-dse search",
-        description="Rank the texts of a corpus for queries, by the similarity of their embeddings or by the pair "
-        "head of a student.",
+        description="Rank the texts of a corpus for queries, by the similarity of their embeddings, alone or with "
+        "BM25, or by the pair head of a student.",
     )
     from hf_dse.common.devices import choose_device
     from hf_dse.inference.encoding import encode_document, encode_query
@@ -111,9 +130,12 @@ def search(argv: list[str]) -> None:
     from hf_dse.inference.index import check_index, read_corpus
     from hf_dse.inference.loading import load_model
     from hf_dse.inference.search import check_ranking, rank_groups, similarity_of
+    from hf_dse.mining.bm25 import bm25_scores, import_bm25
     from hf_dse.teacher.rerankers import load_reranker
     from hf_dse.teacher.score_candidates import rerank
 
+    if args.bm25_weight:
+        import_bm25()
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     is_folder = is_folder_of_texts(args.corpus)
     if not is_folder and folder_args != FolderArguments():
@@ -142,7 +164,9 @@ def search(argv: list[str]) -> None:
     head = model if args.score == "head" else None
     logit = check_ranking(args.top_k, head, args.label, args.pool)
     similarity = args.score if args.score in ("cosine", "dot") else similarity_of(model)
+    args.check_bm25(similarity)
     score = similarity if logit is None else f"head: {model.config.id2label[logit]}"  # type: ignore[index]
+    score += " + BM25" if args.bm25_weight else ""
     for name in (score, *(["rerank"] if args.rerank else [])):
         if name in columns:
             raise ValueError(f"{args.corpus} has a column {name!r}, which is the name of the scores: rename it.")
@@ -160,6 +184,9 @@ def search(argv: list[str]) -> None:
         corpus = encode_document(model, tokenizer, columns[args.text_column], **options)
     else:
         check_index(args.corpus, settings, model, tokenizer, model_args.model_name_or_path, similarity, head)
+    added_scores = None
+    if args.bm25_weight:
+        added_scores = bm25_scores(queries[args.text_column], columns[args.text_column], args.bm25_weight)
     found = rank_groups(
         encode_query(
             model, tokenizer, queries[args.text_column], truncate_dim=settings.get("truncate_dim"), **options
@@ -171,6 +198,7 @@ def search(argv: list[str]) -> None:
         head=head,
         label=args.label,
         pool=args.pool,
+        added_scores=added_scores,
         device=model.device,
     )
     hits = [[({score: value}, position) for value, position in texts] for texts in found]

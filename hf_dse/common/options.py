@@ -30,7 +30,7 @@ def check_positive(args: Any, *names: str) -> None:
             raise ValueError(f"{name}={value}: it has to be at least 1.")
 
 
-def check_at_least(least: int, **values: int | None) -> None:
+def check_at_least(least: float, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name}={value}: it has to be at least {least}.")

@@ -4,14 +4,24 @@
 
 from dataclasses import dataclass, field
 
-from hf_dse.common.options import check_positive
+from hf_dse.common.options import check_at_least, check_positive
+from hf_dse.mining.arguments import BM25_WEIGHT
 
 
 @dataclass
 class ComparisonArguments:
     """What a search in a corpus is compared with."""
 
-    bm25: bool = field(default=False, metadata={"help": "On a corpus: compare with BM25."})
+    bm25: bool = field(
+        default=False, metadata={"help": "On a corpus: compare with BM25, and with the cosine and BM25 together."}
+    )
+    bm25_weight: float = field(
+        default=BM25_WEIGHT,
+        metadata={
+            "help": "With `--bm25`: what multiplies BM25 over the best BM25 score of the query, before the cosine is "
+            "added. 0: no such row."
+        },
+    )
     compare_with: list[str] = field(
         default_factory=list,
         metadata={"help": "On a corpus: other encoders to compare with, such as the source of the student."},
@@ -26,3 +36,4 @@ class ComparisonArguments:
 
     def __post_init__(self) -> None:
         check_positive(self, "rerank_top")
+        check_at_least(0, bm25_weight=self.bm25_weight)

@@ -4,21 +4,29 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedModel
+from transformers.utils import logging
 
 from hf_dse.common.devices import choose_device
 from hf_dse.data.rankings import Rankings, make_rankings
 from hf_dse.evaluation.arguments import ComparisonArguments
-from hf_dse.evaluation.retrieval import TOP_K, mean_metrics, search_corpus
+from hf_dse.evaluation.retrieval import TOP_K, embed_splits, find_documents, mean_metrics
 from hf_dse.inference.arguments import ChunkArguments, ModelArguments, SizeArguments
 from hf_dse.inference.loading import load_model
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
-from hf_dse.mining.bm25 import bm25_search
+from hf_dse.mining.bm25 import bm25_scores, bm25_search, import_bm25
 from hf_dse.teacher.score_candidates import score_candidates
+
+
+logger = logging.get_logger(__name__)
+
+# Ends the name of a search by both.
+WITH_BM25 = " with BM25"
 
 
 def compare_searches(
@@ -45,37 +53,56 @@ def compare_searches(
 
     Returns:
         `dict[str, dict[str, dict[str, float]]]`: for each split the metrics of each search, as [`evaluate_retrieval`]
-        returns them, the model first. The names tell how vectors are compared. The others also have their `difference`
-        in nDCG@10 to the model, and the ends `low` and `high` of its 95 % interval, the bootstrap over the queries
-        ([`bootstrap_interval`]).
+        returns them, the model first. The names tell how vectors are compared. For BM25 there are two searches: BM25
+        alone, and the cosine of the model with BM25 ([`bm25_scores`]), which a model for dot products does not have.
+        All but the first also have their `difference` in nDCG@10 to the model, and the ends `low` and `high` of its
+        95 % interval, the bootstrap over the queries ([`bootstrap_interval`]).
 
     Raises:
         `ValueError`: if a model scores pairs of texts, or as [`evaluate_retrieval`].
+        `ImportError`: for BM25 without its packages.
     """
+    if args.bm25:
+        import_bm25()
     size_args = size_args or SizeArguments()
     kinds = [f"best of {'contextual ' if chunk_args.contextual else ''}chunks"] if chunk_args.chunks else []
     sizes = [] if size_args.truncate_dim is None else [f"{size_args.truncate_dim} numbers"]
     sizes += [] if size_args.precision == "float32" else [size_args.precision]
     runs: dict[str, dict[str, Run]] = {split: {} for split in splits}
+    with_bm25: dict[str, dict[str, Run]] = {split: {} for split in splits}
     for name in dict.fromkeys([model_args.model_name_or_path, *args.compare_with]):
         # A revision is that of the model.
         revision = model_args.model_revision if name == model_args.model_name_or_path else "main"
         model, tokenizer = load_model(replace(model_args, model_name_or_path=name, model_revision=revision))
         options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
         options |= {"truncate_dim": size_args.truncate_dim, "precision": size_args.precision, **asdict(chunk_args)}
-        found = search_corpus(model, tokenizer, splits, max(TOP_K, args.rerank_top), **options)
-        for split, run in found.items():
-            runs[split][f"{name} ({', '.join([similarity_of(model), *kinds, *sizes])})"] = run
+        similarity = similarity_of(model)
+        has_both = args.bm25 and args.bm25_weight > 0 and name == model_args.model_name_or_path
+        if has_both and similarity == "dot":
+            logger.warning(f"{name} is made for dot products, which have no scale to add BM25 to: no row with both.")
+            has_both = False
+        row = f"{name} ({', '.join([similarity, *kinds, *sizes])})"
+        for split, embedded in embed_splits(model, tokenizer, splits, **options):
+            find = partial(find_documents, model, splits[split], *embedded)
+            runs[split][row] = find(max(TOP_K, args.rerank_top))
+            if has_both:
+                added_scores = bm25_scores(*_texts(splits[split]), args.bm25_weight)
+                with_bm25[split][row + WITH_BM25] = find(TOP_K, added_scores=added_scores)
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))
         if args.bm25:
-            by_words = bm25_search(rankings.queries["query"][:], rankings.corpus["text"][:], TOP_K + 1)
-            runs[split]["BM25"] = as_run(rankings, *by_words, TOP_K)
+            runs[split]["BM25"] = as_run(rankings, *bm25_search(*_texts(rankings), TOP_K + 1), TOP_K)
+            runs[split] |= with_bm25[split]
         if args.rerank is not None:
             options = {"batch_size": model_args.batch_size, "device": choose_device(model_args.device)}
             name = f"{args.rerank} (reranks the top {args.rerank_top})"
             runs[split][name] = rerank(args.rerank, rankings, own, args.rerank_top, **options)
     return {split: compare_runs(runs[split], rankings) for split, rankings in splits.items()}
+
+
+def _texts(rankings: Rankings) -> tuple[list[str], list[str]]:
+    """The queries and the documents."""
+    return rankings.queries["query"][:], rankings.corpus["text"][:]
 
 
 def rerank(teacher: str | PreTrainedModel, rankings: Rankings, run: Run, top_n: int, **options: Any) -> Run:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation of encoders by the search in a corpus."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -109,16 +109,36 @@ def search_corpus(
     splits: Mapping[str, Rankings],
     top_k: int,
     *,
+    show_progress: bool = True,
+    **options: Any,
+) -> dict[str, Run]:
+    """
+    The `top_k` documents of a corpus with the most similar embeddings to each query of each split. The other arguments
+    are those of [`embed_splits`].
+    """
+    check_at_least(1, top_k=top_k)
+    embedded = embed_splits(model, processing_class, splits, show_progress=show_progress, **options)
+    return {
+        split: find_documents(model, splits[split], *vectors, top_k, show_progress=show_progress)
+        for split, vectors in embedded
+    }
+
+
+def embed_splits(
+    model: PreTrainedModel,
+    processing_class: PreTrainedTokenizerBase,
+    splits: Mapping[str, Rankings],
+    *,
     precision: str = "float32",
     chunks: bool = False,
     chunk_size: int | None = None,
     contextual: bool = False,
     show_progress: bool = True,
     **options: Any,
-) -> dict[str, Run]:
+) -> Iterator[tuple[str, tuple[np.ndarray, Any, np.ndarray]]]:
     """
-    The documents of a corpus with the most similar embeddings to each query. Splits that share a corpus, as those of
-    [`load_rankings`] do, embed it once.
+    Embeds the queries and the corpus of each split. A corpus that splits share, as those of [`load_rankings`] do, is
+    embedded once.
 
     Args:
         model (`PreTrainedModel`):
@@ -127,8 +147,6 @@ def search_corpus(
             Its tokenizer.
         splits (`Mapping[str, Rankings]`):
             The queries and the corpus of each split.
-        top_k (`int`):
-            Documents to find for each query.
         precision (`str`, *optional*, defaults to `"float32"`):
             Of the embeddings of the documents, see [`quantize`].
         chunks, chunk_size, contextual (*optional*):
@@ -138,6 +156,10 @@ def search_corpus(
         options:
             Other arguments of [`encode`].
 
+    Returns:
+        `Iterator[tuple[str, tuple]]`: the name of each split, and of [`find_documents`] the `queries`, `vectors` and
+        `documents`.
+
     Raises:
         `ValueError`: if the model scores pairs of texts.
     """
@@ -146,7 +168,6 @@ def search_corpus(
             f"{type(model).__name__} scores pairs of texts, so it cannot search in a corpus: evaluate an encoder, and "
             "pass this model as `--rerank` to rank what the encoder finds."
         )
-    check_at_least(1, top_k=top_k)
     options["show_progress"] = show_progress
     # Codes of 8 bits are those of unit vectors where these rank alike.
     coded: dict[str, Any] = {
@@ -155,7 +176,6 @@ def search_corpus(
     }
     coded |= {"chunks": chunks, "chunk_size": chunk_size, "contextual": contextual}
     embedded: dict[int, tuple[Any, np.ndarray]] = {}
-    runs = {}
     for split, rankings in splits.items():
         if id(rankings.corpus) not in embedded:
             embedded[id(rankings.corpus)] = encode_corpus(
@@ -163,8 +183,7 @@ def search_corpus(
             )
         corpus, documents = embedded[id(rankings.corpus)]
         queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
-        runs[split] = find_documents(model, rankings, queries, corpus, documents, top_k, show_progress)
-    return runs
+        yield split, (queries, corpus, documents)
 
 
 def find_documents(
@@ -175,8 +194,13 @@ def find_documents(
     documents: np.ndarray,
     top_k: int,
     show_progress: bool = True,
+    added_scores: Callable[[slice], np.ndarray] | None = None,
 ) -> Run:
-    """What a search finds for each query, where a document has one vector or many: `documents` has the row of each."""
+    """
+    What a search finds for each query, where a document has one vector or many: `documents` has the row of each.
+    `added_scores` are those of [`rank`], for each document.
+    """
+    added = None if added_scores is None else lambda rows: added_scores(rows)[:, documents]
     hits = rank_groups(
         queries,
         vectors,
@@ -184,6 +208,7 @@ def find_documents(
         # One more, for the query itself may be found.
         top_k=top_k + 1,
         similarity=similarity_of(model),
+        added_scores=added,
         device=model.device,
         show_progress=show_progress,
     )

@@ -8,7 +8,7 @@ it only ranks the nearest candidates.
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ def rank(
     head: PreTrainedModel | None = None,
     label: int | str | None = None,
     pool: int | None = 100,
+    added_scores: Callable[[slice], np.ndarray] | None = None,
     batch_size: int = 4096,
     device: str | torch.device | None = None,
     show_progress: bool = True,
@@ -68,6 +69,9 @@ def rank(
             The label whose logit ranks: a name in `config.label2id`, or an index. Required if the head has several.
         pool (`int`, *optional*, defaults to 100):
             Number of candidates that an MLP head ranks; `None` for the whole corpus. Ignored by the exact search.
+        added_scores (`Callable[[slice], np.ndarray]`, *optional*):
+            What is added to the similarities before texts are ranked, such as [`bm25_scores`]: takes a slice of the
+            queries, and returns an array of shape `(num_rows, num_texts)`. Only without a head.
         batch_size (`int`, *optional*, defaults to 4096):
             Pairs per batch of an MLP head.
         device (`str` or `torch.device`, *optional*):
@@ -78,12 +82,12 @@ def rank(
     Returns:
         `tuple[np.ndarray, np.ndarray]`: scores (float32) and positions in the corpus (int64), both of shape
         `(num_queries, min(top_k, num_texts))`, the best first; ties are broken by the lower position. Scores are
-        cosines, dot products, or logits of the head.
+        cosines or dot products, with `added_scores` if there are some, or logits of the head.
 
     Raises:
         `ValueError`: for embeddings that are NaN, infinite or of another size, an empty corpus, numbers below 1,
-        another similarity, a model without a pair head, a label that the head does not have, or scores that are NaN or
-        infinite.
+        another similarity, a model without a pair head, a label that the head does not have, scores that are NaN or
+        infinite, or `added_scores` of another shape or with a head.
 
     Example:
 
@@ -106,6 +110,8 @@ def rank(
         raise ValueError(f'similarity={similarity!r}: it has to be "cosine" or "dot"; pass a `head` to rank by it.')
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: it has to be at least 1.")
+    if added_scores is not None and head is not None:
+        raise ValueError("`added_scores` are added to the cosine or the dot product: leave out the head, or them.")
     if device is None:
         device = "cpu" if head is None else head.device
     queries = _to_tensor("query_embeddings", query_embeddings, head, device)
@@ -122,8 +128,11 @@ def rank(
     if not len(corpus):
         raise ValueError("The corpus is empty: there is nothing to rank.")
     if head is None:
-        is_cosine = similarity == "cosine"
-        scores, positions = nearest(queries, corpus, top_k, cosine=is_cosine, show_progress=show_progress)
+        options: dict[str, Any] = {"cosine": similarity == "cosine", "show_progress": show_progress}
+        if added_scores is None:
+            scores, positions = nearest(queries, corpus, top_k, **options)
+        else:
+            scores, positions = _nearest_with(added_scores, queries, corpus, top_k, **options)
         return scores.cpu().numpy(), positions.cpu().numpy()
 
     # In half precision, close candidates would have equal scores.
@@ -272,6 +281,7 @@ def nearest(
     top_k: int,
     *,
     cosine: bool = False,
+    added: torch.Tensor | None = None,
     show_progress: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
@@ -286,11 +296,13 @@ def nearest(
             Number of vectors to find; all if the corpus has fewer.
         cosine (`bool`, *optional*, defaults to `False`):
             Whether to compare by the cosine.
+        added (`torch.Tensor` of shape `(num_vectors, num_texts)`, *optional*):
+            What is added to each dot product or cosine.
         show_progress (`bool`, *optional*, defaults to `False`):
             Whether to show a progress bar.
 
     Returns:
-        `tuple[torch.Tensor, torch.Tensor]`: the dot products or cosines and the positions in the corpus, both of shape
+        `tuple[torch.Tensor, torch.Tensor]`: the scores and the positions in the corpus, both of shape
         `(num_vectors, min(top_k, num_texts))`, the largest first; ties are broken by the lower position.
     """
     top_k = min(top_k, len(corpus))
@@ -306,13 +318,48 @@ def nearest(
                 block = nn.functional.normalize(block, dim=-1)
             for first in range(0, len(vectors), size):
                 rows = slice(first, first + size)
-                found, where = (vectors[rows] @ block.T).topk(min(top_k, len(block)))
+                products = vectors[rows] @ block.T
+                if added is not None:
+                    products += added[rows, start : start + len(block)]
+                found, where = products.topk(min(top_k, len(block)))
                 # What was found before comes first, and has lower positions.
                 known = torch.cat([values[rows], found], dim=1), torch.cat([positions[rows], where + start], dim=1)
                 values[rows], best = known[0].topk(top_k)
                 positions[rows] = known[1].gather(1, best)
             progress.update(len(block))
     return _best_first(values, positions)
+
+
+def _nearest_with(
+    added_scores: Callable[[slice], np.ndarray],
+    queries: torch.Tensor,
+    corpus: torch.Tensor | QuantizedEmbeddings,
+    top_k: int,
+    *,
+    cosine: bool,
+    show_progress: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Like [`nearest`], with scores that are computed for a block of queries and the whole corpus."""
+    top_k = min(top_k, len(corpus))
+    values = queries.new_empty(len(queries), top_k)
+    positions = torch.empty(values.shape, dtype=torch.long, device=values.device)
+    size = max(1, BLOCK_ELEMENTS // len(corpus))
+    with tqdm(total=len(queries), desc="Searching", unit="query", disable=not show_progress) as progress:
+        for start in range(0, len(queries), size):
+            block = queries[start : start + size]
+            rows = slice(start, start + len(block))
+            added = np.asarray(added_scores(rows), dtype=np.float32)
+            if added.shape != (len(block), len(corpus)):
+                raise ValueError(
+                    f"added_scores returned the shape {added.shape} for {len(block)} queries and {len(corpus)} texts: "
+                    "they must be those of the same queries and texts."
+                )
+            if not np.isfinite(added).all():
+                raise ValueError("added_scores are NaN or infinite: take a smaller weight.")
+            added_block = torch.from_numpy(added).to(queries.device)
+            values[rows], positions[rows] = nearest(block, corpus, top_k, cosine=cosine, added=added_block)
+            progress.update(len(block))
+    return values, positions
 
 
 def _best_first(values: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,13 +1,16 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Search by the words of a query: BM25."""
+"""Search by the words of a query: BM25, alone or beside the cosine."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
+
+from hf_dse.mining.arguments import BM25_WEIGHT
 
 
 logger = logging.get_logger(__name__)
@@ -66,18 +69,94 @@ def bm25_search(
     return scores, positions
 
 
+def bm25_scores(
+    queries: Sequence[str], corpus: Sequence[str], weight: float = BM25_WEIGHT
+) -> Callable[[slice], np.ndarray]:
+    """
+    BM25 as a part of a search by embeddings, known as hybrid search: `weight` times the BM25 score of a text, divided
+    by the best BM25 score of all texts for the same query. [`rank`] and [`rank_groups`] add it to the cosine of every
+    text, as their `added_scores`. [Bruch et al., 2022](https://huggingface.co/papers/2210.11934) found such weighted
+    sums better than a fusion of ranks. BM25 is that of [`bm25_search`].
+
+    Args:
+        queries (`Sequence[str]`):
+            The queries.
+        corpus (`Sequence[str]`):
+            The texts.
+        weight (`float`, *optional*, defaults to 0.3):
+            What is added to the cosine of the text with the best BM25 score.
+
+    Returns:
+        `Callable[[slice], np.ndarray]`: takes a slice of the queries, and returns an array (float32) of shape
+        `(num_rows, num_texts)` with numbers from 0 to `weight`. They are computed when it is called, so that only a
+        block is in memory. For a query that shares no word with the corpus they are 0.
+
+    Raises:
+        `ValueError`: if the corpus is empty, or the weight is negative, NaN or infinite.
+        `ImportError`: if bm25s or PyStemmer is not installed.
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_dse import bm25_scores, rank
+
+    >>> queries, texts = ["error 4711"], ["Rain again.", "Error 4711: no paper.", "It is an error."]
+    >>> added = bm25_scores(queries, texts)
+    >>> added(slice(0, 1)).round(2)
+    array([[0.  , 0.3 , 0.15]], dtype=float32)
+    >>> query_vectors, text_vectors = np.array([[0.6, 0.8]]), np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]])
+    >>> scores, positions = rank(query_vectors, text_vectors, added_scores=added, show_progress=False)
+    >>> positions.tolist()
+    [[1, 2, 0]]
+    ```
+    """
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
+    search = _index(corpus)
+
+    def added_scores(rows: slice) -> np.ndarray:
+        block = queries[rows]
+        added = np.empty((len(block), len(corpus)), np.float32)
+        for row, scores in zip(added, search(block), strict=True):
+            best = scores.max()
+            # Scaled first: a product with a great weight could overflow.
+            row[:] = scores / best * weight if best > 0 else 0.0
+        return added
+
+    return added_scores
+
+
 def bm25_index(corpus: Sequence[str]) -> Callable[[Sequence[str], int], tuple[np.ndarray, np.ndarray]]:
     """Indexes a corpus once for several searches. The result takes a block of queries and `top_k`."""
+    score = _index(corpus)
+
+    def search(queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        found = [_best(scores, min(top_k, len(corpus))) for scores in score(queries)]
+        scores, positions = zip(*found, strict=True)
+        return np.stack(scores), np.stack(positions)
+
+    return search
+
+
+def import_bm25() -> tuple[Any, Any]:
+    """The packages of BM25; to fail early, before a corpus is embedded."""
     try:
         import bm25s
         import Stemmer
     except ImportError as error:
         raise ImportError("BM25 needs bm25s and PyStemmer: `pip install hf-dse[ranking]`.") from error
+    return bm25s, Stemmer
+
+
+def _index(corpus: Sequence[str]) -> Callable[[Sequence[str]], Iterator[np.ndarray]]:
+    """Indexes a corpus. The result yields the scores of all its texts for each of a block of queries."""
+    bm25s, stemmer = import_bm25()
     if not len(corpus):
         raise ValueError("The corpus is empty: there is nothing to search.")
     options: dict[str, Any] = {
         "stopwords": "en",
-        "stemmer": Stemmer.Stemmer("english"),
+        "stemmer": stemmer.Stemmer("english"),
         # It has one bar for each of four steps.
         "show_progress": False,
     }
@@ -88,17 +167,14 @@ def bm25_index(corpus: Sequence[str]) -> Callable[[Sequence[str], int], tuple[np
     if tokens.vocab:
         index.index(tokens, show_progress=False)
 
-    def search(queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        found = []
+    def score(queries: Sequence[str]) -> Iterator[np.ndarray]:
         for words in bm25s.tokenize(list(queries), return_ids=False, **options):
-            scores = np.zeros(len(corpus), np.float32)
             if tokens.vocab:
-                scores = index.get_scores_from_ids(index.get_tokens_ids(words))
-            found.append(_best(scores, min(top_k, len(corpus))))
-        scores, positions = zip(*found, strict=True)
-        return np.stack(scores), np.stack(positions)
+                yield index.get_scores_from_ids(index.get_tokens_ids(words))
+            else:
+                yield np.zeros(len(corpus), np.float32)
 
-    return search
+    return score
 
 
 def _best(scores: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
