@@ -120,8 +120,9 @@ def bm25_scores(
         added = np.empty((len(block), len(corpus)), np.float32)
         for row, scores in zip(added, search(block), strict=True):
             best = scores.max()
-            # Scaled first: a product with a great weight could overflow.
-            row[:] = scores / best * weight if best > 0 else 0.0
+            # [`rank`] refuses what overflows.
+            with np.errstate(over="ignore", invalid="ignore"):
+                row[:] = scores / best * weight if best > 0 else 0.0
         return added
 
     return added_scores
