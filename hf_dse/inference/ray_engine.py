@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adding a column to the shards of a parquet dataset with Ray workers."""
 
+import atexit
 import glob
 import json
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -89,7 +93,10 @@ def run_on_shards(
             for partial in folder.glob(f".{glob.escape(output.name)}.*.partial"):
                 partial.unlink()
         pairs = [(shard, outputs[shard]) for shard in todo]
-        failures = [row["error"] for row in _run(load, pairs, settings, args) if row["error"]] if todo else []
+        failures = []
+        if todo:
+            with _cluster():
+                failures = [row["error"] for row in _run(load, pairs, settings, args) if row["error"]]
     if failures:
         raise ValueError(
             f"{len(failures)} of {len(todo)} shards failed, the others are finished. The first failures: "
@@ -174,15 +181,59 @@ class ShardWorker:
                     start += len(batch)
 
 
+@contextmanager
+def _cluster() -> Iterator[None]:
+    """The cluster that is connected, or one that is started here, of which an interrupt leaves no process behind."""
+    import psutil
+
+    this = psutil.Process()
+    others = this.children(recursive=True)
+    started: list[psutil.Process] = []
+
+    def end() -> None:
+        for process in started:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    # Ray's agents search the ended cluster for a minute. What is registered first is called last: after Ray's own end.
+    atexit.register(end)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    # A cluster that is started here sends no usage statistics.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        with _interrupts_later():
+            ray.init(logging_level=logging.WARNING)
+        yield
+    except KeyboardInterrupt:
+        started += [process for process in this.children(recursive=True) if process not in others]
+        raise
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block: a half-started Ray crashes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts = []
+    handler = signal.signal(signal.SIGINT, lambda *signals: interrupts.append(signals))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if interrupts:
+        raise KeyboardInterrupt
+
+
 def _run(
     load: Callable[[str], ShardModel], todo: list[tuple[Path, Path]], settings: dict[str, Any], args: EngineArguments
 ) -> Iterator[dict[str, str]]:
     import ray
 
-    if not ray.is_initialized():
-        # A cluster that is started here sends no usage statistics.
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(logging_level=logging.WARNING)
     resources = ray.cluster_resources()
     num_gpus = args.num_gpus
     if num_gpus is None:

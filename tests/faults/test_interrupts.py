@@ -53,9 +53,9 @@ def test_ctrl_c(name, commands, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["study", "encode"])
-def test_ctrl_c_ends_other_processes(name, assets, tmp_path):
-    """The trainings of a study, and the workers of Ray."""
+@pytest.mark.parametrize(("name", "seconds"), [("study", 2), ("encode", 2), ("encode", 4)])
+def test_ctrl_c_ends_other_processes(name, seconds, assets, tmp_path):
+    """The trainings of a study, and the processes of Ray, which starts for some seconds."""
     if name == "study":
         options = {
             "model_name_or_path": str(assets / "encoder"),
@@ -77,8 +77,7 @@ def test_ctrl_c_ends_other_processes(name, assets, tmp_path):
         while not list(tmp_path.glob(begun)):
             assert process.poll() is None
             time.sleep(0.05)
-        # Ray starts its workers.
-        time.sleep(2)
+        time.sleep(seconds)
         others = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         assert process.wait(120) == 130, (tmp_path / "log").read_text()
