@@ -1,8 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Whitening: a linear layer that turns sentence embeddings, scales their directions and may reduce their size, fitted to
-texts without labels and without training.
+Whitening: a linear layer that reduces the size of sentence embeddings and scales their directions, fitted to texts
+without labels and without training.
 
 Embeddings vary most in a few directions, but the differences between similar texts may be in the others. Whitening (Su
 et al. 2021, https://arxiv.org/abs/2103.15316) scales all principal directions to the same variance and drops the last
@@ -46,7 +46,7 @@ def whiten_encoder(
             Texts similar to those that will be embedded; at least as many as the embedding has dimensions, better a
             few thousand.
         projection_dim (`int`):
-            Size of the new embedding, at most the current one. Its first numbers are those in which texts vary most.
+            Size of the new embedding, smaller than the current one.
         power (`float`, *optional*, defaults to 0.5):
             Degree of scaling: 0 is PCA, which keeps the variances, 1 is whitening, which makes them equal.
         max_length (`int`, *optional*):
@@ -93,8 +93,10 @@ def whiten_encoder(
             f"The encoder already has a projection to {model.config.projection_dim} dimensions: whiten an encoder "
             "without one, converted without `projection_dim`."
         )
-    if not 1 <= projection_dim <= size:
-        raise ValueError(f"`projection_dim` must be from 1 to {size}, the pooled size, got {projection_dim}.")
+    if not 1 <= projection_dim < size:
+        raise ValueError(
+            f"`projection_dim` must be from 1 to {size - 1}, less than the pooled size, got {projection_dim}."
+        )
     if not 0 <= power <= 1:
         raise ValueError(f"`power` must be between 0 (PCA) and 1 (whitening), got {power}.")
     if len(texts) < size:
