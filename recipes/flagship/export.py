@@ -1,9 +1,9 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Evaluates the last student of recipes/flagship/run.sh and exports it with a model card.
+Evaluates a student of recipes/flagship/run.sh, by default the last, and exports it with a model card.
 
-    python recipes/flagship/export.py DATA OUT CHECKPOINT
+    python recipes/flagship/export.py DATA OUT CHECKPOINT [STUDENT]
 """
 
 import json
@@ -20,8 +20,7 @@ from hf_dse.data.tasks import EMBEDDED
 from hf_dse.evaluation.pairs import cosines
 
 
-VERSION = 2
-STUDENT = "final"
+VERSION = 3
 # What everything that loads the checkpoint reads of a text.
 MAX_LENGTH = 16_384
 
@@ -37,10 +36,11 @@ def fit_head(model: DseForSequenceClassification, tokenizer, pairs) -> None:
 
 def main() -> None:
     data, out, checkpoint = map(Path, sys.argv[1:4])
+    student = out / (sys.argv[4] if len(sys.argv) > 4 else "final")
     # Trained without dropout on a CPU; who trains it further may want it.
     dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    model = DseForSequenceClassification.from_pretrained(out / STUDENT, **dropout)
-    tokenizer = AutoTokenizer.from_pretrained(out / STUDENT)
+    model = DseForSequenceClassification.from_pretrained(student, **dropout)
+    tokenizer = AutoTokenizer.from_pretrained(student)
     splits = load_pairs(DataArguments(task_name="stsb", dataset_name=str(data / "stsb")))
     # Evaluate the stored weights: rounded to bfloat16, used in float32.
     model.to(torch.bfloat16).float()
@@ -54,11 +54,12 @@ def main() -> None:
     scores = evaluate_model(model, tokenizer, embedded, task="stsb", max_length=MAX_LENGTH)
     recipe = {
         "Version": VERSION,
-        "Weights": "mean of two students, bfloat16",
+        "Weights": "bfloat16; begun from the mean of two students, the mean of the middle and the end of the training",
         "Labelled pairs": "STS-B train, and pairs of STS 2012 to 2016 without a sentence of STS-B validation or test",
         "Unlabelled pairs": "20,000, scored by the teacher: texts of STS, Multi30k, SNLI and MRPC",
-        "Queries": "7,300 with mined negatives: SciFact's training claims, questions of SQuAD, QNLI, FairytaleQA and "
-        "PubMedQA, titles of RFCs",
+        "Queries": "14,000 with mined negatives: SciFact's training claims, questions of SQuAD, QNLI, FairytaleQA and "
+        "PubMedQA, titles of RFCs; 5,300 without labels: sentences of Wikipedia and SciFact's abstracts, titles",
+        "Teacher of the queries": "the cosine of all-MiniLM-L6-v2 and BM25 together",
         "Similarities kept": "those of all-MiniLM-L6-v2 between texts of different pairs and queries",
         "Licences of the texts": "CC BY, CC BY-SA, ODC-By, Apache-2.0, MIT and the IETF's, and in part for research "
         "only (MRPC, captions of Flickr30k)",
@@ -68,9 +69,9 @@ def main() -> None:
     }
     generality = out / "generality.json"
     if generality.is_file():
-        source, student = json.loads(generality.read_text()).values()
+        source, measured = json.loads(generality.read_text()).values()
         for name in source:
-            recipe[f"{name} (all-MiniLM-L6-v2)"] = f"{100 * student[name]:.2f} ({100 * source[name]:.2f})"
+            recipe[f"{name} (all-MiniLM-L6-v2)"] = f"{100 * measured[name]:.2f} ({100 * source[name]:.2f})"
     recipe["command"] = "recipes/flagship/run.sh DATA"
 
     # Stored in bfloat16 but loaded in float32, because bfloat16 is slow on many CPUs.

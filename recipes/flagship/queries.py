@@ -8,9 +8,13 @@ The queries and documents that the flagship learns to search from, in the layout
 OUT/search has the training queries of all sets with one corpus: claims of SciFact's train split, questions of SQuAD
 for their sentences (three of four sentences, by a hash), of QNLI, of fairy tales for their section, of PubMedQA's
 train split for abstracts, and titles of RFCs for abstracts. The other questions of SQuAD are a test set of
-studies/generality.py.
+studies/generality.py. OUT/unlabelled has more documents, paragraphs of Wikipedia articles, and OUT/unlabelled.jsonl
+queries that nobody has labelled: sentences of other paragraphs, and of SciFact's abstracts, and titles of these.
 """
 
+import json
+import random
+import re
 import sys
 from pathlib import Path
 
@@ -71,6 +75,29 @@ def read(data: Path) -> dict[str, pd.DataFrame]:
     }
 
 
+def unlabelled(data: Path, texts: list[str]) -> tuple[list[str], list[str]]:
+    """Queries without labels, and the documents for them: `texts` and paragraphs of Wikipedia."""
+    draw = random.Random(SEED)
+
+    def sentences(text: str) -> list[str]:
+        return [part for part in re.split(r"(?<=[.!?])\s+", text) if 7 <= len(part.split()) <= 28]
+
+    articles = pd.read_parquet(data / "longwiki" / "docs.parquet")
+    documents, drawn = list(texts), []
+    for article in articles[articles["split"] == "train"].itertuples():
+        paragraphs = [part for part in article.body.split("\n") if 40 <= len(part.split()) <= 160]
+        draw.shuffle(paragraphs)
+        documents += [" ".join(f"{article.title} {article.lead}".split()[:150]), *paragraphs[:2]]
+        found = [sentence for part in paragraphs[2:] for sentence in sentences(part)]
+        drawn += [draw.choice(found)] if found else []
+    corpus = pd.read_parquet(data / "scifact" / "corpus.parquet")
+    queries = draw.sample(drawn, 3000)
+    found = [sentences(text) for text in corpus["text"].sample(2200, random_state=SEED)]
+    queries += [draw.choice(parts) for parts in found if parts][:1500]
+    queries += corpus["title"].sample(800, random_state=1).tolist()
+    return list(dict.fromkeys(queries)), list(dict.fromkeys(documents))
+
+
 def write(folder: Path, rows: pd.DataFrame, texts: list[str]) -> None:
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     documents = {text: f"d{number}" for number, text in enumerate(dict.fromkeys([*rows["document"], *texts]))}
@@ -91,7 +118,15 @@ def main() -> None:
         print(f"{name}: {len(rows):,} pairs of a query and a document")
     # Claims first: of the others `--max_train_samples` takes a part.
     others = pd.concat(sets.values()).sample(frac=1, random_state=SEED)
-    write(out / "search", pd.concat([claims, others]), abstracts.tolist())
+    pairs = pd.concat([claims, others])
+    write(out / "search", pairs, abstracts.tolist())
+    queries, documents = unlabelled(data, list(dict.fromkeys([*pairs["document"], *abstracts])))
+    (out / "unlabelled").mkdir(exist_ok=True)
+    corpus = [{"_id": f"d{number}", "text": text} for number, text in enumerate(documents)]
+    asked = [{"query_id": f"x{number}", "query": text} for number, text in enumerate(queries)]
+    for file, lines in (("unlabelled/corpus.jsonl", corpus), ("unlabelled.jsonl", asked)):
+        (out / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    print(f"unlabelled: {len(queries):,} queries, {len(documents):,} documents")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #   recipes/flagship/run.sh DATA [OUT [CHECKPOINT]]
 #
 # DATA has the folders stsb, sts12_16, multi30k, nli, mrpc, sick, scifact, squad_sent, qnli, fairytaleqa, pubmedqa, rfc,
-# cranfield, npl and cacm with parquet files. FLAGS are passed to every training: FLAGS="--bf16 --use_cpu" halves the
+# longwiki, cranfield, npl and cacm with parquet files. FLAGS are passed to every training: FLAGS="--bf16 --use_cpu" halves the
 # hours on a CPU with AVX-512 bf16 or AMX, and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same
 # for the teacher's scores.
 set -euo pipefail
@@ -62,7 +62,7 @@ done
     --attention_probs_dropout_prob 0 --max_length 256
 
 # Search: queries with mined negatives, mixed with the labelled pairs. First from the pairs' student, then from the middle
-# between that and the source, whose similarities are kept. The checkpoint is the mean of both.
+# between that and the source, whose similarities are kept. Version 2 of the checkpoint was the mean of both.
 [ -f "$out/search/corpus.jsonl" ] || python "$here/queries.py" "$data" "$out"
 [ -f "$out/mined.jsonl" ] || hf-dse mine --dataset_name "$out/search" --encoder_name_or_path "$out/pairs" --bm25 \
     --num_candidates 6 --range_max 50 --max_length 256 --dtype "$dtype" --output_file "$out/mined.jsonl"
@@ -77,7 +77,24 @@ search search-1 --model_name_or_path "$out/start" --bi_encoder_name_or_path "$ou
 [ -f "$out/middle/config.json" ] || hf-dse merge --model_names_or_paths "$out/search-1/model" "$out/source" \
     --output_dir "$out/middle"
 search search-2 --model_name_or_path "$out/middle" --bi_encoder_name_or_path "$encoder" --num_train_epochs 1 --seed 43
-[ -f "$out/final/config.json" ] || hf-dse merge --model_names_or_paths "$out"/search-{1,2}/model --output_dir "$out/final"
+[ -f "$out/mean/config.json" ] || hf-dse merge --model_names_or_paths "$out"/search-{1,2}/model --output_dir "$out/mean"
+[ -f "$out/version-2/config.json" ] || python "$here/export.py" "$data" "$out" "$out/version-2" mean
+
+# A teacher for the candidates, cosine and BM25 together, which finds more than each of them, and queries that nobody
+# has labelled.
+[ -f "$out/unlabelled-mined.jsonl" ] || hf-dse mine --corpus_file "$out/unlabelled" --train_file "$out/unlabelled.jsonl" \
+    --encoder_name_or_path "$encoder" --bm25 --num_candidates 6 --range_max 30 --relative_margin -1 --max_length 256 \
+    --dtype "$dtype" --output_file "$out/unlabelled-mined.jsonl"
+[ -f "$out/fused.jsonl" ] || python "$here/fusion.py" "$out" "$encoder" --dtype "$dtype"
+[ -f "$out/search-3/results.json" ] || hf-dse distill --config "$here/search.yaml" --output_dir "$out/search-3" \
+    --model_name_or_path "$out/version-2" --corpus_file "$out/unlabelled" --train_file "$out/fused.jsonl" \
+    --pairs_file "$out/scored_gold.parquet" --max_train_samples 14000 --num_candidates 4 \
+    --bi_encoder_name_or_path "$encoder" --similarity_weight 10 --num_train_epochs 1 --seed 44 \
+    --save_steps 0.5 --save_total_limit 2 --overwrite_output_dir $flags
+
+# The checkpoint is the mean of the weights after half of the steps and at the end.
+[ -f "$out/final/config.json" ] || hf-dse merge --output_dir "$out/final" \
+    --model_names_or_paths "$out"/search-3/checkpoint-262 "$out/search-3/model"
 
 python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"
 [ -f "$out/generality.json" ] || python studies/generality.py "$data" "$encoder" "$out/dse-minilm-l6" \
