@@ -319,7 +319,10 @@ def export_graph_of(tmp_path, make_model, bert_tokenizer):
         # More slots than the example has tokens, and non-default options.
         ("onnx", {"linformer_length": 32}),
         ("onnx", {"linformer_sharing": "none", "linformer_init": "random", "projection_dim": 6}),
-        ("onnx", {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 8}),
+        *[
+            ("onnx", {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": size})
+            for size in (8, 20)
+        ],
         *[("onnx", {"linformer_projection": kind, "funnel_layers": 1}) for kind in ("mean", "max", "strided")],
         ("openvino", {"linformer_projection": "strided", "funnel_layers": 1}),
         ("onnx", {"position_extension": "tile", "original_max_position_embeddings": 16}),

@@ -135,8 +135,10 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     # A copy, in the one precision that every runtime has.
     graph_model = copy.deepcopy(encoder).float().eval()
     graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
-    # Two texts of different lengths, so that the graph does not assume a single text or no padding.
-    attention_mask = torch.ones(2, min(16, model.config.max_position_embeddings), dtype=torch.long)
+    # Two texts of different lengths, so that the graph does not assume a single text, no padding or a single chunk.
+    config = model.config
+    chunk = config.attention_chunk_size if "chunked_attention" in config.layer_types else 0
+    attention_mask = torch.ones(2, min(max(16, 2 * chunk), config.max_position_embeddings), dtype=torch.long)
     attention_mask[1, 1:] = 0
     inputs: dict[str, Any] = {"input_ids": torch.zeros_like(attention_mask), "attention_mask": attention_mask}
     if "token_type_ids" in tokenizer.model_input_names:
