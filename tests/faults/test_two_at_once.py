@@ -3,11 +3,13 @@
 """Two processes with one folder, and processes that another one started and that end with it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 import yaml
@@ -15,6 +17,9 @@ from harness import kill_after, run, slow, start, wait_for
 
 from hf_dse.common.files import LOCK_FILE, folder_in_one_step, locked
 from hf_dse.studies.runs import read_results
+
+
+NUMBER = rb"-?\d+\.\d+(?:e-?\d+)?"
 
 
 @pytest.fixture
@@ -109,7 +114,11 @@ def test_two_processes_share_a_cache(name, commands, undisturbed, tmp_path):
     for process, output in zip(processes, outputs, strict=True):
         process.join()
         assert process.exitcode == 0
-        assert output.read_bytes() == undisturbed(name).content
+        # What the other process has done already is missing in a batch, which may change the last digit of the others.
+        found, expected = output.read_bytes(), undisturbed(name).content
+        assert re.sub(NUMBER, b"", found) == re.sub(NUMBER, b"", expected)
+        numbers = [list(map(float, re.findall(NUMBER, content))) for content in (found, expected)]
+        np.testing.assert_allclose(*numbers, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["export", slow("encode npy")])
