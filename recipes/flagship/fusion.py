@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from hf_dse import bm25_search
+from hf_dse import bm25_scores
 
 
 WEIGHT = 0.04
 # Queries of SciFact, the first ones of OUT/mined.jsonl.
 NUM_CLAIMS = 809
-QUERIES_PER_BLOCK = 512
 
 
 def read(file: Path) -> list[dict]:
@@ -38,15 +37,15 @@ def score(corpus: list[dict], lists: list[dict], encoder: SentenceTransformer) -
     options = {"batch_size": 64, "normalize_embeddings": True}
     vectors = dict(zip(found, encoder.encode([texts[row] for row in found], **options), strict=True))
     queries = encoder.encode([row["query"] for row in lists], **options)
-    for start in range(0, len(lists), QUERIES_PER_BLOCK):
-        block = lists[start : start + QUERIES_PER_BLOCK]
-        scores, positions = bm25_search([row["query"] for row in block], texts, len(texts))
-        for number, row in enumerate(block):
-            words = np.empty(len(texts), np.float32)
-            words[positions[number]] = scores[number] / (scores[number, :100].std() + 1e-6)
-            rows = [row_of[doc_id] for doc_id in row["document_ids"]]
-            cosines = np.stack([vectors[row] for row in rows]) @ queries[start + number]
-            row["teacher_logits"] = [float(value) for value in cosines + WEIGHT * words[rows]]
+    # The words are indexed once. What each query's scores are divided by there has no effect here.
+    score_words = bm25_scores([row["query"] for row in lists], texts, 1.0)
+    num_best = min(100, len(texts))
+    for number, row in enumerate(lists):
+        (words,) = score_words(slice(number, number + 1))
+        words /= np.partition(words, -num_best)[-num_best:].std() + 1e-6
+        rows = [row_of[doc_id] for doc_id in row["document_ids"]]
+        cosines = np.stack([vectors[row] for row in rows]) @ queries[number]
+        row["teacher_logits"] = [float(value) for value in cosines + WEIGHT * words[rows]]
 
 
 def main() -> None:

@@ -86,11 +86,9 @@ search search-2 --model_name_or_path "$out/middle" --bi_encoder_name_or_path "$e
     --encoder_name_or_path "$encoder" --bm25 --num_candidates 6 --range_max 30 --relative_margin -1 --max_length 256 \
     --dtype "$dtype" --output_file "$out/unlabelled-mined.jsonl"
 [ -f "$out/fused.jsonl" ] || python "$here/fusion.py" "$out" "$encoder" --dtype "$dtype"
-[ -f "$out/search-3/results.json" ] || hf-dse distill --config "$here/search.yaml" --output_dir "$out/search-3" \
-    --model_name_or_path "$out/version-2" --corpus_file "$out/unlabelled" --train_file "$out/fused.jsonl" \
-    --pairs_file "$out/scored_gold.parquet" --max_train_samples 14000 --num_candidates 4 \
-    --bi_encoder_name_or_path "$encoder" --similarity_weight 10 --num_train_epochs 1 --seed 44 \
-    --save_steps 0.5 --save_total_limit 2 --overwrite_output_dir $flags
+search search-3 --model_name_or_path "$out/version-2" --bi_encoder_name_or_path "$encoder" --similarity_weight 10 \
+    --corpus_file "$out/unlabelled" --train_file "$out/fused.jsonl" --max_train_samples 14000 --num_candidates 4 \
+    --num_train_epochs 1 --seed 44 --save_steps 0.5 --save_total_limit 2
 
 # The checkpoint is the mean of the weights after half of the steps and at the end.
 [ -f "$out/final/config.json" ] || hf-dse merge --output_dir "$out/final" \

@@ -118,7 +118,7 @@ def test_two_processes_share_a_cache(name, commands, undisturbed, tmp_path):
         found, expected = output.read_bytes(), undisturbed(name).content
         assert re.sub(NUMBER, b"", found) == re.sub(NUMBER, b"", expected)
         numbers = [list(map(float, re.findall(NUMBER, content))) for content in (found, expected)]
-        np.testing.assert_allclose(*numbers, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(*numbers, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["export", slow("encode npy")])
