@@ -23,6 +23,12 @@ from hf_dse.evaluation.pairs import cosines
 VERSION = 3
 # What everything that loads the checkpoint reads of a text.
 MAX_LENGTH = 16_384
+COMMANDS = (
+    "recipes/flagship/run.sh DATA",
+    "# The same sets in mteb, and its English benchmark, which is downloaded.",
+    "python studies/mteb_tasks.py dse-minilm-l6 --data DATA",
+    'python studies/mteb_tasks.py dse-minilm-l6 --benchmark "MTEB(eng, v2)" --results mteb',
+)
 
 
 def fit_head(model: DseForSequenceClassification, tokenizer, pairs) -> None:
@@ -72,7 +78,7 @@ def main() -> None:
         source, measured = json.loads(generality.read_text()).values()
         for name in source:
             recipe[f"{name} (all-MiniLM-L6-v2)"] = f"{100 * measured[name]:.2f} ({100 * source[name]:.2f})"
-    recipe["command"] = "recipes/flagship/run.sh DATA"
+    recipe["command"] = "\n".join(COMMANDS)
 
     # Stored in bfloat16 but loaded in float32, because bfloat16 is slow on many CPUs.
     model.to(torch.bfloat16)

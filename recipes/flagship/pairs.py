@@ -58,13 +58,13 @@ def unlabelled(out: Path) -> None:
         made["stsb"][kinds["stsb"] == "random"].sample(2_500, random_state=SEED),
         made["sts"][kinds["sts"] == "row"],
         made["sts"][kinds["sts"] == "neighbor"].sample(9_000, random_state=SEED),
-        made["multi30k"],
-        made["snli"],
+        *(made[name] for name in ("multi30k", "snli") if name in made),
     ]
     pool = pd.concat(parts, ignore_index=True)
     texts = pd.Series(map(frozenset, rows(pool)))
     pool = pool[~texts.duplicated()].sample(frac=1, random_state=SEED)
-    pool = pd.concat([pool, made["mrpc"]], ignore_index=True)
+    if "mrpc" in made:
+        pool = pd.concat([pool, made["mrpc"]], ignore_index=True)
     print(f"{len(pool)} unlabelled pairs")
     pool.to_parquet(out / "pool.parquet", index=False)
 

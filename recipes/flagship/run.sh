@@ -6,7 +6,7 @@
 # DATA has the folders stsb, sts12_16, multi30k, nli, mrpc, sick, scifact, squad_sent, qnli, fairytaleqa, pubmedqa, rfc,
 # longwiki, cranfield, npl and cacm with parquet files. FLAGS are passed to every training: FLAGS="--bf16 --use_cpu" halves the
 # hours on a CPU with AVX-512 bf16 or AMX, and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same
-# for the teacher's scores.
+# for the teacher's scores. RESEARCH=0 leaves out the texts that are for research only, MRPC and the captions of Flickr30k.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
 flags=${FLAGS:-} dtype=${DTYPE:-float32}
@@ -24,10 +24,13 @@ augment() {
 }
 augment stsb --files "$data/stsb/train.parquet" --row_pairs 0 --num_neighbors 3 --neighbor_pool 8 --num_random 1
 augment sts --files "$data"/sts12_16/sts1{2,3,4,5,6}_test.parquet --num_neighbors 1 --neighbor_pool 5 --num_random 0
-augment multi30k --files "$data/multi30k/train.parquet:caption1,caption2,caption3,caption4,caption5" \
-    --max_rows 1500 --row_pairs 2 --num_neighbors 1 --neighbor_pool 5 --num_random 0 --max_pairs 6000
-augment snli --files "$data/nli/snli.parquet" --max_rows 4000 --num_neighbors 0 --num_random 0
-augment mrpc --files "$data/mrpc/train.parquet" --num_neighbors 1 --neighbor_pool 4 --num_random 0
+if [ "${RESEARCH:-1}" != 0 ]; then
+    # The premises of SNLI are captions of Flickr30k, too.
+    augment multi30k --files "$data/multi30k/train.parquet:caption1,caption2,caption3,caption4,caption5" \
+        --max_rows 1500 --row_pairs 2 --num_neighbors 1 --neighbor_pool 5 --num_random 0 --max_pairs 6000
+    augment snli --files "$data/nli/snli.parquet" --max_rows 4000 --num_neighbors 0 --num_random 0
+    augment mrpc --files "$data/mrpc/train.parquet" --num_neighbors 1 --neighbor_pool 4 --num_random 0
+fi
 [ -f "$out/pool.parquet" ] || python "$here/pairs.py" unlabelled "$out"
 
 # The teacher's scores are stored next to this file. TEACHER=1 trains the teacher and scores again (1.5 hours).
