@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from hf_dse.student.whiten import whiten_encoder
     from hf_dse.studies.probe import probe_layers
     from hf_dse.teacher.arguments import TeacherArguments
+    from hf_dse.teacher.bi_encoders import BiEncoder, score_candidates_by_similarity
     from hf_dse.teacher.fine_tune import train_teacher
     from hf_dse.teacher.fine_tune_ranking import train_reranker
     from hf_dse.teacher.load import load_teacher
@@ -113,6 +114,7 @@ _MODULES = {
     "student.whiten": ["whiten_encoder"],
     "studies.probe": ["probe_layers"],
     "teacher.arguments": ["TeacherArguments"],
+    "teacher.bi_encoders": ["BiEncoder", "score_candidates_by_similarity"],
     "teacher.fine_tune": ["train_teacher"],
     "teacher.fine_tune_ranking": ["train_reranker"],
     "teacher.load": ["load_teacher"],
@@ -143,6 +145,7 @@ __all__ = [
     "AccuracyF1",
     "AlignTrainer",
     "AlignTrainingArguments",
+    "BiEncoder",
     "ConvertArguments",
     "CrossEncoderCollator",
     "DataArguments",
@@ -224,6 +227,7 @@ __all__ = [
     "read_texts",
     "relation_loss",
     "score_candidates",
+    "score_candidates_by_similarity",
     "score_pairs",
     "score_similarities",
     "score_texts",

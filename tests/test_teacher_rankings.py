@@ -455,7 +455,7 @@ def test_errors_of_the_score_command(score_data, tmp_path, tokenizer, capsys):
     output = tmp_path / "scored.jsonl"
     command = ["score", "--model_name_or_path", teacher, "--output_file", str(output), "--device", "cpu"]
     assert main([*command, "--dataset_name", str(score_data), "--bi_encoder"]) == 2
-    assert "`--bi_encoder` scores pairs of sentences, and the data are queries" in capsys.readouterr().err
+    assert "is a BertForSequenceClassification, a cross-encoder without vectors" in capsys.readouterr().err
     assert main([*command, "--dataset_name", "embedded", "--windows", "best"]) == 2
     assert "`--windows` is an option of rankings, and the data are pairs" in capsys.readouterr().err
     with torch.no_grad():

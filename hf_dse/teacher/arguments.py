@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass, field
 
-from hf_dse.common.options import check_positive
+from hf_dse.common.options import check_at_least, check_positive
 
 
 # Which windows of a document that is longer than the teacher reads are scored.
@@ -40,7 +40,7 @@ class ScoreArguments:
 
     model_name_or_path: list[str] = field(
         metadata={
-            "help": "The cross-encoder, of transformers or sentence-transformers: a Hub id or a folder. The logits of "
+            "help": "The cross-encoder, of transformers or sentence-transformers: a Hub id or a folder. The scores of "
             "several, such as several seeds, are averaged."
         }
     )
@@ -53,12 +53,21 @@ class ScoreArguments:
     bi_encoder: bool = field(
         default=False,
         metadata={
-            "help": "The model is a bi-encoder, such as the source of a student. The score is `similarity_scale` "
-            "times the cosine, plus `similarity_bias`."
+            "help": "The model is a bi-encoder, such as the source of a student. The score of a pair of sentences is "
+            "`similarity_scale` times the cosine, plus `similarity_bias`; that of a candidate is the cosine, and "
+            "BM25 with `bm25_weight`."
         },
     )
-    similarity_scale: float = field(default=5.0, metadata={"help": "Factor of a bi-encoder's cosine."})
-    similarity_bias: float = field(default=0.0, metadata={"help": "Score of a bi-encoder's cosine of 0."})
+    similarity_scale: float = field(default=5.0, metadata={"help": "Pairs: factor of a bi-encoder's cosine."})
+    similarity_bias: float = field(default=0.0, metadata={"help": "Pairs: score of a bi-encoder's cosine of 0."})
+    bm25_weight: float = field(
+        default=0.0,
+        metadata={
+            "help": "Rankings, with `--bi_encoder`: adds so many times BM25 / (the best BM25 of the query) to the "
+            "cosine. BM25 counts the words of the whole corpus: name it with `--corpus_file`, or the candidates of "
+            "all queries stand in for it. 0.3 is a good start; 0: the cosine alone."
+        },
+    )
     split: str = field(default="train", metadata={"help": "Split to score; for a folder, the name of any file in it."})
     model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
@@ -73,8 +82,8 @@ class ScoreArguments:
     max_length: int | None = field(
         default=None,
         metadata={
-            "help": f"Maximum number of tokens per pair. Default: {PAIR_LENGTH} for pairs of sentences, the teacher's "
-            "own limit for rankings."
+            "help": "Maximum number of tokens per pair, and per text of a bi-encoder. Default: "
+            f"{PAIR_LENGTH} for pairs of sentences, the teacher's own limit for rankings."
         },
     )
     windows: str = field(
@@ -93,6 +102,14 @@ class ScoreArguments:
             "next to the output file."
         },
     )
+
+    def __post_init__(self) -> None:
+        check_at_least(0, bm25_weight=self.bm25_weight)
+        if self.bm25_weight and not self.bi_encoder:
+            raise ValueError(
+                f"bm25_weight={self.bm25_weight}: BM25 is added to the cosine of a bi-encoder: pass `--bi_encoder` "
+                "too, or leave it out."
+            )
 
 
 @dataclass(kw_only=True)

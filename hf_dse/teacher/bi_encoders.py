@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Bi-encoders as teachers: their vectors, as sentence-transformers computes them."""
+"""Bi-encoders as teachers: their vectors, as sentence-transformers computes them, and their scores of candidates."""
 
 import hashlib
 import json
@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_dse.common.devices import choose_device
+from hf_dse.common.files import to_path
 from hf_dse.common.provenance import fingerprint
+from hf_dse.data.ranking_batches import keep_documents
+from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import max_tokens
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.inference.encoding import encode, evaluating
@@ -26,8 +30,10 @@ from hf_dse.inference.loading import (
     read_pooling,
     read_prompts,
 )
+from hf_dse.mining.bm25 import bm25_scores
 from hf_dse.mining.embeddings import keep_blocks
 from hf_dse.teacher.rerankers import load_sentence_transformers
+from hf_dse.teacher.score_candidates import with_scores
 
 
 # The modules of sentence-transformers that `encode` applies itself.
@@ -36,7 +42,7 @@ OWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 
 class BiEncoder:
     """
-    A larger bi-encoder with any tokenizer, whose vectors a student learns.
+    A bi-encoder with any tokenizer, from which a student learns.
 
     Args:
         name_or_path (`str`):
@@ -74,6 +80,7 @@ class BiEncoder:
         device: str | torch.device | None = None,
     ):
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+        device = choose_device(device)
         config = load_config(name_or_path, **source)
         heads = [name for name in config.architectures or [] if name.endswith("ForSequenceClassification")]
         if heads and config.model_type != "dse":
@@ -82,13 +89,14 @@ class BiEncoder:
                 "or learn from its scores with `--stage pairs` or `--stage ranking`."
             )
         name = prompt_name or read_json(name_or_path, SETTINGS, revision).get("default_prompt_name")
-        prompts = read_prompts(name_or_path, revision) or {}
+        prompts = read_prompts(name_or_path, revision)
+        prompts = (getattr(config, "prompts", None) if prompts is None else prompts) or {}
         if name is not None and name not in prompts:
             raise ValueError(
                 f"teacher_prompt_name={name!r}: {name_or_path} has no such prompt, "
                 f"{'only ' + ', '.join(prompts) if prompts else 'and no others'}."
             )
-        self.prompt = "" if name is None else prompts[name]
+        self.prompts, self.prompt = prompts, "" if name is None else prompts[name]
         is_plain = set(read_modules(name_or_path, revision)) <= OWN_MODULES
         if config.model_type == "dse" or (is_plain and read_pooling(name_or_path, revision) in POOLINGS):
             own = ModelArguments(
@@ -101,8 +109,7 @@ class BiEncoder:
             options = {"normalize": True, "show_progress": False}
         else:
             model = load_sentence_transformers("SentenceTransformer", name_or_path, dtype, **source)
-            if device is not None:
-                model.to(device)
+            model.to(device)
             limit = model.max_seq_length = _lower(max_length, model.max_seq_length)
             # The text of a model names its modules and their settings.
             weights = {name: value.float().sum().item() for name, value in model.state_dict().items()}
@@ -116,15 +123,24 @@ class BiEncoder:
         self.size = self._encode(["a"]).shape[1]
 
     def encode(
-        self, texts: Sequence[str], cache_dir: str | Path | None = None, *, dtype: Any = np.float32
+        self,
+        texts: Sequence[str],
+        cache_dir: str | Path | None = None,
+        *,
+        prompt_name: str | None = None,
+        dtype: Any = np.float32,
+        show_progress: bool = True,
     ) -> np.ndarray:
         """
         The unit vectors of texts, of shape `(num_texts, embedding_size)`. With `cache_dir` those of each 1,024 texts
-        are kept in a file there, by texts, weights and settings, so that none is computed twice.
+        are kept in a file there, by texts, weights and settings, so that none is computed twice. `prompt_name` names
+        another prompt than that of the class, `"query"` or `"document"`, which is empty if the model has none.
         """
-        texts = [self.prompt + text for text in texts] if self.prompt else texts
-        folder = None if cache_dir is None else Path(cache_dir)
-        return keep_blocks(self._encode, texts, self.settings, folder, size=self.size, dtype=dtype)
+        prompt = self.prompt if prompt_name is None else self.prompts.get(prompt_name, "")
+        texts = [prompt + text for text in texts] if prompt else texts
+        folder = None if cache_dir is None else to_path(cache_dir)
+        options: dict[str, Any] = {"size": self.size, "dtype": dtype, "show_progress": show_progress}
+        return keep_blocks(self._encode, texts, self.settings, folder, **options)
 
 
 def _encode_with(model: Any, texts: list[str], batch_size: int) -> np.ndarray:
@@ -135,6 +151,74 @@ def _encode_with(model: Any, texts: list[str], batch_size: int) -> np.ndarray:
     if not np.isfinite(vectors).all():
         raise ValueError("Vectors of the teacher are NaN or infinite: load it in float32, or its weights are damaged.")
     return np.asarray(vectors, dtype=np.float32)
+
+
+def score_candidates_by_similarity(
+    encoder: BiEncoder,
+    rankings: Rankings,
+    *,
+    bm25_weight: float = 0.0,
+    cache_dir: str | Path | None = None,
+    show_progress: bool = True,
+) -> Rankings:
+    """
+    Scores the candidates of each query without a reranker: by the cosine of a bi-encoder, and BM25 if wanted. Both
+    together often find far more than each of them, and teach that to a student. Each document is embedded once, after
+    the prompt of the bi-encoder for documents, and queries after that for queries.
+
+    Args:
+        encoder ([`BiEncoder`]):
+            The bi-encoder.
+        rankings ([`Rankings`]):
+            The queries, their candidates and the whole corpus, whose words BM25 counts.
+        bm25_weight (`float`, *optional*, defaults to 0.0):
+            What is added to the cosine of the text with the best BM25 score of the query, and a share of it to others,
+            see [`bm25_scores`]. 0.3 is a good start. A query that shares no word with the corpus has cosines alone.
+        cache_dir (`str` or `Path`, *optional*):
+            Folder of the vectors, from which an interrupted run continues. Defaults to none.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+
+    Returns:
+        [`Rankings`]: the same with `teacher_logits`, the cosines and what is added to them.
+
+    Raises:
+        `ValueError`: if there are no candidates, the weight is negative, NaN or infinite, a vector is NaN or infinite,
+            or the cache is damaged.
+        `ImportError`: for BM25 without its packages.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import BiEncoder, make_rankings, score_candidates_by_similarity
+
+    >>> corpus = {"text": ["Error 4711: no paper.", "Error 4712: no ink.", "Rain again."]}
+    >>> rankings = make_rankings({"query": ["What is error 4712?"], "documents": [[0, 1]]}, corpus)
+    >>> encoder = BiEncoder("sentence-transformers/all-MiniLM-L6-v2")
+    >>> scored = score_candidates_by_similarity(encoder, rankings, bm25_weight=0.3, show_progress=False)
+    >>> [round(score, 2) for score in scored.queries["teacher_logits"][0]]
+    [0.77, 0.95]
+    ```
+    """
+    queries, lists = (rankings.queries[name][:] for name in ("query", "documents"))
+    if not any(lists):
+        raise ValueError("The queries have no candidates to score: mine them with `mine_candidates` or `hf-dse mine`.")
+    # Before the texts are embedded, as it may lack its packages.
+    words = bm25_scores(queries, rankings.corpus["text"][:], bm25_weight) if bm25_weight else None
+    needed = keep_documents(rankings)
+    options: dict[str, Any] = {"cache_dir": cache_dir, "show_progress": show_progress}
+    query_vectors = encoder.encode(queries, prompt_name="query", **options)
+    vectors = encoder.encode(needed.corpus["text"][:], prompt_name="document", **options)
+    scores = []
+    for number, (documents, rows) in enumerate(zip(lists, needed.queries["documents"][:], strict=True)):
+        values = vectors[rows] @ query_vectors[number]
+        if words is not None:
+            # One query at a time, as its scores are those of the whole corpus.
+            values += words(slice(number, number + 1))[0, documents]
+            if not np.isfinite(values).all():
+                raise ValueError(f"bm25_weight={bm25_weight}: the scores are infinite, take a smaller weight.")
+        scores.append(values.tolist())
+    return with_scores(rankings, scores)
 
 
 def _lower(*limits: int | None) -> int | None:

@@ -303,7 +303,7 @@ def _with_column(part: Dataset, name: str, rows: pyarrow.Array) -> Dataset:
     return concatenate_datasets([part.flatten_indices(), Dataset(pyarrow.table({name: rows}))], axis=1)
 
 
-def check_scores(rankings: Rankings, name: str = "The teacher") -> None:
+def check_scores(rankings: Rankings, name: str = "The teacher", *, is_cosine: bool = False) -> None:
     """
     Checks the scores of a teacher before a student learns from them.
 
@@ -315,26 +315,30 @@ def check_scores(rankings: Rankings, name: str = "The teacher") -> None:
             Queries with `teacher_logits`.
         name (`str`, *optional*, defaults to `"The teacher"`):
             Who made the scores, for the messages.
+        is_cosine (`bool`, *optional*, defaults to `False`):
+            Whether they are cosines of a bi-encoder, which may all lie between 0 and 1.
 
     Raises:
         `ValueError`: if there are no scores, or all are equal.
     """
     if not rankings.has_scores:
         raise ValueError(f"{name} has no scores: add them with `score_candidates` or `hf-dse score`.")
-    check_score_lists(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], name)
+    check_score_lists(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], name, is_cosine)
 
 
-def check_score_lists(scores: list[list[float]], relevance: list[list[float]], name: str) -> None:
+def check_score_lists(
+    scores: list[list[float]], relevance: list[list[float]], name: str, is_cosine: bool = False
+) -> None:
     """[`check_scores`] for lists, one for each query; what is unknown is NaN."""
     logits, labels = ([np.array(row, dtype=float) for row in lists] for lists in (scores, relevance))
     known = np.concatenate([row[~np.isnan(row)] for row in logits])
     if not known.size or np.ptp(known) == 0:
         raise ValueError(f"{name}: all {known.size} scores are equal, so there is nothing to learn from them.")
-    if known.min() >= 0 and known.max() <= 1:
+    if not is_cosine and known.min() >= 0 and known.max() <= 1:
         logger.warning(
             f"{name}: all scores lie between {known.min():.3g} and {known.max():.3g}, as after a sigmoid, which hides "
             "how much better one document is than another: distil raw logits, which `hf-dse score` writes (in "
-            "sentence-transformers, `predict(..., activation_fn=torch.nn.Identity())`)."
+            "sentence-transformers, `predict(..., activation_fn=torch.nn.Identity())`). Cosines are fine."
         )
     wins = [share for row in zip(logits, labels, strict=True) if (share := _share_of_wins(*row)) is not None]
     if wins and np.mean(wins) < 0.5:

@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from hf_dse.inference.ray_engine import (
     run_on_shards,
 )
 from hf_dse.teacher.arguments import PAIR_LENGTH, ScoreArguments
+from hf_dse.teacher.bi_encoders import BiEncoder, score_candidates_by_similarity
 from hf_dse.teacher.load import check_labels
 from hf_dse.teacher.rerankers import Reranker, load_reranker, teacher_config
 from hf_dse.teacher.score import score_pairs, score_similarities
@@ -69,8 +70,7 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
             raise ValueError("`--engine ray` reads parquet files: pass one, a folder or a glob as `--dataset_name`.")
     if _has_rankings(data_args, is_local):
         return _score_rankings(args, data_args, engine_args)
-    if args.windows != "first":
-        raise ValueError("`--windows` is an option of rankings, and the data are pairs of sentences: leave it out.")
+    _refuse(args, "is an option of rankings, and the data are pairs of sentences", "windows", "bm25_weight")
     max_length = PAIR_LENGTH if args.max_length is None else args.max_length
     names = list(dict.fromkeys(args.model_name_or_path))
     source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
@@ -163,34 +163,45 @@ def _has_rankings(data_args: DataArguments, is_local: bool) -> bool:
     return not is_pair_task and is_ranking(read_schema(find_shards(str(data_args.dataset_name))[0]).names)
 
 
+def _refuse(args: ScoreArguments, reason: str, *names: str) -> None:
+    """Raises a `ValueError` if one of these options is set."""
+    for option in fields(args):
+        if option.name in names and getattr(args, option.name) != option.default:
+            raise ValueError(f"`--{option.name}` {reason}: leave it out.")
+
+
 def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
+    scale = ("similarity_scale", "similarity_bias")
+    _refuse(args, "is an option of pairs of sentences, and the data are queries with candidates", *scale)
+    how = f"windows: {args.windows}"
     if args.bi_encoder:
-        raise ValueError(
-            "`--bi_encoder` scores pairs of sentences, and the data are queries with candidates: name a cross-encoder."
-        )
+        _refuse(args, "is an option of cross-encoders, and a bi-encoder reads the start of a document", "windows")
+        how = "cosine + BM25" if args.bm25_weight else "cosine"
     names = list(dict.fromkeys(args.model_name_or_path))
     if engine_args.engine != "local":
+        _refuse(args, "needs the whole corpus, and with `--engine ray` a worker knows one shard", "bm25_weight")
         args.model_name_or_path = [local_or_hub(name) for name in names]
         load = partial(RankingScorer, args)
         columns = ["query", "documents"]
         files = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
-        _check_shards(files, " and ".join(names))
-        return f"{count_rows(files)} queries with scored candidates (windows: {args.windows})"
+        _check_shards(files, " and ".join(names), args.bi_encoder)
+        return f"{count_rows(files)} queries with scored candidates ({how})"
     output = to_path(args.output_file)
     rankings = load_rankings(data_args, [args.split])[args.split]
     scores = []
     for name in names:
         # Only one teacher is in memory at a time.
-        scored = score_rankings_with(load_scorer(name, args), rankings, args, cache_dir=_cache_dir(args, output))
-        check_scores(scored, name)
+        teacher = load_ranking_scorer(name, args)
+        scored = score_rankings_with(teacher, rankings, args, cache_dir=_cache_dir(args, output))
+        check_scores(scored, name, is_cosine=args.bi_encoder)
         scores.append(scored.queries["teacher_logits"][:])
     means = mean_scores(scores)
     write_rankings(with_scores(rankings, means), output)
     logger.info(_describe_rankings(means, rankings.queries["labels"][:]))
-    return f"{len(rankings)} queries with scored candidates (windows: {args.windows})"
+    return f"{len(rankings)} queries with scored candidates ({how})"
 
 
-def _check_shards(files: list[Path], name: str) -> None:
+def _check_shards(files: list[Path], name: str, is_cosine: bool) -> None:
     """Checks the scores in files as [`check_scores`] does, all at once: those of a few queries may well be equal."""
     scores: list[list[float]] = []
     labels: list[list[float]] = []
@@ -204,7 +215,7 @@ def _check_shards(files: list[Path], name: str) -> None:
             row if row and len(row) == len(logits) else [math.nan] * len(logits)
             for row, logits in zip(known, table["teacher_logits"], strict=True)
         ]
-    check_score_lists(scores, labels, name)
+    check_score_lists(scores, labels, name, is_cosine)
 
 
 def mean_scores(scores: list[list[list[float]]]) -> list[list[float]]:
@@ -221,23 +232,34 @@ def load_scorer(name: str, args: ScoreArguments) -> Reranker:
     return load_reranker(name, device=args.device, dtype=args.dtype, **source)
 
 
+def load_ranking_scorer(name: str, args: ScoreArguments) -> Any:
+    """Loads what scores candidates: a cross-encoder, or a `BiEncoder` if `args.bi_encoder` is set."""
+    if not args.bi_encoder:
+        return load_scorer(name, args)
+    return BiEncoder(
+        name,
+        revision=args.model_revision,
+        trust_remote_code=args.trust_remote_code,
+        dtype=args.dtype,
+        max_length=args.max_length,
+        batch_size=args.batch_size,
+        device=args.device,
+    )
+
+
 def score_rankings_with(
-    teacher: Reranker,
+    teacher: Reranker | BiEncoder,
     rankings: Rankings,
     args: ScoreArguments,
     cache_dir: str | Path | None = None,
     show_progress: bool = True,
 ) -> Rankings:
     """Adds the scores of one model to rankings, with the options of `args`."""
-    return score_candidates(
-        teacher,
-        rankings,
-        batch_size=args.batch_size,
-        max_length=args.max_length,
-        windows=args.windows,
-        cache_dir=cache_dir,
-        show_progress=show_progress,
-    )
+    options: dict[str, Any] = {"cache_dir": cache_dir, "show_progress": show_progress}
+    if isinstance(teacher, BiEncoder):
+        return score_candidates_by_similarity(teacher, rankings, bm25_weight=args.bm25_weight, **options)
+    options |= {"batch_size": args.batch_size, "max_length": args.max_length, "windows": args.windows}
+    return score_candidates(teacher, rankings, **options)
 
 
 def score_with(
@@ -302,11 +324,14 @@ class RankingScorer:
         self.args = replace(args, device=device)
         # Queries with about ten candidates each.
         self.num_rows = 16 * args.batch_size
-        self.models = [load_scorer(name, self.args) for name in args.model_name_or_path]
-        # Fail early if `max_length` does not fit the teacher.
-        lengths = [model.check_max_length(args.max_length) for model in self.models]
-        models = [model.fingerprint() for model in self.models]
-        self.settings = {"models": models, "max_length": lengths, "windows": args.windows}
+        self.models = [load_ranking_scorer(name, self.args) for name in args.model_name_or_path]
+        if args.bi_encoder:
+            self.settings: dict[str, Any] = {"models": [model.settings for model in self.models]}
+        else:
+            # Fail early if `max_length` does not fit the teacher.
+            lengths = [model.check_max_length(args.max_length) for model in self.models]
+            models = [model.fingerprint() for model in self.models]
+            self.settings = {"models": models, "max_length": lengths, "windows": args.windows}
 
     def __call__(self, columns: list[list]) -> pyarrow.Array:
         queries, lists = columns

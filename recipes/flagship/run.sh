@@ -88,7 +88,19 @@ search search-2 --model_name_or_path "$out/middle" --bi_encoder_name_or_path "$e
 [ -f "$out/unlabelled-mined.jsonl" ] || hf-dse mine --corpus_file "$out/unlabelled" --train_file "$out/unlabelled.jsonl" \
     --encoder_name_or_path "$encoder" --bm25 --num_candidates 6 --range_max 30 --relative_margin -1 --max_length 256 \
     --dtype "$dtype" --output_file "$out/unlabelled-mined.jsonl"
-[ -f "$out/fused.jsonl" ] || python "$here/fusion.py" "$out" "$encoder" --dtype "$dtype"
+score() {
+    [ -f "$out/$2-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model_name_or_path "$encoder" \
+        --corpus_file "$out/$1" --train_file "$out/$2.jsonl" --max_length 256 --dtype "$dtype" \
+        --output_file "$out/$2-scored.jsonl"
+}
+score search mined
+score unlabelled unlabelled-mined
+# In the order of their use: the 809 claims of SciFact, queries without labels, the other queries.
+{
+    head -n 809 "$out/mined-scored.jsonl"
+    cat "$out/unlabelled-mined-scored.jsonl"
+    tail -n +810 "$out/mined-scored.jsonl"
+} >"$out/fused.jsonl"
 search search-3 --model_name_or_path "$out/version-2" --bi_encoder_name_or_path "$encoder" --similarity_weight 10 \
     --corpus_file "$out/unlabelled" --train_file "$out/fused.jsonl" --max_train_samples 14000 --num_candidates 4 \
     --num_train_epochs 1 --seed 44 --save_steps 0.5 --save_total_limit 2
