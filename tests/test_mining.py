@@ -16,8 +16,8 @@ from transformers import BertForSequenceClassification
 
 from hf_dse import bm25_search, encode, make_queries, make_rankings, mine_candidates, read_rankings
 from hf_dse.data.pairs import DataArguments
-from hf_dse.data.ranking_files import load_corpus
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.ranking_files import load_corpus, load_rankings
+from hf_dse.data.rankings import Rankings, ranking_rows
 from hf_dse.data.tables import read_columns
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.mining import embeddings
@@ -509,6 +509,13 @@ def test_command_without_queries(tmp_path, capsys):
         assert len(rows["query"]) == 4
         for query, documents in zip(rows["query"], rows["documents"], strict=True):
             assert not documents[0].startswith(query)
+    # Beside their corpus, which still has the queries in its texts, those of the rows count.
+    beside = load_rankings(DataArguments(dataset_name=str(data), train_file=str(output)))["train"]
+    found = [[beside.corpus["text"][row] for row in documents] for documents in beside.queries["documents"]]
+    assert found == rows["documents"] and len(beside.corpus) > 10
+    # So do they in files that are written with the ids that they got.
+    again = read_rankings(ranking_rows(beside), load_corpus(DataArguments(dataset_name=str(data))))
+    assert ranking_rows(again) == ranking_rows(beside)
     assert main([*argv, "--num_queries", "4"]) == 2
     assert "num_queries=4: it is the number of queries to make" in capsys.readouterr().err
     assert main(["mine", "--dataset_name", str(data), "--output_file", str(output)]) == 2

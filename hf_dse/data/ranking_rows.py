@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, Value, concatenate_datasets
+from transformers.utils import logging
 
-from hf_dse.data.rankings import Rankings, check_texts, make_rankings, shorten
+from hf_dse.data.rankings import Rankings, check_texts, make_corpus, make_rankings, shorten
 
+
+logger = logging.get_logger(__name__)
 
 # Names of columns, ours first, then those of other libraries.
 QUERY = ("query", "anchor", "question", "sentence1")
@@ -44,7 +47,9 @@ def read_rankings(
             In each format a column `evidence` may have the passage of the relevant document that answers the query,
             or a list of passages, to the letter or but for white space; `None` if it is unknown.
         corpus (`Mapping[str, list]` or `datasets.Dataset`, *optional*):
-            The columns `doc_id` and `text`; required for ids and for queries alone.
+            The columns `doc_id` and `text`; required for ids and for queries alone. Where rows have ids and texts of
+            documents, those that it lacks are added, and those with another text, as [`make_queries`] takes queries
+            out of texts, get an id of their own.
         query_texts (`Mapping[str, str]`, *optional*):
             The texts of queries by their ids, for rows without them.
         where (`str`, *optional*, defaults to `"The rankings"`):
@@ -71,6 +76,8 @@ def read_rankings(
     columns = {name: list(rows[name]) for name in names}
     if corpus is None:
         corpus = _corpus_of_lists(columns, where)
+    else:
+        corpus = _add_documents(columns, make_corpus(corpus, where), where)
     evidence = _read_evidence(columns.pop(EVIDENCE), where) if EVIDENCE in columns else None
     lists = _to_lists(columns, corpus, query_texts, where)
     if corpus is None:
@@ -143,6 +150,39 @@ def _corpus_of_lists(columns: dict[str, list], where: str) -> dict[str, list] | 
                     f"{where}, row {number}: the document {doc_id!r} has another text than in a row before."
                 )
     return {"doc_id": list(found), "text": list(found.values())}
+
+
+def _add_documents(columns: dict[str, list], corpus: Dataset, where: str) -> Dataset:
+    """Adds the documents of rows that the corpus does not have, or has with another text, which gets another id."""
+    ids, texts = (_first(columns, wanted) for wanted in (DOCUMENT_IDS, DOCUMENTS))
+    if ids is None or texts is None:
+        return corpus
+    _check_lists(columns[texts], texts, where)
+    _check_sizes(columns[ids], columns[texts], ids, where)
+    known = {str(doc_id): text for doc_id, text in zip(corpus["doc_id"][:], corpus["text"][:], strict=True)}
+    added: dict[str, str] = {}
+
+    def id_of(doc_id: str, text: str) -> str:
+        name, number = doc_id, 1
+        while known.get(name, text) != text:
+            number += 1
+            name = f"{doc_id} ({number})"
+        if name not in known:
+            known[name] = added[name] = text
+        return name
+
+    columns[ids] = [
+        [id_of(str(doc_id), text) for doc_id, text in zip(*pairs, strict=True)]
+        for pairs in zip(columns[ids], columns[texts], strict=True)
+    ]
+    if not added:
+        return corpus
+    logger.info(f"{len(added):,} documents of the rows, or their texts, are not in the corpus: they are added to it.")
+    check_texts(list(added.values()), f"{where}: document", list(added), can_be_blank=True)
+    corpus = corpus.cast_column("doc_id", Value("string"))
+    new: dict[str, list] = {name: [None] * len(added) for name in corpus.column_names}
+    new |= {"doc_id": list(added), "text": list(added.values())}
+    return concatenate_datasets([corpus, Dataset.from_dict(new, features=corpus.features)])
 
 
 @dataclass
