@@ -3,15 +3,19 @@
 """
 Where does a teacher pay? Files for students that learn from few labels, from a teacher, or from both.
 
+    python studies/label_budget.py captions MULTI30K FOLDER
     python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
     hf-dse mine --corpus_file FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
     hf-dse score --model_name_or_path TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
-    python studies/label_budget.py budgets FOLDER OUT --budgets 50 200
+    python studies/label_budget.py budgets FOLDER OUT --budgets 50 200 [--labelled_file FILE]
 
-FOLDER is in the layout of BEIR. `queries` writes the training queries without their labels, in a random order that is
-the same each time; `--skip` leaves out those that the teacher learned from. `budgets` writes `teacher.jsonl` (scores,
-no labels), and for each number of labelled queries, and for all, `labels-N.jsonl` (these queries only, no scores) and
-`both-N.jsonl` (all queries, with labels of these).
+FOLDER is in the layout of BEIR; `captions` makes one of images with several captions: one caption is a query, another
+of the same image the document that is relevant for it. `queries` writes the training queries without their labels, in
+a random order that is the same each time; `--skip` leaves out those that the teacher learned from. `budgets` writes
+`teacher.jsonl` (scores, no labels), and for each number of labelled queries, and for all, `labels-N.jsonl` (these
+queries only, no scores) and `both-N.jsonl` (all queries, with labels of these). With `--labelled_file`, the queries
+with labels that the teacher learned from, `both-first.jsonl` has these and the others with scores.
+studies/label_budget.sh runs all of it for captions.
 """
 
 import argparse
@@ -19,6 +23,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from hf_dse import load_rankings
 from hf_dse.data.pairs import DataArguments
@@ -29,7 +34,7 @@ def write(path: Path, rows: list[dict]) -> None:
 
 
 def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text().split("\n") if line]
 
 
 def labelled(row: dict, relevant: dict[str, str]) -> dict:
@@ -42,15 +47,36 @@ def labelled(row: dict, relevant: dict[str, str]) -> dict:
     return found
 
 
+def captions(images: Path, folder: Path) -> None:
+    """A corpus of 10,000 captions, 2,400 queries for training, and those of the images of the test split for tests."""
+    train = pd.read_parquet(images / "train.parquet").sample(10_000, random_state=0)
+    test = pd.concat(pd.read_parquet(images / f"{split}.parquet") for split in ("validation", "test"))
+    # A text that describes two images would be right for one of them only.
+    documents = pd.concat([train, test]).drop_duplicates("caption2").set_index("image")["caption2"]
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    corpus = [{"_id": f"d{image}", "title": "", "text": text} for image, text in documents.items()]
+    write(folder / "corpus.jsonl", corpus)
+    queries = []
+    for split, chosen in {"train": train[:2400], "test": test}.items():
+        chosen = chosen[chosen["image"].isin(documents.index)].drop_duplicates("caption1")
+        relevant = {"query-id": "q" + chosen["image"], "corpus-id": "d" + chosen["image"], "score": 1}
+        pd.DataFrame(relevant).to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False)
+        queries += [{"_id": f"q{row.image}", "text": row.caption1} for row in chosen.itertuples()]
+    write(folder / "queries.jsonl", queries)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["queries", "budgets"])
+    parser.add_argument("step", choices=["captions", "queries", "budgets"])
     parser.add_argument("folder")
     parser.add_argument("out", type=Path)
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--num_queries", type=int)
     parser.add_argument("--budgets", type=int, nargs="+", default=[50, 200])
+    parser.add_argument("--labelled_file", type=Path)
     args = parser.parse_args()
+    if args.step == "captions":
+        return captions(Path(args.folder), args.out)
     train = load_rankings(DataArguments(dataset_name=args.folder), ["train"])["train"]
     if args.step == "queries":
         order = args.skip + np.random.default_rng(0).permutation(len(train) - args.skip)
@@ -71,6 +97,10 @@ def main() -> None:
         without_scores = [{key: row[key] for key in row if key != "teacher_logits"} for row in known[:number]]
         write(args.out / f"labels-{name}.jsonl", without_scores)
         write(args.out / f"both-{name}.jsonl", known[:number] + unknown[number:])
+    if args.labelled_file:
+        first = read(args.labelled_file)[: args.skip]
+        scores = [{**row, "teacher_logits": [None] * len(row["document_ids"])} for row in first]
+        write(args.out / "both-first.jsonl", scores + unknown)
 
 
 if __name__ == "__main__":
