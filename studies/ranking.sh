@@ -12,20 +12,22 @@ export DATA=$1 ENCODER=$2 RANKING=${RANKING:-outputs/ranking}
 dtype=${DTYPE:-float32}
 mkdir -p "$RANKING"
 
-# The judgements are complete, so documents that score above a positive are no positives: no margin.
 mine() {
-    local name=$1
-    shift
-    [ -f "$RANKING/$name-mined.jsonl" ] || hf-dse mine --dataset_name "$DATA/scifact" --encoder_name_or_path "$ENCODER" \
+    [ -f "$RANKING/$1-mined.jsonl" ] || hf-dse mine --dataset_name "$DATA/scifact" --encoder_name_or_path "$ENCODER" \
         --bm25 true --num_candidates 10 --range_max 50 --relative_margin -1 --max_length 256 --dtype "$dtype" \
-        --output_file "$RANKING/$name-mined.jsonl" "$@"
-    [ -f "$RANKING/$name.jsonl" ] || hf-dse score --model_name_or_path "$ENCODER" --bi_encoder true --bm25_weight 0.3 \
-        --corpus_file "$DATA/scifact" --train_file "$RANKING/$name-mined.jsonl" --max_length 256 --dtype "$dtype" \
-        --output_file "$RANKING/$name.jsonl"
+        --output_file "$RANKING/$1-mined.jsonl" "${@:2}"
 }
+score() {
+    [ -f "$RANKING/$1.jsonl" ] || hf-dse score --model_name_or_path "$ENCODER" --bi_encoder true --bm25_weight 0.3 \
+        --train_file "$RANKING/$1-mined.jsonl" --max_length 256 --dtype "$dtype" --output_file "$RANKING/$1.jsonl" "${@:2}"
+}
+# The judgements are complete, so documents that score above a positive are no positives: no margin.
 mine claims
-# As many sentences, each taken out of the abstract that it is from, which stands for the document that is relevant.
+score claims --corpus_file "$DATA/scifact"
+# As many sentences, each taken out of the abstract that it is from, which stands for the document that is relevant. The
+# whole abstracts of the corpus would have the best BM25 scores, so the candidates stand in for it.
 mine sentences --queries_from sentences --num_queries 809
+score sentences
 hf-dse study studies/ranking.yaml --output_dir "$RANKING/study" --jobs "${JOBS:-1}" --flags="${FLAGS:-}"
 hf-dse study report studies/ranking.yaml --metrics test.ndcg@10 test.mrr@10 test.recall@100 \
     --baseline "learns from=labels"
