@@ -61,3 +61,11 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     """A part of a message on a word that is none of these words: the most similar one, or nothing."""
     close = difflib.get_close_matches(word, list(words), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def refuse_options(args: Any, reason: str, *names: str, advice: str = "leave it out.") -> None:
+    """Raises a `ValueError` for the first of these options that has another value than its default."""
+    defaults = {option.name: option.default for option in dataclasses.fields(args)}
+    for name in names:
+        if getattr(args, name) != defaults[name]:
+            raise ValueError(f"`--{name}` {reason}: {advice}")

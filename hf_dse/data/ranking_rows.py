@@ -135,13 +135,22 @@ def _read_evidence(values: Sequence, where: str) -> list[list[str]]:
     return [[text for text in row if text != ""] for row in rows]
 
 
-def _corpus_of_lists(columns: dict[str, list], where: str) -> dict[str, list] | None:
-    """The documents of rows that have both their ids and their texts, as [`write_rankings`] writes them."""
+def _ids_and_texts(columns: dict[str, list], where: str) -> tuple[str, str] | None:
+    """The names of the columns with ids and texts of documents, lists of the same sizes, if there are both."""
     ids, texts = (_first(columns, wanted) for wanted in (DOCUMENT_IDS, DOCUMENTS))
     if ids is None or texts is None:
         return None
     _check_lists(columns[texts], texts, where)
     _check_sizes(columns[ids], columns[texts], ids, where)
+    return ids, texts
+
+
+def _corpus_of_lists(columns: dict[str, list], where: str) -> dict[str, list] | None:
+    """The documents of rows that have both their ids and their texts, as [`write_rankings`] writes them."""
+    names = _ids_and_texts(columns, where)
+    if names is None:
+        return None
+    ids, texts = names
     found: dict[str, str] = {}
     for number, pairs in enumerate(zip(columns[ids], columns[texts], strict=True)):
         for doc_id, text in zip(*pairs, strict=True):
@@ -154,11 +163,10 @@ def _corpus_of_lists(columns: dict[str, list], where: str) -> dict[str, list] | 
 
 def _add_documents(columns: dict[str, list], corpus: Dataset, where: str) -> Dataset:
     """Adds the documents of rows that the corpus does not have, or has with another text, which gets another id."""
-    ids, texts = (_first(columns, wanted) for wanted in (DOCUMENT_IDS, DOCUMENTS))
-    if ids is None or texts is None:
+    names = _ids_and_texts(columns, where)
+    if names is None:
         return corpus
-    _check_lists(columns[texts], texts, where)
-    _check_sizes(columns[ids], columns[texts], ids, where)
+    ids, texts = names
     known = {str(doc_id): text for doc_id, text in zip(corpus["doc_id"][:], corpus["text"][:], strict=True)}
     added: dict[str, str] = {}
 

@@ -37,7 +37,7 @@ from hf_dse.inference.ray_engine import (
     count_rows,
     local_or_hub,
     read_settings,
-    refuse_options,
+    refuse_with_ray,
     run_on_shards,
 )
 
@@ -82,8 +82,8 @@ def encode_files(
                 f"precision={size_args.precision!r} needs the ranges of all vectors, and `--engine ray` sees one "
                 "shard at a time: take binary or ubinary, or `--engine local`."
             )
-        refuse_options(model_args, "device")
-        refuse_options(chunk_args, "chunks")
+        refuse_with_ray(model_args, "device")
+        refuse_with_ray(chunk_args, "chunks")
         model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)
         load = partial(TextEncoder, model_args, args, size_args=size_args)
         return count_rows(run_on_shards(load, args.input, args.output, [args.text_column], engine_args)), None

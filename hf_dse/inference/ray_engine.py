@@ -11,7 +11,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -20,6 +19,7 @@ import pyarrow
 import pyarrow.parquet
 
 from hf_dse.common.files import locked, to_path, write_atomically
+from hf_dse.common.options import refuse_options
 from hf_dse.data.tables import read_schema
 from hf_dse.inference.arguments import EngineArguments
 
@@ -123,15 +123,10 @@ def local_or_hub(name: str) -> str:
     return str(Path(name).absolute()) if Path(name).exists() else name
 
 
-def refuse_options(args: Any, *names: str) -> None:
+def refuse_with_ray(args: Any, *names: str) -> None:
     """Raises a `ValueError` if an option that the Ray engine does not support is set."""
-    defaults = {option.name: option.default for option in fields(args)}
-    given = [name for name in names if getattr(args, name) != defaults[name]]
-    if given:
-        raise ValueError(
-            f"`--{given[0]}` is not supported with `--engine ray`: leave it out. Pass a file, a folder or a glob as "
-            "input, and set devices with `--num_gpus`."
-        )
+    advice = "leave it out. Pass a file, a folder or a glob as input, and set devices with `--num_gpus`."
+    refuse_options(args, "is not supported with `--engine ray`", *names, advice=advice)
 
 
 class ShardWorker:

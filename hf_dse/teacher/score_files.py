@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import output_path, to_path
+from hf_dse.common.options import refuse_options
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
 from hf_dse.data.ranking_rows import is_ranking
@@ -27,7 +28,7 @@ from hf_dse.inference.ray_engine import (
     count_rows,
     find_shards,
     local_or_hub,
-    refuse_options,
+    refuse_with_ray,
     run_on_shards,
 )
 from hf_dse.teacher.arguments import PAIR_LENGTH, ScoreArguments
@@ -64,13 +65,13 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
     output = output_path(args.output_file, OUTPUT_ENDINGS) if is_local else Path(args.output_file)
     if not is_local:
         unused = ("dataset_config_name", "train_file", "validation_file", "test_file", "corpus_file")
-        refuse_options(data_args, *unused, "max_train_samples", "max_eval_samples", "drop_empty_sentences")
-        refuse_options(args, "device", "cache_dir", "split")
+        refuse_with_ray(data_args, *unused, "max_train_samples", "max_eval_samples", "drop_empty_sentences")
+        refuse_with_ray(args, "device", "cache_dir", "split")
         if data_args.dataset_name is None:
             raise ValueError("`--engine ray` reads parquet files: pass one, a folder or a glob as `--dataset_name`.")
     if _has_rankings(data_args, is_local):
         return _score_rankings(args, data_args, engine_args)
-    _refuse(args, "is an option of rankings, and the data are pairs of sentences", "windows", "bm25_weight")
+    refuse_options(args, "is an option of rankings, and the data are pairs of sentences", "bm25_weight", "windows")
     max_length = PAIR_LENGTH if args.max_length is None else args.max_length
     names = list(dict.fromkeys(args.model_name_or_path))
     source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
@@ -163,23 +164,18 @@ def _has_rankings(data_args: DataArguments, is_local: bool) -> bool:
     return not is_pair_task and is_ranking(read_schema(find_shards(str(data_args.dataset_name))[0]).names)
 
 
-def _refuse(args: ScoreArguments, reason: str, *names: str) -> None:
-    """Raises a `ValueError` if one of these options is set."""
-    for option in fields(args):
-        if option.name in names and getattr(args, option.name) != option.default:
-            raise ValueError(f"`--{option.name}` {reason}: leave it out.")
-
-
 def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
     scale = ("similarity_scale", "similarity_bias")
-    _refuse(args, "is an option of pairs of sentences, and the data are queries with candidates", *scale)
+    refuse_options(args, "is an option of pairs of sentences, and the data are queries with candidates", *scale)
     how = f"windows: {args.windows}"
     if args.bi_encoder:
-        _refuse(args, "is an option of cross-encoders, and a bi-encoder reads the start of a document", "windows")
+        refuse_options(
+            args, "is an option of cross-encoders, and a bi-encoder reads the start of a document", "windows"
+        )
         how = "cosine + BM25" if args.bm25_weight else "cosine"
     names = list(dict.fromkeys(args.model_name_or_path))
     if engine_args.engine != "local":
-        _refuse(args, "needs the whole corpus, and with `--engine ray` a worker knows one shard", "bm25_weight")
+        refuse_options(args, "needs the whole corpus, and with `--engine ray` a worker knows one shard", "bm25_weight")
         args.model_name_or_path = [local_or_hub(name) for name in names]
         load = partial(RankingScorer, args)
         columns = ["query", "documents"]
