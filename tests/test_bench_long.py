@@ -9,7 +9,7 @@ import pytest
 from flags import to_flags
 from transformers import BertModel
 
-from hf_dse import bm25_search, convert_encoder, encode, encode_chunks, load_model, make_rankings
+from hf_dse import bm25_scores, bm25_search, convert_encoder, encode, encode_chunks, load_model, make_rankings
 from hf_dse.bench.arguments import LongArguments
 from hf_dse.bench.long import long_table, make_ways, measure_long, needle_table
 from hf_dse.bench.needles import FACTS, NUM_DOCUMENTS, THINGS, make_needles
@@ -87,6 +87,9 @@ def test_every_way(arguments, rankings, bert_tokenizer, tmp_path):
     check(mixed, asked @ encode(way.model, bert_tokenizer, texts, max_length=320, **options).T, 1)
     positions = bm25_search(queries, texts, 1)[1][:, 0]
     assert rows["BM25"]["recall@1"] == np.mean(positions == np.arange(12)) and rows["BM25"]["vectors"] == 0
+    words = bm25_scores(queries, texts)(slice(None))
+    hits = (best + words).argmax(axis=1) == np.arange(12)
+    assert rows["best of chunks of 30"]["with_bm25"] == hits.mean() and "with_bm25" not in rows["BM25"]
     assert all(row["ms"] > 0 for row in rows.values())
     # k beyond the longest text is softmax.
     assert rows["linear, k = 64"]["recall@1"] >= 0

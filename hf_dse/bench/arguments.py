@@ -194,7 +194,8 @@ class LongArguments:
         metadata={
             "help": "first: the tokens up to the model's limit. chunks: plain chunks, their mean and the best. "
             "Converted to read all at once: softmax; linear; mixed, lower layers in chunks of the model's limit and "
-            "the upper ones linear; chunked, all layers in chunks. bm25: by words. Differences are to the first way.",
+            "the upper ones linear; chunked, all layers in chunks. bm25: by words, alone and with each of the others. "
+            "Differences are to the first way.",
             "choices": list(WAYS),
         },
     )

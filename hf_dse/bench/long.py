@@ -22,13 +22,14 @@ from hf_dse.common.hub import pin
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import check_max_length, max_tokens
 from hf_dse.evaluation.comparison import compare_runs
-from hf_dse.evaluation.retrieval import TOP_K, find_documents
+from hf_dse.evaluation.retrieval import TOP_K, find_documents, measure_run
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.inference.chunks import encode_chunks
 from hf_dse.inference.encoding import encode_document, encode_query
 from hf_dse.inference.loading import load_model
+from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import as_run
-from hf_dse.mining.bm25 import bm25_index, bm25_search
+from hf_dse.mining.bm25 import bm25_index, bm25_scores, bm25_search
 from hf_dse.student.convert import convert_encoder
 
 
@@ -68,25 +69,32 @@ def measure_long(
         `list[dict]`: for each `way` the `vectors` and the milliseconds a document (`ms`; those of reading it, of the
         documents that are timed), the means of [`ranking_metrics`], and from the second one on the `difference` in
         `args.metric` to the first, with the ends `low` and `high` of its 95 % interval, the bootstrap over the
-        queries.
+        queries. Where BM25 is a way too, `with_bm25` is the `args.metric` of each other one with BM25 added to the
+        cosine ([`bm25_scores`]).
     """
     documents, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
     options: dict[str, Any] = {"batch_size": model_args.batch_size, "show_progress": False}
-    runs, numbers = {}, {}
+    runs, with_bm25, numbers = {}, {}, {}
     of_queries: dict[int, np.ndarray] = {}
+    added_scores = bm25_scores(queries, documents) if "bm25" in args.ways else None
     for name, way in ways.items():
         logger.info(f"Reading {len(documents):,} documents: {name}")
         key = id(way.model)
         if key not in of_queries:
             of_queries[key] = encode_query(way.model, way.processing_class, queries, **options)
         for row, (vectors, rows) in way.read(documents).items():
-            found = (rankings, of_queries[key], vectors, rows, TOP_K, False)
-            runs[row], numbers[row] = find_documents(way.model, *found), (name, len(vectors) / len(documents))
+            find = partial(find_documents, way.model, rankings, of_queries[key], vectors, rows, TOP_K, False)
+            runs[row], numbers[row] = find(), (name, len(vectors) / len(documents))
+            # A dot product has no scale to add BM25 to.
+            if added_scores is not None and similarity_of(way.model) == "cosine":
+                with_bm25[row] = find(added_scores=added_scores)
     if "bm25" in args.ways:
         runs[BM25] = as_run(rankings, *bm25_search(queries, documents, TOP_K + 1), TOP_K)
         numbers[BM25] = (BM25, 0.0)
     seconds = time_ways(documents, ways, args)
     compared = compare_runs(runs, rankings, args.metric)
+    for row, run in with_bm25.items():
+        compared[row]["with_bm25"] = measure_run(run, rankings)[args.metric]
     return [
         {"way": row, "vectors": number, "ms": 1e3 * seconds[name], **compared[row]}
         for row, (name, number) in numbers.items()
@@ -260,11 +268,12 @@ def long_table(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
                 f"{100 * row[metric]:.1f}",
                 f"{100 * row['ndcg@10']:.1f}",
                 difference,
+                f"{100 * row['with_bm25']:.1f}" if "with_bm25" in row else "-",
                 f"{row['ms']:,.1f}",
             ]
         )
-    header = ["a document is read by", "vectors", metric, "ndcg@10", f"difference in {metric}", "ms a document"]
-    return markdown(header, cells, num_left=1)
+    header = ["a document is read by", "vectors", metric, "ndcg@10", f"difference in {metric}"]
+    return markdown([*header, f"{metric} with BM25", "ms a document"], cells, num_left=1)
 
 
 def needle_table(rows: Sequence[Mapping[str, Any]]) -> str:
