@@ -17,6 +17,7 @@ import torch
 from flags import to_flags
 from safetensors.torch import load_file
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -275,6 +276,21 @@ def test_distill_a_dse_checkpoint(assets, tmp_path, run, caplog):
     assert third.config.num_labels == 3
     encoder = third.dse.state_dict()
     assert all(torch.equal(value, encoder[name]) for name, value in first.dse.state_dict().items())
+
+
+@pytest.mark.parametrize("is_trained", [True, False], ids=["with a head", "without one"])
+def test_the_dropout_of_a_dse_checkpoint(assets, tmp_path, run, caplog, is_trained):
+    if is_trained:
+        assert run("first", max_steps=1) == 0
+    else:
+        assert convert(assets, tmp_path / "first" / "model") == 0
+    options = {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0.2, "linformer_length": None, "max_steps": 1}
+    model = tmp_path / "first" / "model"
+    assert run("second", model_name_or_path=model, **options) == 0
+    assert "options of conversion are not used" not in caplog.text
+    config = AutoConfig.from_pretrained(tmp_path / "second" / "model")
+    assert (config.attention_probs_dropout_prob, config.hidden_dropout_prob) == (0, 0.2)
+    assert AutoConfig.from_pretrained(model).attention_probs_dropout_prob > 0
 
 
 def test_distill_reads_a_recipe(assets, tmp_path, capsys):

@@ -125,6 +125,13 @@ EIGHT_AT_ONCE = {"per_device_train_batch_size": 8, "gradient_accumulation_steps"
 ONE_BY_ONE = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
 
 
+@pytest.mark.parametrize("dropout, length, warns", [(0.1, 600, True), (0.1, 512, False), (0.0, 600, False)])
+def test_dropout_of_attention_over_long_texts(make_student, make_trainer, pairs, caplog, dropout, length, warns):
+    student = make_student(attention_probs_dropout_prob=dropout, max_position_embeddings=600)
+    make_trainer(student, add_scores(pairs["train"]), max_length=length, max_steps=1).train()
+    assert ("torch's fast attention runs without dropout only" in caplog.text) == warns
+
+
 def check_same_steps(start, first, second):
     assert max((first[name] - start[name]).abs().max() for name in start) > 5e-3
     for name in start:

@@ -33,11 +33,11 @@ from hf_dse.pipeline.inputs import Given, make_once
 from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
 from hf_dse.publish.export import export_model
 from hf_dse.publish.push import push_model
-from hf_dse.student.checkpoint import limit_tokens
+from hf_dse.student.checkpoint import limit_tokens, load_converted
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.student.projection import drop_projection
 from hf_dse.teacher.bi_encoders import BiEncoder
-from hf_dse.training.align_trainer import AlignTrainer, load_aligned
+from hf_dse.training.align_trainer import AlignTrainer
 from hf_dse.training.arguments import AlignTrainingArguments
 from hf_dse.training.base import check_output_dir, locks_output_dir
 from hf_dse.training.progress import show_progress
@@ -97,7 +97,7 @@ def run_align(
     set_seed(training_args.seed)
     student: Any = given.model
     if student is None:
-        student = load_aligned(args.model_name_or_path, convert_args)
+        student = load_converted(args.model_name_or_path, convert_args)
     source_tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     # Fail early, not after hours of the teacher.
     check_max_length(training_args.max_length, student, source_tokenizer)

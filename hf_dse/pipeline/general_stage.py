@@ -4,16 +4,16 @@
 
 from pathlib import Path
 
-from transformers import AutoModel, set_seed
+from transformers import set_seed
 
 from hf_dse.common.provenance import describe_source
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.tokenization import check_max_length
-from hf_dse.inference.loading import load_config, load_encoder, load_tokenizer
+from hf_dse.inference.loading import load_config, load_tokenizer
 from hf_dse.pipeline.arguments import GeneralArguments
 from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
 from hf_dse.publish.export import export_model
-from hf_dse.student.checkpoint import limit_tokens
+from hf_dse.student.checkpoint import limit_tokens, load_converted
 from hf_dse.student.convert import ConvertArguments, convert_encoder
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.base import check_output_dir, locks_output_dir
@@ -47,10 +47,7 @@ def run_general(
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
     teacher = convert_encoder(teacher_name, layer_types="full_attention")
-    if is_converted:
-        student = load_encoder(AutoModel, args.model_name_or_path)
-    else:
-        student = convert_args.convert(args.model_name_or_path)
+    student = load_converted(args.model_name_or_path, convert_args)
     source_tokenizer = load_tokenizer(args.model_name_or_path)
     check_max_length(training_args.max_length, student, source_tokenizer)
     tokenizer = limit_tokens(source_tokenizer, student, training_args.max_length)

@@ -3,6 +3,7 @@
 """The files of a DSE model folder, the length that it stores, and loading models."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from hf_dse.student.convert import ConvertArguments, make_pair_model
 logger = logging.get_logger(__name__)
 
 CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
+
+# What a conversion can change of a model that is loaded again: how it is trained, not what it computes.
+DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 # Files that Trainer saves next to a model for resuming.
 TRAINING_STATE = (
@@ -101,6 +105,24 @@ def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification
     return model
 
 
+def take_options(name: str, convert_args: ConvertArguments, fields: Sequence[str]) -> dict[str, Any]:
+    """Those of the options of conversion that a DSE model takes; a warning if it is given others, save prompts."""
+    others = replace(convert_args, query_prompt=None, document_prompt=None, **dict.fromkeys(fields))
+    if others != ConvertArguments():
+        logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
+    return {field: value for field in fields if (value := getattr(convert_args, field)) is not None}
+
+
+def load_converted(name_or_path: str, convert_args: ConvertArguments) -> DseModel:
+    """A DSE model without its head, with the dropout of the arguments, or a converted encoder."""
+    if load_config(name_or_path).model_type != "dse":
+        return convert_args.convert(name_or_path)
+    model = load_encoder(AutoModel, name_or_path, **take_options(name_or_path, convert_args, DROPOUT))
+    set_prompts(model, name_or_path)
+    model.config.prompts = convert_args.prompts(model.config.prompts) or None
+    return model
+
+
 def load_student(
     model: str | PreTrainedModel, convert_args: ConvertArguments, num_labels: int, problem_type: str
 ) -> DseForSequenceClassification:
@@ -112,7 +134,8 @@ def load_student(
             A DSE model, with or without a head for this task: a Hub id, a folder or a loaded one. Or the name of an
             encoder that [`convert_encoder`] takes.
         convert_args (`ConvertArguments`):
-            How an encoder is converted; of these, a DSE model takes the prompts only.
+            How an encoder is converted. Of these, a DSE model takes the prompts, and the dropout if it is not loaded
+            yet.
         num_labels (`int`):
             Labels of the task. A task of two classes gets one logit, as in DSE.
         problem_type (`str`):
@@ -131,8 +154,7 @@ def load_student(
             f"A loaded student has to be a DSE model, got {name}: convert it with `convert_encoder`, or pass the name "
             "that it was loaded by."
         )
-    if replace(convert_args, query_prompt=None, document_prompt=None) != ConvertArguments():
-        logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
+    options = take_options(name, convert_args, DROPOUT if isinstance(model, str) else ())
     if not isinstance(model, str):
         if not has_head(model):
             student = make_pair_model(model, **labels)
@@ -142,9 +164,10 @@ def load_student(
             student = model if fits else make_pair_model(model.dse, **labels)
     else:
         if config.num_labels == labels["num_labels"] and stores_head(model):
-            student = load_encoder(DseForSequenceClassification, model, problem_type=labels["problem_type"])
+            options["problem_type"] = labels["problem_type"]
+            student = load_encoder(DseForSequenceClassification, model, **options)
         else:
-            student = make_pair_model(load_encoder(AutoModel, model), **labels)
+            student = make_pair_model(load_encoder(AutoModel, model, **options), **labels)
         set_prompts(student, model)
     student.config.prompts = convert_args.prompts(student.config.prompts) or None
     return student

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import AutoModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.tokenization import check_max_length, text_lengths
 from hf_dse.inference.encoding import encode
-from hf_dse.inference.loading import load_config, load_encoder, load_tokenizer, set_prompts
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.modeling import DseModel
-from hf_dse.student.checkpoint import limit_tokens
+from hf_dse.student.checkpoint import limit_tokens, load_converted
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.student.projection import fit_linear, set_projection
 from hf_dse.training.arguments import AlignTrainingArguments
@@ -97,7 +97,7 @@ class AlignTrainer(StudentTrainer):
         self._check_datasets(train_dataset, eval_dataset)
         if isinstance(model, str):
             processing_class = processing_class or model
-            model = load_aligned(model, ConvertArguments())
+            model = load_converted(model, ConvertArguments())
         if not isinstance(model, DseModel):
             raise TypeError(
                 f"`model` is a `{type(model).__name__}`, and `AlignTrainer` needs a `DseModel`: convert an encoder "
@@ -171,15 +171,6 @@ class AlignTrainer(StudentTrainer):
 
     def own_rate(self, name: str) -> float | None:
         return self.args.projection_learning_rate if name.startswith("projection.") else None
-
-
-def load_aligned(name_or_path: str, convert_args: ConvertArguments) -> DseModel:
-    """A DSE model without its head, or a converted encoder."""
-    if load_config(name_or_path).model_type != "dse":
-        return convert_args.convert(name_or_path)
-    model = load_encoder(AutoModel, name_or_path)
-    set_prompts(model, name_or_path)
-    return model
 
 
 def fit_projection(

@@ -17,7 +17,7 @@ from datasets import Dataset
 from huggingface_hub import HfApi
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
-from transformers import Trainer, TrainerCallback, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
 from transformers.trainer_utils import HubStrategy, SaveStrategy, TrainOutput
@@ -33,6 +33,9 @@ logger = logging.get_logger(__name__)
 
 # Where a Trainer without arguments writes.
 DEFAULT_OUTPUT_DIR = "tmp_trainer"
+
+# Tokens above which attention with dropout needs too much on a CPU.
+LONG_TEXT = 512
 
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
@@ -176,7 +179,20 @@ class ReproducibleTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         if isinstance(resume_from_checkpoint, str):
             read_state(resume_from_checkpoint)
+        self._advise_dropout()
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _advise_dropout(self) -> None:
+        """Warns of what makes trainings on long texts slow on a CPU."""
+        config = next((part.config for part in self.model.modules() if isinstance(part, PreTrainedModel)), None)
+        dropout = getattr(config, "attention_probs_dropout_prob", None) or 0.0
+        length = getattr(self.args, "max_length", None) or 0
+        if self.args.device.type == "cpu" and dropout > 0 and length > LONG_TEXT:
+            logger.warning(
+                f"attention_probs_dropout_prob is {dropout}, and texts may have {length:,} tokens: on a CPU torch's "
+                "fast attention runs without dropout only, and the other one needs far more memory and time. Set it "
+                "to 0 in the model's config, for a student with `--attention_probs_dropout_prob 0`."
+            )
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         with resuming(resume_from_checkpoint, "weights"):
