@@ -107,8 +107,8 @@ def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification
 
 def take_options(name: str, convert_args: ConvertArguments, fields: Sequence[str]) -> dict[str, Any]:
     """Those of the options of conversion that a DSE model takes; a warning if it is given others, save prompts."""
-    others = replace(convert_args, query_prompt=None, document_prompt=None, **dict.fromkeys(fields))
-    if others != ConvertArguments():
+    taken: dict[str, Any] = dict.fromkeys(("query_prompt", "document_prompt", *fields))
+    if replace(convert_args, **taken) != ConvertArguments():
         logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
     return {field: value for field in fields if (value := getattr(convert_args, field)) is not None}
 

@@ -184,7 +184,8 @@ class ReproducibleTrainer(Trainer):
 
     def _advise_dropout(self) -> None:
         """Warns of what makes trainings on long texts slow on a CPU."""
-        config = next((part.config for part in self.model.modules() if isinstance(part, PreTrainedModel)), None)
+        model: Any = self.model
+        config = next((part.config for part in model.modules() if isinstance(part, PreTrainedModel)), None)
         dropout = getattr(config, "attention_probs_dropout_prob", None) or 0.0
         length = getattr(self.args, "max_length", None) or 0
         if self.args.device.type == "cpu" and dropout > 0 and length > LONG_TEXT:
