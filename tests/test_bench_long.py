@@ -95,6 +95,7 @@ def test_every_way(arguments, rankings, bert_tokenizer, tmp_path):
     assert rows["linear, k = 64"]["recall@1"] >= 0
     table = long_table(list(rows.values()), "recall@1").splitlines()
     assert len(table) == 2 + len(rows) and table[2].split(" | ")[4] == "-"
+    assert long_table(list(rows.values()), "ndcg@10").splitlines()[0].count("| ndcg@10 |") == 1
 
 
 def test_students_and_one_vector(arguments, rankings, tmp_path):

@@ -254,6 +254,7 @@ def _rows(chunks: list[list[str]]) -> np.ndarray:
 
 def long_table(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
     """The rows as a Markdown table, metrics times 100."""
+    metrics = list(dict.fromkeys([metric, "ndcg@10"]))
     cells = []
     for row in rows:
         difference = "-"
@@ -265,15 +266,14 @@ def long_table(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
             [
                 row["way"],
                 "-" if not number else "1" if number == 1 else f"{number:,.0f}",
-                f"{100 * row[metric]:.1f}",
-                f"{100 * row['ndcg@10']:.1f}",
+                *(f"{100 * row[name]:.1f}" for name in metrics),
                 difference,
                 f"{100 * row['with_bm25']:.1f}" if "with_bm25" in row else "-",
                 f"{row['ms']:,.1f}",
             ]
         )
-    header = ["a document is read by", "vectors", metric, "ndcg@10", f"difference in {metric}"]
-    return markdown([*header, f"{metric} with BM25", "ms a document"], cells, num_left=1)
+    header = ["a document is read by", "vectors", *metrics, f"difference in {metric}", f"{metric} with BM25"]
+    return markdown([*header, "ms a document"], cells, num_left=1)
 
 
 def needle_table(rows: Sequence[Mapping[str, Any]]) -> str:
