@@ -74,7 +74,8 @@ def measure_long(
     """
     documents, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
     options: dict[str, Any] = {"batch_size": model_args.batch_size, "show_progress": False}
-    runs, with_bm25, numbers = {}, {}, {}
+    runs, numbers = {}, {}
+    with_bm25: dict[str, dict[str, float]] = {}
     of_queries: dict[int, np.ndarray] = {}
     added_scores = bm25_scores(queries, documents) if "bm25" in args.ways else None
     for name, way in ways.items():
@@ -87,16 +88,15 @@ def measure_long(
             runs[row], numbers[row] = find(), (name, len(vectors) / len(documents))
             # A dot product has no scale to add BM25 to.
             if added_scores is not None and similarity_of(way.model) == "cosine":
-                with_bm25[row] = find(added_scores=added_scores)
+                both = measure_run(find(added_scores=added_scores), rankings)
+                with_bm25[row] = {"with_bm25": both[args.metric]}
     if "bm25" in args.ways:
         runs[BM25] = as_run(rankings, *bm25_search(queries, documents, TOP_K + 1), TOP_K)
         numbers[BM25] = (BM25, 0.0)
     seconds = time_ways(documents, ways, args)
     compared = compare_runs(runs, rankings, args.metric)
-    for row, run in with_bm25.items():
-        compared[row]["with_bm25"] = measure_run(run, rankings)[args.metric]
     return [
-        {"way": row, "vectors": number, "ms": 1e3 * seconds[name], **compared[row]}
+        {"way": row, "vectors": number, "ms": 1e3 * seconds[name], **compared[row], **with_bm25.get(row, {})}
         for row, (name, number) in numbers.items()
     ]
 

@@ -147,27 +147,25 @@ def load_student(
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
     config = load_config(model) if isinstance(model, str) else model.config
     name = model if isinstance(model, str) else type(model).__name__
-    if config.model_type != "dse" and isinstance(model, str):
-        return make_pair_model(convert_args.convert(model), **labels)
-    if config.model_type != "dse":
+    if isinstance(model, str):
+        fits = config.model_type == "dse" and config.num_labels == labels["num_labels"] and stores_head(model)
+        if not fits:
+            return make_pair_model(load_converted(model, convert_args), **labels)
+        options = take_options(name, convert_args, DROPOUT)
+        student = load_encoder(DseForSequenceClassification, model, problem_type=labels["problem_type"], **options)
+        set_prompts(student, model)
+    elif config.model_type != "dse":
         raise TypeError(
             f"A loaded student has to be a DSE model, got {name}: convert it with `convert_encoder`, or pass the name "
             "that it was loaded by."
         )
-    options = take_options(name, convert_args, DROPOUT if isinstance(model, str) else ())
-    if not isinstance(model, str):
+    else:
+        take_options(name, convert_args, ())
         if not has_head(model):
             student = make_pair_model(model, **labels)
         else:
             model.config.problem_type = labels["problem_type"]
             fits = config.num_labels == labels["num_labels"]
             student = model if fits else make_pair_model(model.dse, **labels)
-    else:
-        if config.num_labels == labels["num_labels"] and stores_head(model):
-            options["problem_type"] = labels["problem_type"]
-            student = load_encoder(DseForSequenceClassification, model, **options)
-        else:
-            student = make_pair_model(load_encoder(AutoModel, model, **options), **labels)
-        set_prompts(student, model)
     student.config.prompts = convert_args.prompts(student.config.prompts) or None
     return student
