@@ -86,7 +86,7 @@ def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
     encoder with Linformer attention ([Wang et al., 2020](https://huggingface.co/papers/2006.04768)). The architecture
     is BERT's; in the layers of type `"linear_attention"` keys and values are projected along the sequence to
     `linformer_length` rows. A layer may also be of type `"chunked_attention"`, whose tokens attend to their own chunk
-    of `attention_chunk_size` tokens, or `"full_attention"`.
+    of `attention_chunk_size` tokens and to both ends of the text, or `"full_attention"`.
     """,
     checkpoint="hf-dse/dse-minilm-l6",
 )
@@ -110,7 +110,9 @@ class DseConfig(PreTrainedConfig):
         What shares a learned projection: `"none"` (every head has its own E and F), `"headwise"` (one E and one F per
         layer), `"key_value"` (one E = F per layer) or `"layerwise"` (one E = F for the whole model).
     attention_chunk_size (`int`, *optional*, defaults to 512):
-        Tokens of a chunk in the layers of type `"chunked_attention"`. Texts of up to so many are attended exactly.
+        Tokens of a chunk in the layers of type `"chunked_attention"`. Texts of up to so many are attended exactly. In
+        longer ones the first and the last token are keys of all chunks, for pretrained encoders lean on them
+        (attention sinks, [Xiao et al., 2023](https://huggingface.co/papers/2309.17453)).
     funnel_layers (`int`, *optional*, defaults to 0):
         How many of the last layers, of type `"linear_attention"`, have k rows instead of n tokens, as in
         Funnel-Transformer ([Dai et al., 2020](https://huggingface.co/papers/2006.03236)): before the first of them all

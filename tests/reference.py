@@ -174,17 +174,23 @@ def attend(query, keys, values, counts):
     ) / total
 
 
-def encoder_layer(xs, config, state, layer, row_counts=None):
-    """Returns the layer's outputs, and its attention weights `[head][token]`, each a vector over the open slots."""
+def encoder_layer(xs, config, state, layer, row_counts=None, ends=()):
+    """
+    Returns the layer's outputs, and its attention weights `[head][token]`, each a vector over the open slots. Of a
+    chunk these are first the ends of the text that are not in it, then its own tokens.
+    """
     size = config.attention_chunk_size
     if config.layer_types[layer] == "chunked_attention" and len(xs) > size:
-        # The layer on every chunk alone; a chunk's weights are over its own tokens.
-        parts = [encoder_layer(xs[i : i + size], config, state, layer) for i in range(0, len(xs), size)]
+        starts, parts = range(0, len(xs), size), []
+        for start in starts:
+            chunk = xs[start : start + size]
+            apart = [xs[0]] * (start > 0) + [xs[-1]] * (start < starts[-1])
+            parts.append(encoder_layer(chunk, config, state, layer, ends=apart))
         heads = range(config.num_attention_heads)
         weights = [[token for _, of_heads in parts for token in of_heads[head]] for head in heads]
         return [x for outputs, _ in parts for x in outputs], weights
     name, eps = f"encoder.layer.{layer}", config.layer_norm_eps
-    per_head = keys_and_values(xs, config, state, layer, row_counts)
+    per_head = keys_and_values([*ends, *xs], config, state, layer, row_counts)
     queries = linear(xs, state, f"{name}.attention.self.query")
     contexts, weights = [], [[] for _ in per_head]
     for query in queries:

@@ -419,11 +419,19 @@ def test_tiled_positions_keep_short_inputs_exact(sources, kind):
     assert positions_of(model).equal(positions_of(convert(source)))
     ids = full_length_ids(source, length)
     assert states(model, {"input_ids": ids}).isfinite().all()
-    # In chunks of that length every one is read as a text of its own.
-    chunks = {"layer_types": ["chunked_attention"], "attention_chunk_size": LIMIT}
+    # A chunk of that length sees, of the other chunks, the first and the last token only.
+    chunks = {"layer_types": ["chunked_attention"], "attention_chunk_size": LIMIT, "num_hidden_layers": 1}
     chunked = convert(source, max_position_embeddings=length, position_extension="tile", **chunks)
-    apart = torch.cat([states(chunked, {"input_ids": part}) for part in ids.split(LIMIT, dim=1)], dim=1)
-    assert difference(states(chunked, {"input_ids": ids}), apart, torch.ones_like(ids)) <= TOLERANCE
+    changed = ids.clone()
+    changed[:, [1, LIMIT - 1, 2 * LIMIT]] = ids[:, [2, LIMIT - 2, 2 * LIMIT + 1]]
+    assert not changed.equal(ids)
+    middle = slice(LIMIT, 2 * LIMIT)
+    before, after = (states(chunked, {"input_ids": part})[:, middle] for part in (ids, changed))
+    assert before.equal(after)
+    for end in (0, -1):
+        changed = ids.clone()
+        changed[:, end] = ids[:, 1]
+        assert not states(chunked, {"input_ids": changed})[:, middle].allclose(before, atol=1e-4)
 
 
 def stretched_positions(source, length, **options):

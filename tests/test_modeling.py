@@ -635,14 +635,13 @@ def test_recorded_attentions_of_chunks():
     model = make_model(config, implementation="eager")
     batch = make_batch(["1111111111", "111111....", "...1.11111"], config)
     attentions = model(**batch, output_attentions=True).attentions
-    assert [tuple(weights.shape) for weights in attentions] == [(3, 2, 10, 4)] * 2
+    assert [tuple(weights.shape) for weights in attentions] == [(3, 2, 10, 6)] * 2
     for row, (_, expected, _, _) in enumerate(run_reference(config, state_of(model), batch)):
         real = batch["attention_mask"][row].bool()
         for layer, head in product(range(2), range(2)):
             for actual, own in zip(attentions[layer][row, head, real], expected[layer][head], strict=True):
-                # The last chunk is shorter.
-                torch.testing.assert_close(actual[: len(own)], own, rtol=0, atol=1e-10)
-                assert not actual[len(own) :].any()
+                # An end of the text that is in the chunk is no key of its own, and the last chunk is shorter.
+                torch.testing.assert_close(actual[actual > 0], own, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("projection", FREE)

@@ -20,9 +20,13 @@ import torch
 from transformers import BertForSequenceClassification, BertModel
 from transformers.utils import logging as library
 
-from hf_dse import DseForSequenceClassification, export_model
+from hf_dse import DseForSequenceClassification, DseTrainingArguments, export_model
 from hf_dse.cli import doctor, output
+from hf_dse.common import devices
 from hf_dse.common.display import format_size
+from hf_dse.inference.arguments import ModelArguments
+from hf_dse.inference.loading import load_model
+from hf_dse.teacher.rerankers import load_reranker
 from hf_dse_cli import main, show_log
 
 
@@ -226,6 +230,17 @@ class TestDoctor:
             assert any("OMP_NUM_THREADS" in problem for problem in doctor.find_problems())
         finally:
             torch.set_num_threads(before)
+
+    @pytest.mark.parametrize("speed", [0.02, 2.0])
+    def test_bf16_without_instructions_is_named_before_it_is_used(self, speed, monkeypatch, warnings, assets):
+        assert devices.bf16_speed() > 0
+        monkeypatch.setattr(devices, "bf16_speed", lambda: speed)
+        DseTrainingArguments("unused", bf16=True, use_cpu=True)
+        load_model(ModelArguments(str(assets / "encoder"), dtype="bfloat16", device="cpu"))
+        load_reranker(str(assets / "teacher"), device="cpu", dtype="bfloat16")
+        named = [line.partition(":")[0] for line in warnings if "50 times as slowly" in line]
+        assert named == (["bf16=True", "dtype=bfloat16", "dtype=bfloat16 of " + str(assets / "teacher")] * (speed < 1))
+        assert ("leave it out" in doctor.describe_bf16()) == (speed < 1)
 
     def test_sizes(self):
         sizes = [format_size(size) for size in (12, 1500, 2 * 10**6, 3 * 10**9)]

@@ -50,7 +50,8 @@ class DseLayout(NamedTuple):
     bias: torch.Tensor | None  # added to attention logits: [B, 1, 1, N], for slots [B, 1, 1, K]
     is_token: torch.BoolTensor | None = None  # [B, N, 1] the mask m; None where there is no padding
     slots: DseSlots | None = None  # None where every token has a slot of its own
-    chunk_size: int | None = None  # None where all tokens are in one chunk; bias is [B * N / C, 1, 1, C] otherwise
+    chunk_size: int | None = None  # None where all tokens are in one chunk; bias is [B * N / C, 1, 1, 2 + C] otherwise
+    ends: torch.LongTensor | None = None  # [B, 2] the first and the last token of each text, keys of all of its chunks
     rows: torch.LongTensor | None = None  # [B, N] the slot of each token, in layers whose states are the slots
 
 
@@ -174,15 +175,23 @@ def lay_out_full(
 def lay_out_chunks(
     config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.LongTensor | None
 ) -> DseLayout:
-    """Every token attends to its chunk of C tokens; the last chunk is filled up with padding."""
+    """
+    Every token attends to its chunk of C tokens, and to the first and the last token of the text, which pretrained
+    encoders lean on. The last chunk is filled up with padding.
+    """
     batch_size, num_tokens = hidden_states.shape[:2]
     if fits(num_tokens, config.attention_chunk_size):
         return lay_out_full(config, num_slots, hidden_states, lengths)
     # An exported graph is for all lengths: short texts need no whole chunk.
     chunk_size = torch.sym_min(config.attention_chunk_size, num_tokens)
-    is_token = mask_of(count_tokens(hidden_states, lengths), num_tokens + -num_tokens % chunk_size)
-    bias = mask_bias(is_token.expand(batch_size, -1).reshape(-1, chunk_size), hidden_states.dtype)
-    return DseLayout(bias, chunk_size=chunk_size)
+    lengths = count_tokens(hidden_states, lengths).expand(batch_size, -1)
+    ends = torch.cat([torch.zeros_like(lengths), (lengths - 1).clamp(min=0)], dim=1)
+    tokens = torch.arange(num_tokens + -num_tokens % chunk_size, device=lengths.device).view(1, -1, chunk_size)
+    chunks = tokens[..., 0] // chunk_size
+    # In the chunk that they are in they are keys already.
+    is_apart = ends[:, None] // chunk_size != chunks[..., None]
+    is_open = torch.cat([is_apart, tokens < lengths[..., None]], dim=2).flatten(0, 1)
+    return DseLayout(mask_bias(is_open, hidden_states.dtype), chunk_size=chunk_size, ends=ends)
 
 
 def lay_out_slots(

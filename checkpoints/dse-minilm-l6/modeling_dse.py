@@ -227,7 +227,7 @@ class DseSelfAttention(nn.Module):
 
 
 class DseChunkedAttention(DseSelfAttention):
-    """Attention to the tokens of the same chunk: layers of the type `"chunked_attention"`."""
+    """Attention to the chunk of a token, and to both ends of its text: layers of the type `"chunked_attention"`."""
 
     def forward(
         self,
@@ -243,9 +243,25 @@ class DseChunkedAttention(DseSelfAttention):
         chunks = chunks.reshape(-1, layout.chunk_size, hidden_size)  # [B * N / C, C, D]
         attn_output, attn_weights = super().forward(chunks, layout, **kwargs)
         attn_output = attn_output.reshape(batch_size, -1, hidden_size)[:, :num_tokens]
-        if attn_weights is not None:  # [B * N / C, H, C, C]
+        if attn_weights is not None:  # [B * N / C, H, C, 2 + C]
             attn_weights = attn_weights.unflatten(0, (batch_size, -1)).transpose(1, 2).flatten(2, 3)[:, :, :num_tokens]
         return attn_output, attn_weights
+
+    def project(
+        self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of both ends and a chunk, `(batch_size * num_chunks, 2 + chunk_size, hidden_size)`."""
+        key, value = super().project(hidden_states, layout, linformer)
+        if layout.ends is None:
+            return key, value
+        return add_ends(key, layout.ends), add_ends(value, layout.ends)
+
+
+def add_ends(chunks: torch.Tensor, ends: torch.LongTensor) -> torch.Tensor:
+    """Puts the two ends [B, 2] of a text before each of its chunks [B * N / C, C, D]; returns [B * N / C, 2 + C, D]."""
+    of_text = take_tokens(chunks.reshape(ends.shape[0], -1, chunks.shape[2]), ends)
+    num_chunks = chunks.shape[0] // ends.shape[0]
+    return torch.cat([of_text.repeat_interleave(num_chunks, dim=0), chunks], dim=1)
 
 
 class DseLinearAttention(DseSelfAttention):

@@ -235,7 +235,8 @@ def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
 
         4nd² (query, output) + 4sd² (key, value) + 4nsd (logits, context) + 4ndf (feed-forward)
 
-    with s = n in full attention and in projections without parameters for n <= k, otherwise s = min(k, n). Learned
+    with s = n in full attention and in projections without parameters for n <= k, otherwise s = min(k, n); in chunks s
+    is their size and the two ends of the text, whose keys and values are those of their own chunk. Learned
     projections add 2snd, and convolutions 2swd with a kernel of w > 1 tokens, for E, and the same for F if it is not
     E. With `linformer_sharing="none"` key and value are computed for n rows. In a funnel n is s itself.
 
@@ -260,7 +261,7 @@ def count_flops(config: DseConfig, batch_size: int, length: int) -> int:
         is_cut = kind == "chunked_attention" and n > config.attention_chunk_size
         # The last chunk is filled up.
         queries = -(-n // config.attention_chunk_size) * config.attention_chunk_size if is_cut else n
-        s = min(k, n) if is_projected else config.attention_chunk_size if is_cut else n
+        s = min(k, n) if is_projected else 2 + config.attention_chunk_size if is_cut else n
         rows = s if is_projected and not (has_parameters and config.linformer_sharing == "none") else queries
         total += 2 * (queries + n) * d * d + 4 * rows * d * d + 4 * queries * s * d + 4 * n * d * f
         if is_projected and has_parameters:

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shutil
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -189,20 +188,12 @@ def describe_hardware() -> dict[str, str]:
 
 def describe_bf16() -> str:
     """How fast bf16 is on this CPU, measured with a matrix product."""
-    import torch
+    from hf_dse.common.devices import bf16_speed
 
-    # The fastest of several, in turns: other programs may have the cores for a while.
-    matrices = {dtype: torch.ones(512, 512, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
-    seconds = dict.fromkeys(matrices, float("inf"))
-    for _ in range(20):
-        for dtype, matrix in matrices.items():
-            start = time.perf_counter()
-            matrix @ matrix
-            seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)
-    ratio = seconds[torch.float32] / seconds[torch.bfloat16]
-    if ratio < 1.2:
-        return f"no gain, a matrix product has {ratio:.1f} times the speed of float32: leave it out"
-    return f"a matrix product is {ratio:.1f} times as fast as in float32: `--bf16 true`, `--dtype bfloat16`"
+    speed = bf16_speed()
+    if speed < 1.2:
+        return f"no gain, a matrix product has {speed:.2g} times the speed of float32: leave it out"
+    return f"a matrix product is {speed:.1f} times as fast as in float32: `--bf16 true`, `--dtype bfloat16`"
 
 
 def describe_extras() -> dict[str, str]:

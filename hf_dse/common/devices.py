@@ -1,11 +1,20 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of device and CPU threads."""
+"""The choice of device and CPU threads, and whether bfloat16 pays there."""
+
+import time
+from functools import cache
 
 import torch
+from transformers.utils import logging
 
+
+logger = logging.get_logger(__name__)
 
 MOST_THREADS = 4096
+
+# A product of two such matrices takes less than a millisecond, and a tenth of a second where bfloat16 is emulated.
+PRODUCT_SIZE = 256
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
@@ -27,6 +36,29 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
             f"{default}: leave the option out to use it."
         ) from error
     return torch.device(device)
+
+
+@cache
+def bf16_speed() -> float:
+    """How many times as fast as in float32 a product of matrices is in bfloat16 on this CPU."""
+    matrices = {dtype: torch.ones(PRODUCT_SIZE, PRODUCT_SIZE, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
+    seconds = dict.fromkeys(matrices, float("inf"))
+    # The fastest of several, in turns: other programs may have the cores for a while.
+    for _ in range(5):
+        for dtype, matrix in matrices.items():
+            start = time.perf_counter()
+            matrix @ matrix
+            seconds[dtype] = min(seconds[dtype], time.perf_counter() - start)
+    return seconds[torch.float32] / seconds[torch.bfloat16]
+
+
+def advise_bf16(device: str | torch.device, option: str) -> None:
+    """Warns that `option` asks for bfloat16 on a CPU without instructions for it, which is far slower."""
+    if torch.device(device).type == "cpu" and bf16_speed() < 0.5:
+        logger.warning(
+            f"{option}: this CPU has no instructions for bfloat16, and multiplies matrices {1 / bf16_speed():,.0f} times "
+            "as slowly as in float32. Leave the option out."
+        )
 
 
 def end_process_group() -> None:

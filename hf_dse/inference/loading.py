@@ -23,7 +23,7 @@ from transformers import (
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME, cached_file, logging
 
 from hf_dse import __version__
-from hf_dse.common.devices import choose_device
+from hf_dse.common.devices import advise_bf16, choose_device
 from hf_dse.common.display import one_line
 from hf_dse.common.hub import pin, source_of, split_revision, weights_of
 from hf_dse.data.tables import parse_json, read_text
@@ -152,6 +152,8 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     """
     source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
     device = choose_device(args.device)
+    if args.dtype == "bfloat16":
+        advise_bf16(device, "dtype=bfloat16")
     config = load_config(args.model_name_or_path, **source)
     if config.model_type == "dse":
         has_head = stores_head(args.model_name_or_path, args.model_revision)

@@ -45,7 +45,7 @@ class ConvertOptions:
     )
     attention_chunk_size: int = field(
         default=512,
-        metadata={"help": "Tokens of a chunk in layers of chunked_attention, which attend within chunks only."},
+        metadata={"help": "Tokens of a chunk in layers of chunked_attention, which attend to their chunk and both ends of the text."},
     )
     funnel_layers: int = field(
         default=0,

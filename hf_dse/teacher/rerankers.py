@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse.common.devices import choose_device
+from hf_dse.common.devices import advise_bf16, choose_device
 from hf_dse.common.hub import split_revision
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.tokenization import check_max_length, token_lengths
@@ -180,6 +180,8 @@ def load_reranker(
         reranker = teacher
     elif isinstance(teacher, str | Path):
         name, device = str(teacher), choose_device(device)
+        if dtype in ("bfloat16", torch.bfloat16):
+            advise_bf16(device, f"dtype=bfloat16 of {name}")
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
         if needs_sentence_transformers(name, **source):
             reranker = CrossEncoderReranker(load_sentence_transformers("CrossEncoder", name, dtype, **source))

@@ -11,6 +11,7 @@ import torch
 from transformers import TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from hf_dse.common.devices import advise_bf16
 from hf_dse.common.options import check_at_least, check_numbers, check_positive
 from hf_dse.training.options import AlignOptions, DseOptions, GeneralOptions, PairOptions, RankingOptions
 
@@ -62,6 +63,8 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
         # Options that are passed on, such as those of `accelerator_config`.
         except TypeError as error:
             raise ValueError(f"The training arguments do not fit: {error}.") from error
+        if self.bf16:
+            advise_bf16(self.device, "bf16=True")
         self._check_scheduler()
         for name, value in chosen.items():
             if value is None:
