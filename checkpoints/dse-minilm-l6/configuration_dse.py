@@ -102,8 +102,8 @@ class DseConfig(PreTrainedConfig):
         `linformer_init`), `"conv"` (E has the structure of a convolution whose kernel and stride are n / k tokens),
         `"mean"` or `"max"` (pooling of k segments) or `"strided"` (evenly spaced tokens, with another offset in each
         layer). The last three have no parameters and no length limit of their own.
-    linformer_init (`str`, *optional*, defaults to `"strided"`):
-        What `"learned"` and `"conv"` projections start from: `"strided"`, `"mean"`, or `"random"` (no fixed start and
+    linformer_init (`str`, *optional*, defaults to `"mean"`):
+        What `"learned"` and `"conv"` projections start from: `"mean"`, `"strided"`, or `"random"` (no fixed start and
         normally distributed E and F with variance 1 / k, as in theorem 2 of the Linformer paper). Ignored by the
         projections without parameters.
     linformer_sharing (`str`, *optional*, defaults to `"key_value"`):
@@ -176,7 +176,7 @@ class DseConfig(PreTrainedConfig):
     layer_types: list[str] | None = None
     linformer_length: int | list[int] = 128
     linformer_projection: Literal["learned", "conv", "mean", "max", "strided"] = "learned"
-    linformer_init: Literal["strided", "mean", "random"] = "strided"
+    linformer_init: Literal["mean", "strided", "random"] = "mean"
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
     attention_chunk_size: int = 512
     funnel_layers: int = 0

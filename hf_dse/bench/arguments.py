@@ -152,7 +152,7 @@ class AttentionArguments:
     projections: list[str] = field(
         default_factory=lambda: list(PROJECTIONS),
         metadata={
-            "help": "learned: its start, which is strided. random: as in theorem 2 of the Linformer paper.",
+            "help": "learned: its start, which is that of mean. random: as in theorem 2 of the Linformer paper.",
             "choices": list(PROJECTIONS),
         },
     )

@@ -26,10 +26,10 @@ class ConvertOptions:
         },
     )
     linformer_init: str = field(
-        default="strided",
+        default="mean",
         metadata={
             "help": "Initial weights of learned and conv projections.",
-            "choices": ["strided", "mean", "random"],
+            "choices": ["mean", "strided", "random"],
         },
     )
     linformer_sharing: str = field(
