@@ -264,7 +264,8 @@ def test_config_is_carried_over(sources, kind):
         "intermediate_size": 20,
         "hidden_act": "relu" if kind == "distilbert" else "gelu_new",
         "hidden_dropout_prob": 0.2,
-        "attention_probs_dropout_prob": 0.3,
+        # That of the source is 0.3.
+        "attention_probs_dropout_prob": 0.0,
         "initializer_range": 0.03,
         "layer_norm_eps": 1e-12 if kind == "distilbert" else 1e-3,
         "type_vocab_size": {"bert": 3, "distilbert": 0}.get(kind, 1),

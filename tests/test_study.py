@@ -128,6 +128,7 @@ def test_runs_that_share_a_stage_do_not_begin_together(write):
         (3, "pairs", 43),
         (3, "both", 42),
     ]
+    assert spread([*study.runs(), *study.runs()]) == spread(study.runs())
 
 
 def test_a_run_is_known_by_its_options_alone(write):

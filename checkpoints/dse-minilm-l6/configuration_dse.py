@@ -167,7 +167,7 @@ class DseConfig(PreTrainedConfig):
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
     hidden_dropout_prob: float | int = 0.1
-    attention_probs_dropout_prob: float | int = 0.1
+    attention_probs_dropout_prob: float | int = 0.0
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     initializer_range: float = 0.02

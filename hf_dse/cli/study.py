@@ -115,7 +115,7 @@ def study(argv: list[str]) -> None:
         except (TypeError, ValueError) as error:
             raise ValueError(f"{args.study_file}: {run.title}: {error}") from error
     if args.dry_run:
-        for run in content.runs():
+        for run in {run.key: run for run in content.runs()}.values():
             print(f"{'finished' if run.key in finished else 'missing':8}  {run.title}")
         return
     # Stopping a study stops its training runs too.

@@ -106,8 +106,8 @@ class ConvertOptions:
     attention_probs_dropout_prob: float | None = field(
         default=None,
         metadata={
-            "help": "Dropout of attention. Default: the source's. At 0, training needs much less memory and time for "
-            "long texts on a CPU: torch's fast attention has no dropout there."
+            "help": "Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU torch's "
+            "fast attention has no dropout, and the other needs much more memory and time for long texts."
         },
     )
     random_init: bool = field(

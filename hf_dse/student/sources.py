@@ -20,7 +20,6 @@ BERT_FIELDS = {
         "intermediate_size",
         "hidden_act",
         "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
         "type_vocab_size",
         "initializer_range",
         "layer_norm_eps",
@@ -36,7 +35,6 @@ DISTILBERT_FIELDS = {
     "intermediate_size": "hidden_dim",
     "hidden_act": "activation",
     "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
     "initializer_range": "initializer_range",
     "pad_token_id": "pad_token_id",
 }
@@ -82,7 +80,7 @@ REFUSED = {
 }
 
 # Fields of the source that may be overridden: they do not change what the weights compute.
-FREE_FIELDS = {"num_hidden_layers", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"}
+FREE_FIELDS = {"num_hidden_layers", "hidden_dropout_prob", "initializer_range"}
 
 
 def find_architecture(config: PreTrainedConfig, name_or_path: str) -> SourceArchitecture:

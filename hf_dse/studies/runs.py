@@ -104,7 +104,7 @@ class Study:
     factors: dict[str, dict[Any, dict[str, Any]]]
 
     def runs(self) -> list[Run]:
-        """Every combination of labels; the last factor changes fastest."""
+        """Every combination of labels; the last factor changes fastest. Some may have the same options."""
         runs = []
         for labels in itertools.product(*self.factors.values()):
             options = dict(self.options)
@@ -261,11 +261,11 @@ def run_study(
 
 
 def spread(runs: list[Run]) -> list[Run]:
-    """Puts the first of the runs that share stages before the others, which would only wait for it."""
+    """Each run once; the first of those that share stages before the others, which would only wait for it."""
     first: list[Run] = []
     rest: list[Run] = []
     begun = set()
-    for run in runs:
+    for run in {run.key: run for run in runs}.values():
         stages = run.options.get("stages", [])[:-1] if "stage_cache_dir" in run.options else []
         shared = json.dumps([{**run.options, **stage, "stages": None} for stage in stages], sort_keys=True)
         (rest if stages and shared in begun else first).append(run)
