@@ -284,9 +284,9 @@ def test_the_dropout_of_a_dse_checkpoint(assets, tmp_path, run, caplog, is_train
         assert run("first", max_steps=1) == 0
     else:
         assert convert(assets, tmp_path / "first" / "model") == 0
-    options = {"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.2, "linformer_length": None, "max_steps": 1}
+    options = {"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.2, "linformer_length": None}
     model = tmp_path / "first" / "model"
-    assert run("second", model_name_or_path=model, **options) == 0
+    assert run("second", model_name_or_path=model, max_steps=1, **options) == 0
     assert "options of conversion are not used" not in caplog.text
     config = AutoConfig.from_pretrained(tmp_path / "second" / "model")
     assert (config.attention_probs_dropout_prob, config.hidden_dropout_prob) == (0.1, 0.2)

@@ -258,7 +258,7 @@ class DseChunkedAttention(DseSelfAttention):
 
 
 def add_ends(chunks: torch.Tensor, ends: torch.LongTensor) -> torch.Tensor:
-    """Puts the two ends [B, 2] of a text before each of its chunks [B * N / C, C, D]; returns [B * N / C, 2 + C, D]."""
+    """Puts the ends [B, 2] of a text before each of its chunks [B * N / C, C, D]; returns [B * N / C, 2 + C, D]."""
     of_text = take_tokens(chunks.reshape(ends.shape[0], -1, chunks.shape[2]), ends)
     num_chunks = chunks.shape[0] // ends.shape[0]
     return torch.cat([of_text.repeat_interleave(num_chunks, dim=0), chunks], dim=1)

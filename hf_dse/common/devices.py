@@ -13,8 +13,8 @@ logger = logging.get_logger(__name__)
 
 MOST_THREADS = 4096
 
-# A product of two such matrices takes less than a millisecond, and a tenth of a second where bfloat16 is emulated.
-PRODUCT_SIZE = 256
+# A product of two matrices of this size takes less than a millisecond, and 0.1 seconds where bfloat16 is emulated.
+SIZE = 256
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
@@ -41,7 +41,7 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
 @cache
 def bf16_speed() -> float:
     """How many times as fast as in float32 a product of matrices is in bfloat16 on this CPU."""
-    matrices = {dtype: torch.ones(PRODUCT_SIZE, PRODUCT_SIZE, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
+    matrices = {dtype: torch.ones(SIZE, SIZE, dtype=dtype) for dtype in (torch.float32, torch.bfloat16)}
     seconds = dict.fromkeys(matrices, float("inf"))
     # The fastest of several, in turns: other programs may have the cores for a while.
     for _ in range(5):
@@ -56,8 +56,8 @@ def advise_bf16(device: str | torch.device, option: str) -> None:
     """Warns that `option` asks for bfloat16 on a CPU without instructions for it, which is far slower."""
     if torch.device(device).type == "cpu" and bf16_speed() < 0.5:
         logger.warning(
-            f"{option}: this CPU has no instructions for bfloat16, and multiplies matrices {1 / bf16_speed():,.0f} times "
-            "as slowly as in float32. Leave the option out."
+            f"{option}: this CPU has no instructions for bfloat16, and multiplies matrices {1 / bf16_speed():,.0f} "
+            "times as slowly as in float32. Leave the option out."
         )
 
 

@@ -45,7 +45,10 @@ class ConvertOptions:
     )
     attention_chunk_size: int = field(
         default=512,
-        metadata={"help": "Tokens of a chunk in layers of chunked_attention, which attend to their chunk and both ends of the text."},
+        metadata={
+            "help": "Tokens of a chunk in layers of chunked_attention, which attend to their chunk and both ends of "
+            "the text."
+        },
     )
     funnel_layers: int = field(
         default=0,
@@ -106,8 +109,8 @@ class ConvertOptions:
     attention_probs_dropout_prob: float | None = field(
         default=None,
         metadata={
-            "help": "Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU torch's "
-            "fast attention has no dropout, and the other needs much more memory and time for long texts."
+            "help": "Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU "
+            "torch's fast attention has no dropout, and the other needs much more memory and time for long texts."
         },
     )
     random_init: bool = field(
