@@ -12,16 +12,25 @@ import shlex
 import sys
 from pathlib import Path
 
+import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hf_dse.common.display import STYLE, Lines, line_style, plot_lines, save_figure
+from hf_dse.studies.report import summarize
+from hf_dse.studies.runs import load_study, read_results, select_results
 from hf_dse_cli import main
 
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"^(hf-dse study report .+--plot docs/figures/.+)$", re.MULTILINE)
 UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+# The studies with seeds, by what they train on.
+SEED_STUDIES = {
+    "5,749 pairs of sentences": ["depth", "linear_layers", "k", "methods"],
+    "256 joined pairs": ["length_concatenated"],
+    "256 hidden pairs": ["length_hidden"],
+}
 
 
 def read_table(heading: str, first_cell: str) -> list[list[str]]:
@@ -108,11 +117,44 @@ def draw_frontier(path: Path) -> None:
         save_figure(figure, path)
 
 
+def draw_extrapolation(path: Path) -> None:
+    """What a student that was trained on short texts finds among longer ones."""
+    (_, *header), *rows = read_table("Long documents", "k = 256, strided")
+    lines = {}
+    for name, *cells in rows:
+        points = [(int(number(n)), number(cell)) for n, cell in zip(header, cells, strict=True) if cell != "-"]
+        lines[name] = tuple(zip(*points, strict=True))
+    plot_lines({"250 articles": lines}, path, "tokens that are read", "R@1, %")
+
+
+def draw_seed_noise(path: Path) -> None:
+    """The spread over three seeds of each setting of the studies, by what it reaches."""
+    results = read_results(ROOT / "studies" / "results.parquet")
+    metric = "test.pearson"
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        axes = figure.subplots()
+        for place, (label, names) in enumerate(SEED_STUDIES.items()):
+            studies = [load_study(ROOT / "studies" / f"{name}.yaml") for name in names]
+            tables = [summarize(select_results(study, results), list(study.factors), [metric]) for study in studies]
+            rows = pd.concat(tables).query("n == 3")
+            points = 100 * rows[metric], 100 * rows[f"{metric} std"]
+            axes.plot(*points, label=label, **{**line_style(place), "linestyle": ""})
+        axes.set(xlabel="mean test Pearson", ylabel="standard deviation", yscale="log")
+        axes.set_yticks([0.03, 0.1, 0.3, 1, 3], ["0.03", "0.1", "0.3", "1", "3"])
+        axes.minorticks_off()
+        axes.grid()
+        axes.legend()
+        save_figure(figure, path)
+
+
 def draw_all(folder: Path) -> None:
     """Draws all charts into a folder."""
     draw_gain(folder / "gain.svg")
     draw_attention_error(folder / "attention_error.svg")
     draw_frontier(folder / "long_frontier.svg")
+    draw_extrapolation(folder / "extrapolation.svg")
+    draw_seed_noise(folder / "seed_noise.svg")
     title = {"bfloat16, k = 128": read_speeds()}
     plot_lines(title, folder / "speed_bf16.svg", "tokens of a text", "thousand tokens a second")
     for page in sorted((ROOT / "docs").glob("*.md")):

@@ -4,13 +4,15 @@
 Where does a teacher pay? Files for students that learn from few labels, from a teacher, or from both.
 
     python studies/label_budget.py captions MULTI30K FOLDER
+    python studies/label_budget.py questions SQUAD_SENT FOLDER
     python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
     hf-dse mine --corpus_file FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
     hf-dse score --model_name_or_path TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
     python studies/label_budget.py budgets FOLDER OUT --budgets 50 200 [--labelled_file FILE]
 
 FOLDER is in the layout of BEIR; `captions` makes one of images with several captions: one caption is a query, another
-of the same image the document that is relevant for it. `queries` writes the training queries without their labels, in
+of the same image the document that is relevant for it; `questions` one of questions and the sentences that answer them,
+in which the test questions are those of studies/generality.py. `queries` writes the training queries without their labels, in
 a random order that is the same each time; `--skip` leaves out those that the teacher learned from. `budgets` writes
 `teacher.jsonl` (scores, no labels), and for each number of labelled queries, and for all, `labels-N.jsonl` (these
 queries only, no scores) and `both-N.jsonl` (all queries, with labels of these). With `--labelled_file`, the queries
@@ -20,6 +22,7 @@ studies/label_budget.sh runs all of it for captions.
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +30,10 @@ import pandas as pd
 
 from hf_dse import load_rankings
 from hf_dse.data.pairs import DataArguments
+
+
+sys.path.insert(0, str(Path(__file__).parent))
+from generality import is_held_out  # noqa: E402
 
 
 def write(path: Path, rows: list[dict]) -> None:
@@ -65,9 +72,25 @@ def captions(images: Path, folder: Path) -> None:
     write(folder / "queries.jsonl", queries)
 
 
+def questions(squad_sent: Path, folder: Path) -> None:
+    """All sentences as documents; questions about one sentence of four are for tests, the others for training."""
+    pairs = pd.read_parquet(squad_sent / "train.parquet").drop_duplicates(["question", "sentence"])
+    pairs["query"] = pairs.groupby("question", sort=False).ngroup().map("q{}".format)
+    pairs["document"] = pairs.groupby("sentence").ngroup().map("d{}".format)
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for name, id_column, text in (("corpus", "document", "sentence"), ("queries", "query", "question")):
+        rows = pairs.drop_duplicates(id_column)[[id_column, text]]
+        write(folder / f"{name}.jsonl", rows.set_axis(["_id", "text"], axis=1).to_dict("records"))
+    is_test = pairs["sentence"].map(is_held_out)
+    judged = {"train": pairs[~is_test & ~pairs["query"].isin(pairs["query"][is_test])], "test": pairs[is_test]}
+    for split, rows in judged.items():
+        relevant = {"query-id": rows["query"], "corpus-id": rows["document"], "score": 1}
+        pd.DataFrame(relevant).to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["captions", "queries", "budgets"])
+    parser.add_argument("step", choices=["captions", "questions", "queries", "budgets"])
     parser.add_argument("folder")
     parser.add_argument("out", type=Path)
     parser.add_argument("--skip", type=int, default=0)
@@ -75,8 +98,8 @@ def main() -> None:
     parser.add_argument("--budgets", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--labelled_file", type=Path)
     args = parser.parse_args()
-    if args.step == "captions":
-        return captions(Path(args.folder), args.out)
+    if args.step in ("captions", "questions"):
+        return (captions if args.step == "captions" else questions)(Path(args.folder), args.out)
     train = load_rankings(DataArguments(dataset_name=args.folder), ["train"])["train"]
     if args.step == "queries":
         order = args.skip + np.random.default_rng(0).permutation(len(train) - args.skip)
