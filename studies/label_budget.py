@@ -11,12 +11,13 @@ Where does a teacher pay? Files for students that learn from few labels, from a 
     python studies/label_budget.py budgets FOLDER OUT --budgets 50 200 [--labelled_file FILE]
 
 FOLDER is in the layout of BEIR; `captions` makes one of images with several captions: one caption is a query, another
-of the same image the document that is relevant for it; `questions` one of questions and the sentences that answer them,
-in which the test questions are those of studies/generality.py. `queries` writes the training queries without their labels, in
-a random order that is the same each time; `--skip` leaves out those that the teacher learned from. `budgets` writes
-`teacher.jsonl` (scores, no labels), and for each number of labelled queries, and for all, `labels-N.jsonl` (these
-queries only, no scores) and `both-N.jsonl` (all queries, with labels of these). With `--labelled_file`, the queries
-with labels that the teacher learned from, `both-first.jsonl` has these and the others with scores.
+of the same image the document that is relevant for it; `questions` one of questions and the sentences that answer
+them, in which the test questions are those of studies/generality.py. `queries` writes the training queries without
+their labels, in a random order that is the same each time; `--skip` leaves out those that the teacher learned from.
+`budgets` writes `teacher.jsonl` (scores, no labels), and for each number of labelled queries, and for all,
+`labels-N.jsonl` (these queries only, no scores) and `both-N.jsonl` (all queries, with labels of these). With
+`--labelled_file`, the queries with labels that the teacher learned from, `both-first.jsonl` has these and the others
+with scores.
 studies/label_budget.sh runs all of it for captions.
 """
 

@@ -97,6 +97,23 @@ def test_the_best_part_of_each_group(queries, texts, data):
         assert len({groups[position] for _, position in hits}) == len(hits)
 
 
+@settings(max_examples=30, deadline=None)
+@given(queries=st.lists(TEXT, min_size=1, max_size=3), texts=st.lists(TEXT, min_size=1, max_size=9), data=st.data())
+def test_passages_have_the_words_of_their_documents_too(queries, texts, data):
+    groups = data.draw(st.lists(st.sampled_from("abc"), min_size=len(texts), max_size=len(texts)))
+    names = list(dict.fromkeys(groups))
+    documents = [" ".join(text for text, of in zip(texts, groups, strict=True) if of == name) for name in names]
+    everything = slice(0, len(queries))
+    of_documents = bm25_scores(queries, documents, 0.6)(everything)[:, [names.index(group) for group in groups]]
+    expected = (of_documents + bm25_scores(queries, texts, 0.6)(everything)) / 2
+    added = bm25_scores(queries, texts, 0.6, groups)(everything)
+    assert added.dtype == np.float32 and added.max() <= 0.6 + 1e-6
+    np.testing.assert_allclose(added, expected, atol=1e-6)
+    # Documents of one passage have the scores of texts.
+    alone = bm25_scores(queries, texts, 0.6, range(len(texts)))(everything)
+    np.testing.assert_allclose(alone, bm25_scores(queries, texts, 0.6)(everything), atol=1e-6)
+
+
 def test_the_text_with_the_best_words_gains_the_weight():
     added = bm25_scores(QUERIES, TEXTS, 0.4)(slice(0, 3))
     assert added.dtype == np.float32 and added.shape == (3, len(TEXTS))
@@ -118,6 +135,8 @@ def test_wrong_weights(weight):
 def test_errors(make_model):
     with pytest.raises(ValueError, match="corpus is empty"):
         bm25_scores(QUERIES, [])
+    with pytest.raises(ValueError, match="1 groups for 8 texts"):
+        bm25_scores(QUERIES, TEXTS, groups=["a"])
 
     def search(queries=QUERIES, texts=TEXTS, weight=0.3, **options):
         added_scores = bm25_scores(queries, texts, weight)

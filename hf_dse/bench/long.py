@@ -88,7 +88,7 @@ def measure_long(
             runs[row], numbers[row] = find(), (name, len(vectors) / len(documents))
             # A dot product has no scale to add BM25 to.
             if added_scores is not None and similarity_of(way.model) == "cosine":
-                both = measure_run(find(added_scores=added_scores), rankings)
+                both = measure_run(find(added_scores=partial(_of_vectors, added_scores, rows)), rankings)
                 with_bm25[row] = {"with_bm25": both[args.metric]}
     if "bm25" in args.ways:
         runs[BM25] = as_run(rankings, *bm25_search(queries, documents, TOP_K + 1), TOP_K)
@@ -111,6 +111,11 @@ def measure_needles(
             rankings = make_needles(task, length, texts, seed=args.seed)
             rows = measure_long(model_args, args, rankings, ways)
             yield [{"task": task, "length": length, **row} for row in rows]
+
+
+def _of_vectors(added_scores: Callable[[slice], np.ndarray], rows: np.ndarray, queries: slice) -> np.ndarray:
+    """The added scores of the document of each vector."""
+    return added_scores(queries)[:, rows]
 
 
 def time_ways(documents: Sequence[str], ways: Mapping[str, Way], args: LongArguments) -> dict[str, float]:

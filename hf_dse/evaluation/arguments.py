@@ -19,7 +19,7 @@ class ComparisonArguments:
         default=BM25_WEIGHT,
         metadata={
             "help": "With `--bm25`: what multiplies BM25 over the best BM25 score of the query, before the cosine is "
-            "added. 0: no such row."
+            "added; of a chunk the mean of its own and its document's. 0: no such row."
         },
     )
     compare_with: list[str] = field(

@@ -82,11 +82,12 @@ def compare_searches(
             logger.warning(f"{name} is made for dot products, which have no scale to add BM25 to: no row with both.")
             has_both = False
         row = f"{name} ({', '.join([similarity, *kinds, *sizes])})"
-        for split, embedded in embed_splits(model, tokenizer, splits, **options):
+        for split, embedded, texts in embed_splits(model, tokenizer, splits, **options):
             find = partial(find_documents, model, splits[split], *embedded)
             runs[split][row] = find(max(TOP_K, args.rerank_top))
             if has_both:
-                added_scores = bm25_scores(*_texts(splits[split]), args.bm25_weight)
+                groups = embedded[2].tolist() if chunk_args.chunks else None
+                added_scores = bm25_scores(_texts(splits[split])[0], texts, args.bm25_weight, groups)
                 with_bm25[split][row + WITH_BM25] = find(TOP_K, added_scores=added_scores)
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))

@@ -120,7 +120,7 @@ def search_corpus(
     embedded = embed_splits(model, processing_class, splits, show_progress=show_progress, **options)
     return {
         split: find_documents(model, splits[split], *vectors, top_k, show_progress=show_progress)
-        for split, vectors in embedded
+        for split, vectors, _ in embedded
     }
 
 
@@ -135,7 +135,7 @@ def embed_splits(
     contextual: bool = False,
     show_progress: bool = True,
     **options: Any,
-) -> Iterator[tuple[str, tuple[np.ndarray, Any, np.ndarray]]]:
+) -> Iterator[tuple[str, tuple[np.ndarray, Any, np.ndarray], list[str]]]:
     """
     Embeds the queries and the corpus of each split. A corpus that splits share, as those of [`load_rankings`] do, is
     embedded once.
@@ -157,8 +157,8 @@ def embed_splits(
             Other arguments of [`encode`].
 
     Returns:
-        `Iterator[tuple[str, tuple]]`: the name of each split, and of [`find_documents`] the `queries`, `vectors` and
-        `documents`.
+        `Iterator[tuple[str, tuple, list[str]]]`: the name of each split; of [`find_documents`] the `queries`,
+        `vectors` and `documents`; and the text of each vector.
 
     Raises:
         `ValueError`: if the model scores pairs of texts.
@@ -175,15 +175,15 @@ def embed_splits(
         "normalize": precision != "float32" and similarity_of(model) == "cosine",
     }
     coded |= {"chunks": chunks, "chunk_size": chunk_size, "contextual": contextual}
-    embedded: dict[int, tuple[Any, np.ndarray]] = {}
+    embedded: dict[int, tuple[Any, np.ndarray, list[str]]] = {}
     for split, rankings in splits.items():
         if id(rankings.corpus) not in embedded:
             embedded[id(rankings.corpus)] = encode_corpus(
                 model, processing_class, rankings.corpus["text"][:], **coded, **options
             )
-        corpus, documents = embedded[id(rankings.corpus)]
+        corpus, documents, texts = embedded[id(rankings.corpus)]
         queries = encode_query(model, processing_class, rankings.queries["query"][:], **options)
-        yield split, (queries, corpus, documents)
+        yield split, (queries, corpus, documents), texts
 
 
 def find_documents(
@@ -198,9 +198,8 @@ def find_documents(
 ) -> Run:
     """
     What a search finds for each query, where a document has one vector or many: `documents` has the row of each.
-    `added_scores` are those of [`rank`], for each document.
+    `added_scores` are those of [`rank`], for each vector.
     """
-    added = None if added_scores is None else lambda rows: added_scores(rows)[:, documents]
     hits = rank_groups(
         queries,
         vectors,
@@ -208,7 +207,7 @@ def find_documents(
         # One more, for the query itself may be found.
         top_k=top_k + 1,
         similarity=similarity_of(model),
-        added_scores=added,
+        added_scores=added_scores,
         device=model.device,
         show_progress=show_progress,
     )

@@ -157,13 +157,14 @@ def encode_corpus(
     chunk_size: int | None = None,
     contextual: bool = False,
     **options: Any,
-) -> tuple[np.ndarray | Any, np.ndarray]:
-    """The vectors of documents, one of each or those of its chunks, and the row of the document of each vector."""
+) -> tuple[np.ndarray | Any, np.ndarray, list[str]]:
+    """The vectors of documents, one of each or those of its chunks, and the document's row and the text of each."""
     if not chunks:
-        return encode_document(model, processing_class, texts, **options), np.arange(len(texts))
+        return encode_document(model, processing_class, texts, **options), np.arange(len(texts)), texts
     options |= {"chunk_size": chunk_size, "contextual": contextual}
     vectors, parts = encode_chunks(model, processing_class, texts, **options)
-    return vectors, np.repeat(np.arange(len(texts)), [len(part) for part in parts])
+    rows = np.repeat(np.arange(len(texts)), [len(part) for part in parts])
+    return vectors, rows, [chunk for part in parts for chunk in part]
 
 
 def fit_chunk_size(

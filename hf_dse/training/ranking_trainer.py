@@ -438,7 +438,7 @@ class RankingTrainer(StudentTrainer):
             query_limit = self.args.query_max_length or limit
             queries = encode_query(texts=rankings.queries["query"][:], max_length=query_limit, **options)
             texts = rankings.corpus["text"][:]
-            documents, rows = encode_corpus(texts=texts, max_length=limit, **chunks, **options)
+            documents, rows, _ = encode_corpus(texts=texts, max_length=limit, **chunks, **options)
         options = {"device": self.args.device, "show_progress": shown}
         if self.model.similarity.kind == "dot":
             options["head"] = self.model
