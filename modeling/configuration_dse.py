@@ -125,6 +125,8 @@ class DseConfig(PreTrainedConfig):
     projection_dim (`int`, *optional*):
         Size of the sentence embedding. A linear layer, through which the token vectors go before they are pooled, is
         added only where it differs from their size, `pooling_layers * hidden_size`, the default.
+    square_projection (`bool`, *optional*, defaults to `False`):
+        Whether there is a linear layer where the sizes are equal, too, as after whitening that keeps all numbers.
     normalize_embeddings (`bool`, *optional*, defaults to `False`):
         Whether sentence embeddings are scaled to length 1, as by the module `Normalize` of sentence-transformers.
     prompts (`dict[str, str]`, *optional*):
@@ -183,6 +185,7 @@ class DseConfig(PreTrainedConfig):
     pooling_mode: Literal["mean", "cls", "max"] = "mean"
     pooling_layers: int = 1
     projection_dim: int | None = None
+    square_projection: bool = False
     normalize_embeddings: bool = False
     prompts: dict[str, str] | None = None
     similarity: Literal["cosine", "dot", "mlp"] = "cosine"

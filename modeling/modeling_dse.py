@@ -492,8 +492,9 @@ class DseModel(DsePreTrainedModel):
         self.embeddings = DseEmbeddings(config)
         self.encoder = DseEncoder(config)
         pooled_size = config.pooling_layers * config.hidden_size
-        has_projection = config.projection_dim is not None and config.projection_dim != pooled_size
-        self.projection = nn.Linear(pooled_size, config.projection_dim) if has_projection else None
+        size = config.projection_dim or pooled_size
+        has_projection = size != pooled_size or config.square_projection
+        self.projection = nn.Linear(pooled_size, size) if has_projection else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

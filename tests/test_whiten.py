@@ -30,7 +30,7 @@ def embed(model, tokenizer, texts):
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("projection_dim", [1, 5, SIZE - 1])
+@pytest.mark.parametrize("projection_dim", [1, 5, SIZE - 1, SIZE])
 def test_against_the_covariance(power, projection_dim, make_model, bert_tokenizer, texts):
     model = make_model(DseModel)
     before = embed(model, bert_tokenizer, texts)
@@ -62,32 +62,35 @@ def test_spreads(make_model, bert_tokenizer, texts):
     assert ratios[2] == pytest.approx(1, rel=1e-3)
 
 
-def test_everything_else_stays(make_model, bert_tokenizer, texts, tmp_path):
+@pytest.mark.parametrize("projection_dim", [6, SIZE])
+def test_everything_else_stays(projection_dim, make_model, bert_tokenizer, texts, tmp_path):
     model = make_model(DseModel)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    whiten_encoder(model, bert_tokenizer, texts, 6)
+    whiten_encoder(model, bert_tokenizer, texts, projection_dim)
     after = model.state_dict()
     assert set(after) - set(state) == {"projection.weight", "projection.bias"}
     assert all(torch.equal(tensor, after[name]) for name, tensor in state.items())
     assert not model.training and all(parameter.requires_grad for parameter in model.parameters())
     export_model(model, bert_tokenizer, tmp_path / "whitened")
     loaded = AutoModel.from_pretrained(tmp_path / "whitened")
+    assert loaded.config.square_projection == (projection_dim == SIZE)
     np.testing.assert_array_equal(embed(loaded, bert_tokenizer, texts), embed(model, bert_tokenizer, texts))
     # The same texts in another order give the same weights, but for rounding.
-    again = whiten_encoder(make_model(DseModel), bert_tokenizer, texts[::-1], 6)
+    again = whiten_encoder(make_model(DseModel), bert_tokenizer, texts[::-1], projection_dim)
     torch.testing.assert_close(again.projection.weight, model.projection.weight, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("fields", "options", "error", "message"),
     [
-        ({}, {"projection_dim": 0}, ValueError, "from 1 to 15, less than the pooled size, got 0"),
-        ({}, {"projection_dim": SIZE}, ValueError, "from 1 to 15, less than the pooled size, got 16"),
+        ({}, {"projection_dim": 0}, ValueError, "from 1 to 16, the pooled size, got 0"),
+        ({}, {"projection_dim": SIZE + 1}, ValueError, "from 1 to 16, the pooled size, got 17"),
         ({}, {"power": 1.1}, ValueError, r"between 0 \(PCA\) and 1 \(whitening\), got 1.1"),
         ({}, {"power": float("nan")}, ValueError, "got nan"),
         ({}, {"texts": ["a cat"] * (SIZE - 1)}, ValueError, "15 texts are too few .* at least 16"),
         ({}, {"texts": ["a cat", "the dog"] * SIZE}, ValueError, "span 1 directions, fewer than `projection_dim` = 4"),
         ({"projection_dim": 8}, {}, ValueError, "already has a projection to 8 dimensions"),
+        ({"square_projection": True}, {}, ValueError, "already has a projection to 16 dimensions"),
     ],
 )
 def test_what_is_refused(fields, options, error, message, make_model, bert_tokenizer, texts):
@@ -124,7 +127,7 @@ def test_the_command(model_class, make_model, bert_tokenizer, texts, tmp_path, c
 
     for wrong, message in (
         (["--projection_dim", "6"], "not empty"),
-        (["--projection_dim", "16", "--output_dir", str(tmp_path / "other")], "less than the pooled size, got 16"),
+        (["--projection_dim", "17", "--output_dir", str(tmp_path / "other")], "from 1 to 16, the pooled size, got 17"),
     ):
         assert main([*command, *wrong]) == 2
         assert message in capsys.readouterr().err

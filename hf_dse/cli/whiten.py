@@ -21,7 +21,7 @@ class WhitenArguments:
         metadata={"help": "Texts to fit on: .txt with one text per line, or csv, json, jsonl, parquet."}
     )
     output_dir: str = field(metadata={"help": "Folder to write."})
-    projection_dim: int = field(metadata={"help": "Numbers in a new embedding, fewer than now."})
+    projection_dim: int = field(metadata={"help": "Numbers in a new embedding, at most as many as now."})
     power: float = field(default=0.5, metadata={"help": "0: PCA. 1: full whitening. Between: partial whitening."})
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     max_train_samples: int | None = field(
@@ -41,7 +41,8 @@ def whiten(argv: list[str]) -> None:
         argv,
         WhitenArguments,
         prog="hf-dse whiten",
-        description="Reduce the size of a student's embeddings by PCA or whitening, without training.",
+        description="Level the spread of a student's embeddings, or make them smaller, by whitening or PCA, without "
+        "training.",
     )
     from hf_dse.common.provenance import describe_command, describe_source
     from hf_dse.data.texts import load_texts

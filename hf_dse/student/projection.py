@@ -33,13 +33,14 @@ def set_projection(model: DseModel, weight: torch.Tensor, bias: torch.Tensor | N
         if bias is not None:
             projection.bias.copy_(bias)
     model.config.projection_dim, model.projection = size, projection
+    model.config.square_projection = size == pooled_size
     return model
 
 
 def drop_projection(model: DseModel) -> DseModel:
     """Takes the projection of an encoder away, so that its vectors are the pooled ones. In place."""
     model.config.projection_dim = model.config.pooling_layers * model.config.hidden_size
-    model.projection = None
+    model.config.square_projection, model.projection = False, None
     return model
 
 

@@ -1,12 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Whitening: a linear layer that reduces the size of sentence embeddings and scales their directions, fitted to texts
-without labels and without training.
+Whitening: a linear layer that turns sentence embeddings to their principal directions, scales these, and may leave out
+the last ones; fitted to texts without labels and without training.
 
 Embeddings vary most in a few directions, but the differences between similar texts may be in the others. Whitening (Su
 et al. 2021, https://arxiv.org/abs/2103.15316) scales all principal directions to the same variance and drops the last
-ones. The argument `power` sets the degree of scaling.
+ones. The argument `power` sets the degree of scaling. The first numbers are those in which texts vary most, so vectors
+that are cut (`truncate_dim`) keep more.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,10 @@ from transformers import PreTrainedTokenizerBase
 from hf_dse.inference.encoding import encode
 from hf_dse.modeling import DseModel
 from hf_dse.student.projection import set_projection
+
+
+# Of the largest spread.
+LEAST_SPREAD = 1e-3
 
 
 def whiten_encoder(
@@ -33,9 +38,10 @@ def whiten_encoder(
     Adds a projection to an encoder that whitens its embeddings.
 
     Let s_i and v_i be the singular values and right singular vectors of the embeddings of `texts`, scaled to length 1
-    and centred. An embedding e becomes the numbers c * s_i^-power * (v_i · e) for the `projection_dim` largest s_i; c
-    keeps the mean square length. Su et al. 2021 use a power of 1 and also subtract the mean from e. That costs 0.3
-    points of STS-B Pearson (docs/results.md) and is not done here.
+    and centred. An embedding e becomes the numbers c * s_i^-power * (v_i · e) for the `projection_dim` largest s_i, of
+    which those below a thousandth of the largest count as that; c keeps the mean square length. Su et al. 2021 use a
+    power of 1 and also subtract the mean from e. That costs 0.3 points of STS-B Pearson (docs/results.md) and is not
+    done here.
 
     Args:
         model ([`DseModel`]):
@@ -46,7 +52,7 @@ def whiten_encoder(
             Texts similar to those that will be embedded; at least as many as the embedding has dimensions, better a
             few thousand.
         projection_dim (`int`):
-            Size of the new embedding, smaller than the current one.
+            Size of the new embedding, at most that of the current one.
         power (`float`, *optional*, defaults to 0.5):
             Degree of scaling: 0 is PCA, which keeps the variances, 1 is whitening, which makes them equal.
         max_length (`int`, *optional*):
@@ -93,10 +99,8 @@ def whiten_encoder(
             f"The encoder already has a projection to {model.config.projection_dim} dimensions: whiten an encoder "
             "without one, converted without `projection_dim`."
         )
-    if not 1 <= projection_dim < size:
-        raise ValueError(
-            f"`projection_dim` must be from 1 to {size - 1}, less than the pooled size, got {projection_dim}."
-        )
+    if not 1 <= projection_dim <= size:
+        raise ValueError(f"`projection_dim` must be from 1 to {size}, the pooled size, got {projection_dim}.")
     if not 0 <= power <= 1:
         raise ValueError(f"`power` must be between 0 (PCA) and 1 (whitening), got {power}.")
     if len(texts) < size:
@@ -109,14 +113,17 @@ def whiten_encoder(
     embeddings = torch.from_numpy(vectors).double()
     _, spreads, directions = torch.linalg.svd(embeddings - embeddings.mean(dim=0), full_matrices=False)
     rank = int((spreads > 1e-6 * spreads[0]).sum())
-    if rank < projection_dim:
+    # A layer norm takes one direction away, in which all embeddings are alike.
+    if rank < min(projection_dim, size - 1):
         raise ValueError(
             f"The embeddings of the texts span {rank} directions, fewer than `projection_dim` = {projection_dim}: "
             "pass more different texts, or a smaller size."
         )
     # The sign of a singular vector is arbitrary; this one is the same on every machine.
     signs = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True)).sign()
-    weight = (spreads[:, None] ** -power * signs * directions)[:projection_dim]
+    # Nothing but rounding would be scaled up there.
+    scales = spreads.clamp(min=LEAST_SPREAD * spreads[0]) ** -power
+    weight = (scales[:, None] * signs * directions)[:projection_dim]
     # The embeddings before have length 1.
     weight /= (embeddings @ weight.T).square().sum(dim=1).mean().sqrt()
 

@@ -19,6 +19,7 @@ from hf_dse import export_model
 LAYERS = {
     "layer_types": ["chunked_attention"] * 4 + ["linear_attention"] * 2,
     "linformer_projection": "strided",
+    "linformer_init": "strided",
     "linformer_length": 1024,
     "position_extension": "tile",
     "original_max_position_embeddings": 512,

@@ -105,9 +105,30 @@ search search-3 --model_name_or_path "$out/version-2" --bi_encoder_name_or_path 
     --corpus_file "$out/unlabelled" --train_file "$out/fused.jsonl" --max_train_samples 14000 --num_candidates 4 \
     --num_train_epochs 1 --seed 44 --save_steps 0.5 --save_total_limit 2
 
-# The checkpoint is the mean of the weights after half of the steps and at the end.
-[ -f "$out/final/config.json" ] || hf-dse merge --output_dir "$out/final" \
+# The mean of the weights after half of the steps and at the end was version 3 of the checkpoint.
+[ -f "$out/version-3/config.json" ] || hf-dse merge --output_dir "$out/version-3" \
     --model_names_or_paths "$out"/search-3/checkpoint-262 "$out/search-3/model"
+
+# A student of SciFact's claims alone, which reads whole abstracts, the run "softmax" of studies/ranking_attention.yaml with
+# RANKING=OUT. A seventh of its weights is added.
+claims="$out/claims-whole-mined.jsonl"
+[ -f "$claims" ] || hf-dse mine --dataset_name "$data/scifact" --encoder_name_or_path "$encoder" --bm25 \
+    --num_candidates 10 --range_max 50 --relative_margin -1 --max_length 512 --dtype "$dtype" --output_file "$claims"
+[ -f "$out/claims/results.json" ] || hf-dse distill --stage ranking --model_name_or_path "$encoder" \
+    --dataset_name "$data/scifact" --train_file "$claims" --layer_types full_attention --max_length 512 \
+    --attention_probs_dropout_prob 0 --freeze_layers 2 --num_candidates 4 --per_device_train_batch_size 16 \
+    --num_train_epochs 3 --learning_rate 4e-5 --warmup_steps 0.1 --eval_strategy no --save_strategy no \
+    --load_best_model_at_end false --report_to none --seed 42 --output_dir "$out/claims" --overwrite_output_dir $flags
+for name in version-3 claims/model; do
+    [ -f "$out/long/$name/config.json" ] || python "$here/lengthen.py" "$out/$name" "$out/long/$name"
+done
+[ -f "$out/final/config.json" ] || hf-dse merge --model_names_or_paths "$out"/long/{version-3,claims/model} \
+    --weights 0.85 0.15 --output_dir "$out/final"
+
+# The checkpoint has vectors that begin with what texts differ in most, and are whitened slightly.
+[ -f "$out/whiten_texts.parquet" ] || python "$here/whiten_texts.py" "$data" "$out" "$out/whiten_texts.parquet"
+[ -f "$out/whitened/config.json" ] || hf-dse whiten --model_name_or_path "$out/final" --projection_dim 384 --power 0.2 \
+    --train_file "$out/whiten_texts.parquet" --max_length 256 --output_dir "$out/whitened"
 
 python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"
 [ -f "$out/generality.json" ] || python studies/generality.py "$data" "$encoder" "$out/dse-minilm-l6" \
