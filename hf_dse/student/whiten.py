@@ -20,7 +20,7 @@ from hf_dse.modeling import DseModel
 from hf_dse.student.projection import set_projection
 
 
-# Of the largest spread.
+# Less than this share of the largest spread is rounding.
 LEAST_SPREAD = 1e-3
 
 
