@@ -99,8 +99,10 @@ def main() -> None:
     parser.add_argument("--budgets", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--labelled_file", type=Path)
     args = parser.parse_args()
-    if args.step in ("captions", "questions"):
-        return (captions if args.step == "captions" else questions)(Path(args.folder), args.out)
+    if args.step == "captions":
+        return captions(Path(args.folder), args.out)
+    if args.step == "questions":
+        return questions(Path(args.folder), args.out)
     train = load_rankings(DataArguments(dataset_name=args.folder), ["train"])["train"]
     if args.step == "queries":
         order = args.skip + np.random.default_rng(0).permutation(len(train) - args.skip)

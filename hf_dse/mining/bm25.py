@@ -126,11 +126,13 @@ def bm25_scores(
         parts: dict[Any, list[str]] = {}
         for text, group in zip(corpus, groups, strict=True):
             parts.setdefault(group, []).append(text)
-        number = {group: position for position, group in enumerate(parts)}
-        of_passages = bm25_scores(queries, corpus, weight / 2)
-        of_documents = bm25_scores(queries, [" ".join(texts) for texts in parts.values()], weight / 2)
-        document_of = np.array([number[group] for group in groups])
-        return lambda rows: of_passages(rows) + of_documents(rows)[:, document_of]
+        # Where each document is one passage, one index serves both.
+        if len(parts) < len(corpus):
+            number = {group: position for position, group in enumerate(parts)}
+            of_passages = bm25_scores(queries, corpus, weight / 2)
+            of_documents = bm25_scores(queries, [" ".join(texts) for texts in parts.values()], weight / 2)
+            document_of = np.array([number[group] for group in groups])
+            return lambda rows: of_passages(rows) + of_documents(rows)[:, document_of]
     search = _index(corpus)
 
     def added_scores(rows: slice) -> np.ndarray:

@@ -110,7 +110,7 @@ search search-3 --model_name_or_path "$out/version-2" --bi_encoder_name_or_path 
     --model_names_or_paths "$out"/search-3/checkpoint-262 "$out/search-3/model"
 
 # A student of SciFact's claims alone, which reads whole abstracts, the run "softmax" of studies/ranking_attention.yaml with
-# RANKING=OUT. A seventh of its weights is added.
+# RANKING=OUT. 0.15 of the weights are its.
 claims="$out/claims-whole-mined.jsonl"
 [ -f "$claims" ] || hf-dse mine --dataset_name "$data/scifact" --encoder_name_or_path "$encoder" --bm25 \
     --num_candidates 10 --range_max 50 --relative_margin -1 --max_length 512 --dtype "$dtype" --output_file "$claims"
