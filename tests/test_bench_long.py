@@ -44,6 +44,7 @@ def arguments(save_bert, tmp_path):
         chunk_sizes=[12, 30],
         projected_lengths=[8, 64],
         linear_layers=1,
+        bm25_weight=0.6,
         long_length=320,
         timed_documents=2,
         rounds=1,
@@ -74,7 +75,8 @@ def test_every_way(arguments, rankings, bert_tokenizer, tmp_path):
 
     base = check("first 64 tokens", asked @ encode(model, bert_tokenizer, texts, max_length=64, **options).T, 1)
     vectors, chunks = encode_chunks(model, bert_tokenizer, texts, chunk_size=30, **options)
-    parts = np.split(vectors, np.cumsum([len(part) for part in chunks])[:-1])
+    starts = np.cumsum([len(part) for part in chunks])[:-1]
+    parts = np.split(vectors, starts)
     means = np.stack([part.mean(axis=0) / np.linalg.norm(part.mean(axis=0)) for part in parts])
     check("mean of chunks of 30", asked @ means.T, 1)
     best = np.stack([(asked @ part.T).max(axis=1) for part in parts], axis=1)
@@ -87,9 +89,15 @@ def test_every_way(arguments, rankings, bert_tokenizer, tmp_path):
     check(mixed, asked @ encode(way.model, bert_tokenizer, texts, max_length=320, **options).T, 1)
     positions = bm25_search(queries, texts, 1)[1][:, 0]
     assert rows["BM25"]["recall@1"] == np.mean(positions == np.arange(12)) and rows["BM25"]["vectors"] == 0
-    words = bm25_scores(queries, texts)(slice(None))
-    hits = (best + words).argmax(axis=1) == np.arange(12)
-    assert rows["best of chunks of 30"]["with_bm25"] == hits.mean() and "with_bm25" not in rows["BM25"]
+    words = bm25_scores(queries, texts, 0.6)(slice(None))
+    hits = (asked @ means.T + words).argmax(axis=1) == np.arange(12)
+    assert rows["mean of chunks of 30"]["with_bm25"] == hits.mean() and "with_bm25" not in rows["BM25"]
+    # A chunk has half of it for its own words, and half for those of its document.
+    passages = [text for part in chunks for text in part]
+    of_passages = np.split(bm25_scores(queries, passages, 0.3)(slice(None)), starts, axis=1)
+    similar = [(asked @ part.T + own).max(axis=1) for part, own in zip(parts, of_passages, strict=True)]
+    hits = (np.stack(similar, axis=1) + words / 2).argmax(axis=1) == np.arange(12)
+    assert rows["best of chunks of 30"]["with_bm25"] == hits.mean()
     assert all(row["ms"] > 0 for row in rows.values())
     # k beyond the longest text is softmax.
     assert rows["linear, k = 64"]["recall@1"] >= 0
@@ -106,6 +114,8 @@ def test_students_and_one_vector(arguments, rankings, tmp_path):
     args = LongArguments(ways=["chunks"], chunk_sizes=[9], students=[str(tmp_path / "mine")], many=False, rounds=1)
     rows = measure_long(model_args, args, rankings, make_ways(model_args, args))
     assert [row["way"] for row in rows] == ["mean of chunks of 9", "best of chunks of 9", str(tmp_path / "mine")]
+    args = LongArguments(ways=["chunks", "bm25"], chunk_sizes=[9], bm25_weight=0, many=False, rounds=1)
+    assert not any("with_bm25" in row for row in measure_long(model_args, args, rankings, make_ways(model_args, args)))
     with pytest.raises(ValueError, match="linear_layers=2: the model has 2 layers, so take fewer"):
         make_ways(model_args, LongArguments(ways=["mixed"]))
 
@@ -189,6 +199,7 @@ def test_the_command(save_bert, rankings, tmp_path, capsys):
         ({"needles": "passkey", "train_file": "x"}, "not both"),
         ({"needles": "passkey", "lengths": 10**12}, "hold a needle, and at most 1,000,000"),
         ({"needles": "passkey", "seed": -1}, "seed=-1: it has to be at least 0"),
+        ({"needles": "passkey", "bm25_weight": -1}, "bm25_weight=-1.0: it has to be at least 0"),
         ({"needles": "passkey", "threads": 10**8}, "threads=100,000,000: 4,096 are the most"),
     ],
 )

@@ -5,6 +5,7 @@
 from dataclasses import dataclass, field
 
 from hf_dse.common.options import check_at_least, check_positive
+from hf_dse.mining.arguments import BM25_WEIGHT
 
 
 # name -> fields of `DseConfig`
@@ -199,6 +200,13 @@ class LongArguments:
             "choices": list(WAYS),
         },
     )
+    bm25_weight: float = field(
+        default=BM25_WEIGHT,
+        metadata={
+            "help": "What multiplies BM25 over the best BM25 score of the query, before the cosine is added; of a "
+            "chunk the mean of its own and its document's. 0.6 is better for chunks; 0: BM25 alone only."
+        },
+    )
     students: list[str] = field(
         default_factory=list, metadata={"help": "Your own encoders of long texts, folders or Hub names."}
     )
@@ -252,7 +260,7 @@ class LongArguments:
     def __post_init__(self) -> None:
         counts = ("chunk_sizes", "projected_lengths", "linear_layers", "long_length", "lengths", "timed_documents")
         check_positive(self, *counts, "rounds", "threads")
-        check_at_least(0, seed=self.seed)
+        check_at_least(0, seed=self.seed, bm25_weight=self.bm25_weight)
         for name, known in (("ways", WAYS), ("needles", NEEDLES)):
             if unknown := [value for value in getattr(self, name) if value not in known]:
                 raise ValueError(f"{name}={unknown}: the {name} are {', '.join(known)}.")

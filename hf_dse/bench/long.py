@@ -24,8 +24,8 @@ from hf_dse.data.tokenization import check_max_length, max_tokens
 from hf_dse.evaluation.comparison import compare_runs
 from hf_dse.evaluation.retrieval import TOP_K, find_documents, measure_run
 from hf_dse.inference.arguments import ModelArguments
-from hf_dse.inference.chunks import encode_chunks
-from hf_dse.inference.encoding import encode_document, encode_query
+from hf_dse.inference.chunks import encode_corpus
+from hf_dse.inference.encoding import encode_query
 from hf_dse.inference.loading import load_model
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import as_run
@@ -36,8 +36,8 @@ from hf_dse.student.convert import convert_encoder
 logger = logging.get_logger(__name__)
 
 BM25 = "BM25"
-# Vectors, and the row of the document of each, by what is made of one reading.
-Vectors = dict[str, tuple[np.ndarray, np.ndarray]]
+# Vectors, the row of the document of each, and its text, by what is made of one reading.
+Vectors = dict[str, tuple[np.ndarray, np.ndarray, list[str]]]
 
 
 @dataclass
@@ -70,25 +70,25 @@ def measure_long(
         documents that are timed), the means of [`ranking_metrics`], and from the second one on the `difference` in
         `args.metric` to the first, with the ends `low` and `high` of its 95 % interval, the bootstrap over the
         queries. Where BM25 is a way too, `with_bm25` is the `args.metric` of each other one with BM25 added to the
-        cosine ([`bm25_scores`]).
+        cosine, times `args.bm25_weight`; of a chunk the mean of its own and its document's ([`bm25_scores`]).
     """
     documents, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
     options: dict[str, Any] = {"batch_size": model_args.batch_size, "show_progress": False}
     runs, numbers = {}, {}
     with_bm25: dict[str, dict[str, float]] = {}
     of_queries: dict[int, np.ndarray] = {}
-    added_scores = bm25_scores(queries, documents) if "bm25" in args.ways else None
     for name, way in ways.items():
         logger.info(f"Reading {len(documents):,} documents: {name}")
         key = id(way.model)
         if key not in of_queries:
             of_queries[key] = encode_query(way.model, way.processing_class, queries, **options)
-        for row, (vectors, rows) in way.read(documents).items():
+        for row, (vectors, rows, texts) in way.read(documents).items():
             find = partial(find_documents, way.model, rankings, of_queries[key], vectors, rows, TOP_K, False)
             runs[row], numbers[row] = find(), (name, len(vectors) / len(documents))
             # A dot product has no scale to add BM25 to.
-            if added_scores is not None and similarity_of(way.model) == "cosine":
-                both = measure_run(find(added_scores=partial(_of_vectors, added_scores, rows)), rankings)
+            if "bm25" in args.ways and args.bm25_weight > 0 and similarity_of(way.model) == "cosine":
+                added_scores = bm25_scores(queries, texts, args.bm25_weight, rows.tolist())
+                both = measure_run(find(added_scores=added_scores), rankings)
                 with_bm25[row] = {"with_bm25": both[args.metric]}
     if "bm25" in args.ways:
         runs[BM25] = as_run(rankings, *bm25_search(queries, documents, TOP_K + 1), TOP_K)
@@ -111,11 +111,6 @@ def measure_needles(
             rankings = make_needles(task, length, texts, seed=args.seed)
             rows = measure_long(model_args, args, rankings, ways)
             yield [{"task": task, "length": length, **row} for row in rows]
-
-
-def _of_vectors(added_scores: Callable[[slice], np.ndarray], rows: np.ndarray, queries: slice) -> np.ndarray:
-    """The added scores of the document of each vector."""
-    return added_scores(queries)[:, rows]
 
 
 def time_ways(documents: Sequence[str], ways: Mapping[str, Way], args: LongArguments) -> dict[str, float]:
@@ -223,7 +218,7 @@ def _read_one(
     options: Mapping[str, Any],
     documents: list[str],
 ) -> Vectors:
-    return {name: (encode_document(model, processing_class, documents, **options), np.arange(len(documents)))}
+    return {name: encode_corpus(model, processing_class, documents, **options)}
 
 
 def _read_many(
@@ -234,8 +229,8 @@ def _read_many(
     options: Mapping[str, Any],
     documents: list[str],
 ) -> Vectors:
-    vectors, chunks = encode_chunks(model, processing_class, documents, chunk_size=size, contextual=True, **options)
-    return {f"{name}: best of its chunks of {size}": (vectors, _rows(chunks))}
+    options = {**options, "chunks": True, "chunk_size": size, "contextual": True}
+    return {f"{name}: best of its chunks of {size}": encode_corpus(model, processing_class, documents, **options)}
 
 
 def _read_chunks(
@@ -245,16 +240,15 @@ def _read_chunks(
     options: Mapping[str, Any],
     documents: list[str],
 ) -> Vectors:
-    vectors, chunks = encode_chunks(model, processing_class, documents, chunk_size=size, normalize=True, **options)
-    rows = _rows(chunks)
+    options = {**options, "chunks": True, "chunk_size": size, "normalize": True}
+    vectors, rows, texts = encode_corpus(model, processing_class, documents, **options)
     kept, first = np.unique(rows, return_index=True)
     sums = np.add.reduceat(vectors, first) if len(kept) else vectors
     means = torch.nn.functional.normalize(torch.from_numpy(sums), dim=-1).numpy()
-    return {f"mean of chunks of {size}": (means, kept), f"best of chunks of {size}": (vectors, rows)}
-
-
-def _rows(chunks: list[list[str]]) -> np.ndarray:
-    return np.repeat(np.arange(len(chunks)), [len(parts) for parts in chunks])
+    return {
+        f"mean of chunks of {size}": (means, kept, [documents[row] for row in kept]),
+        f"best of chunks of {size}": (vectors, rows, texts),
+    }
 
 
 def long_table(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
