@@ -1,10 +1,12 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Stores a teacher's scores without the texts, by a hash of each pair, to train students again without the teacher.
+Stores a teacher's scores without the texts, to train students again without the teacher: of pairs by a hash of each,
+of the candidates of queries by their ids, which are those of `--dataset_name`, a folder with `corpus` and `queries`.
 
     python recipes/kept_scores.py keep SCORED... KEPT      # from files of `hf-dse score`
     python recipes/kept_scores.py add PAIRS KEPT SCORED    # to pairs that all have a kept score
+    python recipes/kept_scores.py ids SCORED.jsonl KEPT    # queries with candidates: KEPT is a `--train_file`
 """
 
 import hashlib
@@ -46,5 +48,10 @@ def add(pairs_file: str, kept: str, scored: str) -> None:
     pairs.assign(teacher_logits=logits.tolist()).to_parquet(scored, index=False)
 
 
+def ids(scored: str, kept: str) -> None:
+    rows = pd.read_json(scored, lines=True, dtype=False)
+    rows[["query_id", "document_ids", "labels", "teacher_logits"]].to_parquet(kept, index=False, compression="zstd")
+
+
 if __name__ == "__main__":
-    {"keep": keep, "add": add}[sys.argv[1]](*sys.argv[2:])
+    {"keep": keep, "add": add, "ids": ids}[sys.argv[1]](*sys.argv[2:])

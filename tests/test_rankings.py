@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries with candidates, in the formats of other libraries and the layout of BEIR."""
 
+import importlib
 import json
 import math
+from pathlib import Path
 
 import pytest
 from datasets import Dataset
@@ -171,6 +173,19 @@ def test_beir_folder(tmp_path):
     assert len(load_rankings(DataArguments(dataset_name=str(tmp_path), max_eval_samples=1))["test"]) == 1
     with pytest.raises(FileNotFoundError, match="no split train; the splits are test"):
         load_rankings(data_args, ["train"])
+
+
+def test_kept_scores_have_ids_and_no_text(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "recipes")
+    kept_scores = importlib.import_module("kept_scores")
+    write_beir(tmp_path)
+    rankings = load_rankings(DataArguments(dataset_name=str(tmp_path)))["test"]
+    scored = make_rankings({**rankings.queries[:], "teacher_logits": [[0.5, -2.0], [3.0]]}, rankings.corpus)
+    write_rankings(scored, tmp_path / "scored.jsonl")
+    kept_scores.ids(str(tmp_path / "scored.jsonl"), str(tmp_path / "kept.parquet"))
+    assert list(read_columns(tmp_path / "kept.parquet")) == ["query_id", "document_ids", "labels", "teacher_logits"]
+    again = load_rankings(DataArguments(dataset_name=str(tmp_path), train_file=str(tmp_path / "kept.parquet")))
+    assert as_texts(again["train"]) == as_texts(scored)
 
 
 def test_beir_folder_of_parquet_files(tmp_path):
