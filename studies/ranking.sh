@@ -7,7 +7,7 @@
 # DATA: the folder with scifact. The encoder is a folder or Hub id, such as sentence-transformers/all-MiniLM-L6-v2. FLAGS
 # are passed to every training, such as "--bf16 true --use_cpu true", and DTYPE to mining and scoring; JOBS is the number
 # of parallel trainings. A cross-encoder's scores are stored in teacher_scores; TEACHER=ENCODER, such as
-# sentence-transformers/all-mpnet-base-v2, trains it and scores again (80 minutes on two cores), and wants squad_sent in DATA.
+# sentence-transformers/all-mpnet-base-v2, trains it and scores again (an hour on two cores), and wants squad_sent in DATA.
 set -euo pipefail
 export DATA=$1 ENCODER=$2 RANKING=${RANKING:-outputs/ranking}
 dtype=${DTYPE:-float32}
