@@ -5,6 +5,7 @@ Where does a teacher pay? Files for students that learn from few labels, from a 
 
     python studies/label_budget.py captions MULTI30K FOLDER
     python studies/label_budget.py questions SQUAD_SENT FOLDER
+    python studies/label_budget.py tales LONG FOLDER
     python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
     hf-dse mine --corpus_file FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
     hf-dse score --model_name_or_path TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
@@ -12,7 +13,8 @@ Where does a teacher pay? Files for students that learn from few labels, from a 
 
 FOLDER is in the layout of BEIR; `captions` makes one of images with several captions: one caption is a query, another
 of the same image the document that is relevant for it; `questions` one of questions and the sentences that answer
-them, in which the test questions are those of studies/generality.py. `queries` writes the training queries without
+them, in which the test questions are those of studies/generality.py; `tales` one of the pieces of fairy tales that
+recipes/long/questions.py has made in LONG, for training only. `queries` writes the training queries without
 their labels, in a random order that is the same each time; `--skip` leaves out those that the teacher learned from.
 `budgets` writes `teacher.jsonl` (scores, no labels), and for each number of labelled queries, and for all,
 `labels-N.jsonl` (these queries only, no scores) and `both-N.jsonl` (all queries, with labels of these). With
@@ -89,9 +91,23 @@ def questions(squad_sent: Path, folder: Path) -> None:
         pd.DataFrame(relevant).to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False)
 
 
+def tales(long: Path, folder: Path) -> None:
+    """The pieces of fairy tales that are asked about, and the questions that are asked about one tale only."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    rows = [row for row in read(long / "train.jsonl") if row["document_ids"][0].startswith("fairytaleqa-")]
+    asked = {doc_id for row in rows for doc_id in row["document_ids"]}
+    write(folder / "corpus.jsonl", [row for row in read(long / "corpus.jsonl") if row["_id"] in asked])
+    queries = pd.DataFrame(rows).drop_duplicates("query", keep=False).reset_index(drop=True)
+    queries["_id"] = queries.index.map("q{}".format)
+    write(folder / "queries.jsonl", queries[["_id", "query"]].set_axis(["_id", "text"], axis=1).to_dict("records"))
+    judged = queries.explode("document_ids")
+    relevant = {"query-id": judged["_id"], "corpus-id": judged["document_ids"], "score": 1}
+    pd.DataFrame(relevant).to_csv(folder / "qrels" / "train.tsv", sep="\t", index=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["captions", "questions", "queries", "budgets"])
+    parser.add_argument("step", choices=["captions", "questions", "tales", "queries", "budgets"])
     parser.add_argument("folder")
     parser.add_argument("out", type=Path)
     parser.add_argument("--skip", type=int, default=0)
@@ -103,6 +119,8 @@ def main() -> None:
         return captions(Path(args.folder), args.out)
     if args.step == "questions":
         return questions(Path(args.folder), args.out)
+    if args.step == "tales":
+        return tales(Path(args.folder), args.out)
     train = load_rankings(DataArguments(dataset_name=args.folder), ["train"])["train"]
     if args.step == "queries":
         order = args.skip + np.random.default_rng(0).permutation(len(train) - args.skip)

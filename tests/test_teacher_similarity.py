@@ -72,6 +72,12 @@ def by_hand(folder, weight):
     return scores
 
 
+def cosine_by_hand(encoder, query, document):
+    (first,), (second,) = (encoder.encode([text], prompt_name=name) for text, name in
+                           ((query, "query"), (document, "document")))  # fmt: skip
+    return first @ second
+
+
 def assert_close(found, expected):
     assert [len(row) for row in found] == [len(row) for row in expected]
     np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=1e-5)
@@ -140,6 +146,38 @@ def test_weights_that_are_none(save_encoder, rankings, weight, message):
         score(BiEncoder(save_encoder(), device="cpu"), rankings, bm25_weight=weight)
 
 
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_the_best_window_of_a_document_counts(save_encoder, rankings, dense, weight):
+    """The score of a document is the best of its parts, each scored as a document; BM25 is that of all of it."""
+    encoder = BiEncoder(save_encoder(dense=dense), max_length=8, device="cpu")
+    parts = [encoder.split(text, "document") for text in TEXTS]
+    assert ["".join(row) for row in parts] == TEXTS and max(map(len, parts)) > 1
+    for text in (part for row in parts for part in row):
+        assert len(encoder.processing_class(PROMPTS["document"] + text)["input_ids"]) <= 8
+    expected = [
+        [max(cosine_by_hand(encoder, query, part) for part in parts[row]) for row in documents]
+        for query, documents in zip(QUERIES, CANDIDATES, strict=True)
+    ]
+    if weight:
+        first, with_words = score(encoder, rankings), score(encoder, rankings, bm25_weight=weight)
+        expected = [list(np.add(row, np.subtract(after, before)))
+                    for row, before, after in zip(expected, first, with_words, strict=True)]  # fmt: skip
+    assert_close(score(encoder, rankings, bm25_weight=weight, windows="best"), expected)
+    assert not np.allclose(np.concatenate(expected), np.concatenate(score(encoder, rankings, bm25_weight=weight)))
+
+
+def test_the_best_window_of_short_and_of_blank_documents(save_encoder, rankings):
+    """What is read whole has the same score by its windows, and a blank text has one."""
+    encoder = BiEncoder(save_encoder(), device="cpu")
+    assert_close(score(encoder, rankings, windows="best"), score(encoder, rankings))
+    assert encoder.split(" ") == [" "]
+    with pytest.raises(ValueError, match="max_length=4 leaves no room for a text after the prompt 'a house '"):
+        score(BiEncoder(save_encoder(), max_length=4, device="cpu"), rankings, windows="best")
+    with pytest.raises(ValueError, match="windows='last': it has to be 'first' or 'best'"):
+        score(encoder, rankings, windows="last")
+
+
 def test_queries_without_candidates(save_encoder):
     rankings = make_rankings({"query": QUERIES, "documents": [[], [], []]}, {"text": TEXTS})
     with pytest.raises(ValueError, match="The queries have no candidates to score: mine them with"):
@@ -182,7 +220,11 @@ def test_the_command_averages_bi_encoders(save_encoder, files, tmp_path, capsys,
     folders = [save_encoder(), save_encoder("other", dense=True, prompts={})]
     output = tmp_path / "scored.jsonl"
     command = ["score", "--bi_encoder", "--model_name_or_path", *folders, *files["rankings"], "--device", "cpu"]
-    for options, weight, how in ((["--bm25_weight", "0.3"], 0.3, "cosine + BM25"), ([], 0.0, "cosine")):
+    for options, weight, how in (
+        (["--bm25_weight", "0.3"], 0.3, "cosine + BM25"),
+        (["--windows", "best"], 0.0, "cosine, windows: best"),
+        ([], 0.0, "cosine"),
+    ):
         assert main([*command, *options, "--output_file", str(output)]) == 0
         assert f"3 queries with scored candidates ({how}) written to {output}" in capsys.readouterr().out
         found = load_rankings(DataArguments(train_file=str(output)))["train"].queries
@@ -200,9 +242,9 @@ def test_the_command_averages_bi_encoders(save_encoder, files, tmp_path, capsys,
         ("rankings", ["--bm25_weight", "0.3"], "bm25_weight=0.3: BM25 is added to the cosine of a bi-encoder: pass"),
         ("rankings", ["--bi_encoder", "--bm25_weight", "-1"], "bm25_weight=-1.0: it has to be at least 0"),
         ("rankings", ["--bi_encoder", "--bm25_weight", "nan"], "bm25_weight=nan: it has to be a finite number"),
-        ("rankings", ["--bi_encoder", "--windows", "best"], "`--windows` is an option of cross-encoders, and a"),
         ("rankings", ["--bi_encoder", "--similarity_scale", "4"], "`--similarity_scale` is an option of pairs of"),
         ("rankings", ["--bi_encoder", "--max_length", "0"], "max_length=0 leaves no room for a text: pass at least 3"),
+        ("pairs", ["--bi_encoder", "--windows", "best"], "`--windows` is an option of rankings, and the data"),
         ("pairs", ["--bi_encoder", "--bm25_weight", "0.3"], "`--bm25_weight` is an option of rankings, and the data"),
     ],
 )

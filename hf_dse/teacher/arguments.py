@@ -10,9 +10,14 @@ from hf_dse.common.options import check_at_least, check_positive
 # Which windows of a document that is longer than the teacher reads are scored.
 WINDOWS = ("first", "best")
 
-
 # Maximum number of tokens of a pair of sentences.
 PAIR_LENGTH = 128
+
+
+def check_windows(windows: str) -> None:
+    """Checks which windows are scored."""
+    if windows not in WINDOWS:
+        raise ValueError(f"windows={windows!r}: it has to be {' or '.join(map(repr, WINDOWS))}.")
 
 
 @dataclass
@@ -90,7 +95,7 @@ class ScoreArguments:
         default="first",
         metadata={
             "help": "How a document of a ranking is scored that is longer than the teacher reads: by its first "
-            "window, or by the best score of all windows.",
+            "window, or by the best score of all windows, of a bi-encoder too.",
             "choices": list(WINDOWS),
         },
     )

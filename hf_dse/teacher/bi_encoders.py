@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import to_path
 from hf_dse.common.provenance import fingerprint
+from hf_dse.data.passages import split_text
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import max_tokens
@@ -32,6 +34,7 @@ from hf_dse.inference.loading import (
 )
 from hf_dse.mining.bm25 import bm25_scores
 from hf_dse.mining.embeddings import keep_blocks
+from hf_dse.teacher.arguments import check_windows
 from hf_dse.teacher.rerankers import load_sentence_transformers
 from hf_dse.teacher.score_candidates import with_scores
 
@@ -118,7 +121,8 @@ class BiEncoder:
             self.settings = [inner, hashlib.sha256(text.encode()).hexdigest(), limit]
             encode_block = partial(_encode_with, model)
             options = {}
-        self.model = model
+            tokenizer = model.tokenizer
+        self.model, self.processing_class, self.max_length = model, tokenizer, limit
         self._encode = partial(encode_block, batch_size=batch_size, **options)
         self.size = self._encode(["a"]).shape[1]
 
@@ -142,6 +146,16 @@ class BiEncoder:
         options: dict[str, Any] = {"size": self.size, "dtype": dtype, "show_progress": show_progress}
         return keep_blocks(self._encode, texts, self.settings, folder, **options)
 
+    def split(self, text: str, prompt_name: str | None = None) -> list[str]:
+        """The parts of a text that are read whole after the prompt, by [`split_text`]; a blank text is one part."""
+        prompt = self.prompt if prompt_name is None else self.prompts.get(prompt_name, "")
+        if self.max_length is None or not text.strip():
+            return [text]
+        room = self.max_length - len(self.processing_class(prompt, verbose=False)["input_ids"])
+        if room < 1:
+            raise ValueError(f"max_length={self.max_length} leaves no room for a text after the prompt {prompt!r}.")
+        return split_text(text, self.processing_class, room)
+
 
 def _encode_with(model: Any, texts: list[str], batch_size: int) -> np.ndarray:
     with evaluating(model):
@@ -158,6 +172,7 @@ def score_candidates_by_similarity(
     rankings: Rankings,
     *,
     bm25_weight: float = 0.0,
+    windows: str = "first",
     cache_dir: str | Path | None = None,
     show_progress: bool = True,
 ) -> Rankings:
@@ -174,6 +189,10 @@ def score_candidates_by_similarity(
         bm25_weight (`float`, *optional*, defaults to 0.0):
             What is added to the cosine of the text with the best BM25 score of the query, and a share of it to others,
             see [`bm25_scores`]. 0.3 is a good start. A query that shares no word with the corpus has cosines alone.
+        windows (`str`, *optional*, defaults to `"first"`):
+            What of a document counts that is longer than the bi-encoder reads: its `"first"` tokens, or the `"best"`
+            cosine of all its parts, see [`split_text`], whose length is the `max_length` of the bi-encoder. The words
+            of BM25 are those of the whole document.
         cache_dir (`str` or `Path`, *optional*):
             Folder of the vectors, from which an interrupted run continues. Defaults to none.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -183,8 +202,8 @@ def score_candidates_by_similarity(
         [`Rankings`]: the same with `teacher_logits`, the cosines and what is added to them.
 
     Raises:
-        `ValueError`: if there are no candidates, the weight is negative, NaN or infinite, a vector is NaN or infinite,
-            or the cache is damaged.
+        `ValueError`: if there are no candidates, the weight is negative, NaN or infinite, `windows` is neither, a
+            vector is NaN or infinite, the cache is damaged, or the tokenizer cannot split texts.
         `ImportError`: for BM25 without its packages.
 
     Example:
@@ -200,6 +219,7 @@ def score_candidates_by_similarity(
     [0.77, 0.95]
     ```
     """
+    check_windows(windows)
     queries, lists = (rankings.queries[name][:] for name in ("query", "documents"))
     if not any(lists):
         raise ValueError("The queries have no candidates to score: mine them with `mine_candidates` or `hf-dse mine`.")
@@ -208,10 +228,12 @@ def score_candidates_by_similarity(
     needed = keep_documents(rankings)
     options: dict[str, Any] = {"cache_dir": cache_dir, "show_progress": show_progress}
     query_vectors = encoder.encode(queries, prompt_name="query", **options)
-    vectors = encoder.encode(needed.corpus["text"][:], prompt_name="document", **options)
+    parts = [[text] if windows == "first" else encoder.split(text, "document") for text in needed.corpus["text"][:]]
+    vectors = encoder.encode([part for row in parts for part in row], prompt_name="document", **options)
+    spans = [slice(end - len(row), end) for row, end in zip(parts, accumulate(map(len, parts)), strict=True)]
     scores = []
     for number, (documents, rows) in enumerate(zip(lists, needed.queries["documents"][:], strict=True)):
-        values = vectors[rows] @ query_vectors[number]
+        values = np.array([(vectors[spans[row]] @ query_vectors[number]).max() for row in rows], dtype=np.float32)
         if words is not None:
             # One query at a time, as its scores are those of the whole corpus.
             values += words(slice(number, number + 1))[0, documents]

@@ -17,7 +17,7 @@ from hf_dse.data.passages import split_text
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import FEATURES, Rankings, make_rankings
 from hf_dse.inference.encoding import encode_document, encode_query
-from hf_dse.teacher.arguments import WINDOWS
+from hf_dse.teacher.arguments import check_windows
 from hf_dse.teacher.cache import Pair
 from hf_dse.teacher.rerankers import Reranker, load_reranker
 from hf_dse.teacher.score import score_texts
@@ -97,8 +97,7 @@ def score_candidates(
     2
     ```
     """
-    if windows not in WINDOWS:
-        raise ValueError(f"windows={windows!r}: it has to be {' or '.join(map(repr, WINDOWS))}.")
+    check_windows(windows)
     if batch_size < 1:
         raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
     reranker = load_reranker(teacher, processing_class, device)

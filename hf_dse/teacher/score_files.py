@@ -169,10 +169,7 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
     refuse_options(args, "is an option of pairs of sentences, and the data are queries with candidates", *scale)
     how = f"windows: {args.windows}"
     if args.bi_encoder:
-        refuse_options(
-            args, "is an option of cross-encoders, and a bi-encoder reads the start of a document", "windows"
-        )
-        how = "cosine + BM25" if args.bm25_weight else "cosine"
+        how = ("cosine + BM25" if args.bm25_weight else "cosine") + ("" if args.windows == "first" else f", {how}")
     names = list(dict.fromkeys(args.model_name_or_path))
     if engine_args.engine != "local":
         refuse_options(args, "needs the whole corpus, and with `--engine ray` a worker knows one shard", "bm25_weight")
@@ -251,10 +248,10 @@ def score_rankings_with(
     show_progress: bool = True,
 ) -> Rankings:
     """Adds the scores of one model to rankings, with the options of `args`."""
-    options: dict[str, Any] = {"cache_dir": cache_dir, "show_progress": show_progress}
+    options: dict[str, Any] = {"windows": args.windows, "cache_dir": cache_dir, "show_progress": show_progress}
     if isinstance(teacher, BiEncoder):
         return score_candidates_by_similarity(teacher, rankings, bm25_weight=args.bm25_weight, **options)
-    options |= {"batch_size": args.batch_size, "max_length": args.max_length, "windows": args.windows}
+    options |= {"batch_size": args.batch_size, "max_length": args.max_length}
     return score_candidates(teacher, rankings, **options)
 
 
@@ -326,8 +323,8 @@ class RankingScorer:
         else:
             # Fail early if `max_length` does not fit the teacher.
             lengths = [model.check_max_length(args.max_length) for model in self.models]
-            models = [model.fingerprint() for model in self.models]
-            self.settings = {"models": models, "max_length": lengths, "windows": args.windows}
+            self.settings = {"models": [model.fingerprint() for model in self.models], "max_length": lengths}
+        self.settings["windows"] = args.windows
 
     def __call__(self, columns: list[list]) -> pyarrow.Array:
         queries, lists = columns
