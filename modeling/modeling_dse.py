@@ -647,7 +647,10 @@ class DseModel(DsePreTrainedModel):
         if is_max:
             # A text without tokens has the embedding 0, as with the mean.
             return torch.where(lengths > 0, hidden_states.masked_fill(~is_token, -torch.inf).amax(dim=1), 0.0)
-        return (hidden_states * is_token).sum(dim=1) / lengths.clamp(min=1)
+        # In float16 the sum over thousands of tokens would overflow.
+        wide = torch.promote_types(hidden_states.dtype, torch.float32)
+        total = (hidden_states * is_token).sum(dim=1, dtype=wide)
+        return (total / lengths.clamp(min=1)).to(hidden_states.dtype)
 
 
 @auto_docstring(

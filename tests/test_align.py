@@ -314,6 +314,15 @@ def test_a_student_of_the_same_size_has_no_layer(source, tmp_path):
     assert trainer.model.projection is None
 
 
+def test_a_layer_that_was_asked_for_is_kept(source, save_teacher, files, tmp_path):
+    teacher, _ = save_teacher()
+    options = ["--projection_dim", "24", "--max_length", "24", "--use_cpu", "true", "--report_to", "none"]
+    command = ["distill", "--stage", "align", "--model_name_or_path", source, "--teacher_name_or_path", teacher]
+    command += ["--train_file", files["train"], "--max_steps", "1", "--eval_strategy", "no", *options]
+    assert main([*command, "--save_strategy", "no", "--output_dir", str(tmp_path / "own")]) == 0
+    assert AutoModel.from_pretrained(tmp_path / "own" / "model").config.projection_dim == 24
+
+
 def test_what_is_refused(source, save_teacher, files, tmp_path, bert_tokenizer, make_model, capsys):
     args = AlignTrainingArguments(str(tmp_path / "args"), max_length=24, use_cpu=True, report_to="none")
     with pytest.raises(ValueError, match="no column embeddings; it needs texts in the column 'text' and the vectors"):

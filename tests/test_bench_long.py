@@ -9,7 +9,18 @@ import pytest
 from flags import to_flags
 from transformers import BertModel
 
-from hf_dse import bm25_scores, bm25_search, convert_encoder, encode, encode_chunks, load_model, make_rankings
+from hf_dse import (
+    DseModel,
+    bm25_scores,
+    bm25_search,
+    convert_encoder,
+    encode,
+    encode_chunks,
+    evaluate_retrieval,
+    export_model,
+    load_model,
+    make_rankings,
+)
 from hf_dse.bench.arguments import LongArguments
 from hf_dse.bench.long import long_table, make_ways, measure_long, needle_table
 from hf_dse.bench.needles import FACTS, NUM_DOCUMENTS, THINGS, make_needles
@@ -118,6 +129,24 @@ def test_students_and_one_vector(arguments, rankings, tmp_path):
     assert not any("with_bm25" in row for row in measure_long(model_args, args, rankings, make_ways(model_args, args)))
     with pytest.raises(ValueError, match="linear_layers=2: the model has 2 layers, so take fewer"):
         make_ways(model_args, LongArguments(ways=["mixed"]))
+
+
+def test_chunks_of_a_model_for_dot_products(make_model, bert_tokenizer, rankings, tmp_path):
+    """They are compared by their dot products, as in an evaluation."""
+    model = make_model(DseModel, similarity="dot", normalize_embeddings=False, initializer_range=0.5)
+    model_args = ModelArguments(str(export_model(model, bert_tokenizer, tmp_path / "dot")), device="cpu")
+    args = LongArguments(ways=["chunks"], chunk_sizes=[12], many=False, rounds=1, timed_documents=1)
+    rows = {row["way"]: row for row in measure_long(model_args, args, rankings, make_ways(model_args, args))}
+    options = {"chunks": True, "chunk_size": 12, "show_progress": False}
+    expected = evaluate_retrieval(model, bert_tokenizer, rankings, **options)
+    assert rows["best of chunks of 12"]["ndcg@10"] == pytest.approx(expected["ndcg@10"])
+    vectors, chunks = encode_chunks(
+        model, bert_tokenizer, rankings.corpus["text"][:], chunk_size=12, show_progress=False
+    )
+    parts = np.split(vectors, np.cumsum([len(part) for part in chunks])[:-1])
+    asked = encode(model, bert_tokenizer, rankings.queries["query"][:], show_progress=False)
+    similar = asked @ np.stack([part.mean(axis=0) for part in parts]).T
+    assert rows["mean of chunks of 12"]["recall@1"] == (similar.argmax(axis=1) == np.arange(12)).mean()
 
 
 @pytest.mark.parametrize("task", ["passkey", "needle"])

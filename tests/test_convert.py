@@ -9,6 +9,7 @@ import json
 import logging
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -561,6 +562,31 @@ def test_other_poolings_ask_for_a_choice(tmp_path, pooling):
     assert convert(source, pooling_mode="max").config.pooling_mode == "max"
 
 
+@pytest.mark.parametrize("stored", ["dot", "dot_product", "cosine", None])
+def test_similarity_of_a_sentence_transformers_folder(tmp_path, stored):
+    source = sentence_transformers_folder(tmp_path, {"pooling_mode": "cls"})
+    settings = Path(source.path, "config_sentence_transformers.json")
+    settings.write_text(json.dumps({"similarity_fn_name": stored}))
+    assert convert(source).config.similarity == ("dot" if stored in ("dot", "dot_product") else "cosine")
+    assert convert(source, similarity="cosine").config.similarity == "cosine"
+
+
+def test_prompts_that_are_left_out_of_the_pooling_are_named(tmp_path, caplog):
+    source = sentence_transformers_folder(tmp_path, {"pooling_mode": "mean", "include_prompt": False})
+    with caplog.at_level(logging.WARNING):
+        convert(source)
+        assert caplog.text == ""
+        settings = {"prompts": {"query": "find: "}}
+        Path(source.path, "config_sentence_transformers.json").write_text(json.dumps(settings))
+        convert(source)
+    assert "leaves its prompts out of the pooling" in caplog.text
+
+
+def test_a_table_without_positions_is_refused(bert):
+    with pytest.raises(StrictDataclassError, match="`max_position_embeddings` must be at least 1, got 0"):
+        convert(bert, max_position_embeddings=0)
+
+
 def test_modules_that_are_lost_are_named(tmp_path, caplog):
     source = sentence_transformers_folder(tmp_path, {"pooling_mode": "mean"}, ["Transformer", "Pooling", "Dense"])
     with caplog.at_level(logging.WARNING):
@@ -759,6 +785,13 @@ def test_make_pair_model(bert, similarity, num_labels):
         expected = torch.cosine_similarity(u, v) if similarity == "cosine" else (u * v).sum(dim=1)
         expected = expected[:, None] * model.similarity.scale + model.similarity.bias
         assert (logits - expected).abs().max() <= TOLERANCE
+
+
+def test_make_pair_model_keeps_precision_and_attention(bert):
+    encoder = convert(bert).to(torch.bfloat16)
+    encoder.set_attn_implementation("eager")
+    model = make_pair_model(encoder)
+    assert model.dtype == torch.bfloat16 and model.config._attn_implementation == "eager"
 
 
 def test_make_pair_model_without_overrides_takes_the_config(bert):

@@ -416,6 +416,23 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
     assert main(["distill", "--config", str(file)]) == 0
     assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 2
 
+    # The model of the stage before takes dropout and prompts, and each stage resumes from its own last checkpoint.
+    changed = {**recipe, "stages": [recipe["stages"][0], {**recipe["stages"][1], "query_prompt": "find: "}]}
+    changed["stages"][1]["hidden_dropout_prob"] = 0.3
+    file.write_text(json.dumps({**changed, "output_dir": str(tmp_path / "changed")}))
+    assert main(["distill", "--config", str(file)]) == 0
+    config = AutoModel.from_pretrained(tmp_path / "changed" / "2-pairs" / "model").config
+    assert (config.prompts, config.hidden_dropout_prob) == ({"query": "find: "}, 0.3)
+    capsys.readouterr()
+    for value, message in (("false", "not empty"), ("elsewhere", "resume_from_checkpoint='elsewhere': each stage")):
+        assert main(["distill", "--config", str(file), "--resume_from_checkpoint", value]) == 2
+        assert message in error_of(capsys)
+    for name, value in {"linformer_length": 4, "model_name_or_path": str(assets / "encoder")}.items():
+        later = {**recipe, "stages": [recipe["stages"][0], {**recipe["stages"][1], name: value}]}
+        file.write_text(json.dumps({**later, "output_dir": str(tmp_path / "never")}))
+        assert main(["distill", "--config", str(file)]) == 2
+        assert f"stage 2 names `{name}`, but it goes on with the model of the stage before it" in error_of(capsys)
+
     # An error in the options of a later stage is raised before the first stage starts.
     recipe["stages"][1]["num_epochs"] = 3
     file.write_text(json.dumps({**recipe, "output_dir": str(tmp_path / "never")}))

@@ -166,6 +166,21 @@ def test_existing_folders_are_not_replaced(tmp_path, make_model, bert_tokenizer)
     assert (home / "diary.txt").read_text() == "precious"
 
 
+def test_the_current_folder_and_what_is_above_it_are_not_replaced(tmp_path, make_model, bert_tokenizer, monkeypatch):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    (folder / "inside").mkdir()
+    before = files(folder)
+    for place, target in (("model", "."), ("model/inside", ".."), ("model/inside", str(folder))):
+        monkeypatch.chdir(tmp_path / place)
+        with pytest.raises(FileExistsError, match="is the folder that you are in, or above it: name a folder in it"):
+            export_model(make_model(), bert_tokenizer, target, overwrite=True)
+    assert files(folder) == before
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "mounted")
+    (tmp_path / "mounted").mkdir()
+    with pytest.raises(FileExistsError, match="mounted is a mount point, which cannot be replaced"):
+        export_model(make_model(), bert_tokenizer, tmp_path / "mounted")
+
+
 def test_overwriting_removes_all_files_of_the_old_model(tmp_path, make_model, bert_tokenizer):
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
     (folder / "optimizer.pt").write_bytes(b"stale")

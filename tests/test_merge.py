@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merged students are the weighted mean of their weights, and only what belongs together is merged."""
 
+import json
 import sys
 
 import numpy as np
@@ -86,6 +87,22 @@ def test_what_is_refused(make_model, fields, weights, message):
     with pytest.raises(ValueError, match=message):
         merge_models(models, weights)
     assert all(np.array_equal(tensor, before[name]) for name, tensor in weights_of(models[0]).items())
+
+
+def test_students_may_have_another_dropout(make_model):
+    merge_models([make_model(hidden_dropout_prob=0.0), make_model(hidden_dropout_prob=0.2)])
+
+
+def test_vocabularies_are_compared(make_models, bert_tokenizer, tmp_path, capsys):
+    folders = [export_model(model, bert_tokenizer, tmp_path / f"{n}") for n, model in enumerate(make_models(2))]
+    stored = json.loads((folders[1] / "tokenizer.json").read_text())
+    vocabulary = stored["model"]["vocab"]
+    first, second = list(vocabulary)[-2:]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (folders[1] / "tokenizer.json").write_text(json.dumps(stored))
+    command = ["merge", "--model_names_or_paths", *map(str, folders), "--output_dir", str(tmp_path / "soup")]
+    assert main(command) == 2
+    assert "1 has another vocabulary than" in capsys.readouterr().err and not (tmp_path / "soup").exists()
 
 
 def test_the_command(make_models, bert_tokenizer, tmp_path, capsys, monkeypatch):

@@ -208,6 +208,10 @@ def configure(**values):
     return change
 
 
+def add_text(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
 def cut_weights(folder):
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
@@ -231,7 +235,16 @@ def cut_weights(folder):
         (add("checkpoint-7/scheduler.pt"), ValueError, r"has training state \(checkpoint-7/scheduler.pt\)"),
         (configure(model_type="bert"), ValueError, "of type 'bert', but only DSE models can be pushed"),
         (configure(auto_map=None), ValueError, r"does not name the code of the model \(`auto_map`\)"),
-        (lambda folder: (folder / "config.json").write_text("{"), OSError, "not a valid JSON file"),
+        *(
+            (add_text(name, text), ValueError, message)
+            for name, text, message in (
+                ("config.json", "{", "config.json is not valid JSON"),
+                ("tokenizer_config.json", "[1]", "tokenizer_config.json has to hold an object, and it holds a list"),
+                ("modules.json", "{}", "modules.json has to hold a list, and it holds a dict"),
+                ("1_Pooling/config.json", "", "1_Pooling/config.json is not valid JSON"),
+            )
+        ),
+        (lambda folder: (folder / "README.md").write_bytes(b"\xff"), ValueError, "README.md"),
         (cut_weights, ValueError, "model.safetensors is damaged .*: write the folder again"),
     ],
 )

@@ -222,6 +222,15 @@ def test_passages_are_found_in_chunks():
     assert find_evidence(["The queen sat.", "a pear (and"], chunks) == []
 
 
+@pytest.mark.parametrize("bf16", [True, False])
+def test_documents_are_read_in_the_precision_of_the_training(bf16, make_student, make_trainer, stories):
+    student, found = make_student(), set()
+    query = next(module for name, module in student.dse.encoder.layer[0].named_modules() if name.endswith("query"))
+    query.register_forward_hook(lambda module, args, output: found.add(output.dtype))
+    make_trainer(student, stories, max_steps=1, bf16=bf16).train()
+    assert found == {torch.bfloat16 if bf16 else torch.float32}
+
+
 def test_context_is_learned(make_student, make_trainer, bert_tokenizer, stories):
     fields = {"hidden_size": 32, "intermediate_size": 64, "linformer_length": 32, "linformer_projection": "strided"}
     student = make_student(**fields, **NO_DROPOUT)

@@ -540,6 +540,25 @@ def test_what_cannot_be_learned_is_named(make_student, make_trainer, rankings, u
         make_trainer(make_student(), rankings, max_length=128)
 
 
+def test_a_teacher_that_tells_nothing_apart_is_named(make_student, make_trainer, rankings):
+    columns = {name: rankings.queries[name][:] for name in ("query", "documents", "labels")}
+    equal = [[2.0] * len(row) for row in columns["documents"]]
+    with pytest.raises(ValueError, match="The teacher gives all candidates of a query the same score"):
+        make_trainer(make_student(), make_rankings({**columns, "teacher_logits": equal}, rankings.corpus))
+
+
+def test_the_head_is_fitted_to_queries_with_scores(make_student, make_trainer, rankings, monkeypatch):
+    """Also where a sample of all queries would have none."""
+    monkeypatch.setattr("hf_dse.training.ranking_trainer.START_QUERIES", 2)
+    columns = {name: rankings.queries[name][:] for name in ("query", "documents", "labels", "teacher_logits")}
+    columns["teacher_logits"][1:] = [[None] * len(row) for row in columns["documents"][1:]]
+    student = make_student()
+    trainer = make_trainer(student, make_rankings(columns, rankings.corpus), max_steps=2)
+    trainer.fit_head(fit_scale=True)
+    assert math.isfinite(student.similarity.scale.item()) and student.similarity.scale.item() > 0
+    assert math.isfinite(trainer.train().training_loss)
+
+
 def test_rows_of_other_formats_are_read(make_student, make_trainer):
     rows = Dataset.from_list([{"query": f"the cat {n}", "positive": f"cat {n}", "negative": "dog"} for n in range(8)])
     assert math.isfinite(make_trainer(make_student(), rows, max_steps=2).train().training_loss)

@@ -53,6 +53,54 @@ def test_formats_of_other_libraries(rows, kind):
     assert as_texts(read_rankings(kind(rows))) == EXPECTED
 
 
+@pytest.mark.parametrize("value", [1, "1"])
+def test_labelled_pairs_are_labels(value):
+    """What sentence-transformers' `mine_hard_negatives` writes as "labeled-pair"; a csv file has texts."""
+    rows = {"query": ["A?", "A?", "B?"], "answer": ["p", "n", "q"], "label": [value, 0, value]}
+    rankings = read_rankings(rows)
+    assert as_texts(rankings) == [("A?", ["p", "n"], [1.0, 0.0]), ("B?", ["q"], [1.0])]
+    assert not rankings.has_scores
+    scored = read_rankings({**rows, "score": ["0.5", 2, 3.0]})
+    assert scored.queries["teacher_logits"][:] == [[0.5, 2.0], [3.0]]
+    assert scored.queries["labels"][:] == rankings.queries["labels"][:]
+
+
+@pytest.mark.parametrize("name", ["hard_negative", "negatives", "negative1", "negative-1"])
+def test_negatives_under_other_names(name, warnings):
+    rows = {"id": ["7"], "anchor": ["A?"], "positive": ["p"], name: ["n"]}
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [1.0, 0.0])]
+    assert warnings == []
+    read_rankings({**rows, "source": ["wiki"]})
+    assert "the columns source have no known name, and are left out" in warnings[0]
+
+
+def test_an_id_is_no_query():
+    rows = {"id": ["7"], "instruction": ["A?"], "positive": ["p"], "negative": ["n"]}
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [1.0, 0.0])]
+
+
+@pytest.mark.parametrize("rows", [{"_id": ["7"], "text": ["A?"]}, {"query_id": ["7"], "query": ["A?"], "meta": [{}]}])
+def test_queries_alone(rows):
+    rankings = read_rankings(rows, CORPUS)
+    assert rankings.queries["query"][:] == ["A?"] and rankings.queries["documents"][:] == [[]]
+
+
+def test_texts_with_a_corpus():
+    """Candidates that are texts are found by their texts; those that the corpus lacks are added."""
+    for rows in (
+        {"query": ["A?"], "pos": [["Cats purr."]], "neg": [["Snow falls."]]},
+        {"query": ["A?"], "positive": ["Cats purr."], "negative": ["Snow falls."]},
+        {"query": ["A?"], "documents": [["Cats purr.", "Snow falls."]], "labels": [[1, 0]]},
+    ):
+        rankings = read_rankings(rows, CORPUS)
+        assert as_texts(rankings) == [("A?", ["Cats purr.", "Snow falls."], [1.0, 0.0])]
+        assert rankings.queries["documents"][0] == [1, 3] and len(rankings.corpus) == 4
+    ids = read_rankings({"query": ["A?"], "pos": [["b"]], "neg": [["a"]]}, CORPUS)
+    assert ids.queries["documents"][0] == [1, 0]
+    with pytest.raises(ValueError, match="'z' is not in the corpus of 3 documents"):
+        read_rankings({"query": ["A?"], "pos": [["b"]], "neg": [["z"]]}, CORPUS)
+
+
 def test_ids_with_a_corpus():
     rows = {"query_id": ["7"], "document_ids": [["c", "a"]], "scores": [[0.5, 2]]}
     rankings = read_rankings(rows, CORPUS, {"7": "Weather?"})
@@ -232,6 +280,10 @@ def test_hub_layout_of_mteb(tmp_path):
             "row 0: the relevance 'x' is not a number",
         ),
         (
+            lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\tnan\n"),
+            "row 0: the relevance 'nan' is not a finite number",
+        ),
+        (
             lambda folder: (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\tz\t1\n"),
             "document id 'z' is not in the corpus of 2",
         ),
@@ -248,6 +300,21 @@ def test_bad_beir_folders_are_named(tmp_path, change, message):
     change(tmp_path)
     with pytest.raises(ValueError, match=message):
         load_rankings(DataArguments(dataset_name=str(tmp_path)))
+
+
+def test_judgements_as_others_write_them(tmp_path):
+    """With blank lines, and a document that is judged twice, of which the last counts as in BEIR."""
+    write_beir(tmp_path)
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n1\ta\t2\n\n2\tb\t1\n\n")
+    assert load_rankings(DataArguments(dataset_name=str(tmp_path)))["test"].queries["labels"][:] == [[2.0], [1.0]]
+
+
+def test_other_files_in_a_folder_of_rankings(tmp_path):
+    rows = {"query": "A?", "pos": ["p"], "neg": ["n"]}
+    (tmp_path / "train.jsonl").write_text(json.dumps(rows) + "\n")
+    (tmp_path / "dataset_infos.json").write_text('{\n  "default": {}\n}\n')
+    (tmp_path / "extra.jsonl").write_text('{"sentence1": "a", "sentence2": "b"}\n')
+    assert is_ranking_data(DataArguments(dataset_name=str(tmp_path)))
 
 
 def test_pairs_are_not_rankings(tmp_path):

@@ -274,6 +274,17 @@ def test_the_command(beir, rankings, student, save_bert, tmp_path, capsys, make_
     assert printed[8] == "with BM25: 0.3 x BM25 / (best BM25 of the query) is added to the cosine"
 
 
+def test_rows_are_as_deep_without_a_reranker(beir, student, tmp_path):
+    pytest.importorskip("bm25s")
+    output, options = tmp_path / "results.json", ["--model_name_or_path", str(student), "--dataset_name", str(beir)]
+    found = []
+    for more in ([], ["--rerank_top", "140"]):
+        command = ["evaluate", *options, "--split", "test", "--bm25", "--device", "cpu", "--output_file", str(output)]
+        assert main([*command, *more]) == 0
+        found.append(json.loads(output.read_text())["comparison"])
+    assert found[0] == found[1]
+
+
 def with_bm25(model, tokenizer, rankings, weight):
     """The metrics of the cosine and BM25 together, with the scores of all documents."""
     texts, ids = rankings.corpus["text"][:], rankings.corpus["doc_id"][:]

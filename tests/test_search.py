@@ -4,6 +4,7 @@
 
 import datetime
 import json
+import math
 
 import numpy as np
 import pyarrow.parquet
@@ -159,6 +160,20 @@ class TestRank:
         evens, odds = list(range(0, 12, 2)), list(range(1, 12, 2))
         assert positions.tolist() in ([evens + odds], [odds + evens])
         assert len(set(scores[0].tolist())) == 2
+
+    @pytest.mark.parametrize("size", [20, 100, 3000])
+    def test_of_many_equal_texts_the_first_are_found(self, size, monkeypatch):
+        monkeypatch.setattr("hf_dse.inference.search.BLOCK_TEXTS", 64)
+        corpus = np.ones((size, 4), dtype=np.float32)
+        corpus[7] = 0.1, 1, 1, 1
+        expected = [row for row in range(size) if row != 7] + [7]
+        for top_k in (1, 3, 12, 20):
+            _, positions = rank(np.stack([corpus[0], corpus[0]]), corpus, top_k=top_k, show_progress=False)
+            assert positions.tolist() == [expected[:top_k]] * 2
+
+    def test_reversed_views_are_arrays(self):
+        corpus = np.eye(4, dtype=np.float32)
+        assert rank(corpus[::-1], corpus, top_k=1, show_progress=False)[1].tolist() == [[3], [2], [1], [0]]
 
     def test_blocks_and_batches_make_no_difference(self, similarity, monkeypatch):
         model, queries, corpus = make(similarity), vectors(11), vectors(30, seed=1)
@@ -380,6 +395,14 @@ class TestCommand:
         hit = read_results(tmp_path / "results.jsonl")[0]["results"][0]
         assert hit["day"] == str(days[hit["position"]])
 
+    def test_numbers_that_json_lacks_are_null(self, tmp_path, run):
+        columns = {"text": TEXTS, "price": [math.nan, *map(float, range(len(TEXTS) - 1))], "id": [*range(len(TEXTS))]}
+        Dataset.from_dict(columns).to_parquet(tmp_path / "priced.parquet")
+        assert run(corpus=tmp_path / "priced.parquet", score="cosine", top_k=len(TEXTS)) == 0
+        lines = (tmp_path / "results.jsonl").read_text().splitlines()
+        found = [hit for line in lines for hit in json.loads(line, parse_constant=pytest.fail)["results"]]
+        assert [hit["price"] for hit in found if hit["id"] == 0] == [None] * len(lines)
+
     def test_the_id_can_be_named(self, tmp_path, run, capsys):
         table = Dataset.from_dict({"id": TEXTS[::-1], "url": [f"a/{text}" for text in TEXTS], "text": TEXTS})
         table.to_csv(tmp_path / "table.csv")
@@ -509,6 +532,9 @@ class TestCommand:
             ({"score": "l2"}, "invalid choice: 'l2'"),
             ({"top_k": 0}, "top_k=0: it has to be at least 1"),
             ({"pool": 2, "score": "head"}, "pool=2 is below top_k=3"),
+            ({"score": "head", "rerank": "any", "rerank_top": 9}, "pool=8 is below rerank_top=9: raise it to at"),
+            ({"corpus": "placed.csv"}, "placed.csv has a column 'position', which is the name of the rows: rename it"),
+            ({"queries": "answered.csv"}, "answered.csv has a column 'results', which is a name in the output"),
         ],
     )
     def test_errors(self, options, message, tmp_path, run, encode_corpus, capsys, monkeypatch):
@@ -517,6 +543,8 @@ class TestCommand:
         (tmp_path / "folder").mkdir()
         (tmp_path / "damaged.parquet").write_text("no vectors")
         (tmp_path / "cosines.csv").write_text("text,cosine\na cat,1\n")
+        (tmp_path / "placed.csv").write_text("text,position\na cat,7\n")
+        (tmp_path / "answered.csv").write_text("text,results\na cat,7\n")
         Dataset.from_dict({"text": TEXTS, "embedding": [[0.0]] * len(TEXTS)}).to_parquet(tmp_path / "foreign.parquet")
         if "units" in str(options):
             encode_corpus(normalize=True).rename(tmp_path / "units.parquet")

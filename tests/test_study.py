@@ -308,6 +308,15 @@ def test_ctrl_c_while_a_training_is_handed_out(tiny_study, tmp_path, monkeypatch
 # Results
 
 
+def test_labels_may_be_numbers_and_words(tmp_path):
+    """As of a k that is 4, 8, or softmax; a study has its own labels again."""
+    file = tmp_path / "results.parquet"
+    for number, label in enumerate((4, "softmax", 8)):
+        append_row(file, {"k": label, "run": str(number), "test.pearson": number / 10})
+    assert read_results(file)["k"].tolist() == ["4", "softmax", "8"]
+    assert read_results(file)["test.pearson"].tolist() == [0.0, 0.1, 0.2]
+
+
 def test_writers_of_one_file_do_not_lose_rows(tmp_path):
     program = (
         "import sys; from pathlib import Path; from hf_dse.studies.runs import append_row\n"

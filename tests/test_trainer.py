@@ -550,6 +550,25 @@ def test_a_trained_head_and_an_mlp_head_are_left_alone(make_student, make_traine
         assert all(torch.equal(start[name], value) for name, value in student.state_dict().items())
 
 
+def test_a_head_of_a_ranking_stage_without_a_teacher_is_calibrated(make_student, make_trainer, pairs):
+    """It has a scale and no bias, and its logits are no labels."""
+    students = [make_student(), make_student()]
+    students[1].load_state_dict(students[0].state_dict())
+    with torch.no_grad():
+        students[1].similarity.scale.fill_(20.0)
+    for student in students:
+        make_trainer(student, pairs["train"]).calibrate_similarity()
+    for name, value in students[0].similarity.state_dict().items():
+        assert torch.allclose(students[1].similarity.state_dict()[name], value, rtol=1e-4, atol=1e-5), name
+
+
+def test_evaluation_pairs_without_a_label_are_named(make_student, make_trainer, pairs):
+    labels = pairs["validation"]["label"][:]
+    some = pairs["validation"].remove_columns("label").add_column("label", [*labels[:3], None, *labels[4:]])
+    with pytest.raises(ValueError, match="Evaluation pair 3 has no label, and the evaluation compares with labels"):
+        make_trainer(make_student(), pairs["train"], some)
+
+
 def test_calibration_looks_at_a_sample_only(make_student, make_trainer, pairs, monkeypatch):
     monkeypatch.setattr("hf_dse.training.pair_trainer.CALIBRATION_PAIRS", 20)
     student = make_student()

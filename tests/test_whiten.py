@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModel
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from hf_dse import DseForSequenceClassification, DseModel, encode, export_model, whiten_encoder
 from hf_dse_cli import main
@@ -99,6 +100,16 @@ def test_what_is_refused(fields, options, error, message, make_model, bert_token
     with pytest.raises(error, match=message):
         whiten_encoder(model, bert_tokenizer, **{"texts": texts, "projection_dim": 4, **options})
     assert model.config.to_dict() == config and model.state_dict().keys() == state.keys()
+
+
+def test_a_model_with_the_code_of_its_folder(make_model, bert_tokenizer, texts, tmp_path):
+    """Its class has the same name and is another one."""
+    ours = make_model(DseModel)
+    folder = export_model(ours, bert_tokenizer, tmp_path / "model")
+    other = get_class_from_dynamic_module("modeling_dse.DseModel", str(folder)).from_pretrained(folder)
+    assert not isinstance(other, DseModel)
+    expected, found = (whiten_encoder(model, bert_tokenizer, texts, 4) for model in (ours, other))
+    assert torch.allclose(found.projection.weight, expected.projection.weight, atol=1e-5)
 
 
 def test_a_head_is_refused(make_model, bert_tokenizer, texts):

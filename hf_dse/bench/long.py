@@ -245,11 +245,14 @@ def _read_chunks(
     options: Mapping[str, Any],
     documents: list[str],
 ) -> Vectors:
-    options = {**options, "chunks": True, "chunk_size": size, "normalize": True}
+    # Only cosines are those of a mean of directions.
+    is_cosine = similarity_of(model) == "cosine"
+    options = {**options, "chunks": True, "chunk_size": size, "normalize": is_cosine}
     vectors, rows, texts = encode_corpus(model, processing_class, documents, **options)
-    kept, first = np.unique(rows, return_index=True)
-    sums = np.add.reduceat(vectors, first) if len(kept) else vectors
-    means = torch.nn.functional.normalize(torch.from_numpy(sums), dim=-1).numpy()
+    kept, first, counts = np.unique(rows, return_index=True, return_counts=True)
+    means = np.add.reduceat(vectors, first) / counts[:, None] if len(kept) else vectors
+    if is_cosine:
+        means = torch.nn.functional.normalize(torch.from_numpy(means), dim=-1).numpy()
     return {
         f"mean of chunks of {size}": (means, kept, [documents[row] for row in kept]),
         f"best of chunks of {size}": (vectors, rows, texts),

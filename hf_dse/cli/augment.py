@@ -98,21 +98,23 @@ def augment(argv: list[str]) -> None:
         description="Make unlabelled sentence pairs and score them with a teacher.",
     )
     from hf_dse.common.devices import choose_device
-    from hf_dse.data.tokenization import check_max_length
     from hf_dse.inference.loading import load_model
     from hf_dse.mining.augmentation import augment_pairs, balance_scores, bin_scores
-    from hf_dse.teacher.load import load_teacher
+    from hf_dse.teacher.rerankers import load_reranker
     from hf_dse.teacher.score import score_pairs
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     device = str(choose_device(args.device))
-    teacher, teacher_tokenizer = None, None
+    teacher = None
     if args.teacher_name_or_path is not None:
-        teacher, teacher_tokenizer = load_teacher(
-            args.teacher_name_or_path, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype
+        teacher = load_reranker(
+            args.teacher_name_or_path,
+            device=device,
+            trust_remote_code=args.trust_remote_code,
+            dtype=args.teacher_dtype,
         )
         # Fail early, before the search for neighbours.
-        check_max_length(args.max_length, teacher, teacher_tokenizer, pair=True)
+        teacher.check_max_length(args.max_length)
     encoder, tokenizer = None, None
     if args.encoder_name_or_path is not None:
         model_args = ModelArguments(args.encoder_name_or_path, trust_remote_code=args.trust_remote_code, device=device)
@@ -137,7 +139,6 @@ def augment(argv: list[str]) -> None:
         pairs = score_pairs(
             teacher,
             pairs,
-            processing_class=teacher_tokenizer,
             batch_size=args.batch_size,
             max_length=args.max_length,
             symmetric=args.symmetric,

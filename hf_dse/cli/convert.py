@@ -45,7 +45,8 @@ def convert(argv: list[str]) -> None:
     tokenizer = load_tokenizer(args.model_name_or_path)
     max_length = args.max_length
     if max_length is None:
-        length = convert_args.max_position_embeddings or source_length(args.model_name_or_path)
+        length = convert_args.max_position_embeddings
+        length = source_length(args.model_name_or_path) if length is None else length
         max_length = None if length is None else min(length, encoder.config.max_position_embeddings)
     folder = export_model(
         encoder,

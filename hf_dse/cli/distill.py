@@ -13,6 +13,7 @@ from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args, read_config, split_config
 from hf_dse.common.display import CAPTION, format_table
 from hf_dse.pipeline.arguments import STAGES
+from hf_dse.student.options import LATER_OPTIONS, ConvertOptions
 
 
 logger = logging.get_logger(__name__)
@@ -67,6 +68,13 @@ def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...
         return [parse_stage(argv, shared)]
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")
+    of_start = {entry.name for entry in dataclasses.fields(ConvertOptions)} - {*LATER_OPTIONS} | {"model_name_or_path"}
+    for number, stage in enumerate(stages[1:], start=2):
+        for name in sorted(of_start & stage.keys()):
+            raise ValueError(
+                f"--config: stage {number} names `{name}`, but it goes on with the model of the stage before it: name "
+                "it for the first stage, or outside of `stages`."
+            )
     return [parse_stage(argv, {**shared, **stage}) for stage in stages]
 
 

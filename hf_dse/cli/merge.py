@@ -49,7 +49,13 @@ def merge(argv: list[str]) -> None:
     models = [load_dse_model(name) for name in args.model_names_or_paths]
     weights = args.weights or [1.0] * len(models)
     model = merge_models(models, weights)
-    tokenizer = load_tokenizer(args.model_names_or_paths[0])
+    tokenizer, *others = (load_tokenizer(name) for name in args.model_names_or_paths)
+    for name, other in zip(args.model_names_or_paths[1:], others, strict=True):
+        if other.get_vocab() != tokenizer.get_vocab():
+            raise ValueError(
+                f"{name} has another vocabulary than {args.model_names_or_paths[0]}, so they have no common start: "
+                "merge students of the same encoder."
+            )
     names = [describe_source(name).name for name in args.model_names_or_paths]
     recipe = {
         "Mean of the weights of": ", ".join(

@@ -3,6 +3,7 @@
 """`hf-dse search`."""
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -144,7 +145,7 @@ def search(argv: list[str]) -> None:
     # Of a folder these are whole files, its passages come from the index.
     columns, corpus, settings = read_corpus(args.corpus, args.text_column)
     queries = {args.text_column: args.query} if args.query else read_texts(args.queries, args.text_column)
-    for name, table in ((args.corpus, columns), (args.queries, queries)):
+    for name, table in ((args.corpus, columns), (args.queries or "--query", queries)):
         if not any(text.strip() for text in table[args.text_column]) if is_folder else not table[args.text_column]:
             raise ValueError(f"{name} holds no texts.")
     if args.id_column is not None and args.id_column not in columns:
@@ -164,13 +165,19 @@ def search(argv: list[str]) -> None:
         )
     head = model if args.score == "head" else None
     logit = check_ranking(args.top_k, head, args.label, args.pool)
+    is_pooled = head is not None and model.config.similarity == "mlp"
+    if is_pooled and args.rerank is not None and args.pool < args.rerank_top:
+        raise ValueError(f"pool={args.pool} is below rerank_top={args.rerank_top}: raise it to at least rerank_top.")
     similarity = args.score if args.score in ("cosine", "dot") else similarity_of(model)
     args.check_bm25(similarity)
     score = similarity if logit is None else f"head: {model.config.id2label[logit]}"  # type: ignore[index]
     score += " + BM25" if args.bm25_weight else ""
-    for name in (score, *(["rerank"] if args.rerank else [])):
+    for name in (score, *(["rerank"] if args.rerank else []), *([] if id_column else ["position"])):
         if name in columns:
-            raise ValueError(f"{args.corpus} has a column {name!r}, which is the name of the scores: rename it.")
+            what = "rows" if name == "position" else "scores"
+            raise ValueError(f"{args.corpus} has a column {name!r}, which is the name of the {what}: rename it.")
+    for name in {"query", "results"} & (queries.keys() - {args.text_column}):
+        raise ValueError(f"{args.queries} has a column {name!r}, which is a name in the output: rename it.")
     reranker = None
     if args.rerank is not None:
         source = {"dtype": model_args.dtype, "trust_remote_code": model_args.trust_remote_code}
@@ -220,7 +227,8 @@ def search(argv: list[str]) -> None:
 
     # Parquet files have types that JSON lacks, such as dates. Names of files may have bytes that are no characters.
     lines = [
-        json.dumps(result, ensure_ascii=False, default=str).encode(errors="backslashreplace") + b"\n"
+        json.dumps(_finite(result), ensure_ascii=False, default=str, allow_nan=False).encode(errors="backslashreplace")
+        + b"\n"
         for result in results
     ]
     is_json = args.format == "json"
@@ -235,6 +243,15 @@ def search(argv: list[str]) -> None:
     if output is not None:
         write_atomically(output, lambda file: file.writelines(lines))
         print(f"{len(results)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
+
+
+def _finite(value: Any) -> Any:
+    """The same without numbers that JSON has not, such as those of empty cells."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], width: int, num_scores: int = 1) -> str:

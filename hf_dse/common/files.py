@@ -146,6 +146,11 @@ def check_target(target: Path, overwrite: bool) -> None:
         return
     if not target.is_dir():
         raise FileExistsError(f"{target} is a file: name a folder.")
+    # The folder is replaced by a new one, under whose name nothing that is in the old one would stand any more.
+    if Path.cwd().resolve().is_relative_to(target.resolve()):
+        raise FileExistsError(f"{target} is the folder that you are in, or above it: name a folder in it.")
+    if target.is_mount():
+        raise FileExistsError(f"{target} is a mount point, which cannot be replaced: name a folder in it.")
     if not any(target.iterdir()):
         return
     if not overwrite:

@@ -4,6 +4,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -42,8 +43,9 @@ def is_ranking_data(data_args: DataArguments) -> bool:
         if folder.is_file():
             return is_ranking(_column_names(folder))
         if folder.is_dir():
-            files = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS and path.is_file()]
-            return bool(files) and is_ranking(_column_names(files[0]))
+            files = folder_files(folder)
+            first = next((files[split] for split in SPLITS if split in files), next(iter(files.values()), []))
+            return bool(first) and is_ranking(_column_names(first[0]))
         return _is_on_hub(name) and (
             {"corpus", "queries"} <= set(get_dataset_config_names(name)) or _is_hub(data_args)
         )
@@ -218,7 +220,7 @@ def _read_qrels(path: Path) -> dict[str, list]:
     """Judgements as rows of ids: one for each query."""
     if path.suffix == ".tsv":
         file = io.StringIO(read_text(path, newline=""), newline="")
-        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE) if row]
         if not rows:
             raise ValueError(f"{path} is empty.")
         if len(rows[0]) == 4:
@@ -238,20 +240,21 @@ def group_judgements(columns: dict[str, list], where: str) -> dict[str, list]:
     if not columns or not next(iter(columns.values())):
         raise ValueError(f"{where} has no judgements.")
     names = [_name(columns, wanted, where) for wanted in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
-    lists: dict[str, tuple[list[str], list[float]]] = {}
+    lists: dict[str, dict[str, float]] = {}
     for number, (query_id, doc_id, value) in enumerate(zip(*(columns[name] for name in names), strict=True)):
         try:
             relevance = float(value)
         except (TypeError, ValueError):
             raise ValueError(f"{where}, row {number}: the relevance {value!r} is not a number.") from None
-        documents, labels = lists.setdefault(str(query_id), ([], []))
-        documents.append(str(doc_id))
-        # A document that was judged as worse than not relevant is not relevant.
-        labels.append(max(0.0, relevance))
+        if not math.isfinite(relevance):
+            raise ValueError(f"{where}, row {number}: the relevance {value!r} is not a finite number.")
+        # A document that was judged as worse than not relevant is not relevant. Of two judgements the last counts, as
+        # in BEIR.
+        lists.setdefault(str(query_id), {})[str(doc_id)] = max(0.0, relevance)
     return {
         "query_id": list(lists),
-        "document_ids": [documents for documents, _ in lists.values()],
-        "labels": [labels for _, labels in lists.values()],
+        "document_ids": [list(judged) for judged in lists.values()],
+        "labels": [list(judged.values()) for judged in lists.values()],
     }
 
 

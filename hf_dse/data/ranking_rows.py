@@ -23,6 +23,9 @@ DOCUMENT_IDS = ("document_ids", "doc_ids", "corpus_ids")
 LABELS = ("labels", "label", "relevance")
 TEACHER_LOGITS = ("teacher_logits", "scores", "score")
 EVIDENCE = "evidence"
+POSITIVE = ("positive", "answer", "passage", "document")
+NOT_TEXTS = {*QUERY_ID, *LABELS, *TEACHER_LOGITS}
+NEGATIVE = re.compile(r"(hard[_-]?)?negatives?([_-]?\d+)?")
 
 
 def read_rankings(
@@ -40,6 +43,7 @@ def read_rankings(
             - n-tuples of sentence-transformers: `query`, `positive`, `negative` or `negative_1`, `negative_2`, ...; by
               these names, or in this order. With `labels` or `scores`, a list with a number for the positive and each
               negative, or with the margin between the positive and each negative.
+            - Labelled pairs of sentence-transformers: `query`, a document and its `label`, one number.
             - FlagEmbedding: `query`, `pos`, `neg` (texts), and optionally `pos_scores` and `neg_scores`.
             - Ids: `query_id`, `document_ids`, and optionally `labels` and `scores`; with `query` or `query_texts`.
             - Queries alone, `query` and optionally `query_id`, whose candidates are still to be mined.
@@ -80,11 +84,10 @@ def read_rankings(
         corpus = _add_documents(columns, make_corpus(corpus, where), where)
     evidence = _read_evidence(columns.pop(EVIDENCE), where) if EVIDENCE in columns else None
     lists = _to_lists(columns, corpus, query_texts, where)
+    if corpus is not None and not lists.are_ids:
+        corpus, lists.candidates = _find_texts(lists.candidates, corpus, where)
     if corpus is None:
-        for number, texts in enumerate(lists.candidates):
-            wrong = [text for text in texts if not isinstance(text, str)]
-            if wrong:
-                raise ValueError(f"{where}, row {number}: the candidate {shorten(wrong[0])} is not a text.")
+        _check_candidates(lists.candidates, where)
         position = {
             text: row for row, text in enumerate(dict.fromkeys(t for texts in lists.candidates for t in texts))
         }
@@ -193,6 +196,20 @@ def _add_documents(columns: dict[str, list], corpus: Dataset, where: str) -> Dat
     return concatenate_datasets([corpus, Dataset.from_dict(new, features=corpus.features)])
 
 
+def _find_texts(lists: list[list[str]], corpus: Dataset, where: str) -> tuple[Dataset, list[list[str]]]:
+    """The ids of candidates that are texts, and the corpus with those that it lacks; candidates may be ids, too."""
+    ids = [str(doc_id) for doc_id in corpus["doc_id"][:]]
+    known = set(ids)
+    _check_candidates(lists, where)
+    if any(candidate in known for candidates in lists for candidate in candidates):
+        return corpus, lists
+    names = dict(zip(reversed(corpus["text"][:]), reversed(ids), strict=True))
+    for text in dict.fromkeys(text for candidates in lists for text in candidates):
+        names.setdefault(text, f"added {len(names)}")
+    columns = {"document_ids": [[names[text] for text in candidates] for candidates in lists], "documents": lists}
+    return _add_documents(columns, corpus, where), columns["document_ids"]
+
+
 @dataclass
 class _Lists:
     """Rows of any format, as lists: candidates are texts or ids."""
@@ -203,6 +220,7 @@ class _Lists:
     logits: list[list[float]] | None
     query_ids: list[str] | None = None
     is_margin: bool = False
+    are_ids: bool = False
 
 
 def is_ranking(names: Sequence[str]) -> bool:
@@ -222,8 +240,12 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
         if missing:
             raise ValueError(f"{where}: {len(missing)} queries have no text, the first is {missing[0]!r}.")
         queries = [query_texts[value] for value in query_ids]
-    elif names and not any(name in names for name in DOCUMENT_IDS):
-        query = names[0]
+    elif corpus is not None and "text" in names and not _has_candidates(names):
+        # Queries of BEIR.
+        query = "text"
+        queries = columns[query]
+    elif any(name not in NOT_TEXTS for name in names) and not any(name in names for name in DOCUMENT_IDS):
+        query = next(name for name in names if name not in NOT_TEXTS)
         queries = columns[query]
     else:
         raise ValueError(f"{where}: there is no column {QUERY[0]!r}; the columns are {', '.join(names)}.")
@@ -240,7 +262,7 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
             if name is not None:
                 _check_sizes(columns[name], candidates, name, where)
         found = [None if name is None else columns[name] for name in (labels, logits)]
-        return _Lists(queries, candidates, found[0], found[1], query_ids)
+        return _Lists(queries, candidates, found[0], found[1], query_ids, are_ids=ids is not None)
     if any(name in names for name in DOCUMENT_IDS):
         raise ValueError(
             f"{where} has ids of documents, but their texts are unknown: name a table with `doc_id` and `text` as "
@@ -257,23 +279,32 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
                 _check_sizes(columns[f"{name}_scores"], columns[name], f"{name}_scores", where)
             scores = [[*p, *n] for p, n in zip(columns["pos_scores"], columns["neg_scores"], strict=True)]
         return _Lists(queries, candidates, relevance, scores, query_ids)
-    if corpus is not None and set(names) <= {query_id, query}:
+    if corpus is not None and not _has_candidates(names) and (query in (*QUERY, "text") or len(names) < 3):
         return _Lists(queries, [[] for _ in queries], None, None, query_ids)
-    return _from_tuples(columns, queries, {query_id, query}, labels or logits, query_ids, where)
+    return _from_tuples(columns, queries, {query_id, query}, labels, logits, query_ids, where)
+
+
+def _has_candidates(names: Sequence[str]) -> bool:
+    known = (*DOCUMENTS, *DOCUMENT_IDS, *POSITIVE, "pos", "neg")
+    return any(name in known or NEGATIVE.fullmatch(name) for name in names)
 
 
 def _from_tuples(
     columns: dict[str, list],
     queries: list[str],
     used: set[str | None],
+    labels: str | None,
     scores: str | None,
     query_ids: list[str] | None,
     where: str,
 ) -> _Lists:
-    """Rows of a query, a positive and negatives."""
-    texts = [name for name in columns if name not in used and name != scores]
-    negatives = [name for name in texts if re.fullmatch(r"negative(_\d+)?", name)]
-    positive = _first(texts, ("positive", "answer", "passage", "document"))
+    """Rows of a query, a positive and negatives, or of a query, a document and its label."""
+    texts = [name for name in columns if name not in {*used, labels, scores}]
+    negatives = [name for name in texts if NEGATIVE.fullmatch(name)]
+    positive = _first(texts, POSITIVE)
+    left_out = [name for name in texts if name != positive and name not in negatives]
+    if positive is not None and left_out:
+        logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
     if positive is None and texts:
         # Without names that say so, the order does, as in sentence-transformers.
         positive, negatives = texts[0], texts[1:]
@@ -291,16 +322,34 @@ def _from_tuples(
                 f"{where}, row {number}: the positive {shorten(row[0])} of the query {shorten(queries[number])} is "
                 "also a negative: remove one of the two."
             )
+    numbers = {
+        name: [
+            [_to_number(value) for value in (row if isinstance(row, list | tuple) else [row])] for row in columns[name]
+        ]
+        for name in (labels, scores)
+        if name is not None
+    }
     relevance = [[1.0] + [0.0] * len(negatives) for _ in candidates]
+    if labels is not None and not negatives and not any(isinstance(row, list | tuple) for row in columns[labels]):
+        relevance, labels = numbers[labels], None
+    scores = labels or scores
     if scores is None:
         return _Lists(queries, candidates, relevance, None, query_ids)
-    values = [list(row) if isinstance(row, list | tuple) else [row] for row in columns[scores]]
+    values = numbers[scores]
     is_margin = bool(negatives) and len(values[0]) == len(negatives)
     if is_margin:
         # Only differences count, so the positive may have the score 0.
         values = [[0.0, *(-margin for margin in row)] for row in values]
     _check_sizes(values, candidates, scores, where)
     return _Lists(queries, candidates, relevance, values, query_ids, is_margin)
+
+
+def _to_number(value: Any) -> Any:
+    """A cell of a csv file as a number if it is one; others are named by whoever checks them."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _first(names: Iterable[str], wanted: Sequence[str]) -> str | None:
@@ -312,6 +361,13 @@ def _check_lists(values: Sequence, name: str, where: str) -> None:
     for number, value in enumerate(values):
         if not isinstance(value, list | tuple):
             raise ValueError(f"{where}, row {number}: {name} is {shorten(value)}, not a list.")
+
+
+def _check_candidates(lists: Sequence[Sequence], where: str) -> None:
+    for number, texts in enumerate(lists):
+        wrong = [text for text in texts if not isinstance(text, str)]
+        if wrong:
+            raise ValueError(f"{where}, row {number}: the candidate {shorten(wrong[0])} is not a text.")
 
 
 def _check_sizes(values: Sequence, candidates: Sequence[Sequence], name: str, where: str) -> None:

@@ -68,6 +68,8 @@ def compare_searches(
     kinds = [f"best of {'contextual ' if chunk_args.contextual else ''}chunks"] if chunk_args.chunks else []
     sizes = [] if size_args.truncate_dim is None else [f"{size_args.truncate_dim} numbers"]
     sizes += [] if size_args.precision == "float32" else [size_args.precision]
+    # The same for all rows, which are compared by the mean average precision too.
+    depth = TOP_K if args.rerank is None else max(TOP_K, args.rerank_top)
     runs: dict[str, dict[str, Run]] = {split: {} for split in splits}
     with_bm25: dict[str, dict[str, Run]] = {split: {} for split in splits}
     for name in dict.fromkeys([model_args.model_name_or_path, *args.compare_with]):
@@ -84,15 +86,15 @@ def compare_searches(
         row = f"{name} ({', '.join([similarity, *kinds, *sizes])})"
         for split, embedded, texts in embed_splits(model, tokenizer, splits, **options):
             find = partial(find_documents, model, splits[split], *embedded)
-            runs[split][row] = find(max(TOP_K, args.rerank_top))
+            runs[split][row] = find(depth)
             if has_both:
                 groups = embedded[2].tolist() if chunk_args.chunks else None
                 added_scores = bm25_scores(_texts(splits[split])[0], texts, args.bm25_weight, groups)
-                with_bm25[split][row + WITH_BM25] = find(TOP_K, added_scores=added_scores)
+                with_bm25[split][row + WITH_BM25] = find(depth, added_scores=added_scores)
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))
         if args.bm25:
-            runs[split]["BM25"] = as_run(rankings, *bm25_search(*_texts(rankings), TOP_K + 1), TOP_K)
+            runs[split]["BM25"] = as_run(rankings, *bm25_search(*_texts(rankings), depth + 1), depth)
             runs[split] |= with_bm25[split]
         if args.rerank is not None:
             options = {"batch_size": model_args.batch_size, "device": choose_device(model_args.device)}

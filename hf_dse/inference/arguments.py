@@ -55,8 +55,9 @@ class EncodeArguments:
     )
     output: str = field(
         metadata={
-            "help": "Vectors: .npy, a float32 array with one row per text, or .parquet, the columns of the input and "
-            f"`{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray`: a folder of .parquet files."
+            "help": "Vectors: .npy, an array with one row per text, float32 or of `--precision`, or .parquet, the "
+            f"columns of the input and `{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray`: a "
+            "folder of .parquet files."
         }
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})

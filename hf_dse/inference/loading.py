@@ -182,8 +182,10 @@ def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
     set_prompts(model, name, revision)
     if model.config.model_type == "dse":
         return
-    if read_json(name, SETTINGS, revision).get("similarity_fn_name") in ("dot", "dot_product"):
+    if read_similarity(name, revision) == "dot":
         model.config.similarity = "dot"
+    if getattr(model.config, "prompts", None):
+        warn_of_prompts(name, revision)
     pooling = read_pooling(name, revision)
     if pooling in POOLINGS and pooling != "mean":
         model.config.sentence_pooling = pooling
@@ -214,6 +216,21 @@ def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | 
         raise ValueError(f"{name_or_path}: `prompts` in {SETTINGS} are {stored!r}, not texts by name.")
     document = next((stored[name] for name in ("document", "passage", "corpus") if name in stored), None)
     return {name: text for name, text in {**stored, "document": document}.items() if text}
+
+
+def warn_of_prompts(name_or_path: str, revision: str = "main") -> None:
+    """Warns of a checkpoint whose pooling leaves out the tokens of a prompt, as that of INSTRUCTOR."""
+    if read_json(name_or_path, "1_Pooling/config.json", revision).get("include_prompt") is False:
+        logger.warning(
+            f"{name_or_path} leaves its prompts out of the pooling (`include_prompt`), which is not done here: "
+            "embeddings of texts with a prompt differ from those of sentence-transformers."
+        )
+
+
+def read_similarity(name_or_path: str, revision: str = "main") -> str:
+    """How sentence-transformers compares two embeddings of a checkpoint: by `"dot"` product, or by `"cosine"`."""
+    is_dot = read_json(name_or_path, SETTINGS, revision).get("similarity_fn_name") in ("dot", "dot_product")
+    return "dot" if is_dot else "cosine"
 
 
 def read_pooling(name_or_path: str, revision: str = "main") -> str:

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Smaller vectors: fewer numbers, and fewer bits for each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -144,11 +143,12 @@ def quantize(vectors: np.ndarray, precision: str, ranges: np.ndarray | None = No
             f"precision={precision!r} needs sentence-transformers, which is not installed: `pip install hf-dse[st]`."
         ) from error
     size = vectors.shape[1]
-    code: Callable[..., Any] = partial(quantize_embeddings, precision=precision)  # type: ignore[arg-type]
     if not precision.endswith("int8"):
         # Whole bytes, which older versions need.
         padded = np.pad(vectors, ((0, 0), (0, -size % 8)))
-        codes = code(padded) if len(vectors) else padded[:, ::8].astype("u1" if precision == "ubinary" else "i1")
+        codes: Any = padded[:, ::8].astype("u1" if precision == "ubinary" else "i1")
+        if len(vectors):
+            codes = quantize_embeddings(padded, precision=precision)  # type: ignore[arg-type]
         return QuantizedEmbeddings(codes, precision, size)
     if ranges is None:
         # Of no vectors, any will do.
@@ -157,7 +157,10 @@ def quantize(vectors: np.ndarray, precision: str, ranges: np.ndarray | None = No
     # First without codes, which checks the ranges.
     none = QuantizedEmbeddings(np.empty((0, size), dtype=precision), precision, size, ranges)
     low, high = ranges = np.asarray(none.ranges)
-    return replace(none, codes=code(vectors.clip(low, high), ranges=ranges))
+    # Older versions round negative codes up, and have those without a sign right.
+    codes = quantize_embeddings(vectors.clip(low, high), precision="uint8", ranges=ranges)
+    codes = codes if precision == "uint8" else (codes.astype(np.int16) - 128).astype(np.int8)
+    return replace(none, codes=codes)
 
 
 def check_precision(precision: str) -> None:

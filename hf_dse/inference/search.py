@@ -321,10 +321,10 @@ def nearest(
                 products = vectors[rows] @ block.T
                 if added is not None:
                     products += added[rows, start : start + len(block)]
-                found, where = products.topk(min(top_k, len(block)))
+                found, where = _largest(products, min(top_k, len(block)))
                 # What was found before comes first, and has lower positions.
                 known = torch.cat([values[rows], found], dim=1), torch.cat([positions[rows], where + start], dim=1)
-                values[rows], best = known[0].topk(top_k)
+                values[rows], best = _largest(known[0], top_k)
                 positions[rows] = known[1].gather(1, best)
             progress.update(len(block))
     return _best_first(values, positions)
@@ -362,6 +362,18 @@ def _nearest_with(
     return values, positions
 
 
+def _largest(values: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`torch.topk`, which of equal values may take any, with the first of those that are equal to the last taken."""
+    found, where = values.topk(number)
+    last = found[:, -1:]
+    for row in ((values >= last).sum(dim=1) > number).nonzero()[:, 0].tolist():
+        above = (values[row] > last[row]).nonzero()[:, 0]
+        equal = (values[row] == last[row]).nonzero()[: number - len(above), 0]
+        where[row] = torch.cat([above, equal])
+        found[row] = values[row, where[row]]
+    return found, where
+
+
 def _best_first(values: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Sorts along the last axis: the largest value first; ties are broken by the lower position."""
     positions, order = positions.sort(dim=-1)
@@ -373,7 +385,7 @@ def _to_tensor(
     name: str, embeddings: np.ndarray, head: PreTrainedModel | None, device: str | torch.device
 ) -> torch.Tensor:
     """Checks embeddings, and moves them to the device in float32."""
-    array = np.asarray(embeddings, dtype=np.float32)
+    array = np.asarray(embeddings, dtype=np.float32, order="C")
     if array.ndim != 2:
         raise ValueError(f"{name} must have the shape (number, embedding_size), got {array.shape}.")
     # A length is finite only if all numbers are, and then so are cosines and dot products.

@@ -62,7 +62,11 @@ def encode_blocks(
     Raises:
         `ValueError`: if a file is damaged, and as [`encode`].
     """
-    settings = [] if cache_dir is None else [fingerprint(model, processing_class), encoder.__name__, max_length]
+    settings = []
+    if cache_dir is not None:
+        # The prompt is put before a text by the encoder itself.
+        prompts = getattr(model.config, "prompts", None)
+        settings = [fingerprint(model, processing_class), encoder.__name__, max_length, prompts]
     options |= {"max_length": max_length, "normalize": True, "show_progress": False}
     encode_block = partial(encoder, model, processing_class, **options)
     size = None if cache_dir is None else encode_block([]).shape[1]

@@ -30,9 +30,8 @@ from hf_dse.metrics import _score
 from hf_dse.modeling import DseModel
 from hf_dse.pipeline.arguments import AlignArguments
 from hf_dse.pipeline.inputs import Given, make_once
-from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
+from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, push_result, write_results
 from hf_dse.publish.export import export_model
-from hf_dse.publish.push import push_model
 from hf_dse.student.checkpoint import limit_tokens, load_converted
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.student.projection import drop_projection
@@ -98,6 +97,7 @@ def run_align(
     student: Any = given.model
     if student is None:
         student = load_converted(args.model_name_or_path, convert_args)
+    keeps_projection = args.keep_projection or student.projection is not None
     source_tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     # Fail early, not after hours of the teacher.
     check_max_length(training_args.max_length, student, source_tokenizer)
@@ -142,7 +142,7 @@ def run_align(
     trainer.save_state()
     after = _measure_texts(student, tokenizer, texts.get("validation"), training_args)
     student.eval()
-    if not args.keep_projection and student.projection is not None:
+    if not keeps_projection and student.projection is not None:
         drop_projection(student)
     after |= _measure_pairs(student, tokenizer, pairs, training_args)
     if is_first:
@@ -170,14 +170,7 @@ def run_align(
         )
         shutil.rmtree(own_cache, ignore_errors=True)
         write_results(output_dir, {"metrics": metrics, "training": training}, args, convert_args, text_args, recipe)
-        if training_args.push_to_hub:
-            commit = push_model(
-                output_dir / MODEL_FOLDER,
-                str(trainer.hub_model_id),
-                revision=training_args.hub_revision,
-                token=training_args.hub_token,
-            )
-            logger.info(f"Pushed to {commit}")
+        push_result(training_args)
     if training_args.world_size > 1:
         (metrics,) = broadcast_object_list([metrics])
     return DistillationResult(student, tokenizer, metrics, output_dir / MODEL_FOLDER)

@@ -11,7 +11,7 @@ from hf_dse.data.arguments import TextArguments
 from hf_dse.data.tokenization import check_max_length
 from hf_dse.inference.loading import load_config, load_tokenizer
 from hf_dse.pipeline.arguments import GeneralArguments
-from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, write_results
+from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, push_result, write_results
 from hf_dse.publish.export import export_model
 from hf_dse.student.checkpoint import limit_tokens, load_converted
 from hf_dse.student.convert import ConvertArguments, convert_encoder
@@ -66,8 +66,9 @@ def run_general(
             datasets=[text_args.train_file],
             recipe=recipe,
             max_length=training_args.max_length,
-            model_id=output_dir.name,
+            model_id=training_args.hub_model_id or output_dir.name,
             overwrite=True,
         )
         write_results(output_dir, {"training": metrics}, args, convert_args, text_args, recipe)
+        push_result(training_args)
     return DistillationResult(student, tokenizer, {"training": metrics}, output_dir / MODEL_FOLDER)

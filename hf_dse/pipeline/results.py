@@ -122,19 +122,26 @@ def finish_stage(
             teacher=args.teacher_name_or_path and pin(args.teacher_name_or_path, args.teacher_revision),
             datasets=[data_args.task_name or data_args.dataset_name],
             recipe=recipe,
-            max_length=training_args.max_length,
+            max_length=max(training_args.max_length, getattr(training_args, "query_max_length", None) or 0),
             model_id=training_args.hub_model_id or output_dir.name,
             overwrite=True,
         )
         write_results(output_dir, {"metrics": metrics, "training": training}, *arguments, recipe)
-        if training_args.push_to_hub:
-            commit = push_model(
-                output_dir / MODEL_FOLDER,
-                str(trainer.hub_model_id),
-                revision=training_args.hub_revision,
-                token=training_args.hub_token,
-            )
-            logger.info(f"Pushed to {commit}")
+        push_result(training_args)
     if training_args.world_size > 1:
         (metrics,) = broadcast_object_list([metrics])
     return DistillationResult(model, tokenizer, metrics, output_dir / MODEL_FOLDER)
+
+
+def push_result(training_args: Any) -> None:
+    """Publishes the model of a stage on the Hub if `push_to_hub` asks for it."""
+    if not training_args.push_to_hub:
+        return
+    output_dir = Path(training_args.output_dir)
+    commit = push_model(
+        output_dir / MODEL_FOLDER,
+        training_args.hub_model_id or output_dir.name,
+        revision=training_args.hub_revision,
+        token=training_args.hub_token,
+    )
+    logger.info(f"Pushed to {commit}")

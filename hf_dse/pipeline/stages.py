@@ -21,6 +21,7 @@ from hf_dse.pipeline.pairs_stage import run_pairs
 from hf_dse.pipeline.ranking_stage import run_ranking
 from hf_dse.pipeline.results import DistillationResult
 from hf_dse.student.convert import ConvertArguments
+from hf_dse.student.options import LATER_OPTIONS
 from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkpoints, lock_output_dir
 
 
@@ -50,6 +51,8 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
         [`DistillationResult`], *optional*: the result of the last stage that ran; `None` if all were already finished.
     """
     base_model, first_args = stages[0][0].model_name_or_path, stages[0][-1]
+    for *_, training_args in stages:
+        training_args.resume_from_checkpoint = _resume_last(training_args.resume_from_checkpoint)
     result, student, key = None, None, ""
     with lock_output_dir(first_args):
         folders = [Path(args.output_dir) / f"{n}-{own.stage}" for n, (own, *_, args) in enumerate(stages, start=1)]
@@ -60,7 +63,9 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
         for number, (folder, stage) in enumerate(zip(folders, stages, strict=True), start=1):
             args, convert_args, data_args, training_args = stage
             if student is not None:
-                args.model_name_or_path, convert_args = str(student), ConvertArguments()
+                # The model of the stage before takes no other options.
+                taken = {name: getattr(convert_args, name) for name in LATER_OPTIONS}
+                args.model_name_or_path, convert_args = str(student), ConvertArguments(**taken)
             is_shared = cache_dir is not None and number < len(stages)
             if cache_dir is not None and is_shared:
                 key = stage_key(key, args, convert_args, data_args, training_args)
@@ -82,6 +87,17 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
                 logger.info(f"{title}: {args.model_name_or_path} to {student}")
                 result = run_stage(args, convert_args, data_args, training_args, base_model)
     return result
+
+
+def _resume_last(value: str | bool | None) -> str | None:
+    """Whether to resume, which each stage does from its own last checkpoint."""
+    known = {"none": None, "false": None, "true": "last", "last": "last"}
+    if str(value).lower() not in known:
+        raise ValueError(
+            f"resume_from_checkpoint={value!r}: each stage of a recipe goes on from its own last checkpoint, so pass "
+            "`last`."
+        )
+    return known[str(value).lower()]
 
 
 def stage_key(previous: str, *arguments: Any) -> str:

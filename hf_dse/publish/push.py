@@ -17,6 +17,8 @@ from transformers.utils import logging
 
 from hf_dse import __version__
 from hf_dse.common.files import to_path
+from hf_dse.data.tables import read_text
+from hf_dse.inference.loading import module_types, read_json
 from hf_dse.modeling import DseConfig
 from hf_dse.student.checkpoint import CODE_FILES, TRAINING_STATE
 
@@ -133,7 +135,7 @@ def push_model(
     folder = to_path(path)
     files = _list_files(folder)
     _check_model(folder, files)
-    if repo_id not in files["README.md"].read_text(encoding="utf-8"):
+    if repo_id not in read_text(files["README.md"]):
         logger.warning(
             f"README.md does not mention {repo_id}, so its examples load the model under another name: fix them, or "
             f"write the folder with `hf-dse export --model_id {repo_id}` (`export_model(..., model_id=...)`)."
@@ -192,6 +194,11 @@ def _check_model(folder: Path, files: dict[str, Path]) -> None:
             f"{folder} has training state ({', '.join(states)}), which cannot be published: write a model folder from "
             "the checkpoint with `hf-dse export` first."
         )
+    # Damaged files are named, and not published.
+    settings = {
+        name: read_json(str(folder), name) for name in MODEL_FILES if name.endswith(".json") and name != "modules.json"
+    }
+    module_types(str(folder))
     if "config.json" in files:
         config, _ = DseConfig.get_config_dict(folder)
         if config.get("model_type") != "dse":
@@ -205,7 +212,7 @@ def _check_model(folder: Path, files: dict[str, Path]) -> None:
                 "where hf_dse is installed: write the folder with `hf-dse export`."
             )
     for name in ("config.json", "tokenizer_config.json"):
-        if name in files and "--" in str(json.loads(files[name].read_text(encoding="utf-8")).get("auto_map")):
+        if "--" in str(settings[name].get("auto_map")):
             raise ValueError(
                 f"{files[name]} names code of another repository (`auto_map`), which whoever loads the model would "
                 "run: write the folder with `hf-dse export`."

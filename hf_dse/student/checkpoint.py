@@ -14,14 +14,12 @@ from hf_dse.data.tokenization import check_vocabulary
 from hf_dse.inference.loading import load_config, load_encoder, set_prompts, stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
+from hf_dse.student.options import DROPOUT
 
 
 logger = logging.get_logger(__name__)
 
 CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
-
-# What a conversion can change of a model that is loaded again: how it is trained, not what it computes.
-DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 # Files that Trainer saves next to a model for resuming.
 TRAINING_STATE = (

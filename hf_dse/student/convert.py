@@ -22,6 +22,8 @@ from hf_dse.inference.loading import (
     read_modules,
     read_pooling,
     read_prompts,
+    read_similarity,
+    warn_of_prompts,
 )
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
 from hf_dse.student.options import ConvertOptions
@@ -68,8 +70,8 @@ def convert_encoder(
     Args:
         name_or_path (`str`):
             Hub id (`user/name` or `user/name@revision`) or folder of the source encoder. The pooling mode of a
-            sentence-transformers model and its prompts for queries and documents are kept, and if it scales its
-            embeddings to length 1 (`Normalize`), so does the student.
+            sentence-transformers model, its prompts for queries and documents and its similarity (cosine or dot
+            product) are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the student.
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
             smaller than the source's.
@@ -139,9 +141,12 @@ def convert_encoder(
     if fields.get("pooling_mode") is None:
         fields["pooling_mode"] = _pooling_mode(name_or_path)
     modules = read_modules(name_or_path)
-    fields = {"normalize_embeddings": "Normalize" in modules, "num_labels": 1, **fields}
+    kept = {"normalize_embeddings": "Normalize" in modules, "similarity": read_similarity(name_or_path)}
+    fields = {**kept, "num_labels": 1, **fields}
     fields.setdefault("prompts", _prompts(name_or_path))
-    fields["max_position_embeddings"] = max_position_embeddings or limit
+    if fields["prompts"]:
+        warn_of_prompts(name_or_path)
+    fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
     if fields["max_position_embeddings"] > limit:
         fields.update(position_extension=position_extension, original_max_position_embeddings=limit)
     config = DseConfig(**fields)
@@ -185,7 +190,7 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
             Fields of [`DseConfig`], such as `num_labels`, `problem_type` or `similarity`.
 
     Returns:
-        [`DseForSequenceClassification`] in evaluation mode.
+        [`DseForSequenceClassification`] in evaluation mode, on the device and in the data type of the encoder.
 
     Raises:
         `ValueError`: for a config field that does not exist.
@@ -198,7 +203,8 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
         fields.pop("label2id", None)
     model = DseForSequenceClassification(DseConfig(**{**fields, **config_overrides}))
     model.dse.load_state_dict(encoder.state_dict())
-    return model.eval()
+    model.set_attn_implementation(encoder.config._attn_implementation)
+    return model.to(encoder.device, encoder.dtype).eval()
 
 
 def _check_names(config_overrides: dict[str, Any], fixed: Collection[str] = ()) -> None:

@@ -12,7 +12,7 @@ from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.checkpoint import has_head
 
 
-# Config fields that do not affect the weights, and those that affect only the head.
+# Config fields of the files and of training, not of what is computed, and those that affect only the head.
 NEUTRAL_FIELDS = {
     "_name_or_path",
     "architectures",
@@ -22,6 +22,9 @@ NEUTRAL_FIELDS = {
     "transformers_version",
     "id2label",
     "label2id",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "initializer_range",
 }
 
 HEAD_FIELDS = {"problem_type", "similarity", "similarity_hidden_size"}

@@ -6,6 +6,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 
+# What a conversion can change of a model that is loaded again: how it is trained, not what it computes.
+DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+# What a stage can change of the model of the stage before it.
+LATER_OPTIONS = ("query_prompt", "document_prompt", *DROPOUT)
+
+
 @dataclass
 class ConvertOptions:
     """How an encoder is converted to a student. The fields are those of `DseConfig`."""
@@ -101,8 +108,13 @@ class ConvertOptions:
     document_prompt: str | None = field(
         default=None, metadata={"help": "Text before each document in a search, in the same way."}
     )
-    similarity: str = field(
-        default="cosine", metadata={"help": "How two embeddings are compared.", "choices": ["cosine", "dot", "mlp"]}
+    similarity: str | None = field(
+        default=None,
+        metadata={
+            "help": "How two embeddings are compared. Default: as the source's sentence-transformers settings say, "
+            "else by their cosine.",
+            "choices": ["cosine", "dot", "mlp"],
+        },
     )
     similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
     hidden_dropout_prob: float | None = field(default=None, metadata={"help": "Dropout. Default: the source's."})

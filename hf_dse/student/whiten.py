@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_dse.inference.encoding import encode
 from hf_dse.modeling import DseModel
+from hf_dse.student.checkpoint import has_head
 from hf_dse.student.projection import set_projection
 
 
@@ -83,7 +84,8 @@ def whiten_encoder(
     torch.Size([1, 256])
     ```
     """
-    if not isinstance(model, DseModel):
+    # By its type, because a model that was loaded with the code of its folder has another class.
+    if getattr(getattr(model, "config", None), "model_type", None) != "dse" or has_head(model):
         raise TypeError(
             f"`model` must be a DseModel, got {type(model).__name__}: a head for pairs is trained for the "
             "current embeddings, so whiten the encoder and train a new head afterwards."

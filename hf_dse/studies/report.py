@@ -18,7 +18,10 @@ SEED = "seed"
 FEWEST_PAIRS = 3
 
 # Metrics that the literature gives times 100.
-PERCENT = ("pearson", "spearman", "accuracy", "f1", *RANKING_METRICS)
+PERCENT = ("pearson", "spearman", "accuracy", "f1", "teacher_cosine", "share", *RANKING_METRICS)
+
+# Metrics with three digits after the point.
+FINE = ("loss", "seconds_per_step")
 
 
 def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
@@ -271,7 +274,7 @@ def plot(
 
 def _format_of(metric: str) -> tuple[int, int]:
     """What a metric is multiplied with, and its digits after the point."""
-    return (100, 2) if metric.endswith(PERCENT) else (1, 3 if metric.endswith("loss") else 1)
+    return (100, 2) if metric.endswith(PERCENT) else (1, 3 if metric.endswith(FINE) else 1)
 
 
 def _check_columns(table: pd.DataFrame, columns: Sequence[str]) -> None:

@@ -281,7 +281,8 @@ def train(
     config.write_text(yaml.safe_dump(expand(run.options), sort_keys=False), encoding="utf-8")
     command = [sys.executable, "-m", "hf_dse_cli", "distill", "--config", str(config), "--output_dir", str(training)]
     command += shlex.split(flags)
-    if any(complete_checkpoints(stage) for stage in [training, *training.glob("*/")]):
+    is_resumed = any(complete_checkpoints(stage) for stage in [training, *training.glob("*/")])
+    if is_resumed:
         command += ["--resume_from_checkpoint", "last"]
     else:
         command += ["--overwrite_output_dir", "true"]
@@ -311,7 +312,7 @@ def train(
         for name, value in values.items()
     }
     is_mac = sys.platform == "darwin"
-    return {
+    row = {
         **run.labels,
         **metrics,
         "train_seconds": results["training"]["train_runtime"],
@@ -328,6 +329,10 @@ def train(
         "commit": code_commit(),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+    if is_resumed:
+        # Known of the last part of the training only.
+        row |= dict.fromkeys(("train_seconds", "train_loss", "seconds_per_step", "wall_seconds"), math.nan)
+    return row
 
 
 def convergence(state: dict[str, Any], training: dict[str, float]) -> dict[str, float]:
@@ -392,6 +397,10 @@ def append_row(results_file: Path, row: dict[str, Any]) -> None:
     results_file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{results_file}.lock"):
         table = pd.concat([read_results(results_file), pd.DataFrame([row])], ignore_index=True)
+        # Labels that are numbers and words are words.
+        for name in table.select_dtypes(object):
+            if len({type(value) for value in table[name].dropna()}) > 1:
+                table[name] = table[name].map(str, na_action="ignore")
         write_atomically(results_file, lambda file: table.to_parquet(file, index=False))
 
 

@@ -319,7 +319,7 @@ class RankingScorer:
         self.num_rows = 16 * args.batch_size
         self.models = [load_ranking_scorer(name, self.args) for name in args.model_name_or_path]
         if args.bi_encoder:
-            self.settings: dict[str, Any] = {"models": [model.settings for model in self.models]}
+            self.settings: dict[str, Any] = {"models": [[*model.settings, model.prompts] for model in self.models]}
         else:
             # Fail early if `max_length` does not fit the teacher.
             lengths = [model.check_max_length(args.max_length) for model in self.models]

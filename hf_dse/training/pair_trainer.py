@@ -130,6 +130,12 @@ class DseTrainer(StudentTrainer):
             args.ranking_weight,
             args.ranking_scale,
         )
+        unknown = [row for row, label in enumerate(_labels(eval_dataset)) if label is None]
+        if unknown:
+            raise ValueError(
+                f"Evaluation pair {unknown[0]} has no label, and the evaluation compares with labels: remove it, or "
+                "leave out the column 'label' of `eval_dataset`."
+            )
         if train_dataset is not None:
             _check_targets(train_dataset, args.distillation_alpha, model.config.num_labels)
             if args.similarity_weight and "embeddings" not in train_dataset.column_names:
@@ -213,8 +219,8 @@ class DseTrainer(StudentTrainer):
         above 0: a scale of 0 blocks the gradient of the embeddings, and a negative scale reverses it.
         """
         head = self.model.similarity
-        # A trained head has a bias.
-        if head.kind == "mlp" or bool((head.bias != 0).any()) or bool(head.scale[-1] != 1.0):
+        # A trained head has a bias, which a ranking stage without a teacher leaves at 0.
+        if head.kind == "mlp" or bool((head.bias != 0).any()):
             return
         if not isinstance(self.train_dataset, Dataset):
             return
@@ -227,8 +233,8 @@ class DseTrainer(StudentTrainer):
         with evaluating(self.model), torch.no_grad():
             for batch in map(self._prepare_inputs, loader):
                 inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-                # The last logit of an untrained head is the similarity itself.
-                similarities.append(self.model(**inputs).logits[:, -1:].double().cpu())
+                # The last logit without a bias is the similarity times the scale.
+                similarities.append((self.model(**inputs).logits[:, -1:] / head.scale[-1]).double().cpu())
                 known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
                 targets.append(self.pair_loss.targets(self.model.config.num_labels, **known))
         similarity = torch.cat(similarities)
@@ -294,6 +300,11 @@ def infer_labels(dataset: Dataset) -> tuple[int, str]:
             "column 'label', or score them with `score_pairs`."
         )
     return len(scores[0]), "regression" if len(scores[0]) == 1 else "single_label_classification"
+
+
+def _labels(dataset: Any) -> list:
+    """The labels of pairs, as far as they have any."""
+    return dataset["label"][:] if isinstance(dataset, Dataset) and "label" in dataset.column_names else []
 
 
 def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:

@@ -167,6 +167,11 @@ class RankingTrainer(StudentTrainer):
                 self.pair_loss, pairs = read_pairs(pairs, args)
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
             self.temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
+            if self.temperature == 0:
+                raise ValueError(
+                    "The teacher gives all candidates of a query the same score, so nothing can be learned from it: "
+                    "score them with another teacher, or train on labels alone with `kl_weight=0`."
+                )
             self.ranking_loss = RankingLoss(
                 args.contrastive_weight, kl_weight, args.margin_mse_weight, self.temperature
             )
@@ -272,7 +277,11 @@ class RankingTrainer(StudentTrainer):
                 ids, mask = (inputs[f"{kind}_{name}"].flatten(0, -2) for name in ("input_ids", "attention_mask"))
                 size = self.args.cached_gradients if model.training else None
                 if kind == "document" and self.args.chunk_size is not None:
-                    vectors[kind] = embed_chunks(self.model, inputs, size or self.args.train_batch_size, bool(size))
+                    # Of the encoder alone, which has not the precision that accelerate gives the model.
+                    with self.accelerator.autocast():
+                        vectors[kind] = embed_chunks(
+                            self.model, inputs, size or self.args.train_batch_size, bool(size)
+                        )
                     continue
                 vectors[kind] = embed_in_parts(model, ids, mask, size or PART_SIZE, bool(size))
         return vectors
@@ -352,7 +361,10 @@ class RankingTrainer(StudentTrainer):
         head, rows = self.model.similarity, self.train_dataset
         generator = torch.Generator().manual_seed(self.args.seed)
         num_queries = START_QUERIES if self.args.chunk_size is None else START_BATCH
-        sample = torch.randperm(len(rows.queries), generator=generator)[:num_queries].tolist()
+        order = torch.randperm(len(rows.queries), generator=generator).tolist()
+        if self.uses_teacher:
+            order = [row for row in order if np.isfinite(rows.logits[row]).sum() > 1]
+        sample = order[:num_queries]
         found: list[np.ndarray] = []
         targets: list[np.ndarray] = []
         norms: list[float] = []
