@@ -7,11 +7,11 @@ cores with the embedded pairs.
 
 The first command converts the default encoder and prints
 
-    PyTorch              Spearman 71.63  40.2 s
-    ONNX Runtime         Spearman 71.63  17.5 s  92 MB
+    PyTorch              Spearman 71.86  40.2 s
+    ONNX Runtime         Spearman 71.86  17.5 s  92 MB
     ONNX Runtime, 8 bits Spearman 71.37  8.5 s  24 MB
 
-and the second, with a checkpoint and the test split of a dataset,
+and the second, with version 1 of the checkpoint and the test split of a dataset,
 
     PyTorch              Spearman 86.69  204.8 s
     ONNX Runtime         Spearman 86.69  104.4 s  91 MB

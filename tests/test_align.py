@@ -318,7 +318,7 @@ def test_a_layer_that_was_asked_for_is_kept(source, save_teacher, files, tmp_pat
     teacher, _ = save_teacher()
     options = ["--projection_dim", "24", "--max_length", "24", "--use_cpu", "true", "--report_to", "none"]
     command = ["distill", "--stage", "align", "--model_name_or_path", source, "--teacher_name_or_path", teacher]
-    command += ["--train_file", files["train"], "--max_steps", "1", "--eval_strategy", "no", *options]
+    command += ["--train_file", files["train_file"], "--max_steps", "1", "--eval_strategy", "no", *options]
     assert main([*command, "--save_strategy", "no", "--output_dir", str(tmp_path / "own")]) == 0
     assert AutoModel.from_pretrained(tmp_path / "own" / "model").config.projection_dim == 24
 

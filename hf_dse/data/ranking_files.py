@@ -43,8 +43,8 @@ def is_ranking_data(data_args: DataArguments) -> bool:
         if folder.is_file():
             return is_ranking(_column_names(folder))
         if folder.is_dir():
-            files = folder_files(folder)
-            first = next((files[split] for split in SPLITS if split in files), next(iter(files.values()), []))
+            by_split = folder_files(folder)
+            first = next((by_split[split] for split in SPLITS if split in by_split), next(iter(by_split.values()), []))
             return bool(first) and is_ranking(_column_names(first[0]))
         return _is_on_hub(name) and (
             {"corpus", "queries"} <= set(get_dataset_config_names(name)) or _is_hub(data_args)

@@ -398,7 +398,7 @@ def append_row(results_file: Path, row: dict[str, Any]) -> None:
     with FileLock(f"{results_file}.lock"):
         table = pd.concat([read_results(results_file), pd.DataFrame([row])], ignore_index=True)
         # Labels that are numbers and words are words.
-        for name in table.select_dtypes(object):
+        for name in (name for name in table if pd.api.types.is_object_dtype(table[name])):
             if len({type(value) for value in table[name].dropna()}) > 1:
                 table[name] = table[name].map(str, na_action="ignore")
         write_atomically(results_file, lambda file: table.to_parquet(file, index=False))

@@ -62,6 +62,7 @@ def main() -> None:
         "Weights": "bfloat16; begun from the mean of two students, 0.85 of the mean of the middle and the end of the "
         "training, 0.15 of a student of SciFact's training claims alone",
         "Whitening": "to 384 numbers, power 0.2, by 8,000 of the training's queries, documents and sentences",
+        "Texts in training": "up to 128 tokens of pairs, 256 of queries and documents, 512 of SciFact's abstracts",
         "Labelled pairs": "STS-B train, and pairs of STS 2012 to 2016 without a sentence of STS-B validation or test",
         "Unlabelled pairs": "20,000, scored by the teacher: texts of STS, Multi30k, SNLI and MRPC",
         "Queries": "14,000 with mined negatives: SciFact's training claims, questions of SQuAD, QNLI, FairytaleQA and "
