@@ -44,8 +44,8 @@ def is_ranking_data(data_args: DataArguments) -> bool:
             return is_ranking(_column_names(folder))
         if folder.is_dir():
             by_split = folder_files(folder)
-            first = next((by_split[split] for split in SPLITS if split in by_split), next(iter(by_split.values()), []))
-            return bool(first) and is_ranking(_column_names(first[0]))
+            paths = [path for split in (*SPLITS, *by_split) for path in by_split.get(split, []) if path.is_file()]
+            return bool(paths) and is_ranking(_column_names(paths[0]))
         return _is_on_hub(name) and (
             {"corpus", "queries"} <= set(get_dataset_config_names(name)) or _is_hub(data_args)
         )

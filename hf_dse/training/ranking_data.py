@@ -20,6 +20,7 @@ from hf_dse.inference.chunks import check_pooling, fit_chunk_size
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.pair_trainer import infer_labels
+from hf_dse.training.ranking_losses import mean_spread
 
 
 class PairHead(TrainerCallback, ExportableState):
@@ -123,8 +124,13 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments, uses_teach
     if args.contrastive_weight and not uses_teacher:
         check_positives(rankings, "The training rankings")
     if uses_teacher:
-        lists = zip(rankings.queries["teacher_logits"][:], rankings.positives(), strict=True)
-        for row, (logits, positives) in enumerate(lists):
+        scores = rankings.queries["teacher_logits"][:]
+        if mean_spread(scores) == 0:
+            raise ValueError(
+                "The teacher gives all candidates of a query the same score, so nothing can be learned from it: score "
+                "them with another teacher, or train on labels alone with both weights 0."
+            )
+        for row, (logits, positives) in enumerate(zip(scores, rankings.positives(), strict=True)):
             if np.isfinite(logits).sum() < 2 and not (positives and args.contrastive_weight):
                 raise ValueError(
                     f"The query {rankings.queries['query_id'][row]!r} has neither two candidates with teacher scores "
@@ -137,6 +143,12 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments, uses_teach
             "`similarity_weight` needs the embeddings of a bi-encoder, and the training rankings have none: add them "
             "with `embed_rankings`, or name the bi-encoder with `--bi_encoder_name_or_path`."
         )
+
+
+def sample_queries(logits: Sequence[np.ndarray], uses_teacher: bool, seed: int) -> list[int]:
+    """The rows of queries in a random order, of those with two scores if the teacher counts."""
+    order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed)).tolist()
+    return [row for row in order if not uses_teacher or np.isfinite(logits[row]).sum() > 1]
 
 
 def read_pairs(pairs: Dataset, args: RankingTrainingArguments) -> tuple[PairDistillationLoss, Dataset]:

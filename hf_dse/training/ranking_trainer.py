@@ -46,6 +46,7 @@ from hf_dse.training.ranking_data import (
     freeze,
     has_lists,
     read_pairs,
+    sample_queries,
     smaller_corpus,
 )
 from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, are_of_different_queries, mean_spread
@@ -156,9 +157,7 @@ class RankingTrainer(StudentTrainer):
         rows = None
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
         if train_dataset is not None:
-            kl_weight = args.kl_weight
-            if kl_weight is None:
-                kl_weight = 1.0 if has_lists(train_dataset) else 0.0
+            kl_weight = float(has_lists(train_dataset)) if args.kl_weight is None else args.kl_weight
             self.uses_teacher = kl_weight + args.margin_mse_weight > 0
             check_targets(train_dataset, args, self.uses_teacher)
             if args.chunk_size is not None:
@@ -167,11 +166,6 @@ class RankingTrainer(StudentTrainer):
                 self.pair_loss, pairs = read_pairs(pairs, args)
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
             self.temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
-            if self.temperature == 0:
-                raise ValueError(
-                    "The teacher gives all candidates of a query the same score, so nothing can be learned from it: "
-                    "score them with another teacher, or train on labels alone with `kl_weight=0`."
-                )
             self.ranking_loss = RankingLoss(
                 args.contrastive_weight, kl_weight, args.margin_mse_weight, self.temperature
             )
@@ -277,7 +271,7 @@ class RankingTrainer(StudentTrainer):
                 ids, mask = (inputs[f"{kind}_{name}"].flatten(0, -2) for name in ("input_ids", "attention_mask"))
                 size = self.args.cached_gradients if model.training else None
                 if kind == "document" and self.args.chunk_size is not None:
-                    # Of the encoder alone, which has not the precision that accelerate gives the model.
+                    # Of the encoder, which has not the precision that accelerate gives the model.
                     with self.accelerator.autocast():
                         vectors[kind] = embed_chunks(
                             self.model, inputs, size or self.args.train_batch_size, bool(size)
@@ -359,12 +353,8 @@ class RankingTrainer(StudentTrainer):
         that is equivalent to it.
         """
         head, rows = self.model.similarity, self.train_dataset
-        generator = torch.Generator().manual_seed(self.args.seed)
         num_queries = START_QUERIES if self.args.chunk_size is None else START_BATCH
-        order = torch.randperm(len(rows.queries), generator=generator).tolist()
-        if self.uses_teacher:
-            order = [row for row in order if np.isfinite(rows.logits[row]).sum() > 1]
-        sample = order[:num_queries]
+        sample = sample_queries(rows.logits, self.uses_teacher, self.args.seed)[:num_queries]
         found: list[np.ndarray] = []
         targets: list[np.ndarray] = []
         norms: list[float] = []
