@@ -84,7 +84,7 @@ def read_rankings(
         corpus = _add_documents(columns, make_corpus(corpus, where), where)
     evidence = _read_evidence(columns.pop(EVIDENCE), where) if EVIDENCE in columns else None
     lists = _to_lists(columns, corpus, query_texts, where)
-    if corpus is not None and not lists.are_ids:
+    if corpus is not None and not lists.are_ids and any(lists.candidates):
         corpus, lists.candidates = _find_texts(lists.candidates, corpus, where)
     if corpus is None:
         _check_candidates(lists.candidates, where)
