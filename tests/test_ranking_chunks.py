@@ -226,7 +226,7 @@ def test_passages_are_found_in_chunks():
 def test_documents_are_read_in_the_precision_of_the_training(bf16, make_student, make_trainer, stories):
     student, found = make_student(), set()
     query = next(module for name, module in student.dse.encoder.layer[0].named_modules() if name.endswith("query"))
-    query.register_forward_hook(lambda module, args, output: found.add(output.dtype) if module.training else None)
+    query.register_forward_hook(lambda module, args, output: found.add(output.dtype))
     make_trainer(student, stories, max_steps=1, bf16=bf16).train()
     assert found == {torch.bfloat16 if bf16 else torch.float32}
 

@@ -248,6 +248,15 @@ def test_a_step_with_cached_gradients_is_a_step(fields, make_student, make_train
     assert max((results[0][0][name] - start[name]).abs().max() for name in start if "similarity" not in name) > 1e-2
 
 
+@pytest.mark.parametrize("bf16", [True, False])
+def test_all_texts_are_read_in_the_precision_of_the_training(bf16, make_student, make_trainer, rankings):
+    student, found = make_student(), set()
+    query = next(module for name, module in student.dse.encoder.layer[0].named_modules() if name.endswith("query"))
+    query.register_forward_hook(lambda module, args, output: found.add(output.dtype))
+    make_trainer(student, rankings, max_steps=1, bf16=bf16).train()
+    assert found == {torch.bfloat16 if bf16 else torch.float32}
+
+
 def test_short_texts_are_not_padded_to_the_longest(make_student, bert_tokenizer):
     texts = ["the cat"] * 62 + ["the cat " * 14] * 2
     batch = DataCollatorWithPadding(bert_tokenizer)([dict(bert_tokenizer(text)) for text in texts])

@@ -266,18 +266,17 @@ class RankingTrainer(StudentTrainer):
         """The embeddings of the texts of each kind, `(num_texts, embedding_size)`; of documents, those of chunks."""
         vectors: dict[str, torch.Tensor] = {}
         # The longest texts come last: they need every parameter that others need.
-        for kind in ("query", "pair", "document"):
-            if f"{kind}_input_ids" in inputs:
+        kinds = [kind for kind in ("query", "pair", "document") if f"{kind}_input_ids" in inputs]
+        # An encoder, or a model that is not trained yet, has not the precision that accelerate gives.
+        with self.accelerator.autocast():
+            for kind in kinds:
                 ids, mask = (inputs[f"{kind}_{name}"].flatten(0, -2) for name in ("input_ids", "attention_mask"))
                 size = self.args.cached_gradients if model.training else None
                 if kind == "document" and self.args.chunk_size is not None:
-                    # Of the encoder, which has not the precision that accelerate gives the model.
-                    with self.accelerator.autocast():
-                        vectors[kind] = embed_chunks(
-                            self.model, inputs, size or self.args.train_batch_size, bool(size)
-                        )
-                    continue
-                vectors[kind] = embed_in_parts(model, ids, mask, size or PART_SIZE, bool(size))
+                    batch_size = size or self.args.train_batch_size
+                    vectors[kind] = embed_chunks(self.model, inputs, batch_size, bool(size))
+                else:
+                    vectors[kind] = embed_in_parts(model, ids, mask, size or PART_SIZE, bool(size))
         return vectors
 
     def similarities(self, queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
