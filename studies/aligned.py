@@ -103,7 +103,7 @@ def main() -> None:
             row["student with its linear layer"] = score(*(unit(side @ weight.T + bias) for side in plain), sides[2])
         if teacher and name in args.teacher_sets and "student asks teacher" not in row:
             first, second = (
-                encode_blocks(encode, *teacher[0], side, args.cache_dir, max_length=args.max_length, batch_size=64)
+                encode_blocks(*teacher[0], side, None, args.cache_dir, max_length=args.max_length, batch_size=64)
                 for side in sides[:2]
             )
             row["teacher"] = score(first, second, sides[2])

@@ -21,6 +21,7 @@ from hf_dse.data.rankings import Rankings, ranking_rows
 from hf_dse.data.tables import read_columns
 from hf_dse.inference.loading import ModelArguments, load_model
 from hf_dse.mining import embeddings
+from hf_dse.mining.embeddings import encode_blocks
 from hf_dse.mining.queries import split_sentences
 from hf_dse_cli import main
 
@@ -328,6 +329,21 @@ def test_prompts_of_the_model_count(bert, monkeypatch):
     monkeypatch.undo()
     assert found == mine([f"of the {word}" for word in WORDS[:2]], [f"a new {text}" for text in corpus])
     assert found != mine(WORDS[:2], corpus)
+
+
+def test_a_prompt_of_queries_embeds_no_document_again(bert, tmp_path, monkeypatch):
+    def embed(prompts, prompt_name):
+        monkeypatch.setattr(bert[0].config, "prompts", prompts, raising=False)
+        options = {"prompt_name": prompt_name, "cache_dir": tmp_path, "show_progress": False}
+        return encode_blocks(*bert, ["the sun is old"], **options), len(list(tmp_path.iterdir()))
+
+    plain, _ = embed({}, "document")
+    again, files = embed({"query": "of the "}, "document")
+    assert files == 1 and np.array_equal(plain, again)
+    found, files = embed({"query": "of the "}, "query")
+    assert files == 2 and np.allclose(found, encode(*bert, ["of the the sun is old"], normalize=True), atol=1e-6)
+    _, files = embed({"query": "of the ", "document": "a new "}, "document")
+    assert files == 3
 
 
 def test_an_interrupted_run_continues(bert, tmp_path, monkeypatch):

@@ -29,11 +29,14 @@ from hf_dse import check_scores, load_reranker, make_rankings, score_candidates,
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.inference.ray_engine import ShardWorker
+from hf_dse.pipeline.arguments import StudentArguments
+from hf_dse.pipeline.inputs import Given
+from hf_dse.pipeline.pairs_stage import load_task, score_parts
 from hf_dse.teacher.fine_tune import TeacherArguments
 from hf_dse.teacher.fine_tune_ranking import CandidateCollator, list_loss, train_reranker, training_rows
 from hf_dse.teacher.rerankers import Reranker, needs_sentence_transformers
 from hf_dse.teacher.score_files import RankingScorer, ScoreArguments
-from hf_dse.training.arguments import PairTrainingArguments
+from hf_dse.training.arguments import DseTrainingArguments, PairTrainingArguments
 from hf_dse.training.base import FiniteLossCallback
 from hf_dse_cli import main
 
@@ -478,6 +481,20 @@ def test_a_language_model_scores_pairs(language_model, tmp_path, capsys):
     assert main(command) == 0
     found = [json.loads(line)["teacher_logits"] for line in output.read_text().splitlines()]
     expected = raw(CrossEncoder(str(language_model), device="cpu"), [tuple(row.values()) for row in rows])
+    assert_close(found, [[value] for value in expected])
+
+
+def test_a_student_learns_from_a_language_model_with_its_prompt(language_model, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    pairs = {"sentence1": ["word1 word2", "word4"], "sentence2": ["word3", "word5 word6"]}
+    args = StudentArguments(model_name_or_path="a-student", teacher_name_or_path=str(language_model))
+    training_args = DseTrainingArguments(output_dir=str(tmp_path), max_length=64, use_cpu=True, report_to="none")
+    task, data = load_task(args, DataArguments(), Given(dataset=Dataset.from_dict({**pairs, "label": [0.0, 1.0]})))
+    assert task.num_labels == 1
+    found = score_parts(args, DataArguments(), training_args, task, data["train"], Given())["teacher_logits"][:]
+    model = CrossEncoder(str(language_model), device="cpu")
+    expected = raw(model, list(zip(pairs["sentence1"], pairs["sentence2"], strict=True)))
     assert_close(found, [[value] for value in expected])
 
 

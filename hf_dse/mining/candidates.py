@@ -19,7 +19,6 @@ from transformers.utils.logging import tqdm
 from hf_dse.common.files import to_path
 from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings, fold, make_rankings
-from hf_dse.inference.encoding import encode_document, encode_query
 from hf_dse.inference.search import nearest
 from hf_dse.mining.arguments import SAMPLINGS
 from hf_dse.mining.bm25 import bm25_index
@@ -155,8 +154,8 @@ def mine_candidates(
         folder = None if cache_dir is None else to_path(cache_dir)
         options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length, "device": device}
         queries, documents = (
-            encode_blocks(encoder, model, processing_class, part, folder, show_progress=show_progress, **options)
-            for encoder, part in ((encode_query, rankings.queries["query"]), (encode_document, distinct))
+            encode_blocks(model, processing_class, part, prompt_name, folder, show_progress=show_progress, **options)
+            for prompt_name, part in (("query", rankings.queries["query"]), ("document", distinct))
         )
         if queries.shape[1] != documents.shape[1]:
             raise ValueError(

@@ -15,6 +15,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.files import save_array, write_atomically
 from hf_dse.common.provenance import fingerprint
+from hf_dse.inference.encoding import encode, find_prompt
 
 
 # Texts of a file. An interrupted run loses at most one block.
@@ -24,10 +25,10 @@ UNIT_TOLERANCE = 1e-2
 
 
 def encode_blocks(
-    encoder: Callable[..., np.ndarray],
     model: PreTrainedModel,
     processing_class: PreTrainedTokenizerBase,
     texts: Sequence[str],
+    prompt_name: str | None = None,
     cache_dir: Path | None = None,
     *,
     max_length: int | None = None,
@@ -38,14 +39,14 @@ def encode_blocks(
     Computes unit vectors of texts, and keeps those of each block in a file, so that no block is encoded twice.
 
     Args:
-        encoder (`Callable`):
-            [`encode`], [`encode_query`] or [`encode_document`].
         model (`PreTrainedModel`):
             Any model that [`encode`] accepts.
         processing_class (`PreTrainedTokenizerBase`):
             The tokenizer of the model.
         texts (`Sequence[str]`):
             The texts; only a block of them is in memory.
+        prompt_name (`str`, *optional*):
+            Which of the model's prompts stands before each text, as for [`encode`].
         cache_dir (`Path`, *optional*):
             Folder of the files. Their names are hashes of model, settings and texts, so that any number of runs can
             share it, and a file whose texts are not needed any more can be deleted. Defaults to none.
@@ -54,7 +55,7 @@ def encode_blocks(
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
         options:
-            Other arguments of `encoder`, which do not change the embeddings.
+            Other arguments of [`encode`], which do not change the embeddings.
 
     Returns:
         `np.ndarray` of shape `(num_texts, embedding_size)` and type float32.
@@ -64,11 +65,12 @@ def encode_blocks(
     """
     settings = []
     if cache_dir is not None:
-        # The prompt is put before a text by the encoder itself.
-        prompts = getattr(model.config, "prompts", None)
-        settings = [fingerprint(model, processing_class), encoder.__name__, max_length, prompts]
-    options |= {"max_length": max_length, "normalize": True, "show_progress": False}
-    encode_block = partial(encoder, model, processing_class, **options)
+        settings = [fingerprint(model, processing_class), find_prompt(model, prompt_name), max_length]
+    options |= {"prompt_name": prompt_name, "max_length": max_length, "normalize": True, "show_progress": False}
+
+    def encode_block(texts: list[str]) -> np.ndarray:
+        return encode(model, processing_class, texts, **options)
+
     size = None if cache_dir is None else encode_block([]).shape[1]
     return keep_blocks(encode_block, texts, settings, cache_dir, size=size, show_progress=show_progress)
 

@@ -14,16 +14,16 @@ from transformers.utils import logging
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.data.tasks import EMBEDDED, PairTask
-from hf_dse.data.tokenization import max_tokens
 from hf_dse.evaluation.pairs import evaluate_model
-from hf_dse.inference.loading import load_config, load_tokenizer
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.pipeline.arguments import StudentArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
 from hf_dse.pipeline.results import DistillationResult, finish_stage
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
-from hf_dse.teacher.load import check_labels, load_teacher
+from hf_dse.teacher.load import check_labels
+from hf_dse.teacher.rerankers import load_reranker, teacher_config
 from hf_dse.teacher.score import embed_pairs, score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import check_output_dir, locks_output_dir
@@ -153,8 +153,11 @@ def load_task(args: StudentArguments, data_args: DataArguments, given: Given) ->
         if given.teacher is not None:
             data_args = replace(data_args, num_labels=given.teacher.config.num_labels)
         elif args.teacher_name_or_path is not None:
-            source = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
-            config = load_config(args.teacher_name_or_path, **source)
+            source: dict[str, Any] = {
+                "revision": args.teacher_revision,
+                "trust_remote_code": args.trust_remote_code,
+            }
+            config = teacher_config(args.teacher_name_or_path, **source)
             data_args = replace(data_args, num_labels=config.num_labels)
     if given.dataset is None:
         return resolve_task(data_args), load_pairs(data_args, require_labels=False)
@@ -188,26 +191,20 @@ def score_parts(
     needed = [name for name in parts if name != "train" or training_args.distillation_alpha > 0]
     unscored = [name for name in needed if "teacher_logits" not in parts[name].column_names]
     if unscored and (given.teacher is not None or args.teacher_name_or_path is not None):
-        teacher, tokenizer = given.teacher, given.teacher_processing_class
-        if teacher is None or tokenizer is None:
-            teacher, tokenizer = load_teacher(
-                str(args.teacher_name_or_path),
-                revision=args.teacher_revision,
-                trust_remote_code=args.trust_remote_code,
-                dtype=args.teacher_dtype,
-            )
-        check_labels(teacher.config, task)
+        teacher = given.teacher or str(args.teacher_name_or_path)
+        source: dict[str, Any] = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
+        check_labels(teacher_config(teacher, **source) if isinstance(teacher, str) else teacher.config, task)
+        device = training_args.device
+        reranker = load_reranker(teacher, given.teacher_processing_class, device, dtype=args.teacher_dtype, **source)
         # The teacher reads as many tokens of both sentences as the student, up to its own limit.
-        limits = [2 * training_args.max_length, max_tokens(teacher, tokenizer)]
+        limits = [2 * training_args.max_length + reranker.template_tokens, reranker.check_max_length(None)]
         for name in unscored:
             parts[name] = score_pairs(
-                teacher,
+                reranker,
                 parts[name],
-                processing_class=tokenizer,
                 max_length=min(limit for limit in limits if limit is not None),
                 symmetric=task.symmetric,
                 cache_dir=args.score_cache_dir,
-                device=training_args.device,
             )
     if "augmented" not in parts:
         return parts["train"]
