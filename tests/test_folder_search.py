@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from flags import to_flags
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -245,6 +246,13 @@ class TestIndex:
         # What was deleted is no longer there.
         with sqlite3.connect(tmp_path / "index" / "index.sqlite") as connection:
             assert connection.execute("SELECT count(*) FROM entries").fetchone() == (2,)
+
+    def test_a_table_among_texts_is_not_searched(self, run, docs, results):
+        assert run() == 0
+        expected = results()
+        Dataset.from_dict({"text": ["an old cat in the house"], "price": [3]}).to_parquet(docs / "prices.parquet")
+        assert run() == 0
+        assert results() == expected
 
     def test_the_best_passage_of_a_file_is_found(self, run, docs, results, tmp_path, make_model):
         assert run() == 0

@@ -128,8 +128,8 @@ def search(argv: list[str]) -> None:
     )
     from hf_dse.common.devices import choose_device
     from hf_dse.inference.encoding import encode_document, encode_query
-    from hf_dse.inference.folder_index import is_folder_of_texts, read_passages
-    from hf_dse.inference.index import check_index, read_corpus
+    from hf_dse.inference.folder_index import read_passages
+    from hf_dse.inference.index import check_index, is_folder_of_texts, read_corpus
     from hf_dse.inference.loading import load_model
     from hf_dse.inference.search import check_ranking, rank_groups, similarity_of
     from hf_dse.mining.bm25 import bm25_scores, import_bm25

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # A cell may hold a whole document; csv stops at 131,072 characters.
 csv.field_size_limit(2**31 - 1)
 
+# Files of a folder of texts.
+TEXT_ENDINGS = (".txt", ".md")
+
 
 def read_text(path: Path, newline: str | None = None) -> str:
     """The text of a file, without a byte order mark."""
@@ -184,7 +187,7 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
     """
     file = to_path(path)
     if file.is_dir():
-        names = sorted(name.relative_to(file) for name in file.rglob("*") if name.suffix.lower() in (".txt", ".md"))
+        names = sorted(name.relative_to(file) for name in file.rglob("*") if name.suffix.lower() in TEXT_ENDINGS)
         names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
         # Reading a pipe waits for ever.
         names = [name for name in names if (file / name).is_file()]

@@ -38,12 +38,6 @@ PASSAGES_PER_COMMIT = 512
 Entry = tuple[list[int], np.ndarray]
 
 
-def is_folder_of_texts(name: str) -> bool:
-    """Whether a corpus is a folder of files, not one of shards with vectors."""
-    path = to_path(name)
-    return path.is_dir() and not any(file.is_file() for file in path.glob("*.parquet"))
-
-
 def read_passages(
     name: str,
     files: Mapping[str, str],

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_dse.common.files import output_path, save_array, to_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
-from hf_dse.data.tables import check_texts, read_batches, read_schema, read_table, read_texts
+from hf_dse.data.tables import TEXT_ENDINGS, check_texts, read_batches, read_schema, read_table, read_texts
 from hf_dse.inference.arguments import (
     DOCUMENT_COLUMN,
     EMBEDDING_COLUMN,
@@ -213,6 +213,17 @@ def write_index(file: BinaryIO, columns: dict[str, list], vectors: Any, settings
     pyarrow.parquet.write_table(table, file, row_group_size=ROWS_PER_GROUP)
 
 
+def is_folder_of_texts(name: str) -> bool:
+    """Whether a corpus is a folder of .txt and .md files, not one of shards with vectors."""
+    path = to_path(name)
+    if not path.is_dir():
+        return False
+    shards = [file for file in path.glob("*.parquet") if file.is_file()]
+    has_texts = any(file.suffix.lower() in TEXT_ENDINGS for file in path.rglob("*"))
+    # A table among texts is not an index, and a README.md among shards not a corpus.
+    return not shards or (has_texts and not any(EMBEDDING_COLUMN in read_schema(shard).names for shard in shards))
+
+
 def read_corpus(
     name: str, text_column: str
 ) -> tuple[dict[str, list], np.ndarray | QuantizedEmbeddings | None, dict[str, Any]]:
@@ -228,8 +239,10 @@ def read_corpus(
         different models or settings.
     """
     path = to_path(name)
+    if is_folder_of_texts(name):
+        return read_texts(name, text_column), None, {}
     shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
-    if not shards or shards[0].suffix != ".parquet" or not shards[0].is_file():
+    if shards[0].suffix != ".parquet" or not shards[0].is_file():
         return read_texts(name, text_column), None, {}
     schemas = [read_schema(shard) for shard in shards]
     if EMBEDDING_COLUMN not in schemas[0].names and len(shards) == 1:
