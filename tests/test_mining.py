@@ -534,6 +534,9 @@ def test_command_without_queries(tmp_path, capsys):
     assert ranking_rows(again) == ranking_rows(beside)
     assert main([*argv, "--num_queries", "4"]) == 2
     assert "num_queries=4: it is the number of queries to make" in capsys.readouterr().err
+    for option in (["--split", "test"], ["--max_train_samples", "3"]):
+        assert main([*argv, "--queries_from", "titles", *option]) == 2
+        assert f"`{option[0]}` is an option of queries, and `--queries_from` makes them" in capsys.readouterr().err
     assert main(["mine", "--dataset_name", str(data), "--output_file", str(output)]) == 2
     assert "pass `--encoder_name_or_path`, `--bm25`, or both" in capsys.readouterr().err
 

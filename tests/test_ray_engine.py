@@ -162,7 +162,8 @@ def test_a_worker_returns_the_scores_of_the_local_engine(teachers, student, tmp_
                "--max_length", "64", "--device", "cpu", "--output_file",
                str(tmp_path / "plain.parquet")]  # fmt: skip
     assert main([*command, *options]) == 0
-    args = ScoreArguments(names, "", bi_encoder=bi_encoder, similarity_scale=4, similarity_bias=-1)
+    scale = {"similarity_scale": 4, "similarity_bias": -1} if bi_encoder else {}
+    args = ScoreArguments(names, "", bi_encoder=bi_encoder, **scale)
     load = partial(PairScorer, args, 64, True)
     worker = ShardWorker(load, "cpu", {**load("cpu").settings, "columns": ["sentence1", "sentence2"]})
     assert work(worker, tmp_path / "train.parquet", tmp_path / "out/train.parquet") == ""

@@ -12,6 +12,7 @@ from transformers.utils import logging
 from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import output_path
+from hf_dse.common.options import refuse_options
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.tables import OUTPUT_ENDINGS
 from hf_dse.inference.arguments import ModelArguments
@@ -118,6 +119,9 @@ def mine(argv: list[str]) -> None:
     if args.queries_from == "none":
         rankings = load_rankings(data_args, [args.split])[args.split]
     else:
+        reason = "is an option of queries, and `--queries_from` makes them of documents"
+        refuse_options(args, reason, "split")
+        refuse_options(data_args, reason, "train_file", "validation_file", "test_file", "max_train_samples")
         corpus = load_corpus(data_args)
         rankings = make_queries(corpus, args.queries_from, num_queries=args.num_queries, seed=args.seed)
     model, tokenizer = None, None

@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass, field
 
-from hf_dse.common.options import check_at_least, check_positive
+from hf_dse.common.options import check_at_least, check_positive, refuse_options
 
 
 # Which windows of a document that is longer than the teacher reads are scored.
@@ -115,6 +115,8 @@ class ScoreArguments:
                 f"bm25_weight={self.bm25_weight}: BM25 is added to the cosine of a bi-encoder: pass `--bi_encoder` "
                 "too, or leave it out."
             )
+        if not self.bi_encoder:
+            refuse_options(self, "is an option of `--bi_encoder`", "similarity_scale", "similarity_bias")
 
 
 @dataclass(kw_only=True)
