@@ -57,22 +57,31 @@ def labelled(row: dict, relevant: dict[str, str]) -> dict:
     return found
 
 
+def write_collection(
+    folder: Path, corpus: pd.DataFrame, queries: pd.DataFrame, judged: dict[str, pd.DataFrame]
+) -> None:
+    """Writes texts by their ids, and for each split which `document` is relevant for which `query`."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    for name, texts in (("corpus", corpus), ("queries", queries)):
+        write(folder / f"{name}.jsonl", texts.set_axis(["_id", "text"], axis=1).to_dict("records"))
+    for split, rows in judged.items():
+        relevant = {"query-id": rows["query"], "corpus-id": rows["document"], "score": 1}
+        pd.DataFrame(relevant).to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False)
+
+
 def captions(images: Path, folder: Path) -> None:
     """A corpus of 10,000 captions, 2,400 queries for training, and those of the images of the test split for tests."""
     train = pd.read_parquet(images / "train.parquet").sample(10_000, random_state=0)
     test = pd.concat(pd.read_parquet(images / f"{split}.parquet") for split in ("validation", "test"))
     # A text that describes two images would be right for one of them only.
-    documents = pd.concat([train, test]).drop_duplicates("caption2").set_index("image")["caption2"]
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    corpus = [{"_id": f"d{image}", "title": "", "text": text} for image, text in documents.items()]
-    write(folder / "corpus.jsonl", corpus)
-    queries = []
-    for split, chosen in {"train": train[:2400], "test": test}.items():
-        chosen = chosen[chosen["image"].isin(documents.index)].drop_duplicates("caption1")
-        relevant = {"query-id": "q" + chosen["image"], "corpus-id": "d" + chosen["image"], "score": 1}
-        pd.DataFrame(relevant).to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False)
-        queries += [{"_id": f"q{row.image}", "text": row.caption1} for row in chosen.itertuples()]
-    write(folder / "queries.jsonl", queries)
+    corpus = pd.concat([train, test]).drop_duplicates("caption2")
+    judged = {}
+    for split, rows in {"train": train[:2400], "test": test}.items():
+        chosen = rows[rows["image"].isin(corpus["image"])].drop_duplicates("caption1")
+        judged[split] = chosen.assign(query="q" + chosen["image"], document="d" + chosen["image"])
+    queries = pd.concat(judged.values())[["query", "caption1"]]
+    documents = corpus.assign(document="d" + corpus["image"])[["document", "caption2"]]
+    write_collection(folder, documents, queries, judged)
 
 
 def questions(squad_sent: Path, folder: Path) -> None:
@@ -80,29 +89,23 @@ def questions(squad_sent: Path, folder: Path) -> None:
     pairs = pd.read_parquet(squad_sent / "train.parquet").drop_duplicates(["question", "sentence"])
     pairs["query"] = pairs.groupby("question", sort=False).ngroup().map("q{}".format)
     pairs["document"] = pairs.groupby("sentence").ngroup().map("d{}".format)
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    for name, id_column, text in (("corpus", "document", "sentence"), ("queries", "query", "question")):
-        rows = pairs.drop_duplicates(id_column)[[id_column, text]]
-        write(folder / f"{name}.jsonl", rows.set_axis(["_id", "text"], axis=1).to_dict("records"))
     is_test = pairs["sentence"].map(is_held_out)
     judged = {"train": pairs[~is_test & ~pairs["query"].isin(pairs["query"][is_test])], "test": pairs[is_test]}
-    for split, rows in judged.items():
-        relevant = {"query-id": rows["query"], "corpus-id": rows["document"], "score": 1}
-        pd.DataFrame(relevant).to_csv(folder / "qrels" / f"{split}.tsv", sep="\t", index=False)
+    corpus, queries = (
+        pairs.drop_duplicates(columns[0])[columns] for columns in (["document", "sentence"], ["query", "question"])
+    )
+    write_collection(folder, corpus, queries, judged)
 
 
 def tales(long: Path, folder: Path) -> None:
     """The pieces of fairy tales that are asked about, and the questions that are asked about one tale only."""
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
     rows = [row for row in read(long / "train.jsonl") if row["document_ids"][0].startswith("fairytaleqa-")]
     asked = {doc_id for row in rows for doc_id in row["document_ids"]}
-    write(folder / "corpus.jsonl", [row for row in read(long / "corpus.jsonl") if row["_id"] in asked])
-    queries = pd.DataFrame(rows).drop_duplicates("query", keep=False).reset_index(drop=True)
-    queries["_id"] = queries.index.map("q{}".format)
-    write(folder / "queries.jsonl", queries[["_id", "query"]].set_axis(["_id", "text"], axis=1).to_dict("records"))
-    judged = queries.explode("document_ids")
-    relevant = {"query-id": judged["_id"], "corpus-id": judged["document_ids"], "score": 1}
-    pd.DataFrame(relevant).to_csv(folder / "qrels" / "train.tsv", sep="\t", index=False)
+    corpus = pd.DataFrame([row for row in read(long / "corpus.jsonl") if row["_id"] in asked])
+    asking = pd.DataFrame(rows).drop_duplicates("query", keep=False).reset_index(drop=True)
+    asking["_id"] = asking.index.map("q{}".format)
+    judged = asking[["_id", "document_ids"]].explode("document_ids").set_axis(["query", "document"], axis=1)
+    write_collection(folder, corpus[["_id", "text"]], asking[["_id", "query"]], {"train": judged})
 
 
 def main() -> None:
