@@ -4,15 +4,17 @@
 
 import importlib.metadata
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import ModelCard
+from huggingface_hub import EvalResult, ModelCard
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
@@ -58,6 +60,21 @@ SEARCH_FACTS = {
     },
     "datasets": ["BeIR/scifact"],
 }
+
+
+OTHER_RESULTS = [
+    EvalResult(
+        task_type="information-retrieval",
+        dataset_type="mteb/scifact",
+        dataset_name="SciFact",
+        dataset_split="test",
+        metric_type="cosine_ndcg@10",
+        metric_name="nDCG@10",
+        metric_value=0.7243,
+    ),
+    EvalResult("information-retrieval", "custom", "my | own", "recall@10", 1),
+    EvalResult("information-retrieval", "custom", "other", "recall@10", 0.5),
+]
 
 
 def files(folder):
@@ -271,6 +288,20 @@ def test_card_of_a_search(make_model, similarity, name):
     assert "search or fairness" not in card.text
 
 
+def test_card_with_results_on_other_data(make_model):
+    card = make_model_card(make_model(), model_id="student", eval_results=OTHER_RESULTS, **FACTS)
+    results = ModelCard(card.content).data.eval_results
+    assert {result.dataset_type for result in results} == {"nyu-mll/glue", "mteb/scifact", "custom"}
+    others = {(result.dataset_name, result.metric_value) for result in results[-3:]}
+    assert others == {("SciFact", 0.7243), ("my | own", 1), ("other", 0.5)}
+    assert "On other data, times 100:" in card.text and "| test | 1379 | 85.94 | 84.49 |" in card.text
+    assert "| [SciFact](https://huggingface.co/datasets/mteb/scifact) | test | nDCG@10 | 72.43 |" in card.text
+    assert "| my \\| own | - | recall@10 | 100.00 |" in card.text
+    wrong = replace(OTHER_RESULTS[0], metric_value=math.nan)
+    with pytest.raises(ValueError, match="`eval_results` has nan for 'SciFact', but needs finite numbers"):
+        make_model_card(make_model(), model_id="student", eval_results=[wrong])
+
+
 def test_card_omits_missing_information(make_model):
     card = make_model_card(make_model(DseModel), model_id="someone/student")
     assert set(front_matter(card)) == {"model_name", "library_name", "pipeline_tag", "tags"}
@@ -344,7 +375,17 @@ def test_a_source_may_have_any_readme(content, tmp_path):
         {"linformer_projection": "learned", "linformer_init": "random"},
     ],
 )
-@pytest.mark.parametrize("facts", [{}, FACTS, {"metrics": {"test": {"accuracy": 0.5}}}, SEARCH_FACTS])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        FACTS,
+        {"metrics": {"test": {"accuracy": 0.5}}},
+        SEARCH_FACTS,
+        {"eval_results": OTHER_RESULTS},
+        {**FACTS, "eval_results": OTHER_RESULTS},
+    ],
+)
 def test_cards_of_all_kinds_are_clean(make_model, fields, facts):
     for model_class in (DseModel, DseForSequenceClassification):
         card = make_model_card(make_model(model_class, **fields), model_id="student", **facts)
@@ -426,13 +467,13 @@ def test_examples_of_the_card_run(tmp_path, make_model, bert_tokenizer):
     """In a separate process without hf_dse, as readers of the card run them."""
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "student", **FACTS)
     examples = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 4
     block = "import sys\nsys.modules['hf_dse'] = None\n"
     environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
     command = [sys.executable, "-c", block + "\n".join(examples)]
     process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stderr
-    assert process.stdout.count("tensor(") == 3
+    assert process.stdout.count("tensor(") == 4
     for word in ("UNEXPECTED", "MISSING", "Warning"):
         assert word not in process.stderr
 

@@ -7,6 +7,7 @@ import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def make_model_card(
     recipe: Mapping[str, Any] | None = None,
     max_length: int | None = None,
     license: str | None = None,
+    eval_results: Sequence[EvalResult] | None = None,
 ) -> ModelCard:
     """
     Renders `model_card.md`. Missing information is left out, never guessed.
@@ -71,6 +73,18 @@ def make_model_card(
     if license is not None and not re.fullmatch(r"[\w.+-]+", license):
         raise ValueError(f"license={license!r}: name one of the Hub's identifiers, such as 'apache-2.0'.")
     metrics = _check_metrics(metrics)
+    # The format of the Hub tells data apart by type and configuration, not by name.
+    other_results = [
+        replace(result, dataset_config=result.dataset_config or result.dataset_name)
+        if result.dataset_type == "custom"
+        else result
+        for result in eval_results or []
+    ]
+    for result in other_results:
+        if not _is_number(result.metric_value):
+            raise ValueError(
+                f"`eval_results` has {result.metric_value!r} for {result.dataset_name!r}, but needs finite numbers."
+            )
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
     measured_on = sources[0] if sources else Source("unnamed data")
     base = None if base_model is None else describe_source(base_model)
@@ -86,7 +100,7 @@ def make_model_card(
         license=license,
         base_model=base.hub_id if base else None,
         datasets=list(dict.fromkeys(source.hub_id for source in sources if source.hub_id)) or None,
-        eval_results=_eval_results(metrics, measured_on, similarity_of(model)),
+        eval_results=[*_eval_results(metrics, measured_on, similarity_of(model)), *other_results] or None,
     )
     card = ModelCard.from_template(
         data,
@@ -116,6 +130,15 @@ def make_model_card(
         splits=shlex.join(map(one_line, metrics)),
         metric_names={name: escape_markdown(_metric_title(name)) for name in next(iter(metrics.values()), {})},
         is_search=any(name in values for values in metrics.values() for name in RANKING_METRICS),
+        other_results=[
+            [
+                replace(describe_source(result.dataset_type, prefix="datasets/"), name=result.dataset_name),
+                escape_markdown(result.dataset_split or "-"),
+                escape_markdown(result.metric_name or result.metric_type),
+                result.metric_value,
+            ]
+            for result in other_results
+        ],
         similarity=similarity_of(model),
         max_length=max_length or config.max_position_embeddings,
         license=license,
@@ -142,7 +165,7 @@ def _check_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[st
                 f"{split!r}."
             )
         for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            if not _is_number(value):
                 raise ValueError(f"`metrics[{split!r}][{name!r}]` is {value!r}, but must be a finite number.")
         checked[split] = {
             name: int(value) if name.startswith("num_") else float(value) for name, value in values.items()
@@ -153,8 +176,12 @@ def _check_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[st
     return checked
 
 
-def _eval_results(metrics: dict[str, dict[str, float]], dataset: Source, similarity: str) -> list[EvalResult] | None:
-    results = [
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _eval_results(metrics: dict[str, dict[str, float]], dataset: Source, similarity: str) -> list[EvalResult]:
+    return [
         EvalResult(
             task_type=_task_type(name),
             dataset_type=dataset.hub_id or "custom",
@@ -169,7 +196,6 @@ def _eval_results(metrics: dict[str, dict[str, float]], dataset: Source, similar
         for name, value in values.items()
         if not name.startswith("num_")
     ]
-    return results or None
 
 
 def _task_type(metric: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import EvalResult
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -31,6 +32,7 @@ def export_model(
     recipe: Mapping[str, Any] | None = None,
     max_length: int | None = None,
     license: str | None = None,
+    eval_results: Sequence[EvalResult] | None = None,
     model_id: str | None = None,
     overwrite: bool = False,
 ) -> Path:
@@ -62,6 +64,9 @@ def export_model(
             evaluation. It is saved as `model_max_length` of the tokenizer. Defaults to that of `processing_class`.
         license (`str`, *optional*):
             Hub identifier of the license of the weights, such as `"apache-2.0"`.
+        eval_results (`Sequence[huggingface_hub.EvalResult]`, *optional*):
+            Further results, of other data than the first of `datasets`: numbers from 0 to 1, with the Hub id of the
+            data as `dataset_type`, or `"custom"`.
         model_id (`str`, *optional*):
             Name under which the examples of the card load the model. Defaults to the name of the folder.
         overwrite (`bool`, *optional*, defaults to `False`):
@@ -73,7 +78,8 @@ def export_model(
     Raises:
         `FileExistsError`: if `path` is a file, a folder that is not empty, or, with `overwrite`, one without a model.
         `TypeError`: if `model` is not a DSE model, or is of a custom subclass.
-        `ValueError`: if `metrics` are not finite numbers by split, or `max_length` is out of range.
+        `ValueError`: if `metrics` are not finite numbers by split, a value of `eval_results` is none, or `max_length`
+        is out of range.
 
     Example:
 
@@ -101,6 +107,7 @@ def export_model(
         recipe=recipe,
         max_length=tokenizer.model_max_length,
         license=license,
+        eval_results=eval_results,
     )
     limit = model.config.max_position_embeddings
     if max_length is None and model.config.position_extension and tokenizer.model_max_length < limit:
