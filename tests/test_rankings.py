@@ -252,20 +252,41 @@ def test_beir_folder_of_parquet_files(tmp_path):
     assert load_rankings(mined)["train"].queries["documents"][0] == [2, 0]
 
 
-def test_hub_layout_of_mteb(tmp_path):
+@pytest.mark.parametrize("language", [None, "fr"])
+def test_hub_layout_of_mteb(tmp_path, language):
     write_beir(tmp_path)
     judged = Dataset.from_dict({"query-id": ["1", "1", "2"], "corpus-id": ["a", "b", "b"], "score": [2, 0, 1]})
     judged.to_json(tmp_path / "test.jsonl")
-    parts = {"corpus": ("corpus", "corpus.jsonl"), "queries": ("queries", "queries.jsonl")}
-    parts["default"] = ("test", "test.jsonl")
-    configs = [
-        {"config_name": name, "data_files": [{"split": split, "path": path}]} for name, (split, path) in parts.items()
-    ]
-    (tmp_path / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
-    corpus, texts, found = _hub_sources(DataArguments(dataset_name=str(tmp_path)))
+    lines = (tmp_path / "queries.jsonl").read_text().splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        (tmp_path / f"queries-{number}.jsonl").write_text(line)
+    prefix = "" if language is None else f"{language}-"
+    parts = {
+        f"{prefix}corpus": {"corpus": "corpus.jsonl"},
+        # A split has its own queries.
+        f"{prefix}queries": {f"part{number}": f"queries-{number}.jsonl" for number in range(len(lines))},
+        f"{prefix}qrels" if language else "default": {"test": "test.jsonl"},
+    }
+    if language:
+        parts |= {"de-corpus": {"corpus": "no-corpus.jsonl"}, "de-queries": {"queries": "no-queries.jsonl"}}
+    save_configs(tmp_path, parts)
+    args = DataArguments(dataset_name=str(tmp_path), dataset_config_name=language)
+    corpus, texts, found = _hub_sources(args)
     rankings = read_rankings(found["test"](), make_corpus(corpus, "Hub"), texts)
     assert rankings.corpus["text"][:] == ["Planes They fly.", "Cats purr."]
     assert rankings.queries["documents"][:] == [[0, 1], [1]]
+    save_configs(tmp_path, {**parts, f"{prefix}corpus": {"test": "corpus.jsonl", "train": "corpus.jsonl"}})
+    with pytest.raises(ValueError, match="has a corpus for each of the splits test, train"):
+        _hub_sources(args)
+
+
+def save_configs(folder, parts):
+    """The card of a data set, which names its configurations and the file of each split."""
+    configs = [
+        {"config_name": name, "data_files": [{"split": split, "path": path} for split, path in files.items()]}
+        for name, files in parts.items()
+    ]
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,10 @@ class DataArguments:
             f"`{EMBEDDED}`, the small set shipped with the package. Default: `--task_name` of GLUE."
         },
     )
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of the Hub dataset."})
+    dataset_config_name: str | None = field(
+        default=None,
+        metadata={"help": "Configuration of the Hub dataset; of a retrieval set in many languages, one of these."},
+    )
     train_file: str | None = field(
         default=None, metadata={"help": "Training pairs: a csv, jsonl, json or parquet file."}
     )

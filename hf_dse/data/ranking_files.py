@@ -46,9 +46,7 @@ def is_ranking_data(data_args: DataArguments) -> bool:
             by_split = folder_files(folder)
             paths = [path for split in (*SPLITS, *by_split) for path in by_split.get(split, []) if path.is_file()]
             return bool(paths) and is_ranking(_column_names(paths[0]))
-        return _is_on_hub(name) and (
-            {"corpus", "queries"} <= set(get_dataset_config_names(name)) or _is_hub(data_args)
-        )
+        return _is_on_hub(name) and (_hub_prefix(data_args) is not None or _is_hub(data_args))
     files = [getattr(data_args, f"{split}_file") for split in SPLITS]
     named = [to_path(file) for file in files if file is not None]
     return bool(named) and named[0].is_file() and is_ranking(_column_names(named[0]))
@@ -267,22 +265,35 @@ def _is_hub(data_args: DataArguments) -> bool:
     return is_ranking(next(iter(hub.values())).column_names)
 
 
+def _hub_prefix(data_args: DataArguments) -> str | None:
+    """What stands before `corpus` and `queries` in the configurations of a Hub data set, such as a language, if any."""
+    configs = set(get_dataset_config_names(data_args.dataset_name))
+    own = f"{data_args.dataset_config_name}-"
+    return next((prefix for prefix in (own, "") if {f"{prefix}corpus", f"{prefix}queries"} <= configs), None)
+
+
 def _hub_sources(data_args: DataArguments) -> tuple[Any, Any, dict[str, Any]]:
     """Corpus, texts of queries and rows by split of a Hub data set, in the layout of BEIR and MTEB or as rows."""
-    name = data_args.dataset_name
-    configs = get_dataset_config_names(name)
-    if not {"corpus", "queries"} <= set(configs):
+    name, prefix = data_args.dataset_name, _hub_prefix(data_args)
+    if prefix is None:
         hub = load_dataset(name, data_args.dataset_config_name)
         return None, None, {str(split): partial(_columns, hub[split]) for split in hub}
-    tables = {part: load_dataset(name, part) for part in ("corpus", "queries")}
-    corpus, queries = (_columns(next(iter(tables[part].values()))) for part in ("corpus", "queries"))
+    parts, queries = (load_dataset(name, f"{prefix}{part}") for part in ("corpus", "queries"))
+    if len(parts) > 1:
+        raise ValueError(
+            f"{name} has a corpus for each of the splits {', '.join(parts)}, and here all splits share one: save the "
+            "one that you want as a file, and pass it as `--corpus_file`, with files of queries."
+        )
+    corpus = _columns(next(iter(parts.values())))
     # MTEB keeps the judgements in the same data set, BEIR in one of its own.
-    config = next((config for config in ("default", "qrels") if config in configs), None)
+    known, wanted = get_dataset_config_names(name), [f"{prefix}qrels"] if prefix else ["default", "qrels"]
+    config = next((config for config in wanted if config in known), None)
     qrels = load_dataset(name, config) if config is not None else load_dataset(f"{name}-qrels")
     found = {str(split): partial(_grouped, qrels[split], str(split)) for split in qrels}
     if "dev" in found:
         found.setdefault("validation", found.pop("dev"))
-    return join_titles(corpus, f"{name}, corpus"), query_texts(queries, f"{name}, queries"), found
+    texts = [query_texts(_columns(part), f"{name}, queries of {split}") for split, part in queries.items()]
+    return join_titles(corpus, f"{name}, corpus"), {key: text for part in texts for key, text in part.items()}, found
 
 
 def _columns(dataset: Any) -> dict[str, list]:
