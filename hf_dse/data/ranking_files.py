@@ -266,7 +266,7 @@ def _is_hub(data_args: DataArguments) -> bool:
 
 
 def _hub_prefix(data_args: DataArguments) -> str | None:
-    """What stands before `corpus` and `queries` in the configurations of a Hub data set, such as a language, if any."""
+    """What stands before `corpus` and `queries` in the configurations of a Hub data set: a language, or nothing."""
     configs = set(get_dataset_config_names(data_args.dataset_name))
     own = f"{data_args.dataset_config_name}-"
     return next((prefix for prefix in (own, "") if {f"{prefix}corpus", f"{prefix}queries"} <= configs), None)
