@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from datetime import date
 
 import numpy as np
 import pyarrow.parquet
@@ -40,7 +41,8 @@ from transformers import (
 
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.collators import CrossEncoderCollator
-from hf_dse.data.pairs import DataArguments
+from hf_dse.data.pairs import DataArguments, load_pairs
+from hf_dse.data.tables import read_columns
 from hf_dse.data.tasks import PAIR_TASKS
 from hf_dse.teacher.fine_tune import CrossEncoderTrainer, TeacherArguments, train_teacher
 from hf_dse.teacher.load import check_labels, load_teacher
@@ -731,6 +733,30 @@ def test_scoring_pairs_without_labels_and_without_a_task(folder):
     assert [{key: line[key] for key in ("sentence1", "sentence2")} for line in lines] == rows
     assert all(len(line["teacher_logits"]) == 3 for line in lines)
     assert len(list((folder / "cache").iterdir())) == 1
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_scored_pairs_keep_their_other_columns(folder, ending):
+    save_teacher(folder / "teacher")
+    rows = [
+        {**row, "id": number, "day": date(2026, 1, 1 + number)} for number, row in enumerate(make_rows(3, seed=12))
+    ]
+    rows[1]["sentence2"] = ""
+    Dataset.from_list(rows).to_parquet(folder / "pairs.parquet")
+    file = folder / f"scored.{ending}"
+    options = ["--train_file", str(folder / "pairs.parquet"), "--task_name", "stsb", "--drop_empty_sentences"]
+    options += ["--device", "cpu", "--max_length", "32", "--output_file", str(file)]
+    assert main(["score", "--model_name_or_path", str(folder / "teacher"), *options]) == 0
+    found = read_columns(file)
+    assert list(found) == ["sentence1", "sentence2", "label", "id", "day", "teacher_logits"]
+    assert found["id"] == [0, 2] and list(map(str, found["day"])) == ["2026-01-01", "2026-01-03"]
+    # They are not for the training.
+    assert load_pairs(DataArguments(train_file=str(file)))["train"].column_names == [
+        "sentence1",
+        "sentence2",
+        "label",
+        "teacher_logits",
+    ]
 
 
 def test_the_scores_of_several_teachers_are_averaged(folder, capsys):

@@ -247,7 +247,12 @@ def _column(columns: Iterable[str], wanted: Sequence[str], where: str) -> str:
 
 
 def _normalize(
-    columns: Mapping[str, Any] | Dataset, split: str, data_args: DataArguments, task: PairTask, require_labels: bool
+    columns: Mapping[str, Any] | Dataset,
+    split: str,
+    data_args: DataArguments,
+    task: PairTask,
+    require_labels: bool,
+    keep_columns: bool = False,
 ) -> Dataset:
     where = f"Split {split!r}"
     limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
@@ -257,12 +262,15 @@ def _normalize(
         return list(columns[name][:limit])
 
     sentences: dict[str, list] = {}
+    read = {"teacher_logits", data_args.label_column}
     for key, column, explicit in (
         ("sentence1", task.sentence1, data_args.sentence1_column),
         ("sentence2", task.sentence2, data_args.sentence2_column),
     ):
         # A column named in the arguments must exist; a column of the task may have the default name instead.
-        sentences[key] = take(_column(names, [column] if explicit else [column, key], where))
+        name = _column(names, [column] if explicit else [column, key], where)
+        sentences[key] = take(name)
+        read.add(name)
     if not sentences["sentence1"]:
         raise ValueError(f"{where} has no rows.")
 
@@ -297,11 +305,18 @@ def _normalize(
     if "teacher_logits" in names:
         logits = take("teacher_logits")
         result["teacher_logits"] = _check_logits([logits[row] for row in kept], where)
+    if keep_columns:
+        for name in [name for name in names if name not in {*read, *result}]:
+            values = take(name)
+            result[name] = [values[row] for row in kept]
     return Dataset.from_dict(result)
 
 
 def load_pairs(
-    data_args: DataArguments, splits: Sequence[str] | None = None, require_labels: bool = True
+    data_args: DataArguments,
+    splits: Sequence[str] | None = None,
+    require_labels: bool = True,
+    keep_columns: bool = False,
 ) -> DatasetDict:
     """
     Reads sentence pairs and checks every row.
@@ -314,6 +329,8 @@ def load_pairs(
             readable file is a split named after the file.
         require_labels (`bool`, *optional*, defaults to `True`):
             Whether a missing label column is an error.
+        keep_columns (`bool`, *optional*, defaults to `False`):
+            Whether to keep all other columns, such as ids.
 
     Returns:
         `DatasetDict`: per split the columns `sentence1`, `sentence2`, `label` (a float for a regression, otherwise an
@@ -328,7 +345,10 @@ def load_pairs(
     task = resolve_task(data_args)
     sources = _sources(data_args, task, splits)
     return DatasetDict(
-        {split: _normalize(read(), split, data_args, task, require_labels) for split, read in sources.items()}
+        {
+            split: _normalize(read(), split, data_args, task, require_labels, keep_columns)
+            for split, read in sources.items()
+        }
     )
 
 

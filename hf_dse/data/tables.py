@@ -228,7 +228,8 @@ def write_pairs(pairs: "Dataset", path: Path) -> None:
     if path.suffix == ".parquet":
         write_atomically(path, pairs.to_parquet)
     else:
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in pairs)
+        # Other columns may have dates.
+        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in pairs)
         write_atomically(path, lambda file: file.writelines(line.encode() for line in lines))
 
 

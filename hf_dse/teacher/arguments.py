@@ -51,8 +51,8 @@ class ScoreArguments:
     )
     output_file: str = field(
         metadata={
-            "help": "File for the scored pairs or rankings: .jsonl or .parquet. With `--engine ray`: a folder with "
-            "one file for each .parquet file of `--dataset_name`."
+            "help": "File for the scored pairs, with all their columns, or rankings: .jsonl or .parquet. With "
+            "`--engine ray`: a folder with one file for each .parquet file of `--dataset_name`."
         }
     )
     bi_encoder: bool = field(

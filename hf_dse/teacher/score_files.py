@@ -97,7 +97,7 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
         columns = [task.sentence1, task.sentence2]
         files = run_on_shards(load, str(data_args.dataset_name), args.output_file, columns, engine_args)
         return f"{count_rows(files)} scored pairs"
-    pairs = load_pairs(data_args, [args.split], require_labels=False)[args.split]
+    pairs = load_pairs(data_args, [args.split], require_labels=False, keep_columns=True)[args.split]
     options: dict[str, Any] = {
         "max_length": max_length,
         "symmetric": task.symmetric,
