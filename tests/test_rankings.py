@@ -8,11 +8,13 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 from datasets import Dataset
+from transformers import BertConfig, BertModel
 
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.ranking_files import _hub_sources, is_ranking_data, load_rankings
-from hf_dse.data.ranking_rows import read_rankings
+from hf_dse.data.ranking_rows import is_ranking, read_rankings
 from hf_dse.data.rankings import (
     Rankings,
     check_positives,
@@ -22,6 +24,16 @@ from hf_dse.data.rankings import (
     write_rankings,
 )
 from hf_dse.data.tables import read_columns
+
+
+@pytest.fixture
+def sentence_encoder(bert_tokenizer, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(bert_tokenizer), **sizes)).save_pretrained(tmp_path / "bert")
+    bert_tokenizer.save_pretrained(tmp_path / "bert")
+    return sentence_transformers.SentenceTransformer(str(tmp_path / "bert"), device="cpu")
 
 
 CORPUS = {"doc_id": ["a", "b", "c"], "text": ["Planes fly.", "Cats purr.", "Rain falls."]}
@@ -63,6 +75,39 @@ def test_labelled_pairs_are_labels(value):
     scored = read_rankings({**rows, "score": ["0.5", 2, 3.0]})
     assert scored.queries["teacher_logits"][:] == [[0.5, 2.0], [3.0]]
     assert scored.queries["labels"][:] == rankings.queries["labels"][:]
+
+
+@pytest.mark.parametrize("output_scores", [False, True])
+@pytest.mark.parametrize("output_format", ["triplet", "n-tuple", "labeled-pair", "labeled-list"])
+def test_what_sentence_transformers_mines(output_format, output_scores, sentence_encoder):
+    """Read without a word about the format, with the labels that its rows have, not more."""
+    from sentence_transformers.util import mine_hard_negatives
+
+    pairs = {"question": ["old sun", "red wall"], "answer": ["the sun is old", "the wall is red"]}
+    corpus = ["the moon is old", "the dog is red", "a cat"]
+    rows = mine_hard_negatives(
+        Dataset.from_dict(pairs),
+        sentence_encoder,
+        corpus=corpus,
+        num_negatives=2,
+        output_format=output_format,
+        output_scores=output_scores,
+        verbose=False,
+    )
+    rankings = read_rankings(rows)
+    assert is_ranking(rows.column_names) == (output_format != "labeled-pair")
+    # Rows with scores in the place of labels have none.
+    has_labels = not output_scores or not output_format.startswith("labeled")
+    assert rankings.has_scores == output_scores
+    assert rankings.queries["query"][:] == pairs["question"]
+    found = zip(*(rankings.queries[name] for name in ("query", "documents", "labels")), pairs["answer"], strict=True)
+    for number, (query, documents, labels, answer) in enumerate(found):
+        texts = [rankings.corpus["text"][row] for row in documents]
+        assert len(texts) == 3 and texts[0] == answer and not set(texts[1:]) & {answer}, query
+        assert labels == [1.0, 0.0, 0.0] if has_labels else all(map(math.isnan, labels))
+        if output_scores:
+            expected = sentence_encoder.similarity(*map(sentence_encoder.encode, ([query], texts)))[0].tolist()
+            assert rankings.queries["teacher_logits"][number] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["hard_negative", "negatives", "negative1", "negative-1"])
@@ -133,6 +178,10 @@ def test_rows_with_the_same_query_are_one_query():
     [
         ({"query": ["A?"], "positive": ["p"], "negative": ["p"]}, "row 0: the positive 'p' .* is also a negative"),
         ({"query": ["A?"] * 2, "positive": ["p", "n"], "negative": ["n", "m"]}, "row 1: .* both relevant and not"),
+        (
+            {"query": ["A?"] * 2, "documents": [["p"], ["p"]], "scores": [[1.0], [9.0]]},
+            "row 1: the candidate 'p' of the query 'A.' has the score 9.0, and 1.0 before: remove one of the two",
+        ),
         ({"query": ["A?"], "documents": [["p", "n"]], "labels": [[1]]}, "row 0: labels has 1 values for 2 candidates"),
         ({"query": ["A?"], "documents": [["p"]], "scores": [[math.nan]]}, "query '0': a score is nan"),
         ({"query": ["A?"], "documents": [["p"]], "labels": [[math.inf]]}, "query '0': a label is inf"),

@@ -43,7 +43,9 @@ def read_rankings(
             - n-tuples of sentence-transformers: `query`, `positive`, `negative` or `negative_1`, `negative_2`, ...; by
               these names, or in this order. With `labels` or `scores`, a list with a number for the positive and each
               negative, or with the margin between the positive and each negative.
-            - Labelled pairs of sentence-transformers: `query`, a document and its `label`, one number.
+            - Labelled pairs of sentence-transformers: `query`, a document and its `label` or `score`, one number.
+            - Labelled lists of sentence-transformers: `query`, lists of documents, and lists of `labels` or `scores`.
+              With scores alone nobody says which documents are relevant.
             - FlagEmbedding: `query`, `pos`, `neg` (texts), and optionally `pos_scores` and `neg_scores`.
             - Ids: `query_id`, `document_ids`, and optionally `labels` and `scores`; with `query` or `query_texts`.
             - Queries alone, `query` and optionally `query_id`, whose candidates are still to be mined.
@@ -112,6 +114,11 @@ def read_rankings(
                 )
             values = [None if part is None else part[number][order] for part in (lists.labels, lists.logits)]
             known = entry["candidates"].setdefault(position[candidate], values)
+            if _differ(known[1], values[1]):
+                raise ValueError(
+                    f"{where}, row {number}: the candidate {shorten(candidate)} of the query {shorten(query)} has the "
+                    f"score {values[1]}, and {known[1]} before: remove one of the two."
+                )
             if known is not values and (known[0] or 0) * (values[0] or 0) == 0 and known[0] != values[0]:
                 raise ValueError(
                     f"{where}, row {number}: the candidate {shorten(candidate)} of the query {shorten(query)} is both "
@@ -129,6 +136,12 @@ def read_rankings(
     if evidence is not None:
         queries["evidence"] = [list(entry["evidence"]) for entry in merged.values()]
     return make_rankings(queries, corpus, where)
+
+
+def _differ(first: Any, second: Any) -> bool:
+    """Whether two numbers differ by more than the rounding of bfloat16."""
+    are_numbers = all(isinstance(value, int | float) for value in (first, second))
+    return are_numbers and abs(first - second) > 0.01 * max(1.0, abs(first))
 
 
 def _read_evidence(values: Sequence, where: str) -> list[list[str]]:
@@ -216,7 +229,7 @@ class _Lists:
 
     queries: list[str]
     candidates: list[list[str]]
-    labels: list[list[float]] | None
+    labels: Sequence[Sequence[float | None]] | None
     logits: list[list[float]] | None
     query_ids: list[str] | None = None
     is_margin: bool = False
@@ -226,7 +239,9 @@ class _Lists:
 def is_ranking(names: Sequence[str]) -> bool:
     """Whether rows with these columns are rankings, not pairs of sentences."""
     has_lists = any(name in names for name in (*DOCUMENTS, *DOCUMENT_IDS))
-    return has_lists or "positive" in names or {"pos", "neg"} <= set(names)
+    has_lists |= any(name in names for name in POSITIVE) and ("labels" in names or "scores" in names)
+    has_negatives = any(NEGATIVE.fullmatch(name) for name in names)
+    return has_lists or has_negatives or "positive" in names or {"pos", "neg"} <= set(names)
 
 
 def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, str] | None, where: str) -> _Lists:
@@ -252,7 +267,9 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
 
     labels, logits = _first(names, LABELS), _first(names, TEACHER_LOGITS)
     ids = _first(names, DOCUMENT_IDS) if corpus is not None else None
-    texts = ids or _first(names, DOCUMENTS)
+    # sentence-transformers writes labelled lists under the name that its positives had.
+    listed = [name for name in POSITIVE if any(isinstance(value, list | tuple) for value in columns.get(name, ()))]
+    texts = ids or _first(names, (*DOCUMENTS, *listed))
     if texts is not None:
         candidates = columns[texts]
         _check_lists(candidates, texts, where)
@@ -329,9 +346,15 @@ def _from_tuples(
         for name in (labels, scores)
         if name is not None
     }
-    relevance = [[1.0] + [0.0] * len(negatives) for _ in candidates]
-    if labels is not None and not negatives and not any(isinstance(row, list | tuple) for row in columns[labels]):
+    relevance: Sequence[Sequence[float | None]] = [[1.0] + [0.0] * len(negatives) for _ in candidates]
+    # One number a document, of which nobody says that it is relevant.
+    single = [
+        name for name in numbers if not negatives and not any(isinstance(row, list | tuple) for row in columns[name])
+    ]
+    if labels in single:
         relevance, labels = numbers[labels], None
+    elif scores in single:
+        relevance = [[None] for _ in candidates]
     scores = labels or scores
     if scores is None:
         return _Lists(queries, candidates, relevance, None, query_ids)
