@@ -69,6 +69,7 @@ from hf_dse import (
     read_texts,
     score_texts,
 )
+from hf_dse.inference.search import similarity_of
 
 
 MAX_CHARACTERS = 20_000
@@ -323,10 +324,11 @@ class Demo:
             )
             once = f" To embed them took {duration(seconds)}, once for all queries."
         texts = own or self.texts
+        similarity = similarity_of(self.model)
 
         def find():
             vector = encode_query(self.model, self.tokenizer, [query], show_progress=False)
-            return rank(vector, corpus, top_k=MAX_FOUND, show_progress=False)
+            return rank(vector, corpus, top_k=MAX_FOUND, similarity=similarity, show_progress=False)
 
         (scores,), (rows,) = find()
         found = [texts[row] for row in rows]
@@ -345,7 +347,7 @@ class Demo:
             times[f"The same, all {len(texts):,} (estimated)"] = cross * len(texts) / len(found)
         return [
             paragraph(told),
-            side_by_side(found, scores, teacher),
+            side_by_side(found, scores, teacher, "cosine" if similarity == "cosine" else "dot product"),
             self.cut_note(query, *own),
             self.teacher_note(query, found),
             heading("Time of a query"),

@@ -130,9 +130,11 @@ def ranking(name: str, places: Sequence[int], texts: Sequence[str], scores: Sequ
     return f"<section>{heading(name)}<ol>{''.join(items)}</ol></section>"
 
 
-def side_by_side(texts: Sequence[str], student: Sequence[float], teacher: Sequence[float] | None) -> str:
+def side_by_side(
+    texts: Sequence[str], student: Sequence[float], teacher: Sequence[float] | None, similarity: str = "cosine"
+) -> str:
     """The student's ranking, and the same texts in the teacher's order with how far each moved."""
-    lists = ranking("Student: cosine", range(len(texts)), texts, student, False)
+    lists = ranking(f"Student: {similarity}", range(len(texts)), texts, student, False)
     if teacher is not None:
         order = sorted(range(len(texts)), key=lambda place: -teacher[place])
         found, scores = [texts[place] for place in order], [teacher[place] for place in order]

@@ -3,6 +3,7 @@
 """The example app in a real browser: with the keyboard, on a phone, and with invalid input."""
 
 import copy
+import html
 import importlib
 import re
 import shutil
@@ -12,12 +13,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from playwright.sync_api import expect, sync_playwright
 from transformers import BertConfig, BertForSequenceClassification
 
-from hf_dse import DseForSequenceClassification, export_model
+from hf_dse import DseForSequenceClassification, encode, export_model
 
 
 APP = Path(__file__).parents[1] / "examples" / "app.py"
@@ -282,6 +284,17 @@ def test_without_a_teacher_the_page_says_how_to_add_one(load_app, make_student, 
         assert "--teacher_name_or_path" in result and "Cross-encoder of the same size" in result
         # Its scores are noise, and not shown.
         assert "Teacher:" not in result and "▲" not in result
+
+
+def test_a_student_for_dot_products_is_searched_by_them(load_app, make_student, bert_tokenizer):
+    model = make_student(similarity="dot", normalize_embeddings=False)
+    found = "".join(load_app[0].Demo(model, bert_tokenizer, None, CORPUS).search("the cat", ""))
+    vectors = encode(model, bert_tokenizer, ["the cat", *CORPUS], show_progress=False)
+    order = np.argsort(-(vectors[1:] @ vectors[0]))[:10]
+    assert "Student: dot product" in found
+    places = [found.index(f"<span>{html.escape(CORPUS[row])}</span>") for row in order]
+    assert places == sorted(places)
+    assert f"{vectors[1:][order[0]] @ vectors[0]:.3f}" in found
 
 
 def test_times_are_those_of_warm_calls(load_app):

@@ -20,6 +20,7 @@ from hf_dse.inference.encoding import encode
 from hf_dse.metrics import RANKING_METRICS, bootstrap_interval
 from hf_dse.mining.bm25 import bm25_search
 from hf_dse.modeling import DseModel
+from hf_dse.teacher.score_candidates import score_candidates
 from hf_dse_cli import main
 
 
@@ -230,6 +231,23 @@ def test_a_reranker_orders_the_first_and_keeps_the_rest(rankings, save_bert, tmp
             logits = model(**batch).logits[:, 0].tolist()
         assert list(again[query_id].values())[:4] == pytest.approx(logits, abs=1e-5)
         assert sorted(again[query_id].values())[:2] == list(again[query_id].values())[:3:-1]
+
+
+def test_a_reranker_has_the_options_of_the_model_and_reads_all(
+    beir, rankings, student, save_bert, tmp_path, monkeypatch
+):
+    teacher = save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1)
+    seen = {}
+
+    def spy(reranker, *args, **options):
+        seen.update(options, dtype=reranker.model.dtype)
+        return score_candidates(reranker, *args, **options)
+
+    monkeypatch.setattr("hf_dse.evaluation.comparison.score_candidates", spy)
+    options = ["--model_name_or_path", str(student), "--dataset_name", str(beir), "--device", "cpu"]
+    compared = ["--rerank", str(teacher), "--rerank_top", "2", "--dtype", "bfloat16"]
+    assert main(["evaluate", *options, "--split", "test", *compared]) == 0
+    assert seen["windows"] == "best" and seen["dtype"] == torch.bfloat16
 
 
 # hf-dse evaluate

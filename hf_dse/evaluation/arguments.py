@@ -28,7 +28,10 @@ class ComparisonArguments:
     )
     rerank: str | None = field(
         default=None,
-        metadata={"help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again."},
+        metadata={
+            "help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again. Of a "
+            "document that is longer than it reads, the best window counts."
+        },
     )
     rerank_top: int = field(
         default=100, metadata={"help": "With `--rerank`: documents of each query that it ranks again."}

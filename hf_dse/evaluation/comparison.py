@@ -5,10 +5,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from hf_dse.common.devices import choose_device
@@ -20,8 +19,12 @@ from hf_dse.inference.loading import load_model
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.mining.bm25 import bm25_scores, bm25_search, import_bm25
+from hf_dse.teacher.rerankers import load_reranker
 from hf_dse.teacher.score_candidates import score_candidates
 
+
+if TYPE_CHECKING:
+    from hf_dse.teacher.rerankers import Teacher
 
 logger = logging.get_logger(__name__)
 
@@ -91,15 +94,21 @@ def compare_searches(
                 groups = embedded[2].tolist() if chunk_args.chunks else None
                 added_scores = bm25_scores(_texts(splits[split])[0], texts, args.bm25_weight, groups)
                 with_bm25[split][row + WITH_BM25] = find(depth, added_scores=added_scores)
+    if args.rerank is not None:
+        source: dict[str, Any] = {"dtype": model_args.dtype, "trust_remote_code": model_args.trust_remote_code}
+        reranker = load_reranker(args.rerank, device=choose_device(model_args.device), **source)
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))
         if args.bm25:
-            runs[split]["BM25"] = as_run(rankings, *bm25_search(*_texts(rankings), depth + 1), depth)
+            runs[split]["BM25"] = as_run(
+                rankings, *bm25_search(*_texts(rankings), depth + 1, show_progress=True), depth
+            )
             runs[split] |= with_bm25[split]
         if args.rerank is not None:
-            options = {"batch_size": model_args.batch_size, "device": choose_device(model_args.device)}
             name = f"{args.rerank} (reranks the top {args.rerank_top})"
-            runs[split][name] = rerank(args.rerank, rankings, own, args.rerank_top, **options)
+            # All of a document, as a search with a reranker reads it.
+            options = {"batch_size": model_args.batch_size, "windows": "best"}
+            runs[split][name] = rerank(reranker, rankings, own, args.rerank_top, **options)
     return {split: compare_runs(runs[split], rankings) for split, rankings in splits.items()}
 
 
@@ -108,12 +117,12 @@ def _texts(rankings: Rankings) -> tuple[list[str], list[str]]:
     return rankings.queries["query"][:], rankings.corpus["text"][:]
 
 
-def rerank(teacher: str | PreTrainedModel, rankings: Rankings, run: Run, top_n: int, **options: Any) -> Run:
+def rerank(teacher: "Teacher", rankings: Rankings, run: Run, top_n: int, **options: Any) -> Run:
     """
     Ranks the first documents of each query again by the scores of a reranker. The others follow them as they were.
 
     Args:
-        teacher (`str` or `PreTrainedModel`):
+        teacher (`str`, `PreTrainedModel` or `CrossEncoder`):
             The reranker, as for [`score_candidates`].
         rankings ([`Rankings`]):
             The queries and the corpus.
