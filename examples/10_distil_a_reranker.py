@@ -37,7 +37,7 @@ result = distill(
     {"train": rankings.select(training), "test": rankings.select(held_out)},
     output_dir,
     num_negatives=7,
-    linformer_length=64,
+    linformer_length=256,
     max_length=256,
     num_train_epochs=1,
     overwrite_output_dir=True,

@@ -460,6 +460,8 @@ def test_the_evaluation_is_that_of_a_search(make_student, make_trainer, rankings
     assert {name: found[f"eval_{name}"] for name in expected if name != "num_queries"} == pytest.approx(
         {name: value for name, value in expected.items() if name != "num_queries"}, abs=1e-9
     )
+    # Of queries, too, the exported model reads the longest length.
+    assert make_trainer(student, evaluate=rankings, query_max_length=4).evaluate()["eval_map"] == found["eval_map"]
     # Candidates stay in a corpus that is too small for them, and others are a sample.
     few = rankings.select([0, 1])
     candidates = {row for rows in few.queries["documents"][:] for row in rows}

@@ -434,10 +434,10 @@ class RankingTrainer(StudentTrainer):
         options |= {"model": self.model, "processing_class": self.tokenizer}
         size = self.args.chunk_size
         chunks: dict[str, Any] = {"chunks": size is not None, "chunk_size": size, "contextual": True}
-        limit = self.args.max_length
+        # Of queries, too, what the exported model reads.
+        limit = max(self.args.max_length, self.args.query_max_length or 0)
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-            query_limit = self.args.query_max_length or limit
-            queries = encode_query(texts=rankings.queries["query"][:], max_length=query_limit, **options)
+            queries = encode_query(texts=rankings.queries["query"][:], max_length=limit, **options)
             texts = rankings.corpus["text"][:]
             documents, rows, _ = encode_corpus(texts=texts, max_length=limit, **chunks, **options)
         options = {"device": self.args.device, "show_progress": shown}
