@@ -91,6 +91,24 @@ def error_of(capsys, *argv, **options):
     return capsys.readouterr().err
 
 
+def test_a_teacher_that_is_worse_than_chance_is_named(assets, tmp_path, capsys):
+    """Of a random reranker and the one with the other sign, one ranks relevant documents below random ones."""
+    told = []
+    for sign in (1, -1):
+        model, tokenizer = load_teacher(str(assets / "teacher"))
+        with torch.no_grad():
+            model.classifier.weight.mul_(sign)
+        model.save_pretrained(tmp_path / f"teacher{sign}")
+        tokenizer.save_pretrained(tmp_path / f"teacher{sign}")
+        teacher = str(tmp_path / f"teacher{sign}")
+        assert run(assets, tmp_path / f"out{sign}", "--teacher_name_or_path", teacher, max_steps=1) == 0
+        message = (
+            f"{teacher}: over 12 queries, a relevant document scores higher than a random one of the corpus in only"
+        )
+        told.append(message in capsys.readouterr().err)
+    assert sorted(told) == [False, True]
+
+
 def test_from_a_reranker_to_a_folder(assets, tmp_path, capsys):
     teacher = str(assets / "teacher")
     options = ["--teacher_name_or_path", teacher, "--bi_encoder_name_or_path", str(assets / "encoder")]

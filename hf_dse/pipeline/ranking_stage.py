@@ -24,7 +24,7 @@ from hf_dse.pipeline.results import DistillationResult, finish_stage
 from hf_dse.student.checkpoint import limit_tokens, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.teacher.rerankers import load_reranker
-from hf_dse.teacher.score_candidates import check_scores, embed_rankings, score_candidates
+from hf_dse.teacher.score_candidates import check_scores, check_teacher, embed_rankings, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import check_output_dir, locks_output_dir
 from hf_dse.training.pair_trainer import check_student_length
@@ -238,7 +238,7 @@ def score_train(
 ) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     is_needed = training_args.kl_weight != 0 or training_args.margin_mse_weight > 0
-    teacher = given.teacher or args.teacher_name_or_path
+    teacher, name = given.teacher or args.teacher_name_or_path, str(args.teacher_name_or_path or "The teacher")
     if is_needed and teacher is not None and not has_lists(train):
         reranker = load_reranker(
             teacher,
@@ -248,15 +248,12 @@ def score_train(
             trust_remote_code=args.trust_remote_code,
             dtype=args.teacher_dtype,
         )
-        train = score_candidates(
-            reranker,
-            train,
-            max_length=args.teacher_max_length,
-            windows=args.windows,
-            cache_dir=args.score_cache_dir,
-        )
+        options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
+        options["cache_dir"] = args.score_cache_dir
+        check_teacher(reranker, train, name, **options)
+        train = score_candidates(reranker, train, **options)
     if train.has_scores:
-        check_scores(train, str(args.teacher_name_or_path or "The teacher"))
+        check_scores(train, name)
     return train
 
 

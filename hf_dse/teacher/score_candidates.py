@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What teachers tell about the candidates of queries: scores of a cross-encoder, embeddings of a bi-encoder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from hf_dse.teacher.rerankers import Teacher
 
 logger = logging.get_logger(__name__)
+
+# Queries for which a teacher is compared with chance.
+CHECKED_QUERIES = 50
 
 # What a search found: the scores of a text by their names, and its position in the corpus.
 Hit: TypeAlias = tuple[dict[str, float], int]
@@ -339,10 +342,35 @@ def check_score_lists(
             "how much better one document is than another: distil raw logits, which `hf-dse score` writes (in "
             "sentence-transformers, `predict(..., activation_fn=torch.nn.Identity())`). Cosines are fine."
         )
+    _warn_of_order(logits, labels, name, "another candidate")
+
+
+def check_teacher(reranker: Reranker, rankings: Rankings, name: str, **options: Any) -> None:
+    """
+    Warns if the documents that are known to be relevant for some queries score lower than random ones of the corpus,
+    before hours of scoring. Other arguments are those of [`score_candidates`].
+    """
+    draw = np.random.default_rng(0)
+    texts, judged = len(rankings.corpus), [row for row, rows in enumerate(rankings.positives()) if rows]
+    chosen = rankings.select(sorted(draw.permutation(judged)[:CHECKED_QUERIES].tolist()))
+    lists: list[list[int]] = []
+    labels: list[list[float]] = []
+    for candidates, positives in zip(chosen.queries["documents"][:], chosen.positives(), strict=True):
+        others = [row for row in dict.fromkeys(draw.integers(texts, size=8).tolist()) if row not in candidates][:2]
+        lists.append([positives[0], *others])
+        labels.append([1.0] + [0.0] * len(others))
+    columns = {"query": chosen.queries["query"][:], "documents": lists, "labels": labels}
+    if any(len(rows) > 1 for rows in lists):
+        scored = score_candidates(reranker, make_rankings(columns, rankings.corpus), show_progress=False, **options)
+        logits = map(np.array, scored.queries["teacher_logits"][:])
+        _warn_of_order(logits, map(np.array, labels), name, "a random one of the corpus")
+
+
+def _warn_of_order(logits: Iterable[np.ndarray], labels: Iterable[np.ndarray], name: str, others: str) -> None:
     wins = [share for row in zip(logits, labels, strict=True) if (share := _share_of_wins(*row)) is not None]
     if wins and np.mean(wins) < 0.5:
         logger.warning(
-            f"{name}: over {len(wins)} queries, a relevant document scores higher than another candidate in only "
+            f"{name}: over {len(wins)} queries, a relevant document scores higher than {others} in only "
             f"{100 * np.mean(wins):.0f} % of the cases: the teacher is not one for this task, or its scores have the "
             "wrong sign."
         )
