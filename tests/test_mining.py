@@ -251,7 +251,7 @@ def test_known_positives_in_any_spelling_are_never_mined(infos):
 
 
 @pytest.mark.parametrize(("shift", "mined"), [(0, [3]), (-20, [2, 3])])
-def test_the_margin_of_positive_and_negative_scores(shift, mined):
+def test_the_margin_of_positive_and_negative_scores(shift, mined, infos):
     """At 10, a document at 9.6 is within the margin of 5 %; at -10, documents below -10.5 are not."""
     asked = []
 
@@ -262,6 +262,8 @@ def test_the_margin_of_positive_and_negative_scores(shift, mined):
         return Rankings(rankings.queries.add_column("teacher_logits", logits), rankings.corpus)
 
     assert mine_planes([[0]], [[1]], score=score) == [mined]
+    assert re.search(r"compared with the positives +2\n", infos[-1])
+    assert re.search(rf"left out, above the margin +{2 - len(mined)}\n", infos[-1])
     assert mine_planes([[0]], [[None]], score=score) == [[2, 3]]
     assert mine_planes([[0]], [[1]], score=score, relative_margin=None) == [[2, 3]]
     # No more than needed is scored.
