@@ -272,6 +272,31 @@ def test_the_margin_of_positive_and_negative_scores(shift, mined, infos):
     assert asked == [2]
 
 
+def test_negatives_are_those_of_sentence_transformers(bert, tmp_path):
+    """The same documents as their function finds, which has no BM25, no teacher's windows, and goes not on."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    for part in bert:
+        part.save_pretrained(tmp_path)
+    encoder = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    corpus = [f"the {first} is {second}" for first in WORDS for second in WORDS]
+    pairs = {"query": WORDS, "positive": [corpus[7 * row] for row in range(len(WORDS))]}
+    options = {"relative_margin": 0.05, "range_max": 30}
+    found = sentence_transformers.util.mine_hard_negatives(
+        Dataset.from_dict(pairs), encoder, corpus=corpus, num_negatives=5, output_format="labeled-list",
+        sampling_strategy="top", verbose=False, **options
+    )  # fmt: skip
+    expected = dict(zip(found["query"], found["positive"], strict=True))
+    rankings = read_rankings(pairs, {"doc_id": list(map(str, range(len(corpus)))), "text": corpus})
+    mined = mine_candidates(rankings, *bert, num_candidates=5, show_progress=False, **options)
+    texts = mined.corpus["text"][:]
+    ours = {
+        query: [texts[row] for row in rows]
+        for query, rows in zip(mined.queries["query"], mined.queries["documents"], strict=True)
+    }
+    assert expected and {query: ours[query] for query in expected} == expected
+    assert all(len(ours[query]) == 1 for query in ours.keys() - expected.keys())
+
+
 def test_scores_of_known_candidates_stay():
     columns = {"query": ["planes"], "documents": [[0, 4]], "labels": [[1, None]], "teacher_logits": [[2.5, None]]}
     rankings = mine_candidates(make_rankings(columns, PLANES), bm25=True, show_progress=False)
