@@ -5,15 +5,17 @@
 import importlib
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, get_dataset_config_names, load_dataset
 from transformers import BertConfig, BertModel
 
+from hf_dse.data import ranking_files
 from hf_dse.data.pairs import DataArguments
-from hf_dse.data.ranking_files import _hub_sources, is_ranking_data, load_rankings
+from hf_dse.data.ranking_files import _hub_sources, is_ranking_data, load_corpus, load_rankings
 from hf_dse.data.ranking_rows import is_ranking, read_rankings
 from hf_dse.data.rankings import (
     Rankings,
@@ -327,6 +329,40 @@ def test_hub_layout_of_mteb(tmp_path, language):
     save_configs(tmp_path, {**parts, f"{prefix}corpus": {"test": "corpus.jsonl", "train": "corpus.jsonl"}})
     with pytest.raises(ValueError, match="has a corpus for each of the splits test, train"):
         _hub_sources(args)
+
+
+@pytest.mark.parametrize("layout", ["BEIR", "rows"])
+def test_sets_of_the_hub(tmp_path, monkeypatch, layout):
+    """The judgements of BEIR's sets are in another repository; rows are their own corpus."""
+    name, folder = "someone/papers", tmp_path / "someone/papers"
+    folder.mkdir(parents=True)
+    write_beir(folder)
+    if layout == "BEIR":
+        save_configs(folder, {part: {part: f"{part}.jsonl"} for part in ("corpus", "queries")})
+        other = tmp_path / "someone/papers-qrels"
+        other.mkdir()
+        judged = {"query-id": ["1", "1", "2"], "corpus-id": ["a", "b", "b"], "score": [2, 0, 1]}
+        Dataset.from_dict(judged).to_csv(other / "test.csv")
+        save_configs(other, {"default": {"test": "test.csv"}})
+    else:
+        rows = {"question": ["What?", "Who?"], "answer": ["p", "q"], "negative": ["n", "n"]}
+        Dataset.from_dict(rows).to_json(folder / "rows.jsonl")
+        save_configs(folder, {"default": {"train": "rows.jsonl"}})
+    # From here as from the Hub.
+    for function in (get_dataset_config_names, load_dataset):
+        at_home = partial(lambda function, name, *args: function(str(tmp_path / name), *args), function)
+        monkeypatch.setattr(ranking_files, function.__name__, at_home)
+    args = DataArguments(dataset_name=name)
+    assert is_ranking_data(args)
+    found = load_rankings(args)
+    if layout == "BEIR":
+        assert list(found) == ["test"] and found["test"].corpus["text"][:] == ["Planes They fly.", "Cats purr."]
+        assert found["test"].queries["documents"][:] == [[0, 1], [1]]
+        assert len(load_corpus(args)) == 2
+    else:
+        assert as_texts(found["train"]) == [("What?", ["p", "n"], [1.0, 0.0]), ("Who?", ["q", "n"], [1.0, 0.0])]
+        with pytest.raises(ValueError, match="someone/papers has no corpus"):
+            load_corpus(args)
 
 
 def save_configs(folder, parts):
