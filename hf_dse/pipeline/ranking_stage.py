@@ -248,10 +248,9 @@ def score_train(
             trust_remote_code=args.trust_remote_code,
             dtype=args.teacher_dtype,
         )
-        options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
-        options["cache_dir"] = args.score_cache_dir
+        options: dict[str, Any] = {"max_length": args.teacher_max_length, "cache_dir": args.score_cache_dir}
         check_teacher(reranker, train, name, **options)
-        train = score_candidates(reranker, train, **options)
+        train = score_candidates(reranker, train, windows=args.windows, **options)
     if train.has_scores:
         check_scores(train, name)
     return train

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What teachers tell about the candidates of queries: scores of a cross-encoder, embeddings of a bi-encoder."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -131,8 +131,7 @@ def score_candidates(
         description="Scoring candidates",
         show_progress=show_progress,
     )
-    # Of two logits the second is that of "relevant".
-    scores = {window: values[-1] - (values[0] if len(values) == 2 else 0.0) for window, values in logits.items()}
+    scores = {window: _relevance(values) for window, values in logits.items()}
     best = {pair: max(scores[window] for window in parts) for pair, parts in read.items()}
     return with_scores(rankings, [[best[pair] for pair in pairs] for pairs in lists])
 
@@ -345,25 +344,39 @@ def check_score_lists(
     _warn_of_order(logits, labels, name, "another candidate")
 
 
-def check_teacher(reranker: Reranker, rankings: Rankings, name: str, **options: Any) -> None:
+def check_teacher(
+    reranker: Reranker, rankings: Rankings, name: str, max_length: int | None, cache_dir: str | Path | None = None
+) -> None:
     """
     Warns if the documents that are known to be relevant for some queries score lower than random ones of the corpus,
-    before hours of scoring. Other arguments are those of [`score_candidates`].
+    before hours of scoring. Longer documents are cut to `max_length`.
     """
     draw = np.random.default_rng(0)
-    texts, judged = len(rankings.corpus), [row for row, rows in enumerate(rankings.positives()) if rows]
-    chosen = rankings.select(sorted(draw.permutation(judged)[:CHECKED_QUERIES].tolist()))
-    lists: list[list[int]] = []
-    labels: list[list[float]] = []
-    for candidates, positives in zip(chosen.queries["documents"][:], chosen.positives(), strict=True):
-        others = [row for row in dict.fromkeys(draw.integers(texts, size=8).tolist()) if row not in candidates][:2]
-        lists.append([positives[0], *others])
-        labels.append([1.0] + [0.0] * len(others))
-    columns = {"query": chosen.queries["query"][:], "documents": lists, "labels": labels}
-    if any(len(rows) > 1 for rows in lists):
-        scored = score_candidates(reranker, make_rankings(columns, rankings.corpus), show_progress=False, **options)
-        logits = map(np.array, scored.queries["teacher_logits"][:])
-        _warn_of_order(logits, map(np.array, labels), name, "a random one of the corpus")
+    texts, positives = rankings.corpus["text"], rankings.positives()
+    judged = draw.permutation([row for row, known in enumerate(positives) if known])[:CHECKED_QUERIES].tolist()
+    lists: list[list[Pair]] = []
+    for row in judged:
+        candidates = rankings.queries["documents"][row]
+        others = [other for other in draw.integers(len(texts), size=8).tolist() if other not in candidates]
+        rows = dict.fromkeys([positives[row][0], *others[:2]])
+        lists.append([(rankings.queries["query"][row], texts[document]) for document in rows])
+    logits = score_texts(
+        reranker,
+        list(dict.fromkeys(pair for pairs in lists for pair in pairs)),
+        batch_size=CHECKED_QUERIES,
+        max_length=reranker.check_max_length(max_length),
+        cache_dir=cache_dir,
+        description="Checking the teacher",
+        show_progress=False,
+    )
+    scores = [np.array([_relevance(logits[pair]) for pair in pairs]) for pairs in lists]
+    labels = [np.array([1.0] + [0.0] * (len(pairs) - 1)) for pairs in lists]
+    _warn_of_order(scores, labels, name, "a random one of the corpus")
+
+
+def _relevance(logits: Sequence[float]) -> float:
+    """Of two logits the second is that of "relevant"."""
+    return logits[-1] - (logits[0] if len(logits) == 2 else 0.0)
 
 
 def _warn_of_order(logits: Iterable[np.ndarray], labels: Iterable[np.ndarray], name: str, others: str) -> None:
