@@ -67,6 +67,9 @@ def compare_searches(
     """
     if args.bm25:
         import_bm25()
+    if args.rerank is not None:
+        source: dict[str, Any] = {"dtype": model_args.dtype, "trust_remote_code": model_args.trust_remote_code}
+        reranker = load_reranker(args.rerank, device=choose_device(model_args.device), **source)
     size_args = size_args or SizeArguments()
     kinds = [f"best of {'contextual ' if chunk_args.contextual else ''}chunks"] if chunk_args.chunks else []
     sizes = [] if size_args.truncate_dim is None else [f"{size_args.truncate_dim} numbers"]
@@ -94,9 +97,6 @@ def compare_searches(
                 groups = embedded[2].tolist() if chunk_args.chunks else None
                 added_scores = bm25_scores(_texts(splits[split])[0], texts, args.bm25_weight, groups)
                 with_bm25[split][row + WITH_BM25] = find(depth, added_scores=added_scores)
-    if args.rerank is not None:
-        source: dict[str, Any] = {"dtype": model_args.dtype, "trust_remote_code": model_args.trust_remote_code}
-        reranker = load_reranker(args.rerank, device=choose_device(model_args.device), **source)
     for split, rankings in splits.items():
         own = next(iter(runs[split].values()))
         if args.bm25:
