@@ -78,8 +78,8 @@ def export_model(
     Raises:
         `FileExistsError`: if `path` is a file, a folder that is not empty, or, with `overwrite`, one without a model.
         `TypeError`: if `model` is not a DSE model, or is of a custom subclass.
-        `ValueError`: if `metrics` are not finite numbers by split, a value of `eval_results` is not one, or `max_length`
-        is out of range.
+        `ValueError`: if `metrics` are not finite numbers by split, or `eval_results` not finite numbers, or if
+        `max_length` is out of range.
 
     Example:
 
