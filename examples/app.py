@@ -69,7 +69,6 @@ from hf_dse import (
     read_texts,
     score_texts,
 )
-from hf_dse.inference.search import similarity_of
 
 
 MAX_CHARACTERS = 20_000
@@ -324,7 +323,7 @@ class Demo:
             )
             once = f" To embed them took {duration(seconds)}, once for all queries."
         texts = own or self.texts
-        similarity = similarity_of(self.model)
+        similarity = "dot" if getattr(self.model.config, "similarity", None) == "dot" else "cosine"
 
         def find():
             vector = encode_query(self.model, self.tokenizer, [query], show_progress=False)

@@ -193,9 +193,9 @@ def score_parts(
     if unscored and (given.teacher is not None or args.teacher_name_or_path is not None):
         teacher = given.teacher or str(args.teacher_name_or_path)
         source: dict[str, Any] = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
-        check_labels(teacher_config(teacher, **source) if isinstance(teacher, str) else teacher.config, task)
         device = training_args.device
         reranker = load_reranker(teacher, given.teacher_processing_class, device, dtype=args.teacher_dtype, **source)
+        check_labels(teacher_config(teacher, **source) if isinstance(teacher, str) else teacher.config, task)
         # The teacher reads as many tokens of both sentences as the student, up to its own limit.
         limits = [2 * training_args.max_length + reranker.template_tokens, reranker.check_max_length(None)]
         for name in unscored:
