@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job end to end on the embedded pairs: convert, distil, compare, export, load again, and time it."""
 
+import os
 import subprocess
 import sys
 import time
@@ -130,7 +131,8 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
     print(f"\nSaved to {model_folder}. Loaded in a new process with AutoModel:")
     # The prints of the new process come after those of this one.
     sys.stdout.flush()
-    subprocess.run([sys.executable, "-c", SHOW_SIMILARITIES, str(model_folder)], check=True)
+    quiet = os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    subprocess.run([sys.executable, "-c", SHOW_SIMILARITIES, str(model_folder)], check=True, env=quiet)
 
     texts = [*pairs["test"]["sentence1"], *pairs["test"]["sentence2"]]
     for name, seconds in time_ranking(students, tokenizer, texts).items():
