@@ -179,6 +179,20 @@ def make_student(tiny_config, bert_tokenizer):
 
 
 @pytest.fixture
+def dtypes_of():
+    """The data types in which the first layer of a student reads texts, from now on."""
+
+    def watch(student):
+        found = set()
+        layer = student.dse.encoder.layer[0]
+        query = next(module for name, module in layer.named_modules() if name.endswith("query"))
+        query.register_forward_hook(lambda module, args, output: found.add(output.dtype))
+        return found
+
+    return watch
+
+
+@pytest.fixture
 def hub(monkeypatch, request):
     """Starts a local Hub for this process, with a write token. A test may ask for `BOTH_WAYS` of uploading."""
     is_xet = getattr(request, "param", "LFS") == "Xet"

@@ -223,10 +223,9 @@ def test_passages_are_found_in_chunks():
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_documents_are_read_in_the_precision_of_the_training(bf16, make_student, make_trainer, stories):
-    student, found = make_student(), set()
-    query = next(module for name, module in student.dse.encoder.layer[0].named_modules() if name.endswith("query"))
-    query.register_forward_hook(lambda module, args, output: found.add(output.dtype))
+def test_documents_are_read_in_the_precision_of_the_training(bf16, make_student, make_trainer, dtypes_of, stories):
+    student = make_student()
+    found = dtypes_of(student)
     make_trainer(student, stories, max_steps=1, bf16=bf16).train()
     assert found == {torch.bfloat16 if bf16 else torch.float32}
 

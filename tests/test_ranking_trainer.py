@@ -249,10 +249,9 @@ def test_a_step_with_cached_gradients_is_a_step(fields, make_student, make_train
 
 
 @pytest.mark.parametrize("bf16", [True, False])
-def test_all_texts_are_read_in_the_precision_of_the_training(bf16, make_student, make_trainer, rankings):
-    student, found = make_student(), set()
-    query = next(module for name, module in student.dse.encoder.layer[0].named_modules() if name.endswith("query"))
-    query.register_forward_hook(lambda module, args, output: found.add(output.dtype))
+def test_all_texts_are_read_in_the_precision_of_the_training(bf16, make_student, make_trainer, dtypes_of, rankings):
+    student = make_student()
+    found = dtypes_of(student)
     make_trainer(student, rankings, max_steps=1, bf16=bf16).train()
     assert found == {torch.bfloat16 if bf16 else torch.float32}
 

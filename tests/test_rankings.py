@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from datasets import Dataset, get_dataset_config_names, load_dataset
-from transformers import BertConfig, BertModel
 
 from hf_dse.data import ranking_files
 from hf_dse.data.pairs import DataArguments
@@ -29,13 +27,9 @@ from hf_dse.data.tables import read_columns
 
 
 @pytest.fixture
-def sentence_encoder(bert_tokenizer, tmp_path):
+def sentence_encoder(save_bert, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertModel(BertConfig(vocab_size=len(bert_tokenizer), **sizes)).save_pretrained(tmp_path / "bert")
-    bert_tokenizer.save_pretrained(tmp_path / "bert")
-    return sentence_transformers.SentenceTransformer(str(tmp_path / "bert"), device="cpu")
+    return sentence_transformers.SentenceTransformer(str(save_bert(tmp_path / "bert")), device="cpu")
 
 
 CORPUS = {"doc_id": ["a", "b", "c"], "text": ["Planes fly.", "Cats purr.", "Rain falls."]}

@@ -126,7 +126,6 @@ def search(argv: list[str]) -> None:
         description="Rank the texts of a corpus for queries, by the similarity of their embeddings, alone or with "
         "BM25, or by the pair head of a student.",
     )
-    from hf_dse.common.devices import choose_device
     from hf_dse.inference.encoding import encode_document, encode_query
     from hf_dse.inference.folder_index import read_passages
     from hf_dse.inference.index import check_index, is_folder_of_texts, read_corpus
@@ -181,7 +180,7 @@ def search(argv: list[str]) -> None:
     reranker = None
     if args.rerank is not None:
         source = {"dtype": model_args.dtype, "trust_remote_code": model_args.trust_remote_code}
-        reranker = load_reranker(args.rerank, device=choose_device(model_args.device), **source)
+        reranker = load_reranker(args.rerank, device=model_args.device, **source)
 
     options: dict[str, Any] = {"batch_size": model_args.batch_size, "max_length": model_args.max_length}
     if is_folder:

@@ -46,7 +46,9 @@ def is_ranking_data(data_args: DataArguments) -> bool:
             by_split = folder_files(folder)
             paths = [path for split in (*SPLITS, *by_split) for path in by_split.get(split, []) if path.is_file()]
             return bool(paths) and is_ranking(_column_names(paths[0]))
-        return _is_on_hub(name) and (_hub_prefix(data_args) is not None or _is_hub(data_args))
+        return _is_on_hub(name) and (
+            _hub_prefix(data_args, get_dataset_config_names(name)) is not None or _is_hub(data_args)
+        )
     files = [getattr(data_args, f"{split}_file") for split in SPLITS]
     named = [to_path(file) for file in files if file is not None]
     return bool(named) and named[0].is_file() and is_ranking(_column_names(named[0]))
@@ -265,16 +267,17 @@ def _is_hub(data_args: DataArguments) -> bool:
     return is_ranking(next(iter(hub.values())).column_names)
 
 
-def _hub_prefix(data_args: DataArguments) -> str | None:
+def _hub_prefix(data_args: DataArguments, configs: Sequence[str]) -> str | None:
     """What stands before `corpus` and `queries` in the configurations of a Hub data set: a language, or nothing."""
-    configs = set(get_dataset_config_names(data_args.dataset_name))
     own = f"{data_args.dataset_config_name}-"
-    return next((prefix for prefix in (own, "") if {f"{prefix}corpus", f"{prefix}queries"} <= configs), None)
+    return next((prefix for prefix in (own, "") if {f"{prefix}corpus", f"{prefix}queries"} <= {*configs}), None)
 
 
 def _hub_sources(data_args: DataArguments) -> tuple[Any, Any, dict[str, Any]]:
     """Corpus, texts of queries and rows by split of a Hub data set, in the layout of BEIR and MTEB or as rows."""
-    name, prefix = data_args.dataset_name, _hub_prefix(data_args)
+    name = data_args.dataset_name
+    configs = get_dataset_config_names(name)
+    prefix = _hub_prefix(data_args, configs)
     if prefix is None:
         hub = load_dataset(name, data_args.dataset_config_name)
         return None, None, {str(split): partial(_columns, hub[split]) for split in hub}
@@ -286,8 +289,8 @@ def _hub_sources(data_args: DataArguments) -> tuple[Any, Any, dict[str, Any]]:
         )
     corpus = _columns(next(iter(parts.values())))
     # MTEB keeps the judgements in the same data set, BEIR in one of its own.
-    known, wanted = get_dataset_config_names(name), [f"{prefix}qrels"] if prefix else ["default", "qrels"]
-    config = next((config for config in wanted if config in known), None)
+    wanted = [f"{prefix}qrels"] if prefix else ["default", "qrels"]
+    config = next((config for config in wanted if config in configs), None)
     qrels = load_dataset(name, config) if config is not None else load_dataset(f"{name}-qrels")
     found = {str(split): partial(_grouped, qrels[split], str(split)) for split in qrels}
     if "dev" in found:

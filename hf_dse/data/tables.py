@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 # A cell may hold a whole document; csv stops at 131,072 characters.
 csv.field_size_limit(2**31 - 1)
 
-# Files of a folder of texts.
-TEXT_ENDINGS = (".txt", ".md")
-
 
 def read_text(path: Path, newline: str | None = None) -> str:
     """The text of a file, without a byte order mark."""
@@ -167,6 +164,14 @@ def read_columns(path: str | Path) -> dict[str, list]:
     return columns
 
 
+def find_texts(folder: Path) -> list[Path]:
+    """The .txt and .md files of a folder that are not hidden, by their relative paths."""
+    names = sorted(name.relative_to(folder) for name in folder.rglob("*") if name.suffix.lower() in (".txt", ".md"))
+    names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
+    # Reading a pipe waits for ever.
+    return [name for name in names if (folder / name).is_file()]
+
+
 def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
     """
     Reads texts: sentences or documents.
@@ -187,10 +192,7 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
     """
     file = to_path(path)
     if file.is_dir():
-        names = sorted(name.relative_to(file) for name in file.rglob("*") if name.suffix.lower() in TEXT_ENDINGS)
-        names = [name for name in names if not any(part.startswith(".") for part in name.parts)]
-        # Reading a pipe waits for ever.
-        names = [name for name in names if (file / name).is_file()]
+        names = find_texts(file)
         if not names:
             raise FileNotFoundError(f"{path}: there are no .txt or .md files in this folder.")
         texts = [read_text(file / name) for name in names]

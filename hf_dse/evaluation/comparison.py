@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers.utils import logging
 
-from hf_dse.common.devices import choose_device
 from hf_dse.data.rankings import Rankings, make_rankings
 from hf_dse.evaluation.arguments import ComparisonArguments
 from hf_dse.evaluation.retrieval import TOP_K, embed_splits, find_documents, mean_metrics
@@ -69,7 +68,7 @@ def compare_searches(
         import_bm25()
     if args.rerank is not None:
         source: dict[str, Any] = {"dtype": model_args.dtype, "trust_remote_code": model_args.trust_remote_code}
-        reranker = load_reranker(args.rerank, device=choose_device(model_args.device), **source)
+        reranker = load_reranker(args.rerank, device=model_args.device, **source)
     size_args = size_args or SizeArguments()
     kinds = [f"best of {'contextual ' if chunk_args.contextual else ''}chunks"] if chunk_args.chunks else []
     sizes = [] if size_args.truncate_dim is None else [f"{size_args.truncate_dim} numbers"]

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_dse.common.files import output_path, save_array, to_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
-from hf_dse.data.tables import TEXT_ENDINGS, check_texts, read_batches, read_schema, read_table, read_texts
+from hf_dse.data.tables import check_texts, find_texts, read_batches, read_schema, read_table, read_texts
 from hf_dse.inference.arguments import (
     DOCUMENT_COLUMN,
     EMBEDDING_COLUMN,
@@ -219,9 +219,9 @@ def is_folder_of_texts(name: str) -> bool:
     if not path.is_dir():
         return False
     shards = [file for file in path.glob("*.parquet") if file.is_file()]
-    has_texts = any(file.suffix.lower() in TEXT_ENDINGS for file in path.rglob("*"))
     # A table among texts is not an index, and a README.md among shards not a corpus.
-    return not shards or (has_texts and not any(EMBEDDING_COLUMN in read_schema(shard).names for shard in shards))
+    has_vectors = any(EMBEDDING_COLUMN in read_schema(shard).names for shard in shards)
+    return not shards or (not has_vectors and bool(find_texts(path)))
 
 
 def read_corpus(

@@ -153,11 +153,9 @@ def load_task(args: StudentArguments, data_args: DataArguments, given: Given) ->
         if given.teacher is not None:
             data_args = replace(data_args, num_labels=given.teacher.config.num_labels)
         elif args.teacher_name_or_path is not None:
-            source: dict[str, Any] = {
-                "revision": args.teacher_revision,
-                "trust_remote_code": args.trust_remote_code,
-            }
-            config = teacher_config(args.teacher_name_or_path, **source)
+            config = teacher_config(
+                args.teacher_name_or_path, revision=args.teacher_revision, trust_remote_code=args.trust_remote_code
+            )
             data_args = replace(data_args, num_labels=config.num_labels)
     if given.dataset is None:
         return resolve_task(data_args), load_pairs(data_args, require_labels=False)

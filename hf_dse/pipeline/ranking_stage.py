@@ -116,9 +116,8 @@ def run_ranking(
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
     tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     # Fail early, not after hours of mining or scoring.
-    longest = max(training_args.max_length, training_args.query_max_length or 0)
-    check_student_length(longest, model)
-    tokenizer = limit_tokens(tokenizer, model, longest)
+    check_student_length(training_args.longest, model)
+    tokenizer = limit_tokens(tokenizer, model, training_args.longest)
     is_whole = training_args.chunk_size is None
     if is_whole and given.model is None and load_config(args.model_name_or_path).model_type != "dse":
         advise_length(model, tokenizer, splits["train"], training_args.max_length)
@@ -151,7 +150,7 @@ def run_ranking(
                 evaluated,
                 TOP_K,
                 batch_size=training_args.per_device_eval_batch_size,
-                max_length=longest,
+                max_length=training_args.longest,
                 chunks=training_args.chunk_size is not None,
                 chunk_size=training_args.chunk_size,
                 contextual=True,

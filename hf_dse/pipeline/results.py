@@ -122,7 +122,7 @@ def finish_stage(
             teacher=args.teacher_name_or_path and pin(args.teacher_name_or_path, args.teacher_revision),
             datasets=[data_args.task_name or data_args.dataset_name],
             recipe=recipe,
-            max_length=max(training_args.max_length, getattr(training_args, "query_max_length", None) or 0),
+            max_length=getattr(training_args, "longest", training_args.max_length),
             model_id=training_args.hub_model_id or output_dir.name,
             overwrite=True,
         )

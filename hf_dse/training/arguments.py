@@ -270,6 +270,11 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
                 raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}.")
         check_matryoshka(self.matryoshka_dims, self.matryoshka_weights)
 
+    @property
+    def longest(self) -> int:
+        """Maximum number of tokens of any text: what the exported model reads."""
+        return max(self.max_length, self.query_max_length or 0)
+
     def _check_chunks(self) -> None:
         check_at_least(1, chunk_size=self.chunk_size, queries_per_document=self.queries_per_document)
         check_at_least(0, freeze_layers=self.freeze_layers)

@@ -144,10 +144,9 @@ class RankingTrainer(StudentTrainer):
                 "`RankingTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
                 "folder or Hub id of the student as `model`."
             )
-        longest = max(args.max_length, args.query_max_length or 0)
-        check_student_length(longest, model)
+        check_student_length(args.longest, model)
         # What loads a checkpoint reads as much of a text as the training.
-        processing_class = limit_tokens(load_tokenizer(processing_class), model, longest)
+        processing_class = limit_tokens(load_tokenizer(processing_class), model, args.longest)
         self.tokenizer = processing_class
         self.prompts = dict(getattr(model.config, "prompts", None) or {})
         if isinstance(train_dataset, Dataset):
@@ -434,8 +433,7 @@ class RankingTrainer(StudentTrainer):
         options |= {"model": self.model, "processing_class": self.tokenizer}
         size = self.args.chunk_size
         chunks: dict[str, Any] = {"chunks": size is not None, "chunk_size": size, "contextual": True}
-        # Of queries, too, what the exported model reads.
-        limit = max(self.args.max_length, self.args.query_max_length or 0)
+        limit = self.args.longest
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
             queries = encode_query(texts=rankings.queries["query"][:], max_length=limit, **options)
             texts = rankings.corpus["text"][:]
