@@ -25,9 +25,13 @@ from transformers.utils import auto_docstring
 
 
 SETTINGS = "config_sentence_transformers.json"
+LENGTHS = "sentence_bert_config.json"
 
 # More than any encoder has: millions of layers or labels take hours.
 MOST_LAYERS, MOST_LABELS = 1000, 100_000
+
+# Maximum tokens of texts of one kind.
+TEXT_LENGTHS = ("query_length", "document_length")
 
 # Fields that are sizes or counts.
 SIZES = (
@@ -47,6 +51,7 @@ SIZES = (
 def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
     """The files, by name, that make `SentenceTransformer(folder)` return the `pooler_output` of `DseModel`."""
     modules = ["Transformer", "Pooling"] + ["Normalize"] * config.normalize_embeddings
+    lengths = {name: value for name in TEXT_LENGTHS if (value := getattr(config, name)) is not None}
     return {
         "modules.json": [
             {
@@ -77,6 +82,7 @@ def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
             # Older versions fail on this code with unclear errors.
             "requirements": {"transformers": ">=5.20"},
         },
+        **({LENGTHS: lengths} if lengths else {}),
     }
 
 
@@ -131,6 +137,10 @@ class DseConfig(PreTrainedConfig):
         Whether sentence embeddings are scaled to length 1, as by the module `Normalize` of sentence-transformers.
     prompts (`dict[str, str]`, *optional*):
         Texts that stand before others, by name: `"query"` before queries, `"document"` before the texts of a corpus.
+    query_length (`int`, *optional*):
+        Maximum number of tokens of a query. Defaults to that of all texts, the `model_max_length` of the tokenizer.
+    document_length (`int`, *optional*):
+        The same for the texts of a corpus.
     similarity (`str`, *optional*, defaults to `"cosine"`):
         How two embeddings become logits: `"cosine"` or `"dot"` with a learned scale and bias, or `"mlp"`, the DSE head
         on `[u, v, u * v, |u - v|]`.
@@ -188,6 +198,8 @@ class DseConfig(PreTrainedConfig):
     square_projection: bool = False
     normalize_embeddings: bool = False
     prompts: dict[str, str] | None = None
+    query_length: int | None = None
+    document_length: int | None = None
     similarity: Literal["cosine", "dot", "mlp"] = "cosine"
     similarity_hidden_size: int = 512
     sep_token_id: int | None = None
@@ -237,6 +249,8 @@ class DseConfig(PreTrainedConfig):
         # Scores have the range of the labels, as sentence-transformers' CrossEncoder reads here.
         is_probability = self.problem_type == "multi_label_classification"
         self.sentence_transformers = {"activation_fn": f"torch.nn.{'Sigmoid' if is_probability else 'Identity'}"}
+        # That of a model that was saved here before.
+        (Path(save_directory) / LENGTHS).unlink(missing_ok=True)
         for name, content in sentence_transformers_files(self).items():
             path = Path(save_directory) / name
             # sentence-transformers itself writes its settings, such as prompts, before the model.
@@ -246,10 +260,11 @@ class DseConfig(PreTrainedConfig):
         super().save_pretrained(save_directory, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields; without `prompts` if there are none, so that such models are saved as before."""
+        """The fields; without prompts and lengths of texts where there are none: such models are saved as before."""
         fields = super().to_dict()
-        if fields.get("prompts") is None:
-            fields.pop("prompts", None)
+        for name in ("prompts", *TEXT_LENGTHS):
+            if fields.get(name) is None:
+                fields.pop(name, None)
         return fields
 
     @property
@@ -287,6 +302,13 @@ class DseConfig(PreTrainedConfig):
                 f"`pooling_layers` must be between 1 and `num_hidden_layers` ({self.num_hidden_layers}), got "
                 f"{self.pooling_layers}."
             )
+        for name in TEXT_LENGTHS:
+            length = getattr(self, name)
+            if length is not None and not 1 <= length <= self.max_position_embeddings:
+                raise ValueError(
+                    f"`{name}` must be from 1 to `max_position_embeddings` ({self.max_position_embeddings}), got "
+                    f"{length}."
+                )
         if self.num_pair_separators not in (1, 2):
             raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
         size = self.original_max_position_embeddings

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 from huggingface_hub.errors import StrictDataclassError
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, AutoTokenizer, BertModel
 
 from hf_dse import (
+    BiEncoder,
     DseConfig,
     ModelArguments,
     convert_encoder,
     encode,
+    encode_chunks,
     encode_document,
     encode_query,
     export_graph,
@@ -26,6 +28,7 @@ from hf_dse import (
 from hf_dse.common.provenance import fingerprint
 from hf_dse.inference.index import read_corpus
 from hf_dse.inference.search import rank, similarity_of
+from hf_dse.mining.embeddings import encode_blocks
 from hf_dse.modeling import DseModel
 from hf_dse.student.checkpoint import load_dse_model, load_student
 from hf_dse.student.convert import ConvertArguments
@@ -91,8 +94,10 @@ def test_every_folder_has_the_prompts(make_model, bert_tokenizer, tmp_path, prom
 @pytest.mark.skipif(find_spec("onnxscript") is None, reason="needs the extra onnx")
 @pytest.mark.slow
 def test_the_folder_of_a_graph_has_the_prompts(make_model, bert_tokenizer, tmp_path):
-    folder = export_graph(make_model(DseModel, prompts=PROMPTS), bert_tokenizer, tmp_path / "graph")
+    model = make_model(DseModel, prompts=PROMPTS, query_length=4)
+    folder = export_graph(model, bert_tokenizer, tmp_path / "graph", max_length=8)
     assert settings(folder)["prompts"] == PROMPTS
+    assert lengths(folder) == {"max_seq_length": 8, "do_lower_case": False, "query_length": 4}
 
 
 def test_nothing_changes_without_prompts(make_model, bert_tokenizer, tmp_path):
@@ -185,6 +190,109 @@ def test_prompts_that_sentence_transformers_saved_are_kept(make_model, bert_toke
     assert model.config.prompts == load_dse_model(str(tmp_path / "other")).config.prompts == PROMPTS
     student = load_student(str(tmp_path / "other"), ConvertArguments(), 1, "regression")
     assert student.config.prompts == PROMPTS
+
+
+# Lengths of queries and documents
+
+
+LENGTHS = {"query_length": 4, "document_length": 6}
+
+
+def lengths(folder):
+    file = folder / "sentence_bert_config.json"
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+@pytest.mark.parametrize("fields", [LENGTHS, {"query_length": 4}, {"document_length": 5}])
+def test_every_folder_has_the_lengths(make_model, bert_tokenizer, tmp_path, fields):
+    model = make_model(DseModel, prompts=PROMPTS, **fields)
+    model.save_pretrained(tmp_path / "saved")
+    bert_tokenizer.save_pretrained(tmp_path / "saved")
+    export_model(model, bert_tokenizer, tmp_path / "exported")
+    SentenceTransformer(str(tmp_path / "saved"), device="cpu").save(str(tmp_path / "again"))
+    for name in ("saved", "exported", "again"):
+        theirs = SentenceTransformer(str(tmp_path / name), device="cpu")
+        loaded, tokenizer = load_model(ModelArguments(str(tmp_path / name), device="cpu"))
+        assert lengths(tmp_path / name).items() >= fields.items()
+        for kind, embed, expected in (
+            ("query", encode_query, theirs.encode_query(TEXTS)),
+            ("document", encode_document, theirs.encode_document(TEXTS)),
+        ):
+            ours = embed(loaded, tokenizer, TEXTS, show_progress=False)
+            np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+            limit = fields.get(f"{kind}_length", tokenizer.model_max_length)
+            cut = embed(loaded, tokenizer, TEXTS, max_length=limit, show_progress=False)
+            np.testing.assert_array_equal(ours, cut)
+            whole = embed(loaded, tokenizer, TEXTS, max_length=16, show_progress=False)
+            assert (abs(whole - ours).max() > 1e-3) == (limit < 16)
+        # Other texts are not queries, and not documents.
+        plain = encode(loaded, tokenizer, TEXTS, show_progress=False)
+        np.testing.assert_allclose(plain, theirs.encode(TEXTS), rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(plain, encode(loaded, tokenizer, TEXTS, max_length=16, show_progress=False))
+    card = (tmp_path / "exported" / "README.md").read_text()
+    assert ("| Longest query | 4 tokens" in card) == ("query_length" in fields)
+    assert '"sentence-transformers>=6.0"' in card
+
+
+def test_a_saved_model_replaces_the_lengths(make_model, tmp_path):
+    make_model(DseModel, **LENGTHS).save_pretrained(tmp_path)
+    assert lengths(tmp_path) == LENGTHS
+    make_model(DseModel).save_pretrained(tmp_path)
+    assert lengths(tmp_path) == {}
+    assert not any(name in json.loads((tmp_path / "config.json").read_text()) for name in LENGTHS)
+
+
+@pytest.mark.parametrize("length", [0, -1, 10**6, "4"])
+def test_lengths_are_numbers_of_tokens(length):
+    with pytest.raises(StrictDataclassError, match="query_length"):
+        DseConfig(query_length=length)
+
+
+def test_a_student_has_the_lengths_of_its_source(make_source, tmp_path):
+    source = make_source(PROMPTS)
+    file = source / "sentence_bert_config.json"
+    file.write_text(json.dumps({**lengths(source), **LENGTHS}))
+    theirs = SentenceTransformer(str(source), device="cpu")
+    expected = theirs.encode_query(TEXTS), theirs.encode_document(TEXTS)
+    student, tokenizer = convert_encoder(str(source)), AutoTokenizer.from_pretrained(source)
+    assert (student.config.query_length, student.config.document_length) == (4, 6)
+    model, _ = load_model(ModelArguments(str(source), device="cpu"))
+    for encoder in (student, model):
+        for embed, vectors in zip((encode_query, encode_document), expected, strict=True):
+            ours = embed(encoder, tokenizer, TEXTS, normalize=True, show_progress=False)
+            np.testing.assert_allclose(ours, vectors, rtol=0, atol=1e-5)
+    teacher = BiEncoder(str(source), device="cpu")
+    for kind, vectors in zip(("query", "document"), expected, strict=True):
+        ours = teacher.encode(TEXTS, tmp_path, prompt_name=kind, show_progress=False)
+        np.testing.assert_allclose(ours, vectors, rtol=0, atol=1e-5)
+        # Neither is taken for the other from the cache.
+        again = teacher.encode(TEXTS, tmp_path, prompt_name=kind, show_progress=False)
+        np.testing.assert_array_equal(ours, again)
+    dense = tmp_path / "dense"
+    bert = Transformer(str(source), query_length=3)
+    SentenceTransformer(modules=[bert, Pooling(16), Dense(16, 8)], device="cpu").save(str(dense))
+    expected = SentenceTransformer(str(dense), device="cpu").encode_query(TEXTS, normalize_embeddings=True)
+    ours = BiEncoder(str(dense), device="cpu").encode(TEXTS, prompt_name="query", show_progress=False)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    assert convert_encoder(str(source), max_position_embeddings=5).config.document_length == 5
+    file.write_text(json.dumps({**lengths(source), "query_length": "many"}))
+    with pytest.raises(ValueError, match="`query_length` in sentence_bert_config.json is 'many'"):
+        load_model(ModelArguments(str(source), device="cpu"))
+
+
+def test_lengths_count_for_caches_and_chunks(make_model, bert_tokenizer, tmp_path):
+    model = make_model(DseModel)
+    before = fingerprint(model, bert_tokenizer)
+    whole = encode_blocks(model, bert_tokenizer, TEXTS, "query", tmp_path, show_progress=False)
+    _, chunks = encode_chunks(model, bert_tokenizer, TEXTS, show_progress=False)
+    model.config.query_length, model.config.document_length = 4, 6
+    assert fingerprint(model, bert_tokenizer) != before
+    cut = encode_blocks(model, bert_tokenizer, TEXTS, "query", tmp_path, show_progress=False)
+    expected = encode_query(model, bert_tokenizer, TEXTS, normalize=True, show_progress=False)
+    np.testing.assert_array_equal(cut, expected)
+    assert abs(cut - whole).max() > 1e-3
+    _, short = encode_chunks(model, bert_tokenizer, TEXTS, show_progress=False)
+    assert [len(parts) for parts in short] > [len(parts) for parts in chunks]
 
 
 # Commands

@@ -16,12 +16,14 @@ from torch import nn
 from transformers import DataCollatorWithPadding, TrainerState
 
 from hf_dse import (
+    ModelArguments,
     PairDistillationLoss,
     RankingLoss,
     RankingTrainer,
     RankingTrainingArguments,
     encode,
     evaluate_retrieval,
+    load_model,
     make_rankings,
 )
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows, keep_documents
@@ -452,15 +454,28 @@ def test_similarities_of_a_bi_encoder_are_kept(make_student, make_trainer, ranki
 # Learning and evaluation
 
 
-def test_the_evaluation_is_that_of_a_search(make_student, make_trainer, rankings, bert_tokenizer):
+def test_the_evaluation_is_that_of_a_search(make_student, make_trainer, rankings, bert_tokenizer, tmp_path):
     student = make_student()
     found = make_trainer(student, evaluate=rankings).evaluate()
     expected = evaluate_retrieval(student, bert_tokenizer, rankings, show_progress=False)
     assert {name: found[f"eval_{name}"] for name in expected if name != "num_queries"} == pytest.approx(
         {name: value for name, value in expected.items() if name != "num_queries"}, abs=1e-9
     )
-    # Of queries, too, the exported model reads the longest length.
-    assert make_trainer(student, evaluate=rankings, query_max_length=4).evaluate()["eval_map"] == found["eval_map"]
+    # Queries are read as the trained model reads them.
+    short = make_trainer(make_student(), evaluate=rankings, query_max_length=4)
+    student.config.query_length = 4
+    expected = evaluate_retrieval(student, bert_tokenizer, rankings, show_progress=False)
+    assert short.evaluate()["eval_map"] == pytest.approx(expected["map"], abs=1e-9) != found["eval_map"]
+    short.save_model(tmp_path / "short")
+    loaded, tokenizer = load_model(ModelArguments(str(tmp_path / "short"), device="cpu"))
+    assert (loaded.config.query_length, tokenizer.model_max_length) == (4, 32)
+    # Another training keeps it, or replaces it; that of documents needs none of its own.
+    for options, length in (({}, 4), ({"query_max_length": 8}, 8), ({"query_max_length": 32}, None)):
+        again = make_trainer(make_student(query_length=4, document_length=8), evaluate=rankings, **options)
+        assert (again.model.config.query_length, again.model.config.document_length) == (length, None)
+        assert again.data_collator.max_lengths == {"query": length or 32, "document": 32}
+    with pytest.raises(ValueError, match="`max_length` is 1000"):
+        make_trainer(make_student(), evaluate=rankings, query_max_length=1000)
     # Candidates stay in a corpus that is too small for them, and others are a sample.
     few = rankings.select([0, 1])
     candidates = {row for rows in few.queries["documents"][:] for row in rows}

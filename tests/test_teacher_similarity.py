@@ -122,7 +122,7 @@ def test_prompts(save_encoder, rankings, tiny_config, bert_tokenizer, tmp_path):
 def test_each_document_is_embedded_once(save_encoder, rankings, tmp_path):
     encoder, embedded = BiEncoder(save_encoder(), device="cpu"), []
     inner = encoder._encode
-    encoder._encode = lambda texts: embedded.extend(texts) or inner(texts)
+    encoder._encode = lambda texts, **options: embedded.extend(texts) or inner(texts, **options)
     first = score(encoder, rankings, bm25_weight=0.3, cache_dir=tmp_path / "cache")
     documents = [PROMPTS["document"] + text for text in TEXTS[:6]]
     assert embedded == [PROMPTS["query"] + query for query in QUERIES] + documents

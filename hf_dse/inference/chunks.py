@@ -21,6 +21,7 @@ from hf_dse.inference.encoding import (
     encode,
     encode_document,
     evaluating,
+    find_length,
     find_prompt,
     list_texts,
 )
@@ -72,7 +73,7 @@ def encode_chunks(
         batch_size (`int`, *optional*, defaults to 32):
             Maximum number of chunks, or of macro-chunks, per batch; fewer for those longer than 512 tokens.
         max_length (`int`, *optional*):
-            Maximum number of tokens that the model reads at once. Defaults to the `model_max_length` of the tokenizer.
+            Maximum number of tokens that the model reads at once. Defaults to that of [`encode`].
         normalize (`bool`, *optional*, defaults to `False`):
             Whether to scale the vectors to unit length.
         prompt_name (`str`, *optional*, defaults to `"document"`):
@@ -113,6 +114,7 @@ def encode_chunks(
     (3, 384)
     ```
     """
+    max_length = find_length(model, prompt_name) if max_length is None else max_length
     limit = check_max_length(max_length, model, processing_class)
     prompt = find_prompt(model, prompt_name)
     chunk_size = fit_chunk_size(chunk_size, limit, prompt, processing_class)

@@ -54,7 +54,8 @@ def encode(
         batch_size (`int`, *optional*, defaults to 32):
             Maximum number of texts per batch; fewer for texts longer than 512 tokens.
         max_length (`int`, *optional*):
-            Maximum number of tokens per text. Defaults to the `model_max_length` of the tokenizer.
+            Maximum number of tokens per text. Defaults to the `query_length` and `document_length` of the model's
+            config for the prompts of these names, if it has them, and to the `model_max_length` of the tokenizer.
         truncation (`bool`, *optional*, defaults to `True`):
             Whether to truncate longer texts, with a warning that counts them. If `False`, they raise an error.
         normalize (`bool`, *optional*, defaults to `False`):
@@ -109,7 +110,7 @@ def encode(
         texts,
         embed,
         batch_size=batch_size,
-        max_length=max_length,
+        max_length=find_length(model, prompt_name) if max_length is None else max_length,
         truncation=truncation,
         device=device,
         show_progress=show_progress,
@@ -120,7 +121,7 @@ def encode(
 def encode_query(
     model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any
 ) -> np.ndarray | Any:
-    """Like [`encode`], with the model's prompt for queries if it has one, as in sentence-transformers."""
+    """Like [`encode`], with the model's prompt and length for queries if it has them, as in sentence-transformers."""
     return encode(model, processing_class, texts, **{"prompt_name": "query", **options})
 
 
@@ -145,6 +146,11 @@ def find_prompt(model: PreTrainedModel, name: str | None) -> str:
     if name not in prompts:
         raise ValueError(f"prompt_name={name!r}: the model has no such prompt, only {', '.join(prompts)}.")
     return prompts[name]
+
+
+def find_length(model: PreTrainedModel, prompt_name: str | None) -> int | None:
+    """The maximum number of tokens that a model has for `"query"` or `"document"` alone; `None` if it has none."""
+    return getattr(model.config, f"{prompt_name}_length", None) if prompt_name in ("query", "document") else None
 
 
 def embed_texts(

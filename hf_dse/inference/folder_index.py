@@ -23,7 +23,7 @@ from hf_dse.data.passages import line_numbers, split_text
 from hf_dse.data.tokenization import check_max_length
 from hf_dse.inference.arguments import FolderArguments, ModelArguments
 from hf_dse.inference.chunks import fit_chunk_size
-from hf_dse.inference.encoding import encode_document, find_prompt
+from hf_dse.inference.encoding import encode_document, find_length, find_prompt
 
 
 logger = logging.get_logger(__name__)
@@ -72,7 +72,8 @@ def read_passages(
         `ValueError`: if `chunk_size` is more than the model reads, or the index is damaged.
         `OSError`: if the index cannot be written.
     """
-    limit = check_max_length(model_args.max_length, model, processing_class)
+    max_length = find_length(model, "document") if model_args.max_length is None else model_args.max_length
+    limit = check_max_length(max_length, model, processing_class)
     prompt = find_prompt(model, "document")
     chunk_size = fit_chunk_size(args.chunk_size, limit, prompt, processing_class)
     settings = {

@@ -30,7 +30,7 @@ from hf_dse.data.tables import parse_json, read_text
 from hf_dse.data.tokenization import check_vocabulary
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.modeling import DseModel
-from hf_dse.modeling.configuration_dse import MOST_LABELS, MOST_LAYERS
+from hf_dse.modeling.configuration_dse import LENGTHS, MOST_LABELS, MOST_LAYERS, TEXT_LENGTHS
 
 
 logger = logging.get_logger(__name__)
@@ -136,8 +136,8 @@ def load_tokenizer(tokenizer: PreTrainedTokenizerBase | str | PathLike, **source
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """
     Loads a model and its tokenizer, with the classification head if the checkpoint has one. Of a sentence-transformers
-    folder, its prompts become `config.prompts`, and its pooling and similarity those of [`encode`] and
-    `similarity_of`.
+    folder, its prompts become `config.prompts`, its lengths of queries and documents `config.query_length` and
+    `config.document_length`, and its pooling and similarity those of [`encode`] and `similarity_of`.
 
     Args:
         args (`ModelArguments`):
@@ -179,7 +179,7 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
 
 def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
     """Sets in the config of a loaded model what the files of sentence-transformers beside it say."""
-    set_prompts(model, name, revision)
+    set_prompts_and_lengths(model, name, revision)
     if model.config.model_type == "dse":
         return
     if read_similarity(name, revision) == "dot":
@@ -197,11 +197,18 @@ def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
         )
 
 
-def set_prompts(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
-    """Sets `config.prompts` of a loaded model to those that sentence-transformers reads, if it has settings for it."""
+def set_prompts_and_lengths(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
+    """
+    Sets the prompts and the lengths of queries and documents in the config of a loaded model to those that
+    sentence-transformers reads, if it has settings for it.
+    """
     prompts = read_prompts(name_or_path, revision)
     if prompts is not None:
         model.config.prompts = prompts or None
+    lengths = read_lengths(name_or_path, revision)
+    if lengths is not None:
+        for name in TEXT_LENGTHS:
+            setattr(model.config, name, lengths.get(name))
 
 
 def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | None:
@@ -216,6 +223,19 @@ def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | 
         raise ValueError(f"{name_or_path}: `prompts` in {SETTINGS} are {stored!r}, not texts by name.")
     document = next((stored[name] for name in ("document", "passage", "corpus") if name in stored), None)
     return {name: text for name, text in {**stored, "document": document}.items() if text}
+
+
+def read_lengths(name_or_path: str, revision: str = "main") -> dict[str, int] | None:
+    """
+    `query_length` and `document_length` of a sentence-transformers checkpoint, those that it has; `None` if it has no
+    settings.
+    """
+    stored = read_json(name_or_path, LENGTHS, revision)
+    lengths = {name: value for name in TEXT_LENGTHS if (value := stored.get(name)) is not None}
+    for name, length in lengths.items():
+        if not isinstance(length, int) or length < 1:
+            raise ValueError(f"{name_or_path}: `{name}` in {LENGTHS} is {length!r}, no number of tokens.")
+    return lengths if stored else None
 
 
 def warn_of_prompts(name_or_path: str, revision: str = "main") -> None:

@@ -21,15 +21,14 @@ from hf_dse.mining.candidates import mine_candidates
 from hf_dse.pipeline.arguments import RankingArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
 from hf_dse.pipeline.results import DistillationResult, finish_stage
-from hf_dse.student.checkpoint import limit_tokens, load_student
+from hf_dse.student.checkpoint import load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.teacher.rerankers import load_reranker
 from hf_dse.teacher.score_candidates import check_scores, check_teacher, embed_rankings, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import check_output_dir, locks_output_dir
-from hf_dse.training.pair_trainer import check_student_length
 from hf_dse.training.progress import show_progress
-from hf_dse.training.ranking_data import has_lists
+from hf_dse.training.ranking_data import has_lists, limit_rankings
 from hf_dse.training.ranking_trainer import RankingTrainer
 
 
@@ -116,8 +115,7 @@ def run_ranking(
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
     tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     # Fail early, not after hours of mining or scoring.
-    check_student_length(training_args.longest, model)
-    tokenizer = limit_tokens(tokenizer, model, training_args.longest)
+    tokenizer = limit_rankings(training_args, model, tokenizer)
     is_whole = training_args.chunk_size is None
     if is_whole and given.model is None and load_config(args.model_name_or_path).model_type != "dse":
         advise_length(model, tokenizer, splits["train"], training_args.max_length)
@@ -150,7 +148,6 @@ def run_ranking(
                 evaluated,
                 TOP_K,
                 batch_size=training_args.per_device_eval_batch_size,
-                max_length=training_args.longest,
                 chunks=training_args.chunk_size is not None,
                 chunk_size=training_args.chunk_size,
                 contextual=True,

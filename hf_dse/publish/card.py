@@ -23,7 +23,12 @@ from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS
 from hf_dse.inference.search import similarity_of
 from hf_dse.metrics import RANKING_METRICS
 from hf_dse.modeling import DseForSequenceClassification, DseModel
-from hf_dse.student.checkpoint import SENTENCE_TRANSFORMERS_NEEDED, TRANSFORMERS_NEEDED, has_head
+from hf_dse.student.checkpoint import (
+    SENTENCE_TRANSFORMERS_NEEDED,
+    SENTENCE_TRANSFORMERS_WITH_LENGTHS,
+    TRANSFORMERS_NEEDED,
+    has_head,
+)
 
 
 # Names of metrics in tables, where they are not the key with a capital.
@@ -149,7 +154,11 @@ def make_model_card(
             "Python": platform.python_version(),
         },
         transformers_needed=TRANSFORMERS_NEEDED,
-        sentence_transformers_needed=SENTENCE_TRANSFORMERS_NEEDED,
+        sentence_transformers_needed=(
+            SENTENCE_TRANSFORMERS_WITH_LENGTHS
+            if config.query_length or config.document_length
+            else SENTENCE_TRANSFORMERS_NEEDED
+        ),
     )
     # Remove the blank lines of sections that are left out.
     card.content = re.sub(r"\n{3,}", "\n\n", card.content).rstrip() + "\n"

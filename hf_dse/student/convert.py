@@ -19,6 +19,7 @@ from hf_dse.inference.loading import (
     load_tokenizer,
     load_weights,
     read_json,
+    read_lengths,
     read_modules,
     read_pooling,
     read_prompts,
@@ -70,8 +71,8 @@ def convert_encoder(
     Args:
         name_or_path (`str`):
             Hub id (`user/name` or `user/name@revision`) or folder of the source encoder. The pooling mode of a
-            sentence-transformers model, its prompts for queries and documents and its similarity (cosine or dot
-            product) are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the student.
+            sentence-transformers model, its prompts and lengths for queries and documents and its similarity (cosine
+            or dot product) are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the student.
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
             smaller than the source's.
@@ -147,6 +148,8 @@ def convert_encoder(
     if fields["prompts"]:
         warn_of_prompts(name_or_path)
     fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
+    for name, length in (read_lengths(name_or_path) or {}).items():
+        fields.setdefault(name, min(length, fields["max_position_embeddings"]))
     if fields["max_position_embeddings"] > limit:
         fields.update(position_extension=position_extension, original_max_position_embeddings=limit)
     config = DseConfig(**fields)

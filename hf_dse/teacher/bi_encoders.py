@@ -28,12 +28,14 @@ from hf_dse.inference.loading import (
     load_config,
     load_model,
     read_json,
+    read_lengths,
     read_modules,
     read_pooling,
     read_prompts,
 )
 from hf_dse.mining.bm25 import bm25_scores
 from hf_dse.mining.embeddings import keep_blocks
+from hf_dse.modeling.configuration_dse import TEXT_LENGTHS
 from hf_dse.teacher.arguments import check_windows
 from hf_dse.teacher.rerankers import load_sentence_transformers
 from hf_dse.teacher.score_candidates import with_scores
@@ -60,7 +62,8 @@ class BiEncoder:
         prompt_name (`str`, *optional*):
             Which of its prompts stands before each text. Defaults to its `default_prompt_name`, usually none.
         max_length (`int`, *optional*):
-            Maximum number of tokens of a text, if it reads so many. Defaults to all that it reads.
+            Maximum number of tokens of a text, if it reads so many. Defaults to all that it reads of queries, of
+            documents and of other texts.
         batch_size (`int`, *optional*, defaults to 32):
             Maximum number of texts in a batch.
         device (`str` or `torch.device`, *optional*):
@@ -100,31 +103,40 @@ class BiEncoder:
                 f"{'only ' + ', '.join(prompts) if prompts else 'and no others'}."
             )
         self.prompts, self.prompt = prompts, "" if name is None else prompts[name]
+        lengths = read_lengths(name_or_path, revision)
+        if lengths is None:
+            lengths = {name: value for name in TEXT_LENGTHS if (value := getattr(config, name, None)) is not None}
         is_plain = set(read_modules(name_or_path, revision)) <= OWN_MODULES
         if config.model_type == "dse" or (is_plain and read_pooling(name_or_path, revision) in POOLINGS):
             own = ModelArguments(
                 name_or_path, model_revision=revision, trust_remote_code=trust_remote_code, dtype=dtype
             )
             model, tokenizer = load_model(own)
-            limit = _lower(max_length, max_tokens(model, tokenizer), tokenizer.model_max_length)
-            encode_block: Callable = partial(encode, model, tokenizer, max_length=limit, device=device)
-            self.settings = [fingerprint(model, tokenizer), "encode", limit]
+            most, own_length = max_tokens(model, tokenizer), tokenizer.model_max_length
+            encode_block: Callable = partial(encode, model, tokenizer, device=device)
+            self.settings: list[Any] = [fingerprint(model, tokenizer), "encode"]
             options = {"normalize": True, "show_progress": False}
         else:
             model = load_sentence_transformers("SentenceTransformer", name_or_path, dtype, **source)
             model.to(device)
-            limit = model.max_seq_length = _lower(max_length, model.max_seq_length)
+            most, own_length = None, model.max_seq_length
             # The text of a model names its modules and their settings.
             weights = {name: value.float().sum().item() for name, value in model.state_dict().items()}
             text = json.dumps([str(model), sorted(weights.items())])
             inner = fingerprint(model.transformers_model, model.tokenizer)
-            self.settings = [inner, hashlib.sha256(text.encode()).hexdigest(), limit]
+            self.settings = [inner, hashlib.sha256(text.encode()).hexdigest()]
             encode_block = partial(_encode_with, model)
             options = {}
             tokenizer = model.tokenizer
-        self.model, self.processing_class, self.max_length = model, tokenizer, limit
+        self.model, self.processing_class = model, tokenizer
+        self.max_length = _lower(max_length, most, own_length)
+        # Those of texts of one kind.
+        self._lengths = {
+            kind: _lower(max_length, most, lengths.get(f"{kind}_length", own_length)) for kind in ("query", "document")
+        }
+        self.settings += [self.max_length, *([lengths] if lengths else [])]
         self._encode = partial(encode_block, batch_size=batch_size, **options)
-        self.size = self._encode(["a"]).shape[1]
+        self.size = self._encode(["a"], max_length=self.max_length).shape[1]
 
     def encode(
         self,
@@ -143,21 +155,25 @@ class BiEncoder:
         prompt = self.prompt if prompt_name is None else self.prompts.get(prompt_name, "")
         texts = [prompt + text for text in texts] if prompt else texts
         folder = None if cache_dir is None else to_path(cache_dir)
+        limit = self._lengths.get(prompt_name or "", self.max_length)
+        settings = self.settings if limit == self.max_length else [*self.settings, limit]
         options: dict[str, Any] = {"size": self.size, "dtype": dtype, "show_progress": show_progress}
-        return keep_blocks(self._encode, texts, self.settings, folder, **options)
+        return keep_blocks(partial(self._encode, max_length=limit), texts, settings, folder, **options)
 
     def split(self, text: str, prompt_name: str | None = None) -> list[str]:
         """The parts of a text that are read whole after the prompt, by [`split_text`]; a blank text is one part."""
         prompt = self.prompt if prompt_name is None else self.prompts.get(prompt_name, "")
-        if self.max_length is None or not text.strip():
+        limit = self._lengths.get(prompt_name or "", self.max_length)
+        if limit is None or not text.strip():
             return [text]
-        room = self.max_length - len(self.processing_class(prompt, verbose=False)["input_ids"])
+        room = limit - len(self.processing_class(prompt, verbose=False)["input_ids"])
         if room < 1:
-            raise ValueError(f"max_length={self.max_length} leaves no room for a text after the prompt {prompt!r}.")
+            raise ValueError(f"max_length={limit} leaves no room for a text after the prompt {prompt!r}.")
         return split_text(text, self.processing_class, room)
 
 
-def _encode_with(model: Any, texts: list[str], batch_size: int) -> np.ndarray:
+def _encode_with(model: Any, texts: list[str], batch_size: int, max_length: int | None) -> np.ndarray:
+    model.max_seq_length = max_length
     with evaluating(model):
         vectors = model.encode(
             texts, prompt="", batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False

@@ -193,7 +193,8 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
 
     Args:
         query_max_length (`int`, *optional*):
-            Maximum number of tokens of a query. Defaults to `max_length`, that of a document.
+            Maximum number of tokens of a query, which the checkpoint stores as `query_length`. Defaults to that of the
+            student if it has one, and to `max_length`, that of a document.
         num_candidates (`int`, *optional*, defaults to 8):
             Candidates of a query in a step: one of its positives, and others that are drawn anew in each epoch.
         contrastive_weight (`float`, *optional*, defaults to 1.0):
@@ -269,11 +270,6 @@ class RankingTrainingArguments(RankingOptions, PairTrainingArguments):  # type: 
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"`{name}` must be a finite number of at least 0, got {getattr(self, name)}.")
         check_matryoshka(self.matryoshka_dims, self.matryoshka_weights)
-
-    @property
-    def longest(self) -> int:
-        """Maximum number of tokens of any text: what the exported model reads."""
-        return max(self.max_length, self.query_max_length or 0)
 
     def _check_chunks(self) -> None:
         check_at_least(1, chunk_size=self.chunk_size, queries_per_document=self.queries_per_document)

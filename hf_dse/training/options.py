@@ -156,7 +156,8 @@ class RankingOptions(MatryoshkaOptions):
         default=False, metadata={"help": "Whether processes share buffers in each forward pass."}
     )
     query_max_length: int | None = field(
-        default=None, metadata={"help": "Maximum number of tokens of a query. Default: max_length."}
+        default=None,
+        metadata={"help": "Maximum number of tokens of a query, if that is not max_length. The student keeps it."},
     )
     num_candidates: int = field(default=8, metadata={"help": "Candidates per query and step, a positive first."})
     contrastive_weight: float = field(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch.utils.data import Sampler
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
@@ -17,9 +17,10 @@ from hf_dse.data.passages import split_text
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings, check_positives
 from hf_dse.inference.chunks import check_pooling, fit_chunk_size
+from hf_dse.student.checkpoint import limit_tokens
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.losses import PairDistillationLoss
-from hf_dse.training.pair_trainer import infer_labels
+from hf_dse.training.pair_trainer import check_student_length, infer_labels
 from hf_dse.training.ranking_losses import mean_spread
 
 
@@ -104,6 +105,20 @@ def check_head(model: Any) -> None:
             'search needs one logit that follows the similarity of two embeddings: use `similarity="cosine"` or '
             '`"dot"` and `num_labels=1`.'
         )
+
+
+def limit_rankings(
+    args: RankingTrainingArguments, model: Any, processing_class: PreTrainedTokenizerBase
+) -> PreTrainedTokenizerBase:
+    """
+    Sets how many tokens a student reads of a query and of a document: those of a training. The first is in its config,
+    the second that of the tokenizer, which is returned.
+    """
+    length = args.query_max_length or model.config.query_length
+    check_student_length(max(args.max_length, length or 0), model)
+    model.config.query_length = None if length == args.max_length else length
+    model.config.document_length = None
+    return limit_tokens(processing_class, model, args.max_length)
 
 
 def has_lists(rankings: Rankings) -> bool:

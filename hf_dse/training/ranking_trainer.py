@@ -27,7 +27,7 @@ from hf_dse.inference.search import rank_groups
 from hf_dse.metrics import as_run, ranking_metrics, relevance
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
-from hf_dse.student.checkpoint import limit_tokens, load_student
+from hf_dse.student.checkpoint import load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import StudentTrainer, read_state, resuming
@@ -36,7 +36,7 @@ from hf_dse.training.chunk_vectors import best_of_chunks, chunks_loss, embed_chu
 from hf_dse.training.gathering import gather_lists
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
 from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
-from hf_dse.training.pair_trainer import CALIBRATION_PAIRS, check_student_length
+from hf_dse.training.pair_trainer import CALIBRATION_PAIRS
 from hf_dse.training.ranking_data import (
     EpochSampler,
     PairHead,
@@ -45,6 +45,7 @@ from hf_dse.training.ranking_data import (
     check_targets,
     freeze,
     has_lists,
+    limit_rankings,
     read_pairs,
     sample_queries,
     smaller_corpus,
@@ -144,9 +145,8 @@ class RankingTrainer(StudentTrainer):
                 "`RankingTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
                 "folder or Hub id of the student as `model`."
             )
-        check_student_length(args.longest, model)
         # What loads a checkpoint reads as much of a text as the training.
-        processing_class = limit_tokens(load_tokenizer(processing_class), model, args.longest)
+        processing_class = limit_rankings(args, model, load_tokenizer(processing_class))
         self.tokenizer = processing_class
         self.prompts = dict(getattr(model.config, "prompts", None) or {})
         if isinstance(train_dataset, Dataset):
@@ -184,7 +184,7 @@ class RankingTrainer(StudentTrainer):
             data_collator=collate(
                 processing_class,
                 max_length=args.max_length,
-                query_max_length=args.query_max_length,
+                query_max_length=model.config.query_length,
                 prompts=self.prompts,
             ),
             **kwargs,
@@ -433,11 +433,10 @@ class RankingTrainer(StudentTrainer):
         options |= {"model": self.model, "processing_class": self.tokenizer}
         size = self.args.chunk_size
         chunks: dict[str, Any] = {"chunks": size is not None, "chunk_size": size, "contextual": True}
-        limit = self.args.longest
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-            queries = encode_query(texts=rankings.queries["query"][:], max_length=limit, **options)
+            queries = encode_query(texts=rankings.queries["query"][:], **options)
             texts = rankings.corpus["text"][:]
-            documents, rows, _ = encode_corpus(texts=texts, max_length=limit, **chunks, **options)
+            documents, rows, _ = encode_corpus(texts=texts, **chunks, **options)
         options = {"device": self.args.device, "show_progress": shown}
         if self.model.similarity.kind == "dot":
             options["head"] = self.model
