@@ -211,7 +211,7 @@ def test_vectors_are_computed_once(save_teacher, tmp_path, monkeypatch):
     def encode_all(texts=TEXTS, name=folder, **options):
         teacher = BiEncoder(name, device="cpu", **options)
         inner = teacher._encode
-        teacher._encode = lambda block: computed.append(len(block)) or inner(block)
+        teacher._encode = lambda block, **limits: computed.append(len(block)) or inner(block, **limits)
         computed.clear()
         return teacher.encode(texts, tmp_path / "cache", dtype=np.float16)
 
