@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, load_dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForSequenceClassification,
@@ -26,6 +26,7 @@ from transformers import (
 )
 
 from hf_dse import check_scores, load_reranker, make_rankings, score_candidates, score_pairs
+from hf_dse.common.provenance import describe_source
 from hf_dse.data.pairs import DataArguments
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.inference.ray_engine import ShardWorker
@@ -446,6 +447,9 @@ def test_the_score_command_averages_rerankers(score_data, tmp_path, tokenizer, l
                "--windows", "best", "--output_file", str(output), "--device", "cpu"]  # fmt: skip
     assert main(command) == 0
     assert f"3 queries with scored candidates (windows: best) written to {output}" in capsys.readouterr().out
+    name = f"{describe_source(plain).name} and {describe_source(str(language_model)).name}"
+    written = load_dataset("json" if ending == ".jsonl" else "parquet", data_files=str(output), split="train")
+    assert set(written["teacher"]) == {f"{name} (windows: best)"}
     found = load_rankings(DataArguments(train_file=str(output)))["train"]
     assert found.queries["query"][:] == QUERIES
     assert found.queries["documents"][:] == rankings.queries["documents"][:]

@@ -251,16 +251,24 @@ def ranking_rows(rankings: Rankings, rows: Iterable[int] | None = None) -> dict[
     return columns
 
 
-def write_rankings(rankings: Rankings, path: Path) -> None:
-    """Writes rankings atomically as rows with texts, JSON lines or parquet by the ending of the file."""
+def write_rankings(rankings: Rankings, path: Path, teacher: str | None = None) -> None:
+    """
+    Writes rankings atomically as rows with texts, JSON lines or parquet by the ending of the file. `teacher` says who
+    scored them and how; it is a column of this name.
+    """
     starts = range(0, len(rankings), ROWS_PER_WRITE)
-    parts = (ranking_rows(rankings, range(start, min(start + ROWS_PER_WRITE, len(rankings)))) for start in starts)
+
+    def read_part(rows: range) -> dict[str, list]:
+        return ranking_rows(rankings, rows) | ({} if teacher is None else {"teacher": [teacher] * len(rows)})
+
+    parts = (read_part(range(start, min(start + ROWS_PER_WRITE, len(rankings)))) for start in starts)
     if path.suffix == ".parquet":
         string, numbers = pyarrow.string(), pyarrow.list_(pyarrow.float64())
         kinds = {"query_id": string, "query": string}
         kinds |= {name: pyarrow.list_(string) for name in ("document_ids", "documents")} | {"labels": numbers}
         kinds |= {"teacher_logits": numbers} if rankings.has_scores else {}
-        schema = pyarrow.schema(kinds | ({"evidence": pyarrow.list_(string)} if rankings.has_evidence else {}))
+        kinds |= {"evidence": pyarrow.list_(string)} if rankings.has_evidence else {}
+        schema = pyarrow.schema(kinds | ({} if teacher is None else {"teacher": string}))
 
         def write(file: Any) -> None:
             with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:

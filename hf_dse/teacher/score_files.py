@@ -16,7 +16,9 @@ from transformers.utils import logging
 
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import output_path, to_path
+from hf_dse.common.hub import pin
 from hf_dse.common.options import refuse_options
+from hf_dse.common.provenance import describe_source
 from hf_dse.data.pairs import DataArguments, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
 from hf_dse.data.ranking_rows import is_ranking
@@ -189,7 +191,8 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
         check_scores(scored, name, is_cosine=args.bi_encoder)
         scores.append(scored.queries["teacher_logits"][:])
     means = mean_scores(scores)
-    write_rankings(with_scores(rankings, means), output)
+    sources = [describe_source(pin(name, args.model_revision)).name for name in names]
+    write_rankings(with_scores(rankings, means), output, f"{' and '.join(sources)} ({how})")
     logger.info(_describe_rankings(means, rankings.queries["labels"][:]))
     return f"{len(rankings)} queries with scored candidates ({how})"
 
