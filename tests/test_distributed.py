@@ -5,25 +5,15 @@
 import json
 import re
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from datasets import Dataset
+from flags import BIN, LAUNCHERS, launch
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
 from hf_dse_cli import main
-
-
-BIN = Path(sys.executable).parent
-# `accelerate launch --cpu` always starts a single process; processes started by --multi_gpu run on CPUs as well.
-LAUNCHERS = {
-    "accelerate": ["accelerate", "launch", "--multi_gpu", "--num_machines", "1", "--mixed_precision", "no",
-                   "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1", "--num_processes", "2"],
-    "torchrun": ["torchrun", "--nproc_per_node", "2"],
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +61,6 @@ def alone(tmp_path_factory, distill):
     output = tmp_path_factory.mktemp("alone") / "student"
     assert main(distill(output, 8)) == 0
     return output
-
-
-def launch(launcher, *command):
-    program, *options = LAUNCHERS[launcher]
-    # torchrun and `accelerate launch` expect the path of a Python program, such as the installed command.
-    line = [BIN / program, *options, BIN / "hf-dse", *command]
-    result = subprocess.run(list(map(str, line)), capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result
 
 
 def losses(output):

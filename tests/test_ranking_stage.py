@@ -3,14 +3,12 @@
 """The ranking stage from files to a model folder, by command, recipe and call, in one process and in two."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import yaml
+from flags import LAUNCHERS, launch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification
 
@@ -282,20 +280,18 @@ def test_embed_rankings(assets):
 
 
 @pytest.mark.slow
-def test_two_processes_make_one_folder(assets, tmp_path):
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_make_one_folder(assets, tmp_path, launcher):
     # Processes draw their dropout each for itself, and Adam makes much of gradients that are 0 but for rounding.
     exact = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "optim": "sgd", "learning_rate": 0.1}
     options = []
     for name, value in {**SHORT_RUN, **exact, "per_device_train_batch_size": 2}.items():
         options += [f"--{name}", str(value)]
-    torchrun = Path(sys.executable).with_name("torchrun")
-    command = [
-        torchrun, "--nproc_per_node", "2", torchrun.with_name("hf-dse"), "distill", "--stage", "ranking",
-        "--model_name_or_path", assets / "encoder", "--dataset_name", assets / "data",
-        "--teacher_name_or_path", assets / "teacher", "--output_dir", tmp_path / "two", *options,
-    ]  # fmt: skip
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = launch(
+        launcher, "distill", "--stage", "ranking", "--model_name_or_path", assets / "encoder",
+        "--dataset_name", assets / "data", "--teacher_name_or_path", assets / "teacher",
+        "--output_dir", tmp_path / "two", *options,
+    )  # fmt: skip
     assert done.stdout.count("Saved to") == 1
     run(assets, tmp_path / "one", "--teacher_name_or_path", str(assets / "teacher"), **exact)
     first, second = weights(tmp_path / "one"), weights(tmp_path / "two")
