@@ -10,6 +10,7 @@ the model.
     python studies/load.py cache --size 5000000         # pairs in a cache of scores
     python studies/load.py pairs --size 1000000         # pairs of sentences: reading, and one step of training
     python studies/load.py mine --size 100000           # queries, and as many documents
+    python studies/load.py mine-words --size 100000     # the same with BM25 too
 
 Files are written to `--folder`, by default a temporary one.
 """
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -194,7 +196,7 @@ def pairs(folder: Path, size: int) -> None:
         trainer.train()
 
 
-def mine(folder: Path, size: int) -> None:
+def mine(folder: Path, size: int, bm25: bool = False) -> None:
     generator = np.random.default_rng(0)
     queries = {
         "query": make_texts(size, 5, seed=1),
@@ -205,7 +207,7 @@ def mine(folder: Path, size: int) -> None:
     model = DseModel.from_pretrained(make_model(folder))
     print(f"the embeddings have {2 * size * EMBEDDING_SIZE * 4 / 2**30:.2f} GB")
     with measured(f"negatives of {size:,} queries mined"):
-        mine_candidates(rankings, model, make_tokenizer(), relative_margin=0.0, batch_size=256)
+        mine_candidates(rankings, model, make_tokenizer(), relative_margin=0.0, batch_size=256, bm25=bm25)
 
 
 LOADS: dict[str, Callable[[Path, int], None]] = {
@@ -215,6 +217,7 @@ LOADS: dict[str, Callable[[Path, int], None]] = {
     "cache": cache,
     "pairs": pairs,
     "mine": mine,
+    "mine-words": partial(mine, bm25=True),
 }
 
 

@@ -257,6 +257,29 @@ def test_invalid_arguments(rankings, tokenizer):
         score_candidates(model, rankings, processing_class=tokenizer, show_progress=False)
 
 
+def test_candidates_are_batched_by_length(tokenizer, monkeypatch):
+    """Little of what the teacher reads is padding, whatever the order of the candidates."""
+    model, shapes, real = make_teacher(), [], []
+    lengths = np.random.default_rng(0).permutation(np.repeat([2, 8, 24], 40))
+    texts = [" ".join(WORDS[(row + word) % 40] for word in range(length)) for row, length in enumerate(lengths)]
+    columns = {"query": ["word1", "word3"], "documents": [list(range(0, 120, 2)), list(range(1, 120, 2))]}
+    forward = model.forward
+
+    def watch(**batch):
+        shapes.append(batch["input_ids"].shape)
+        real.append(batch["attention_mask"].sum().item())
+        return forward(**batch)
+
+    monkeypatch.setattr(model, "forward", watch)
+    options = {"processing_class": tokenizer, "show_progress": False}
+    scored = score_candidates(model, make_rankings(columns, {"text": texts}), batch_size=8, **options)
+    assert max(rows for rows, _ in shapes) == 8
+    padded = sum(rows * length for rows, length in shapes)
+    assert sum(real) <= padded < 1.1 * sum(real)
+    for query, rows, found in zip(*columns.values(), scored.queries["teacher_logits"][:], strict=True):
+        assert_close([found], [[direct(model, tokenizer, query, texts[row]) for row in rows]], 1e-5)
+
+
 # The cache
 
 
