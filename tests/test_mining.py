@@ -5,7 +5,10 @@
 import json
 import math
 import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -584,3 +587,14 @@ def test_corpora_without_queries(tmp_path):
         load_corpus(DataArguments())
     with pytest.raises(FileNotFoundError, match="missing.jsonl"):
         load_corpus(DataArguments(corpus_file=str(tmp_path / "missing.jsonl")))
+
+
+@pytest.mark.slow
+def test_the_scores_of_all_queries_are_never_in_memory_at_once():
+    """Those of 20,000 queries for 20,000 documents have 1.6 GB."""
+    program = Path(__file__).parents[1] / "studies" / "load.py"
+    command = [sys.executable, str(program), "mine", "--size", "20000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    peak, before = map(float, re.search(r"peak memory ([\d.]+) GB, ([\d.]+) GB before", done.stdout).groups())
+    assert 0 < peak - before < 0.6
