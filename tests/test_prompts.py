@@ -114,6 +114,17 @@ def test_nothing_changes_without_prompts(make_model, bert_tokenizer, tmp_path):
     assert fingerprint(model, tokenizer) == before
 
 
+def test_a_saved_model_replaces_the_prompts(make_model, bert_tokenizer, tmp_path):
+    make_model(DseModel, prompts={"query": "of: "}).save_pretrained(tmp_path)
+    model = AutoModel.from_pretrained(tmp_path)
+    model.config.prompts = PROMPTS
+    model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    check_equal(tmp_path, PROMPTS)
+    make_model(DseModel).save_pretrained(tmp_path)
+    check_equal(tmp_path, {})
+
+
 @pytest.mark.parametrize("prompts", [{"query": 3}, ["query"], "query"])
 def test_prompts_are_texts_by_name(prompts):
     with pytest.raises(StrictDataclassError, match="prompts"):

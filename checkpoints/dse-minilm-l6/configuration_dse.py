@@ -253,8 +253,9 @@ class DseConfig(PreTrainedConfig):
         (Path(save_directory) / LENGTHS).unlink(missing_ok=True)
         for name, content in sentence_transformers_files(self).items():
             path = Path(save_directory) / name
-            # sentence-transformers itself writes its settings, such as prompts, before the model.
-            if name != SETTINGS or not path.exists():
+            # sentence-transformers writes its settings, such as prompts, before the model: those with its version.
+            is_theirs = name == SETTINGS and path.exists() and '"__version__"' in path.read_text(encoding="utf-8")
+            if not is_theirs:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)
