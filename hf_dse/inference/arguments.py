@@ -38,7 +38,10 @@ class ModelArguments:
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Maximum number of tokens per text. Default: the `model_max_length` of the tokenizer."},
+        metadata={
+            "help": "Maximum number of tokens per text. Default: that of the model for such texts, mostly "
+            "the `model_max_length` of the tokenizer."
+        },
     )
     batch_size: int = field(default=32, metadata={"help": "Texts per batch; fewer for texts longer than 512 tokens."})
 

@@ -250,7 +250,7 @@ def read_corpus(
     found = []
     for shard, schema in zip(shards, schemas, strict=True):
         settings = read_settings(shard, schema)
-        settings.pop("input_bytes", None)
+        settings.pop("input", None)
         has_columns = {EMBEDDING_COLUMN, text_column} <= set(schema.names)
         if not has_columns or settings.get("columns") != [text_column]:
             raise ValueError(

@@ -4,6 +4,7 @@
 
 import atexit
 import glob
+import hashlib
 import json
 import logging
 import os
@@ -284,8 +285,12 @@ def _check_columns(shard: Path, text_columns: list[str], column: str) -> None:
 
 
 def _settings_of(shard: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that determine the content of one output file."""
-    return {**settings, "input_bytes": shard.stat().st_size}
+    """The settings that determine the content of one output file, and which file it was made of."""
+    digest = hashlib.sha256()
+    with shard.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return {**settings, "input": digest.hexdigest()}
 
 
 def _is_done(shard: Path, output: Path, settings: dict[str, Any], column: str) -> bool:
