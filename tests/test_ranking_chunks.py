@@ -307,6 +307,22 @@ def test_several_processes_are_refused(make_student, make_trainer, stories, monk
         make_trainer(make_student(), stories)
 
 
+def test_frozen_layers(make_student, make_trainer, stories):
+    def frozen(num_layers, **fields):
+        model = make_trainer(make_student(**fields), stories, freeze_layers=num_layers).model
+        return {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+
+    assert all(name.startswith("dse.embeddings.") for name in frozen(0))
+    names = frozen(1)
+    assert names == frozen(0) | {name for name in names if name.startswith("dse.encoder.layer.0.")}
+    # An E of all layers is one of the frozen layer too, if it has linear attention.
+    shared = {"linformer_projection": "learned", "linformer_sharing": "layerwise"}
+    assert "dse.encoder.linformer.key" in frozen(1, **shared)
+    assert "dse.encoder.linformer.key" not in frozen(0, **shared)
+    layer_types = ["chunked_attention", "linear_attention"]
+    assert "dse.encoder.linformer.key" not in frozen(1, **shared, layer_types=layer_types)
+
+
 def test_wrong_data_and_students(make_student, make_trainer, bert_tokenizer, stories):
     def refuse(message, train=stories, student=None, **fields):
         with pytest.raises(ValueError, match=re.escape(message)):

@@ -233,11 +233,14 @@ def check_chunks(rankings: Rankings, args: RankingTrainingArguments, model: Any,
 
 
 def freeze(model: Any, num_layers: int | None) -> None:
-    """Takes the gradient from the embeddings and the lowest layers of a student."""
+    """Takes the gradient from the embeddings and the lowest layers of a student, and from an E that these share."""
     if num_layers is None:
         return
-    layers = model.base_model.encoder.layer
+    encoder = model.base_model.encoder
+    layers = encoder.layer
     if num_layers >= len(layers):
         raise ValueError(f"freeze_layers={num_layers} leaves none of the {len(layers)} layers to train: take fewer.")
     for module in (model.base_model.embeddings, *layers[:num_layers]):
         module.requires_grad_(False)
+    if encoder.linformer is not None and "linear_attention" in model.config.layer_types[:num_layers]:
+        encoder.linformer.requires_grad_(False)
