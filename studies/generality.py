@@ -3,7 +3,7 @@
 """
 How good a model is at similarity and at search, on sets of both.
 
-    python studies/generality.py DATA [MODEL ...] [--bm25] [--dtype bfloat16] [--output FILE.json]
+    python studies/generality.py DATA [MODEL ...] [--bm25] [--dtype bfloat16] [--sets SciFact ...] [--output FILE.json]
 
 DATA has the folders stsb, sick, scifact, cranfield, npl, cacm and squad_sent with parquet files. MODEL is any model
 that SentenceTransformer loads. The output is Spearman correlations of the cosine (STS-B test, SICK validation) and
@@ -110,9 +110,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--bm25", action="store_true", help="a row for BM25, and for each model with it")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--sets", nargs="+", help="names of some of the sets, as in the table")
     parser.add_argument("--output", type=Path, help="file for the numbers: model -> set -> metric")
     args = parser.parse_args(argv)
-    similarity, search = read_sets(args.data)
+    similarity, search = (
+        {title: part for title, part in parts.items() if args.sets is None or title.split()[0] in args.sets}
+        for parts in read_sets(args.data)
+    )
     correlations = {
         title: EmbeddingSimilarityEvaluator(*pairs, main_similarity="cosine") for title, pairs in similarity.items()
     }
