@@ -61,7 +61,8 @@ def export_model(
             `recipe["command"]` is shown as a shell command.
         max_length (`int`, *optional*):
             Maximum number of tokens per text that everything that loads the folder reads, best the one of training and
-            evaluation. It is saved as `model_max_length` of the tokenizer. Defaults to that of `processing_class`.
+            evaluation. It is saved as `model_max_length` of the tokenizer. Defaults to that of `processing_class`. Of
+            queries and documents a `query_length` and `document_length` of the model's config are read instead.
         license (`str`, *optional*):
             Hub identifier of the license of the weights, such as `"apache-2.0"`.
         eval_results (`Sequence[huggingface_hub.EvalResult]`, *optional*):
