@@ -114,7 +114,7 @@ def encode_chunks(
     (3, 384)
     ```
     """
-    max_length = find_length(model, prompt_name) if max_length is None else max_length
+    max_length = find_length(model, prompt_name, max_length)
     limit = check_max_length(max_length, model, processing_class)
     prompt = find_prompt(model, prompt_name)
     chunk_size = fit_chunk_size(chunk_size, limit, prompt, processing_class)

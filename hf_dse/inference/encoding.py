@@ -110,7 +110,7 @@ def encode(
         texts,
         embed,
         batch_size=batch_size,
-        max_length=find_length(model, prompt_name) if max_length is None else max_length,
+        max_length=find_length(model, prompt_name, max_length),
         truncation=truncation,
         device=device,
         show_progress=show_progress,
@@ -148,9 +148,11 @@ def find_prompt(model: PreTrainedModel, name: str | None) -> str:
     return prompts[name]
 
 
-def find_length(model: PreTrainedModel, prompt_name: str | None) -> int | None:
-    """The maximum number of tokens that a model has for `"query"` or `"document"` alone; `None` if it has none."""
-    return getattr(model.config, f"{prompt_name}_length", None) if prompt_name in ("query", "document") else None
+def find_length(model: PreTrainedModel, prompt_name: str | None, max_length: int | None) -> int | None:
+    """`max_length`, or without it what a model has for `"query"` or `"document"` alone; `None` if it has nothing."""
+    if max_length is not None or prompt_name not in ("query", "document"):
+        return max_length
+    return getattr(model.config, f"{prompt_name}_length", None)
 
 
 def embed_texts(

@@ -72,8 +72,7 @@ def read_passages(
         `ValueError`: if `chunk_size` is more than the model reads, or the index is damaged.
         `OSError`: if the index cannot be written.
     """
-    max_length = find_length(model, "document") if model_args.max_length is None else model_args.max_length
-    limit = check_max_length(max_length, model, processing_class)
+    limit = check_max_length(find_length(model, "document", model_args.max_length), model, processing_class)
     prompt = find_prompt(model, "document")
     chunk_size = fit_chunk_size(args.chunk_size, limit, prompt, processing_class)
     settings = {

@@ -17,7 +17,7 @@ from transformers.utils import logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.modeling import DseForSequenceClassification, DseModel
-from hf_dse.modeling.configuration_dse import LENGTHS, TEXT_LENGTHS
+from hf_dse.modeling.configuration_dse import LENGTHS, sentence_transformers_files
 from hf_dse.publish.arguments import GRAPH_FORMATS
 from hf_dse.student.checkpoint import has_head, limit_tokens
 
@@ -124,7 +124,7 @@ def export_graph(
             exported.save_pretrained(new)
         tokenizer.save_pretrained(new)
         # Beside what is saved with the config: servers read the length here.
-        lengths = {name: value for name in TEXT_LENGTHS if (value := getattr(model.config, name)) is not None}
+        lengths = sentence_transformers_files(model.config).get(LENGTHS, {})
         settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **lengths}
         (new / LENGTHS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     return path

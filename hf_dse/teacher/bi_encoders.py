@@ -152,24 +152,28 @@ class BiEncoder:
         are kept in a file there, by texts, weights and settings, so that none is computed twice. `prompt_name` names
         another prompt than that of the class, `"query"` or `"document"`, which is empty if the model has none.
         """
-        prompt = self.prompt if prompt_name is None else self.prompts.get(prompt_name, "")
+        prompt, limit = self._prompt_and_length(prompt_name)
         texts = [prompt + text for text in texts] if prompt else texts
         folder = None if cache_dir is None else to_path(cache_dir)
-        limit = self._lengths.get(prompt_name or "", self.max_length)
         settings = self.settings if limit == self.max_length else [*self.settings, limit]
         options: dict[str, Any] = {"size": self.size, "dtype": dtype, "show_progress": show_progress}
         return keep_blocks(partial(self._encode, max_length=limit), texts, settings, folder, **options)
 
     def split(self, text: str, prompt_name: str | None = None) -> list[str]:
         """The parts of a text that are read whole after the prompt, by [`split_text`]; a blank text is one part."""
-        prompt = self.prompt if prompt_name is None else self.prompts.get(prompt_name, "")
-        limit = self._lengths.get(prompt_name or "", self.max_length)
+        prompt, limit = self._prompt_and_length(prompt_name)
         if limit is None or not text.strip():
             return [text]
         room = limit - len(self.processing_class(prompt, verbose=False)["input_ids"])
         if room < 1:
             raise ValueError(f"max_length={limit} leaves no room for a text after the prompt {prompt!r}.")
         return split_text(text, self.processing_class, room)
+
+    def _prompt_and_length(self, prompt_name: str | None) -> tuple[str, int | None]:
+        """What stands before a text of a kind, and how many tokens of both are read."""
+        if prompt_name is None:
+            return self.prompt, self.max_length
+        return self.prompts.get(prompt_name, ""), self._lengths.get(prompt_name, self.max_length)
 
 
 def _encode_with(model: Any, texts: list[str], batch_size: int, max_length: int | None) -> np.ndarray:
