@@ -332,6 +332,8 @@ class Handler(BaseHTTPRequestHandler):
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "lfsFile" and self.server.find_blob(value["oid"]) is not None:
                 files[value["path"]] = self.server.blobs[value["oid"]]
+            elif key == "deletedFile" and value["path"] in files:
+                del files[value["path"]]
             else:
                 raise Refusal(400, f"{key} is not possible: {value}")
         commit = Commit(message, files, sum(map(len, repo.branches.values())))

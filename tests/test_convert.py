@@ -587,6 +587,14 @@ def test_a_table_without_positions_is_refused(bert):
         convert(bert, max_position_embeddings=0)
 
 
+def test_a_size_that_is_set_to_none_is_not_saved(bert, tmp_path):
+    model = convert(bert)
+    model.config.projection_dim = None
+    with pytest.raises(StrictDataclassError, match="`projection_dim` must be at least 1, got None"):
+        model.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model" / "model.safetensors").exists()
+
+
 def test_modules_that_are_lost_are_named(tmp_path, caplog):
     source = sentence_transformers_folder(tmp_path, {"pooling_mode": "mean"}, ["Transformer", "Pooling", "Dense"])
     with caplog.at_level(logging.WARNING):

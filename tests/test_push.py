@@ -121,6 +121,17 @@ def test_pushing_again_commits_only_changes(hub, folder):
     assert times(hub, "PUT /lfs/") + len(list(Path(hub.xet.name).rglob("xorbs/default.*[0-9a-f]"))) == 1
 
 
+def test_lengths_of_the_model_before_go_with_it(hub, tmp_path, make_model, bert_tokenizer):
+    """Or sentence-transformers would cut the texts of a model that has no such limits."""
+    folders = {}
+    for length in (6, None):
+        model = make_model(query_length=length)
+        folders[length] = export_model(model, bert_tokenizer, tmp_path / str(length), model_id=REPO)
+        push_model(folders[length], REPO)
+        assert published(hub) == files(folders[length])
+    assert ["sentence_bert_config.json" in files(folder) for folder in folders.values()] == [True, False]
+
+
 def test_private_repositories(hub, folder):
     push_model(folder, REPO, private=True)
     assert hub.repos[REPO].private

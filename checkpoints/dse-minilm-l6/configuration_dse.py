@@ -322,7 +322,7 @@ class DseConfig(PreTrainedConfig):
 
     def _validate_numbers(self):
         for name in SIZES:
-            if getattr(self, name) < 1:
+            if (getattr(self, name) or 0) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) <= 1:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
-from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi, get_token
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
@@ -20,6 +21,7 @@ from hf_dse.common.files import to_path
 from hf_dse.data.tables import read_text
 from hf_dse.inference.loading import module_types, read_json
 from hf_dse.modeling import DseConfig
+from hf_dse.modeling.configuration_dse import LENGTHS
 from hf_dse.student.checkpoint import CODE_FILES, TRAINING_STATE
 
 
@@ -77,7 +79,8 @@ def push_model(
     write one with [`export_model`] first.
 
     All files are uploaded in one commit, so that the Hub has all of them or none. Hidden files and compiled Python
-    files are not uploaded. Files that are only on the Hub are kept. Without changes, no commit is made.
+    files are not uploaded. Files that are only on the Hub are kept, except the lengths of queries and documents of a
+    model that was there before (`sentence_bert_config.json`). Without changes, no commit is made.
 
     Args:
         path (`str` or `os.PathLike`):
@@ -159,10 +162,13 @@ def push_model(
     with _explained(repo_id, api.endpoint):
         if revision is not None and not revision.startswith("refs/") and not create_pr:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
+        operations: list[Any] = [CommitOperationAdd(name, file) for name, file in files.items()]
+        if LENGTHS not in files and api.file_exists(repo_id, LENGTHS, revision=revision):
+            operations.append(CommitOperationDelete(LENGTHS))
         # `upload_folder` would make several commits where hf_xet is installed.
         return api.create_commit(
             repo_id,
-            [CommitOperationAdd(name, file) for name, file in files.items()],
+            operations,
             commit_message=commit_message or "Upload model",
             revision=revision,
             create_pr=create_pr,
