@@ -10,6 +10,9 @@ for their sentences (three of four sentences, by a hash), of QNLI, of fairy tale
 train split for abstracts, and titles of RFCs for abstracts. The other questions of SQuAD are a test set of
 studies/generality.py. OUT/unlabelled has more documents, paragraphs of Wikipedia articles, and OUT/unlabelled.jsonl
 queries that nobody has labelled: sentences of other paragraphs, and of SciFact's abstracts, and titles of these.
+OUT/more and OUT/more.jsonl are others of the last kind, for a trial that the checkpoint has no part of: paragraphs of
+RFCs and of Wikipedia, abstracts of SciFact and PubMedQA, and as queries sentences and words of other paragraphs,
+sentences of SciFact's abstracts, titles of articles.
 """
 
 import json
@@ -19,6 +22,7 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
@@ -75,17 +79,21 @@ def read(data: Path) -> dict[str, pd.DataFrame]:
     }
 
 
+def sentences(text: str) -> list[str]:
+    return [part for part in re.split(r"(?<=[.!?])\s+", text) if 7 <= len(part.split()) <= 28]
+
+
+def paragraphs_of(text: str, separator: str = "\n") -> list[str]:
+    return [part for part in text.split(separator) if 40 <= len(part.split()) <= 160]
+
+
 def unlabelled(data: Path, texts: list[str]) -> tuple[list[str], list[str]]:
     """Queries without labels, and the documents for them: `texts` and paragraphs of Wikipedia."""
     draw = random.Random(SEED)
-
-    def sentences(text: str) -> list[str]:
-        return [part for part in re.split(r"(?<=[.!?])\s+", text) if 7 <= len(part.split()) <= 28]
-
     articles = pd.read_parquet(data / "longwiki" / "docs.parquet")
     documents, drawn = list(texts), []
     for article in articles[articles["split"] == "train"].itertuples():
-        paragraphs = [part for part in article.body.split("\n") if 40 <= len(part.split()) <= 160]
+        paragraphs = paragraphs_of(article.body)
         draw.shuffle(paragraphs)
         documents += [" ".join(f"{article.title} {article.lead}".split()[:150]), *paragraphs[:2]]
         found = [sentence for part in paragraphs[2:] for sentence in sentences(part)]
@@ -96,6 +104,43 @@ def unlabelled(data: Path, texts: list[str]) -> tuple[list[str], list[str]]:
     queries += [draw.choice(parts) for parts in found if parts][:1500]
     queries += corpus["title"].sample(800, random_state=1).tolist()
     return list(dict.fromkeys(queries)), list(dict.fromkeys(documents))
+
+
+def keywords(sentence: str, draw: random.Random) -> str:
+    """Three to eight words of a sentence, as somebody types them who searches."""
+    words = [word for word in re.findall(r"[A-Za-z][\w-]+", sentence) if word.lower() not in ENGLISH_STOP_WORDS]
+    kept = sorted(draw.sample(range(len(words)), min(draw.randint(3, 8), len(words))))
+    return " ".join(words[place] for place in kept).lower()
+
+
+def more_unlabelled(data: Path) -> tuple[list[str], list[str]]:
+    """Queries without labels, and the documents for them, which are in part more technical."""
+    draw = random.Random(SEED + 1)
+    articles, rfcs = (
+        texts[texts["split"] == "train"].sample(frac=1, random_state=SEED + 1)
+        for texts in (pd.read_parquet(data / name / "docs.parquet") for name in ("longwiki", "rfc"))
+    )
+    documents: list[str] = []
+    found: list[list[str]] = []
+    # Two paragraphs of a text are documents, the others have the sentences.
+    for bodies, separator in ((articles["body"][:2500], "\n"), (rfcs["body"][:1500], "\n\n")):
+        found.append([])
+        for body in bodies:
+            parts = [" ".join(part.split()) for part in paragraphs_of(body, separator)]
+            draw.shuffle(parts)
+            documents += parts[:2]
+            known = [sentence for part in parts[2:] for sentence in sentences(part)]
+            found[-1] += draw.sample(known, min(2, len(known)))
+    abstracts = pd.read_parquet(data / "scifact" / "corpus.parquet")["text"].sample(2000, random_state=SEED + 1)
+    pubmed = pd.read_parquet(data / "pubmedqa" / "pairs.parquet")
+    pubmed = pubmed[pubmed["split"] == "train"]["abstract"]
+    # Their first 100 words: longer ones take long to read.
+    documents += [" ".join(text.split()[:100]) for text in [*abstracts, *pubmed]]
+    wiki, technical = (draw.sample(kind, len(kind)) for kind in found)
+    science = [draw.choice(parts) for parts in map(sentences, abstracts) if parts]
+    queries = [*wiki[:1500], *technical[:1200], *science[:700], *articles["title"][:600]]
+    queries += [keywords(text, draw) for text in [*wiki[1500:2300], *technical[1200:1900], *science[700:1000]]]
+    return draw.sample(list(dict.fromkeys(queries)), len(set(queries))), list(dict.fromkeys(documents))
 
 
 def write(folder: Path, rows: pd.DataFrame, texts: list[str]) -> None:
@@ -110,6 +155,15 @@ def write(folder: Path, rows: pd.DataFrame, texts: list[str]) -> None:
     print(f"{folder.name}: {len(queries):,} queries, {len(documents):,} documents")
 
 
+def write_unlabelled(out: Path, name: str, queries: list[str], documents: list[str]) -> None:
+    (out / name).mkdir(exist_ok=True)
+    corpus = [{"_id": f"d{number}", "text": text} for number, text in enumerate(documents)]
+    asked = [{"query_id": f"x{number}", "query": text} for number, text in enumerate(queries)]
+    for file, lines in ((f"{name}/corpus.jsonl", corpus), (f"{name}.jsonl", asked)):
+        (out / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    print(f"{name}: {len(queries):,} queries, {len(documents):,} documents")
+
+
 def main() -> None:
     data, out = map(Path, sys.argv[1:])
     sets = read(data)
@@ -120,13 +174,8 @@ def main() -> None:
     others = pd.concat(sets.values()).sample(frac=1, random_state=SEED)
     pairs = pd.concat([claims, others])
     write(out / "search", pairs, abstracts.tolist())
-    queries, documents = unlabelled(data, list(dict.fromkeys([*pairs["document"], *abstracts])))
-    (out / "unlabelled").mkdir(exist_ok=True)
-    corpus = [{"_id": f"d{number}", "text": text} for number, text in enumerate(documents)]
-    asked = [{"query_id": f"x{number}", "query": text} for number, text in enumerate(queries)]
-    for file, lines in (("unlabelled/corpus.jsonl", corpus), ("unlabelled.jsonl", asked)):
-        (out / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    print(f"unlabelled: {len(queries):,} queries, {len(documents):,} documents")
+    write_unlabelled(out, "unlabelled", *unlabelled(data, list(dict.fromkeys([*pairs["document"], *abstracts]))))
+    write_unlabelled(out, "more", *more_unlabelled(data))
 
 
 if __name__ == "__main__":
