@@ -106,9 +106,10 @@ search search-3 --model_name_or_path "$out/version-2" --bi_encoder_name_or_path 
     --num_train_epochs 1 --seed 44 --save_steps 0.5 --save_total_limit 2
 
 # The mean of the weights after half of the steps and at the end was version 3 of the checkpoint.
-half=$(find "$out/search-3" -maxdepth 1 -name "checkpoint-*" | sort -V | head -n 1)
-[ -f "$out/version-3/config.json" ] || hf-dse merge --output_dir "$out/version-3" \
-    --model_names_or_paths "$half" "$out/search-3/model"
+if [ ! -f "$out/version-3/config.json" ]; then
+    half=$(find "$out/search-3" -maxdepth 1 -name "checkpoint-*" | sort -V | head -n 1)
+    hf-dse merge --model_names_or_paths "$half" "$out/search-3/model" --output_dir "$out/version-3"
+fi
 
 # A student of SciFact's claims alone, which reads whole abstracts, the run "softmax" of studies/ranking_attention.yaml with
 # RANKING=OUT. 0.15 of the weights are its.
