@@ -4,15 +4,16 @@
 The queries and documents that the flagship learns to search from, in the layout of BEIR.
 
     python recipes/flagship/queries.py DATA OUT
+    python recipes/flagship/queries.py DATA OUT more    # for a trial that the checkpoint has no part of
 
 OUT/search has the training queries of all sets with one corpus: claims of SciFact's train split, questions of SQuAD
 for their sentences (three of four sentences, by a hash), of QNLI, of fairy tales for their section, of PubMedQA's
 train split for abstracts, and titles of RFCs for abstracts. The other questions of SQuAD are a test set of
 studies/generality.py. OUT/unlabelled has more documents, paragraphs of Wikipedia articles, and OUT/unlabelled.jsonl
 queries that nobody has labelled: sentences of other paragraphs, and of SciFact's abstracts, and titles of these.
-OUT/more and OUT/more.jsonl are others of the last kind, for a trial that the checkpoint has no part of: paragraphs of
-RFCs and of Wikipedia, abstracts of SciFact and PubMedQA, and as queries sentences and words of other paragraphs,
-sentences of SciFact's abstracts, titles of articles.
+`more` writes OUT/more and OUT/more.jsonl alone, others of the last kind: paragraphs of RFCs and Wikipedia, abstracts
+of SciFact and PubMedQA, and as queries sentences and words of other paragraphs, sentences of SciFact's abstracts,
+titles of articles.
 """
 
 import json
@@ -140,7 +141,8 @@ def more_unlabelled(data: Path) -> tuple[list[str], list[str]]:
     science = [draw.choice(parts) for parts in map(sentences, abstracts) if parts]
     queries = [*wiki[:1500], *technical[:1200], *science[:700], *articles["title"][:600]]
     queries += [keywords(text, draw) for text in [*wiki[1500:2300], *technical[1200:1900], *science[700:1000]]]
-    return draw.sample(list(dict.fromkeys(queries)), len(set(queries))), list(dict.fromkeys(documents))
+    queries = list(dict.fromkeys(queries))
+    return draw.sample(queries, len(queries)), list(dict.fromkeys(documents))
 
 
 def write(folder: Path, rows: pd.DataFrame, texts: list[str]) -> None:
@@ -156,7 +158,7 @@ def write(folder: Path, rows: pd.DataFrame, texts: list[str]) -> None:
 
 
 def write_unlabelled(out: Path, name: str, queries: list[str], documents: list[str]) -> None:
-    (out / name).mkdir(exist_ok=True)
+    (out / name).mkdir(parents=True, exist_ok=True)
     corpus = [{"_id": f"d{number}", "text": text} for number, text in enumerate(documents)]
     asked = [{"query_id": f"x{number}", "query": text} for number, text in enumerate(queries)]
     for file, lines in ((f"{name}/corpus.jsonl", corpus), (f"{name}.jsonl", asked)):
@@ -165,7 +167,10 @@ def write_unlabelled(out: Path, name: str, queries: list[str], documents: list[s
 
 
 def main() -> None:
-    data, out = map(Path, sys.argv[1:])
+    data, out = map(Path, sys.argv[1:3])
+    if sys.argv[3:] == ["more"]:
+        write_unlabelled(out, "more", *more_unlabelled(data))
+        return
     sets = read(data)
     claims, abstracts = scifact(data)
     for name, rows in {"scifact": claims, **sets}.items():
@@ -175,7 +180,6 @@ def main() -> None:
     pairs = pd.concat([claims, others])
     write(out / "search", pairs, abstracts.tolist())
     write_unlabelled(out, "unlabelled", *unlabelled(data, list(dict.fromkeys([*pairs["document"], *abstracts]))))
-    write_unlabelled(out, "more", *more_unlabelled(data))
 
 
 if __name__ == "__main__":
