@@ -102,7 +102,7 @@ def test_byte_level_tokenizers(tiny_config, roberta_tokenizer):
 def test_plain_chunks_are_encoded_alone(make_model, bert_tokenizer, prompt):
     model = make_model(DseModel, prompts={"document": prompt} if prompt else None)
     options = {"normalize": True, "show_progress": False}
-    vectors, chunks = encode_chunks(model, bert_tokenizer, DOCUMENTS, chunk_size=12, **options)
+    vectors, chunks = encode_chunks(model, bert_tokenizer, DOCUMENTS, chunk_size=np.int64(12), **options)
     assert chunks == [split_text(text, bert_tokenizer, 12) if text.strip() else [] for text in DOCUMENTS]
     texts = [prompt + chunk for parts in chunks for chunk in parts]
     np.testing.assert_allclose(vectors, encode(model, bert_tokenizer, texts, **options), atol=1e-6)

@@ -6,6 +6,7 @@ import json
 
 import evaluate
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -341,6 +342,8 @@ class TestEncode:
         [
             ("one text", {}, TypeError, r"list of strings, got str: pass \[text\]"),
             (None, {}, TypeError, "got NoneType"),
+            (pd.DataFrame({"text": TEXTS}), {}, TypeError, "got DataFrame: pass one of its columns"),
+            ({"text": TEXTS}, {}, TypeError, "got dict: pass one of its columns"),
             (["cat", None], {}, ValueError, r"texts\[1\] is None, not a string"),
             (["cat", "dog", 3.5], {}, ValueError, r"texts\[2\] is 3.5"),
             (["cat"], {"max_length": 49}, ValueError, "max_length=49 is above the 48 tokens"),

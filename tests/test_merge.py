@@ -89,6 +89,13 @@ def test_what_is_refused(make_model, fields, weights, message):
     assert all(np.array_equal(tensor, before[name]) for name, tensor in weights_of(models[0]).items())
 
 
+def test_what_a_projection_does_not_use_may_differ(make_model):
+    fields = [{"linformer_init": "mean"}, {"linformer_init": "strided", "linformer_sharing": "none"}]
+    merge_models([make_model(linformer_projection="strided", **options) for options in fields])
+    with pytest.raises(ValueError, match="linformer_init: mean and strided"):
+        merge_models([make_model(linformer_projection="learned", **options) for options in fields])
+
+
 def test_students_may_have_another_dropout(make_model):
     merge_models([make_model(hidden_dropout_prob=0.0), make_model(hidden_dropout_prob=0.2)])
 

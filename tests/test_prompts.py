@@ -125,6 +125,24 @@ def test_a_saved_model_replaces_the_prompts(make_model, bert_tokenizer, tmp_path
     check_equal(tmp_path, {})
 
 
+def test_a_saved_model_replaces_the_prompts_that_sentence_transformers_saved(make_model, bert_tokenizer, tmp_path):
+    export_model(make_model(prompts={"query": "the "}), bert_tokenizer, tmp_path / "model")
+    folder = tmp_path / "theirs"
+    SentenceTransformer(str(tmp_path / "model"), device="cpu").save(str(folder))
+    # Without a change theirs stay, those of another version among them.
+    before = settings(folder)
+    model = AutoModel.from_pretrained(folder)
+    model.save_pretrained(folder)
+    assert settings(folder) == before and "__version__" in before
+    for prompts in (PROMPTS, {}):
+        model.config.prompts = prompts or None
+        model.save_pretrained(folder)
+        check_equal(folder, prompts)
+    # Those that sentence-transformers changes and saves there count.
+    SentenceTransformer(str(folder), prompts=PROMPTS, device="cpu").save(str(folder))
+    check_equal(folder, PROMPTS)
+
+
 @pytest.mark.parametrize("prompts", [{"query": 3}, ["query"], "query"])
 def test_prompts_are_texts_by_name(prompts):
     with pytest.raises(StrictDataclassError, match="prompts"):
@@ -185,6 +203,45 @@ def test_other_encoders_pool_as_in_sentence_transformers(make_source, pooling, w
         alone = [encode_query(model, tokenizer, [text], normalize=True, show_progress=False) for text in TEXTS]
         single = [theirs.encode_query([text]) for text in TEXTS]
         np.testing.assert_allclose(np.concatenate(alone), np.concatenate(single), rtol=0, atol=1e-5)
+
+
+def test_other_encoders_read_as_much_as_in_sentence_transformers(make_source, tmp_path):
+    source = make_source({})
+    file = source / "sentence_bert_config.json"
+    file.write_text(json.dumps({**lengths(source), "max_seq_length": 5}))
+    expected = SentenceTransformer(str(source), device="cpu").encode(TEXTS)
+    model, tokenizer = load_model(ModelArguments(str(source), device="cpu"))
+    teacher = BiEncoder(str(source), device="cpu")
+    for ours in (encode(model, tokenizer, TEXTS, show_progress=False), teacher.encode(TEXTS, show_progress=False)):
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    # It takes more, for those who ask.
+    whole = encode(model, tokenizer, TEXTS, max_length=16, show_progress=False)
+    asked = BiEncoder(str(source), max_length=16, device="cpu").encode(TEXTS, show_progress=False)
+    np.testing.assert_allclose(whole, asked, rtol=0, atol=1e-5)
+    assert abs(whole - expected).max() > 1e-3
+    file.write_text(json.dumps({**lengths(source), "max_seq_length": "all"}))
+    with pytest.raises(ValueError, match="`max_seq_length` in sentence_bert_config.json is 'all'"):
+        load_model(ModelArguments(str(source), device="cpu"))
+
+
+@pytest.mark.parametrize("is_unit", [True, False])
+def test_other_encoders_have_vectors_of_the_same_length(save_bert, tmp_path, is_unit):
+    """Whose dot product ranks as in sentence-transformers."""
+    bert = Transformer(str(save_bert(tmp_path / "bert", BertModel)))
+    modules = [bert, Pooling(16, pooling_mode="mean"), *[Normalize()] * is_unit]
+    theirs = SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu")
+    theirs.save(str(tmp_path / "model"))
+    model, tokenizer = load_model(ModelArguments(str(tmp_path / "model"), device="cpu"))
+    ours = encode(model, tokenizer, TEXTS, show_progress=False)
+    np.testing.assert_allclose(ours, theirs.encode(TEXTS), rtol=0, atol=1e-5)
+    assert np.allclose(np.linalg.norm(ours, axis=1), 1) == is_unit
+
+
+def test_a_default_prompt_is_named(make_source, warnings):
+    source = make_source({"query": "of: "}, default_prompt_name="query")
+    load_model(ModelArguments(str(source), device="cpu"))
+    convert_encoder(str(source))
+    assert len(warnings) == 2 and all("has the default prompt 'query'" in warning for warning in warnings)
 
 
 def test_what_is_not_applied_is_named(make_source, warnings):

@@ -171,6 +171,13 @@ class TestRank:
             _, positions = rank(np.stack([corpus[0], corpus[0]]), corpus, top_k=top_k, show_progress=False)
             assert positions.tolist() == [expected[:top_k]] * 2
 
+    def test_equal_texts_of_different_blocks_keep_their_order(self, monkeypatch):
+        monkeypatch.setattr("hf_dse.inference.search.BLOCK_TEXTS", 8)
+        for seed in range(30):
+            corpus = np.random.default_rng(seed).integers(0, 10, size=(50, 1)).astype(np.float32)
+            _, found = rank(np.ones((1, 1), np.float32), corpus, top_k=12, similarity="dot", show_progress=False)
+            assert found.tolist() == [np.argsort(-corpus[:, 0], kind="stable")[:12].tolist()]
+
     def test_reversed_views_are_arrays(self):
         corpus = np.eye(4, dtype=np.float32)
         assert rank(corpus[::-1], corpus, top_k=1, show_progress=False)[1].tolist() == [[3], [2], [1], [0]]

@@ -121,6 +121,15 @@ def test_cross_encoder_returns_the_scores_of_the_head(tmp_path, make_model, bert
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
 
 
+def test_cross_encoder_of_several_labels_has_to_know_their_number(tmp_path, make_model, bert_tokenizer):
+    model = make_model(num_labels=3, problem_type="single_label_classification")
+    with torch.no_grad():
+        logits = model(**bert_tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")).logits
+    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    scores = CrossEncoder(str(folder), num_labels=3, device="cpu").predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
+    np.testing.assert_allclose(scores, logits, rtol=0, atol=1e-5)
+
+
 def test_cross_encoder_of_an_encoder_returns_cosines(tmp_path, bert_tokenizer, save_bert):
     # Converted, so that it has no head and no training.
     model = convert_encoder(str(save_bert(tmp_path / "bert")))
@@ -248,8 +257,16 @@ def test_smaller_embeddings(tmp_path, make_model, bert_tokenizer):
     np.testing.assert_allclose(loaded.encode(TEXTS), expected, rtol=0, atol=1e-6)
     loaded = SentenceTransformer(folder, device="cpu")
     np.testing.assert_allclose(loaded.encode(TEXTS, truncate_dim=8), expected, rtol=0, atol=1e-6)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     unit = loaded.encode(TEXTS, truncate_dim=8, normalize_embeddings=True)
-    np.testing.assert_allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(unit, expected, rtol=0, atol=1e-6)
+    # Vectors of unit length have it again when they are cut, which sentence-transformers has to be asked for.
+    model.config.normalize_embeddings = True
+    folder = str(export_model(model, bert_tokenizer, tmp_path / "unit"))
+    ours = encode(model, bert_tokenizer, TEXTS, truncate_dim=np.int64(8), show_progress=False)
+    loaded = SentenceTransformer(folder, device="cpu", truncate_dim=8)
+    for theirs in (ours, loaded.encode(TEXTS, normalize_embeddings=True)):
+        np.testing.assert_allclose(theirs, expected, rtol=0, atol=1e-6)
 
 
 def test_quantized_embeddings(tmp_path, make_model, bert_tokenizer):

@@ -162,8 +162,10 @@ def test_what_is_no_study(write, content, message):
 # Running
 
 
-def test_a_study_runs_once_and_reports(tiny_study, tmp_path, capsys):
-    file = str(tiny_study(eval_strategy="steps", eval_steps=1))
+def test_a_study_runs_once_and_reports(tiny_study, tmp_path, monkeypatch, capsys):
+    # A number may be a variable, too.
+    monkeypatch.setenv("STEPS", "2")
+    file = str(tiny_study(eval_strategy="steps", eval_steps=1, max_steps="${STEPS}"))
     where = ["--output_dir", str(tmp_path / "runs")]
     assert main(["study", file, "--dry_run"]) == 0
     assert capsys.readouterr().out.count("missing") == 4

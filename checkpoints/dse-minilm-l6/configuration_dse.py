@@ -86,6 +86,15 @@ def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
     }
 
 
+def has_other_prompts(folder: Path, prompts: dict[str, str] | None) -> bool:
+    """Whether the model that was saved in a folder before, if any, has other prompts in its `config.json`."""
+    path = folder / "config.json"
+    try:
+        return path.exists() and json.loads(path.read_text(encoding="utf-8")).get("prompts") != prompts
+    except ValueError:  # a damaged file, which is about to be replaced
+        return True
+
+
 @auto_docstring(
     custom_intro="""
     Configuration of a distilled sentence embedding (DSE, [Barkan et al., 2020](https://huggingface.co/papers/1908.05161))
@@ -249,13 +258,14 @@ class DseConfig(PreTrainedConfig):
         # Scores have the range of the labels, as sentence-transformers' CrossEncoder reads here.
         is_probability = self.problem_type == "multi_label_classification"
         self.sentence_transformers = {"activation_fn": f"torch.nn.{'Sigmoid' if is_probability else 'Identity'}"}
+        folder = Path(save_directory)
         # That of a model that was saved here before.
-        (Path(save_directory) / LENGTHS).unlink(missing_ok=True)
+        (folder / LENGTHS).unlink(missing_ok=True)
         for name, content in sentence_transformers_files(self).items():
-            path = Path(save_directory) / name
+            path = folder / name
             # sentence-transformers writes its settings, such as prompts, before the model: those with its version.
             is_theirs = name == SETTINGS and path.exists() and '"__version__"' in path.read_text(encoding="utf-8")
-            if not is_theirs:
+            if not is_theirs or has_other_prompts(folder, self.prompts):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)

@@ -36,9 +36,8 @@ def convert(argv: list[str]) -> None:
         prog="hf-dse convert",
         description="Convert a pretrained encoder to linear attention.",
     )
-    from hf_dse.inference.loading import load_tokenizer
+    from hf_dse.inference.loading import load_tokenizer, read_max_length
     from hf_dse.publish.export import export_model
-    from hf_dse.student.convert import source_length
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     encoder = convert_args.convert(args.model_name_or_path)
@@ -46,7 +45,7 @@ def convert(argv: list[str]) -> None:
     max_length = args.max_length
     if max_length is None:
         length = convert_args.max_position_embeddings
-        length = source_length(args.model_name_or_path) if length is None else length
+        length = read_max_length(args.model_name_or_path) if length is None else length
         max_length = None if length is None else min(length, encoder.config.max_position_embeddings)
     folder = export_model(
         encoder,

@@ -96,7 +96,7 @@ def study(argv: list[str]) -> None:
         description="Run a grid of trainings: `hf-dse study FILE`; `hf-dse study report FILE` reports on it. "
         "`hf-dse study probe` measures the similarity of pairs after each layer of encoders.",
     )
-    from hf_dse.studies.runs import finished_runs, load_study, run_study
+    from hf_dse.studies.runs import expand, finished_runs, load_study, run_study
 
     hint = did_you_mean(args.study_file, ("report", "probe"))
     if hint and not Path(args.study_file).exists():
@@ -111,7 +111,7 @@ def study(argv: list[str]) -> None:
         if run.key in finished:
             continue
         try:
-            parse_stages(common, run.options)
+            parse_stages(common, expand(run.options, strict=not args.dry_run))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{args.study_file}: {run.title}: {error}") from error
     if args.dry_run:

@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from numbers import Integral
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -59,7 +60,7 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
     ['Cats purr. ', 'Dogs bark at cats. Birds sing.']
     ```
     """
-    if not isinstance(chunk_size, int) or chunk_size < 1:
+    if not isinstance(chunk_size, Integral) or chunk_size < 1:
         raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1, a whole number.")
     try:
         text.encode()

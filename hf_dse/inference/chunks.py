@@ -234,7 +234,6 @@ def _pool_chunks(
     show_progress: bool,
 ) -> np.ndarray:
     """Token states of all documents, pooled over their chunks: `(num_chunks, embedding_size)`."""
-    is_dse = model.config.model_type == "dse"
     is_max = check_pooling(model, processing_class) == "max"
     if batch_size < 1:
         raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
@@ -272,6 +271,6 @@ def _pool_chunks(
                         counts[chunk] += last - first
     if not is_max:
         vectors /= counts[:, None]
-    if is_dse and model.config.normalize_embeddings:
+    if getattr(model.config, "normalize_embeddings", False):
         vectors = nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy()
     return vectors

@@ -270,20 +270,23 @@ def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor
 def pool_outputs(model: PreTrainedModel, outputs: Any, attention_mask: torch.Tensor) -> torch.Tensor:
     """
     Returns the sentence embeddings: `pooler_output` of DSE, otherwise the mean of all tokens except padding, unless
-    [`load_model`] found another pooling.
+    [`load_model`] found another pooling, or that the vectors have unit length.
     """
     if model.config.model_type == "dse":
         return outputs.pooler_output.float()
     states = outputs.last_hidden_state
     pooling = getattr(model.config, "sentence_pooling", "mean")
     if pooling == "mean":
-        return mean_tokens(states, attention_mask)
-    if pooling == "max":
-        return states.float().masked_fill(attention_mask[..., None] == 0, -torch.inf).amax(dim=1)
-    # The first or the last token that is not padding.
-    places = torch.arange(attention_mask.shape[1], device=states.device) * attention_mask
-    rows = attention_mask.argmax(dim=1) if pooling == "cls" else places.argmax(dim=1)
-    return states[torch.arange(len(states), device=states.device), rows].float()
+        vectors = mean_tokens(states, attention_mask)
+    elif pooling == "max":
+        vectors = states.float().masked_fill(attention_mask[..., None] == 0, -torch.inf).amax(dim=1)
+    else:
+        # The first or the last token that is not padding.
+        places = torch.arange(attention_mask.shape[1], device=states.device) * attention_mask
+        rows = attention_mask.argmax(dim=1) if pooling == "cls" else places.argmax(dim=1)
+        vectors = states[torch.arange(len(states), device=states.device), rows].float()
+    is_unit = getattr(model.config, "normalize_embeddings", False)
+    return nn.functional.normalize(vectors, dim=-1) if is_unit else vectors
 
 
 def mean_tokens(hidden_states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -306,8 +309,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 def list_texts(texts: Iterable[str]) -> list[str]:
     """Texts as a list, with an error for what is no text and a warning for blank ones."""
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise TypeError(f"`texts` has to be a list of strings, got {type(texts).__name__}: pass [text] for one text.")
+    # Of a table and of a mapping, the names of the columns would be the texts.
+    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")
+    if is_table or isinstance(texts, str) or not isinstance(texts, Iterable):
+        advice = "one of its columns" if is_table else "[text] for one text"
+        raise TypeError(f"`texts` has to be a list of strings, got {type(texts).__name__}: pass {advice}.")
     texts = list(texts)
     for row, text in enumerate(texts):
         if not isinstance(text, str):

@@ -137,7 +137,8 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
     """
     Loads a model and its tokenizer, with the classification head if the checkpoint has one. Of a sentence-transformers
     folder, its prompts become `config.prompts`, its lengths of queries and documents `config.query_length` and
-    `config.document_length`, and its pooling and similarity those of [`encode`] and `similarity_of`.
+    `config.document_length`, that of all texts the `model_max_length` of the tokenizer, and its pooling, its
+    normalization and its similarity those of [`encode`] and `similarity_of`.
 
     Args:
         args (`ModelArguments`):
@@ -171,25 +172,27 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
             )
     else:
         model = load_encoder(AutoModel, args.model_name_or_path, dtype=args.dtype, **source)
-    _apply_settings(model, args.model_name_or_path, args.model_revision)
     tokenizer = load_tokenizer(args.model_name_or_path, **source)
+    _apply_settings(model, tokenizer, args.model_name_or_path, args.model_revision)
     check_vocabulary(model, tokenizer)
     return model.to(device), tokenizer
 
 
-def _apply_settings(model: PreTrainedModel, name: str, revision: str) -> None:
-    """Sets in the config of a loaded model what the files of sentence-transformers beside it say."""
+def _apply_settings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, revision: str) -> None:
+    """Sets in the config of a loaded model and its tokenizer what the files of sentence-transformers beside it say."""
     set_prompts_and_lengths(model, name, revision)
+    warn_of_prompts(name, revision)
     if model.config.model_type == "dse":
         return
     if read_similarity(name, revision) == "dot":
         model.config.similarity = "dot"
-    if getattr(model.config, "prompts", None):
-        warn_of_prompts(name, revision)
-    pooling = read_pooling(name, revision)
+    pooling, modules = read_pooling(name, revision), read_modules(name, revision)
     if pooling in POOLINGS and pooling != "mean":
         model.config.sentence_pooling = pooling
-    lost = [module for module in read_modules(name, revision) if module not in ("Transformer", "Pooling", "Normalize")]
+    if "Normalize" in modules:
+        model.config.normalize_embeddings = True
+    tokenizer.model_max_length = read_max_length(name, revision) or tokenizer.model_max_length
+    lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
     if pooling not in POOLINGS or lost:
         logger.warning(
             f"{name} is a sentence-transformers model with {' and '.join(lost) or f'the pooling {pooling}'}, which is "
@@ -213,8 +216,9 @@ def set_prompts_and_lengths(model: PreTrainedModel, name_or_path: str, revision:
 
 def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | None:
     """
-    The prompts of a sentence-transformers checkpoint that are not empty; `None` if it has no settings. As in
-    `encode_document`, a prompt for passages or for a corpus is that for documents if there is no other.
+    The prompts of a sentence-transformers checkpoint that are not empty; `None` if it has no settings. A prompt for
+    passages or for a corpus is that for documents if there is no other, for which `encode_document` of
+    sentence-transformers, too, looks in this order, though version 6 finds an empty one for documents first.
     """
     stored = read_json(name_or_path, SETTINGS, revision).get("prompts")
     if stored is None:
@@ -238,9 +242,27 @@ def read_lengths(name_or_path: str, revision: str = "main") -> dict[str, int] | 
     return lengths if stored else None
 
 
+def read_max_length(name_or_path: str, revision: str = "main") -> int | None:
+    """How many tokens sentence-transformers reads of a text with a checkpoint, if it has a length of its own."""
+    length = read_json(name_or_path, LENGTHS, revision).get("max_seq_length")
+    if length is not None and (not isinstance(length, int) or length < 1):
+        raise ValueError(f"{name_or_path}: `max_seq_length` in {LENGTHS} is {length!r}, no number of tokens.")
+    return length
+
+
 def warn_of_prompts(name_or_path: str, revision: str = "main") -> None:
-    """Warns of a checkpoint whose pooling leaves out the tokens of a prompt, as that of INSTRUCTOR."""
-    if read_json(name_or_path, "1_Pooling/config.json", revision).get("include_prompt") is False:
+    """
+    Warns of a checkpoint with a prompt for all texts, and of one whose pooling leaves out the tokens of a prompt, as
+    that of INSTRUCTOR.
+    """
+    prompts = read_prompts(name_or_path, revision) or {}
+    default = read_json(name_or_path, SETTINGS, revision).get("default_prompt_name")
+    if default in prompts:
+        logger.warning(
+            f"{name_or_path} has the default prompt {default!r}, which sentence-transformers puts before every text, "
+            f"and hf_dse only before those that are encoded with `prompt_name={default!r}`."
+        )
+    if prompts and read_json(name_or_path, "1_Pooling/config.json", revision).get("include_prompt") is False:
         logger.warning(
             f"{name_or_path} leaves its prompts out of the pooling (`include_prompt`), which is not done here: "
             "embeddings of texts with a prompt differ from those of sentence-transformers."

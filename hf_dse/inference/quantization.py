@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -186,7 +187,7 @@ def truncate(vectors: torch.Tensor, truncate_dim: int | None, model: PreTrainedM
     if truncate_dim is None:
         return vectors
     size = vectors.shape[-1]
-    if isinstance(truncate_dim, bool) or not isinstance(truncate_dim, int) or not 0 < truncate_dim <= size:
+    if isinstance(truncate_dim, bool) or not isinstance(truncate_dim, Integral) or not 0 < truncate_dim <= size:
         raise ValueError(
             f"truncate_dim={truncate_dim!r}: it has to be a whole number from 1 to {size}, the size of the model's "
             "vectors."

@@ -370,8 +370,9 @@ def _largest(values: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Ten
         above = (values[row] > last[row]).nonzero()[:, 0]
         equal = (values[row] == last[row]).nonzero()[: number - len(above), 0]
         where[row] = torch.cat([above, equal])
-        found[row] = values[row, where[row]]
-    return found, where
+    # What is equal stays in this order where blocks meet.
+    where = where.sort(dim=1).values
+    return values.gather(1, where), where
 
 
 def _best_first(values: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,7 +18,6 @@ from hf_dse.inference.loading import (
     load_config,
     load_tokenizer,
     load_weights,
-    read_json,
     read_lengths,
     read_modules,
     read_pooling,
@@ -145,8 +144,7 @@ def convert_encoder(
     kept = {"normalize_embeddings": "Normalize" in modules, "similarity": read_similarity(name_or_path)}
     fields = {**kept, "num_labels": 1, **fields}
     fields.setdefault("prompts", _prompts(name_or_path))
-    if fields["prompts"]:
-        warn_of_prompts(name_or_path)
+    warn_of_prompts(name_or_path)
     fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
     for name, length in (read_lengths(name_or_path) or {}).items():
         fields.setdefault(name, min(length, fields["max_position_embeddings"]))
@@ -238,14 +236,6 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
         "sep_token_id": tokenizer.sep_token_id,
         "num_pair_separators": max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2),
     }
-
-
-def source_length(name_or_path: str) -> int | None:
-    """How many tokens sentence-transformers reads of a text with a checkpoint, if it has a length of its own."""
-    length = read_json(name_or_path, "sentence_bert_config.json").get("max_seq_length")
-    if length is not None and (not isinstance(length, int) or length < 1):
-        raise ValueError(f"{name_or_path}: `max_seq_length` in sentence_bert_config.json is {length!r}, no length.")
-    return length
 
 
 def _pooling_mode(name_or_path: str) -> str:

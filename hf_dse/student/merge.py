@@ -29,6 +29,9 @@ NEUTRAL_FIELDS = {
 
 HEAD_FIELDS = {"problem_type", "similarity", "similarity_hidden_size"}
 
+# And those that say nothing of a projection without weights.
+PROJECTION_FIELDS = {"linformer_init", "linformer_sharing"}
+
 HEAD = "similarity."
 
 ENCODER = "dse."
@@ -96,6 +99,8 @@ def _check_compatible(first: PreTrainedModel, other: PreTrainedModel, number: in
     # The fields and weights of the head matter only if both models have one.
     both = has_head(first) and has_head(other)
     ignored = NEUTRAL_FIELDS if both else NEUTRAL_FIELDS | HEAD_FIELDS
+    if not first.config.is_projection_learned:
+        ignored = ignored | PROJECTION_FIELDS
     fields = [
         {name: value for name, value in model.config.to_dict().items() if name not in ignored}
         for model in (first, other)

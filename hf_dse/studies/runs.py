@@ -361,18 +361,18 @@ def convergence(state: dict[str, Any], training: dict[str, float]) -> dict[str, 
     return measured
 
 
-def expand(value: Any) -> Any:
-    """Puts environment variables in the place of `${NAME}`, and says which one is not set."""
+def expand(value: Any, strict: bool = True) -> Any:
+    """Puts environment variables in the place of `${NAME}`. An unknown name is an error, or stays if not `strict`."""
     if isinstance(value, dict):
-        return {name: expand(part) for name, part in value.items()}
+        return {name: expand(part, strict) for name, part in value.items()}
     if isinstance(value, list):
-        return [expand(part) for part in value]
+        return [expand(part, strict) for part in value]
     if not isinstance(value, str):
         return value
     missing = [name for name in re.findall(r"\$\{(\w+)\}", value) if name not in os.environ]
-    if missing:
+    if missing and strict:
         raise ValueError(f"The study needs the environment variable {missing[0]}, for {value!r}: set it.")
-    return re.sub(r"\$\{(\w+)\}", lambda match: os.environ[match[1]], value)
+    return re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), value)
 
 
 def read_results(results_file: str | Path) -> pd.DataFrame:

@@ -112,7 +112,8 @@ class BiEncoder:
                 name_or_path, model_revision=revision, trust_remote_code=trust_remote_code, dtype=dtype
             )
             model, tokenizer = load_model(own)
-            most, own_length = max_tokens(model, tokenizer), tokenizer.model_max_length
+            # A length that is asked for may be above that of sentence-transformers, up to what the model takes.
+            most, own_length = max_tokens(model, tokenizer), None if max_length else tokenizer.model_max_length
             encode_block: Callable = partial(encode, model, tokenizer, device=device)
             self.settings: list[Any] = [fingerprint(model, tokenizer), "encode"]
             options = {"normalize": True, "show_progress": False}
