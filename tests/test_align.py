@@ -308,6 +308,21 @@ def test_the_best_student_is_kept_and_a_training_resumes(source, tmp_path):
     assert not torch.equal(slow.model.embeddings.word_embeddings.weight, start.model.embeddings.word_embeddings.weight)
 
 
+def test_predictions_are_in_the_order_of_the_rows(source, tmp_path):
+    args = AlignTrainingArguments(str(tmp_path / "out"), max_length=24, use_cpu=True, report_to="none")
+    data = with_vectors(size=16)
+    trainer = AlignTrainer(source, args, data, data)
+    vectors = encode(trainer.model, trainer.processing_class, data["text"][:], normalize=True, show_progress=False)
+    targets = np.asarray(data["embeddings"][:])
+    expected = (vectors * targets).sum(axis=1) / np.linalg.norm(targets, axis=1)
+    assert len(set(map(len, data["text"][:]))) > 3
+    for part in (trainer.eval_dataset, data):
+        np.testing.assert_allclose(trainer.predict(part).predictions, expected, rtol=0, atol=1e-5)
+    assert trainer.evaluate(data)["eval_teacher_cosine"] == pytest.approx(expected.mean(), abs=1e-5)
+    with pytest.raises(TypeError, match="evaluates on one dataset, and got a, b: pass one of them"):
+        AlignTrainer(source, args, data, {"a": data, "b": data})
+
+
 def test_a_student_of_the_same_size_has_no_layer(source, tmp_path):
     args = AlignTrainingArguments(str(tmp_path / "out"), max_length=24, use_cpu=True, report_to="none")
     trainer = AlignTrainer(source, args, with_vectors(size=16))

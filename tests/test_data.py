@@ -4,6 +4,7 @@
 
 import csv
 import json
+import time
 
 import datasets
 import pyarrow
@@ -310,6 +311,15 @@ def test_empty_sentences_may_be_dropped(tmp_path, warnings):
     pairs = load(tmp_path, rows, drop_empty_sentences=True)
     assert (pairs["label"][:], pairs["teacher_logits"][:]) == ([1.0, 0.0], [[1.0], [3.0]])
     assert warnings == ["Split 'train': dropped 1 pairs with an empty sentence."]
+
+
+def test_many_empty_sentences_take_no_longer(tmp_path):
+    rows = [pair(sentence1=None if row == 7 else f"a {row}", label=row % 2) for row in range(60_000)]
+    start = time.process_time()
+    pairs = load(tmp_path, rows, drop_empty_sentences=True)
+    assert pairs["label"][:] == [row % 2 for row in range(60_000) if row != 7]
+    # 55 s, when the column was read once for each row.
+    assert time.process_time() - start < 20
 
 
 @pytest.mark.parametrize(

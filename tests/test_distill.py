@@ -411,10 +411,17 @@ def test_two_stages_in_one_recipe(assets, tmp_path, capsys):
         assert ("(general) is already finished" in capsys.readouterr().err) == (name == "second")
         assert (tmp_path / name / "2-pairs" / "model").is_dir() and not (tmp_path / name / "1-general").exists()
     assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 1
+    # Other texts in the same file are another stage.
+    before = texts.read_text()
+    texts.write_text(before.replace("cat", "dog"))
+    file.write_text(json.dumps({**shared, "output_dir": str(tmp_path / "texts")}))
+    assert main(["distill", "--config", str(file)]) == 0
+    assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 2
+    texts.write_text(before)
     shared["stages"][0]["relation_weight"] = 0.0
     file.write_text(json.dumps({**shared, "output_dir": str(tmp_path / "third")}))
     assert main(["distill", "--config", str(file)]) == 0
-    assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 2
+    assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 3
 
     # The model of the stage before takes dropout and prompts, and each stage resumes from its own last checkpoint.
     changed = {**recipe, "stages": [recipe["stages"][0], {**recipe["stages"][1], "query_prompt": "find: "}]}

@@ -587,6 +587,19 @@ def test_evaluation_is_the_mean_over_texts(make_teacher, make_student, make_trai
     assert "eval_embedding_loss" not in metrics
 
 
+def test_several_datasets_and_other_ones_are_evaluated(source, tmp_path):
+    options = {name: TINY_RUN[name] for name in ("max_length", "per_device_eval_batch_size", "report_to", "use_cpu")}
+    options |= {"neftune_noise_alpha": 5.0, "learning_rate": 1e-2, "per_device_train_batch_size": 4}
+    args = GeneralTrainingArguments(str(tmp_path / "out"), **options)
+    parts = {name: Dataset.from_dict({"text": texts}) for name, texts in (("near", TEXTS), ("far", TEXTS[:5]))}
+    trainer = GeneralTrainer(source, args, parts["near"], parts)
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "eval_near_loss" in entry]
+    assert trainer.state.best_metric == min(entry["eval_near_loss"] for entry in logged)
+    other = trainer.evaluate(parts["far"])
+    assert other["eval_loss"] > 0 and other["eval_hidden_loss"] > 0
+
+
 def test_accumulated_gradients_are_those_of_one_batch(make_teacher, make_student, make_trainer):
     # Clipped gradients would hide a wrong scale of the loss. Texts of different lengths count alike.
     plain = {

@@ -3,6 +3,7 @@
 """The ranking stage from files to a model folder, by command, recipe and call, in one process and in two."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -207,6 +208,10 @@ def test_pairs_are_mixed_in(assets, tmp_path):
     states = [json.loads(next((tmp_path / name).glob("checkpoint-*/trainer_state.json")).read_text()) for name in
               ("out", "without")]  # fmt: skip
     assert [state["global_step"] for state in states] == [5, 3]
+    # A call takes paths.
+    folders = {"model": assets / "encoder", "dataset": assets / "data", "output_dir": tmp_path / "call"}
+    distill(**folders, stage="ranking", pairs_file=assets / "pairs.jsonl", **SHORT_RUN)
+    assert same(tmp_path / "out", tmp_path / "call")
 
 
 def test_stages_of_a_recipe(assets, tmp_path, capsys):
@@ -250,6 +255,19 @@ def test_a_stopped_stage_resumes(assets, tmp_path):
 def test_errors(options, message, assets, tmp_path, capsys):
     assert message in error_of(capsys, assets, tmp_path / "out", **options)
     assert not (tmp_path / "out" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [("0", "None of the 6 queries has a relevant document"), ("0.5", "measures of rankings need whole grades")],
+)
+def test_what_cannot_be_measured_is_named_before_the_training(score, message, assets, tmp_path, capsys):
+    data = shutil.copytree(assets / "data", tmp_path / "data")
+    file = data / "qrels" / "test.tsv"
+    file.write_text(file.read_text().replace("\t1\n", f"\t{score}\n"))
+    error = error_of(capsys, assets, tmp_path / "out", dataset_name=data)
+    assert "Split 'test': " in error and message in error and "leave the split out" in error
+    assert not list((tmp_path / "out").glob("checkpoint-*"))
 
 
 def test_each_stage_names_the_other_for_its_data(assets, tmp_path, capsys):

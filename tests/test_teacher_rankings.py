@@ -669,7 +669,7 @@ def test_negatives_are_drawn_anew_in_each_epoch(tokenizer):
 
     drawn = []
     for epoch in (0, 1, 2):
-        collator.epoch = epoch
+        collator.set_epoch(epoch)
         documents, labels = draw(collator, list(rows))
         assert labels == [1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0]
         assert [documents[0], documents[5], *documents[10:]] == [0, 1, 12, 13]
@@ -681,6 +681,23 @@ def test_negatives_are_drawn_anew_in_each_epoch(tokenizer):
     assert len(set(drawn)) == 3
     other = CandidateCollator(tokenizer, 16, rankings.corpus, 4, seed=4)
     assert tuple(draw(other, list(rows))[0]) != drawn[0]
+
+
+def test_workers_that_stay_know_the_epoch(tokenizer):
+    rankings = make_rankings(
+        {"query": ["word1"], "documents": [list(range(12))], "labels": [[1] + [0] * 11]},
+        {"text": [f"{word} word0" for word in WORDS[:12]]},
+    )
+    collator = CandidateCollator(tokenizer, 16, rankings.corpus, 4)
+    options = {"collate_fn": collator, "num_workers": 1, "persistent_workers": True}
+    loader = torch.utils.data.DataLoader(training_rows(rankings), **options)
+    drawn = []
+    for epoch in range(3):
+        collator.set_epoch(epoch)
+        (batch,) = loader
+        assert torch.equal(batch["input_ids"], collator([training_rows(rankings)[0]])["input_ids"])
+        drawn.append(tuple(batch["input_ids"].flatten().tolist()))
+    assert len(set(drawn)) == 3
 
 
 def test_the_loss_is_the_cross_entropy_of_each_list():

@@ -358,6 +358,7 @@ def test_a_tokenizer_or_a_collator_is_needed(tmp_path, make_student, bert_tokeni
         ({"head_learning_rate": -1e-3}, "`head_learning_rate` must not be negative, got -0.001"),
         ({"scale_learning_rate": -1.0}, "`scale_learning_rate` must not be negative, got -1.0"),
         ({"remove_unused_columns": True}, "`remove_unused_columns` must be false"),
+        ({"label_smoothing_factor": 0.1}, "`label_smoothing_factor` is 0.1, and these losses smooth no labels"),
     ],
 )
 def test_arguments_out_of_range_are_refused(fields, message):
@@ -665,6 +666,28 @@ def test_several_evaluation_sets(make_student, make_trainer, pairs):
     assert len(scores) == 2
     assert trainer.state.best_metric == max(scores)
     assert "eval_near_spearman" in trainer.evaluate()
+
+
+def test_of_several_evaluation_sets_the_first_tells_the_best(make_student, pairs, bert_tokenizer, tmp_path):
+    args = DseTrainingArguments(str(tmp_path), max_length=MAX_LENGTH, num_train_epochs=2, use_cpu=True)
+    parts = {"near": pairs["validation"], "far": pairs["test"]}
+    trainer = DseTrainer(make_student(), args, pairs["train"], parts, bert_tokenizer)
+    trainer.train()
+    losses = [entry["eval_near_loss"] for entry in trainer.state.log_history if "eval_near_loss" in entry]
+    assert len(losses) == 2 and trainer.state.best_metric == min(losses)
+
+
+def test_without_labels_the_last_model_is_kept(make_student, pairs, bert_tokenizer, tmp_path):
+    options = {"max_length": MAX_LENGTH, "num_train_epochs": 1, "use_cpu": True}
+    bare = pairs["validation"].remove_columns("label")
+    for part in (bare, {"bare": bare}):
+        args = DseTrainingArguments(str(tmp_path), **options)
+        trainer = DseTrainer(make_student(), args, pairs["train"], part, bert_tokenizer)
+        trainer.train()
+        assert trainer.state.best_model_checkpoint is None and (tmp_path / "checkpoint-2").is_dir()
+    args = DseTrainingArguments(str(tmp_path), load_best_model_at_end=True, **options)
+    with pytest.raises(ValueError, match="has no labels, so an evaluation has no loss to compare models by"):
+        DseTrainer(make_student(), args, pairs["train"], bare, bert_tokenizer)
 
 
 def test_predictions_need_no_labels(make_student, make_trainer, pairs, bert_tokenizer):

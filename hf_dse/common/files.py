@@ -3,6 +3,7 @@
 """Paths that users name, YAML, and writing files and folders in one step while other processes are kept out."""
 
 import ctypes
+import hashlib
 import logging
 import os
 import shutil
@@ -97,6 +98,18 @@ def save_array(file: BinaryIO, array: np.ndarray) -> None:
     """Writes an array in the format of numpy."""
     # Into a file itself numpy writes by a buffer of its own, whose last bytes a full disk drops without an error.
     np.save(SimpleNamespace(write=file.write), array)
+
+
+def digest_of(path: Path) -> str:
+    """A hash of a file, or of all files of a folder and their names."""
+    digest = hashlib.sha256()
+    files = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
+    for part in files:
+        digest.update(os.fsencode(part.relative_to(path)))
+        with part.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager

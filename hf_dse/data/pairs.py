@@ -297,7 +297,8 @@ def _normalize(
     result: dict[str, list] = dict(sentences)
     if require_labels or data_args.label_column in names:
         name = _column(names, [data_args.label_column], where)
-        labels = [take(name)[row] for row in kept] if len(kept) < len(keep) else take(name)
+        labels = take(name)
+        labels = [labels[row] for row in kept]
         if all(_to_float(label) == -1 for label in labels) and split != "train":
             logger.warning(f"{where}: every label is -1, as in the GLUE test sets; the split is read without labels.")
         else:

@@ -4,7 +4,6 @@
 
 import atexit
 import glob
-import hashlib
 import json
 import logging
 import os
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow
 import pyarrow.parquet
 
-from hf_dse.common.files import locked, to_path, write_atomically
+from hf_dse.common.files import digest_of, locked, to_path, write_atomically
 from hf_dse.common.options import refuse_options
 from hf_dse.data.tables import read_schema
 from hf_dse.inference.arguments import EngineArguments
@@ -286,11 +285,7 @@ def _check_columns(shard: Path, text_columns: list[str], column: str) -> None:
 
 def _settings_of(shard: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that determine the content of one output file, and which file it was made of."""
-    digest = hashlib.sha256()
-    with shard.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return {**settings, "input": digest.hexdigest()}
+    return {**settings, "input": digest_of(shard)}
 
 
 def _is_done(shard: Path, output: Path, settings: dict[str, Any], column: str) -> bool:

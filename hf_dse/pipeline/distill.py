@@ -90,6 +90,7 @@ def distill(
     ```
     """
     model, teacher, dataset = _as_name(model), _as_name(teacher), _as_name(dataset)
+    options = {name: _as_name(value) for name, value in options.items()}
     for name, value, tokenizer in (
         ("model", model, processing_class),
         ("teacher", teacher, teacher_processing_class),
@@ -162,7 +163,9 @@ def distill(
 
 
 def _as_name(value: Any) -> Any:
-    """Returns a path as a string, and anything else unchanged."""
+    """Returns a path as a string, also in a list, and anything else unchanged."""
+    if isinstance(value, list | tuple):
+        return [_as_name(part) for part in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 

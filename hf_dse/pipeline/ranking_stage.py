@@ -17,6 +17,7 @@ from hf_dse.data.rankings import Rankings, check_positives
 from hf_dse.data.tokenization import token_lengths
 from hf_dse.evaluation.retrieval import TOP_K, measure_run, search_corpus
 from hf_dse.inference.loading import load_config, load_tokenizer
+from hf_dse.metrics import ranking_metrics, relevance
 from hf_dse.mining.candidates import mine_candidates
 from hf_dse.pipeline.arguments import RankingArguments
 from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, make_once
@@ -96,6 +97,9 @@ def run_ranking(
     checkpoint = check_output_dir(str(output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir)
     check_bi_encoder(args, training_args)
     splits = load_splits(data_args, given)
+    for split, rankings in splits.items():
+        if split != "train":
+            _check_measurable(split, rankings)
     teacher = given.teacher or args.teacher_name_or_path
     weights = {name: getattr(training_args, name) or 0 for name in ("kl_weight", "margin_mse_weight")}
     if teacher is None and not has_lists(splits["train"]):
@@ -165,6 +169,14 @@ def run_ranking(
         recipe_fields=RECIPE_FIELDS,
         base_model=base_model,
     )
+
+
+def _check_measurable(split: str, rankings: Rankings) -> None:
+    """Fails before the training where a split cannot be measured after it."""
+    try:
+        ranking_metrics({}, relevance(rankings))
+    except ValueError as error:
+        raise ValueError(f"Split {split!r}: {error} Correct its labels, or leave the split out.") from error
 
 
 def advise_length(model: Any, tokenizer: Any, train: Rankings, max_length: int) -> None:

@@ -15,6 +15,7 @@ from filelock import FileLock
 from transformers import TrainingArguments
 from transformers.utils import logging
 
+from hf_dse.common.files import digest_of
 from hf_dse.pipeline.align_stage import run_align
 from hf_dse.pipeline.general_stage import run_general
 from hf_dse.pipeline.pairs_stage import run_pairs
@@ -26,6 +27,9 @@ from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkp
 
 
 logger = logging.get_logger(__name__)
+
+# Options that name data and models, at their ends.
+INPUTS = ("_file", "_files", "_name_or_path", "dataset_name")
 
 RUN: dict[str, Callable[..., DistillationResult]] = {
     "general": run_general,
@@ -45,7 +49,7 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
             The output of [`parse_stage`] for each stage.
         cache_dir (`str`, *optional*):
             Cache folder of all stages except the last. A stage that another recipe has finished with the same options
-            is reused. Concurrent runs wait for each other.
+            is reused, if local files hold the same. Concurrent runs wait for each other.
 
     Returns:
         [`DistillationResult`], *optional*: the result of the last stage that ran; `None` if all were already finished.
@@ -101,13 +105,19 @@ def _resume_last(value: str | bool | None) -> str | None:
 
 
 def stage_key(previous: str, *arguments: Any) -> str:
-    """Identifies a stage by all options that affect its result, and by the stages before it."""
+    """Identifies a stage by all options that affect its result, what local files hold, and the stages before it."""
     options: dict[str, Any] = {}
     for part in arguments:
         options |= part.to_dict() if isinstance(part, TrainingArguments) else asdict(part)
     for name in ("output_dir", "resume_from_checkpoint", "overwrite_output_dir", "logging_dir", "run_name"):
         options.pop(name, None)
-    text = previous + json.dumps(options, sort_keys=True, default=str)
+    if previous:
+        # The model of the stage before.
+        del options["model_name_or_path"]
+    named = [value for name, value in options.items() if name.endswith(INPUTS) and value]
+    paths = [Path(path) for value in named for path in (value if isinstance(value, list | tuple) else [value])]
+    contents = [digest_of(path) for path in paths if path.exists()]
+    text = previous + json.dumps([options, contents], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -66,10 +66,15 @@ class CandidateCollator:
     ):
         self.processing_class, self.max_length, self.corpus = processing_class, max_length, corpus
         self.num_negatives, self.seed = num_negatives, seed
-        self.epoch = 0
+        # In shared memory, for workers of the loader that stay from epoch to epoch.
+        self._epoch = torch.zeros((), dtype=torch.long).share_memory_()
+
+    @property
+    def epoch(self) -> int:
+        return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+        self._epoch.fill_(epoch)
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         queries: list[str] = []

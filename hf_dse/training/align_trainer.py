@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The align stage: a student learns the vectors of a larger bi-encoder, text by text."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,11 @@ class AlignTrainer(StudentTrainer):
     ):
         args = self.check_args(args)
         self._check_datasets(train_dataset, eval_dataset)
+        if isinstance(eval_dataset, Mapping):
+            raise TypeError(
+                f"`AlignTrainer` evaluates on one dataset, and got {', '.join(map(str, eval_dataset))}: pass one of "
+                "them, and the others to `evaluate` after the training."
+            )
         if isinstance(model, str):
             processing_class = processing_class or model
             model = load_converted(model, ConvertArguments())
@@ -120,14 +126,11 @@ class AlignTrainer(StudentTrainer):
             )
         for dataset in [part for _, part in _named(train_dataset, eval_dataset)][:1]:
             fit_projection(model, processing_class, dataset, args)
-        is_grouped = args.train_sampling_strategy in ("group_by_length", "batch_rebalance")
+        if train_dataset is not None and args.train_sampling_strategy in ("group_by_length", "batch_rebalance"):
+            train_dataset = text_lengths(train_dataset, processing_class, args.max_length)
         train_dataset, eval_dataset = (
             # As lists of numbers, vectors would take longer to read than to learn from.
-            (text_lengths(part, processing_class, args.max_length) if is_grouped else part).with_format(
-                "numpy", columns=["embeddings"], output_all_columns=True
-            )
-            if part is not None
-            else None
+            None if part is None else part.with_format("numpy", columns=["embeddings"], output_all_columns=True)
             for part in (train_dataset, eval_dataset)
         )
         super().__init__(

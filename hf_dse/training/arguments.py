@@ -44,6 +44,12 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
                 "`remove_unused_columns` must be false: the model has no text inputs, so the Trainer would remove the "
                 "text columns before the collator tokenizes them."
             )
+        # The training of a teacher on classes has it.
+        if self.label_smoothing_factor and type(self) is not PairTrainingArguments:
+            raise ValueError(
+                f"`label_smoothing_factor` is {self.label_smoothing_factor}, and these losses smooth no labels: leave "
+                "it out."
+            )
         if self.max_length < 4:
             raise ValueError(f"`max_length` must be at least 4, got {self.max_length}.")
         check_numbers(self)
@@ -84,7 +90,7 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
                 f"`lr_scheduler_type={str(self.lr_scheduler_type)!r}`: {error}."
             ) from error
 
-    def fill_open_fields(self, has_eval_dataset: bool) -> None:
+    def fill_open_fields(self, has_eval_dataset: bool, loss: str | None = "loss") -> None:
         """
         Fills in `eval_strategy`, `save_strategy`, `load_best_model_at_end` and how models are compared, where they
         are not set. The trainers call it. Values that were set stay, those of an earlier call are replaced.
@@ -92,9 +98,11 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
         Args:
             has_eval_dataset (`bool`):
                 Whether there is a dataset to evaluate on during the training.
+            loss (`str`, *optional*, defaults to `"loss"`):
+                The name of the loss that an evaluation has, or `None` if it has none, as of pairs without labels.
 
         Raises:
-            `ValueError`: if `load_best_model_at_end` is set, but there is nothing to evaluate on.
+            `ValueError`: if `load_best_model_at_end` is set, but there is nothing to evaluate on, or to compare by.
         """
         for name, value in getattr(self, "_filled", {}).items():
             if getattr(self, name) == value:
@@ -113,10 +121,15 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
             follows = self.eval_strategy == "epoch" or self.load_best_model_at_end
             self.save_strategy = SaveStrategy(IntervalStrategy(self.eval_strategy).value if follows else "steps")
         if self.load_best_model_at_end is None:
-            self.load_best_model_at_end = self._saves_what_it_evaluates()
+            self.load_best_model_at_end = self._saves_what_it_evaluates() and bool(loss or self.metric_for_best_model)
         needs_metric = self.load_best_model_at_end or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy")
         if self.metric_for_best_model is None and needs_metric:
-            self.metric_for_best_model = "loss"
+            if loss is None:
+                raise ValueError(
+                    "The `eval_dataset` has no labels, so an evaluation has no loss to compare models by: add labels, "
+                    "or leave out `load_best_model_at_end` and a `lr_scheduler_type` that follows the loss."
+                )
+            self.metric_for_best_model = loss
         if self.greater_is_better is None and self.metric_for_best_model is not None:
             self.greater_is_better = not self.metric_for_best_model.endswith("loss")
         self.do_eval = self.do_eval or self.eval_strategy != "no"

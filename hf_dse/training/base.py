@@ -16,7 +16,7 @@ import torch
 from datasets import Dataset
 from huggingface_hub import HfApi
 from torch import nn
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import LengthGroupedSampler
@@ -82,7 +82,7 @@ class ReproducibleTrainer(Trainer):
     ):
         args = self.check_args(args)
         self._check_datasets(train_dataset, eval_dataset)
-        args.fill_open_fields(has_eval_dataset=eval_dataset is not None)
+        args.fill_open_fields(eval_dataset is not None, self._eval_loss(eval_dataset))
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
         self._check_batches(args, train_dataset, args.train_batch_size)
@@ -124,6 +124,11 @@ class ReproducibleTrainer(Trainer):
                 f"groups by length before the training: {remedy}."
             )
 
+    @classmethod
+    def _eval_loss(cls, eval_dataset: Any) -> str | None:
+        """The name of the loss by which models are compared: of several datasets that of the first; `None` without."""
+        return f"{next(iter(eval_dataset))}_loss" if isinstance(eval_dataset, Mapping) and eval_dataset else "loss"
+
     @staticmethod
     def _check_batches(args: PairTrainingArguments, dataset: Any, batch_size: int) -> None:
         size = batch_size * args.world_size
@@ -154,6 +159,10 @@ class ReproducibleTrainer(Trainer):
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+        # Predictions must be in the order of the rows, so these are not grouped by length.
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
         sampler = super()._get_train_sampler(train_dataset)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The general stage: a student learns the layers of its teacher, an encoder with softmax attention, on text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,9 @@ class GeneralTrainer(ReproducibleTrainer):
             `model` is a string. Defaults to `GeneralTrainingArguments("tmp_trainer")`.
         train_dataset (`datasets.Dataset`, *optional*):
             Texts, in the column `text`.
-        eval_dataset (`datasets.Dataset`, *optional*):
-            The same for evaluation. With it the student is evaluated and saved after each epoch and the best one is
-            kept, unless `args` says otherwise.
+        eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
+            The same for evaluation. With it the student is evaluated and saved after each epoch and the best one, by
+            the loss on the first of several datasets, is kept, unless `args` says otherwise.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of student and teacher, or its folder or Hub id. Defaults to the one of `model` if that is a
             string.
@@ -119,7 +119,7 @@ class GeneralTrainer(ReproducibleTrainer):
         model: LayerwiseDistillation | str,
         args: GeneralTrainingArguments | None = None,
         train_dataset: Dataset | None = None,
-        eval_dataset: Dataset | None = None,
+        eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | str | None = None,
         **kwargs: Any,
     ):
@@ -144,10 +144,7 @@ class GeneralTrainer(ReproducibleTrainer):
                 "replicated: start one process per device with `accelerate launch` or torchrun."
             )
         if args.train_sampling_strategy in ("group_by_length", "batch_rebalance"):
-            train_dataset, eval_dataset = (
-                None if part is None else text_lengths(part, processing_class, args.max_length)
-                for part in (train_dataset, eval_dataset)
-            )
+            train_dataset = train_dataset and text_lengths(train_dataset, processing_class, args.max_length)
         super().__init__(
             model=model,
             args=args,

@@ -196,6 +196,10 @@ class LayerwiseDistillation(nn.Module):
         """The same for transformers below 5.23, which has only this name for it."""
         self.student.gradient_checkpointing_enable(**kwargs)
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Those of the student, to which the Trainer adds the noise of `neftune_noise_alpha`."""
+        return self.student.get_input_embeddings()
+
     def train_only(self, layer: int | None) -> None:
         """
         Restricts the training to one layer and its hidden states.

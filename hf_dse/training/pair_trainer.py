@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import nn
-from torch.utils.data import Sampler, SequentialSampler
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
@@ -57,7 +56,8 @@ class DseTrainer(StudentTrainer):
             [`mix_pairs`]. With a `similarity_weight` also the column `embeddings` of [`embed_pairs`].
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
             The same for evaluation; its teacher scores are not used. With it the student is evaluated and saved after
-            each epoch and the best one is kept, unless `args` says otherwise.
+            each epoch and the best one, by the loss on the first of several datasets, is kept, unless `args` says
+            otherwise. Without labels, for predictions, the last model is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of the student, or its folder or Hub id. It may differ from the teacher's. Defaults to the
             one of `model` if that is a string.
@@ -155,6 +155,12 @@ class DseTrainer(StudentTrainer):
             **kwargs,
         )
 
+    @classmethod
+    def _eval_loss(cls, eval_dataset: Any) -> str | None:
+        part = next(iter(eval_dataset.values()), None) if isinstance(eval_dataset, Mapping) else eval_dataset
+        has_labels = part is None or "label" in part.column_names
+        return super()._eval_loss(eval_dataset) if has_labels else None
+
     @staticmethod
     def _load_model(
         name_or_path: str, args: DseTrainingArguments, dataset: Dataset | None
@@ -202,10 +208,6 @@ class DseTrainer(StudentTrainer):
             sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
             loss = matryoshka_loss(loss_of, [outputs.embeddings], self.model, *sizes)
         return (loss, outputs) if return_outputs else loss
-
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
-        # Predictions must be in the order of the rows, so these are not grouped by length.
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         if not resume_from_checkpoint and self.args.calibrate_similarity:
