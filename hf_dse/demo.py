@@ -141,7 +141,7 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
         results[name]["speed"] = speed
     print(f"\n{len(pairs['test'])} embedded test pairs, seed {args.seed}, {torch.get_num_threads()} CPU threads")
     print_results(results)
-    lengths = [len(ids) for ids in tokenizer(texts, verbose=False)["input_ids"]]
+    lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=args.max_length)["input_ids"]]
     print_reading(results, args.linformer_length, sum(n <= args.linformer_length for n in lengths) / len(lengths))
     print(f"\nThe demo took {time.perf_counter() - started:.0f} s.")
     return results

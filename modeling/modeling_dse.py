@@ -109,13 +109,17 @@ class DseLinformer(nn.Module):
     def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
         return self.num_groups, num_slots, config.max_position_embeddings
 
-    def forward(self, weight: torch.Tensor, hidden_states: torch.Tensor, layout: DseLayout) -> torch.Tensor:
-        """E (m * X) [B, K, D], with E or F as `weight`, X [B, N, D] and the mask m of the real tokens."""
+    def forward(self, hidden_states: torch.Tensor, layout: DseLayout, of_values: bool = False) -> torch.Tensor:
+        """E (m * X) [B, K, D], or F (m * X) of values, with X [B, N, D] and the mask m of the real tokens."""
         if layout.is_token is not None:
             hidden_states = hidden_states * layout.is_token
-        weight = self.cut_weight(weight, layout.slots.num_slots, hidden_states.shape[1])
+        weight = self.cut_weight(self.weight(of_values), layout.slots.num_slots, hidden_states.shape[1])
         groups = hidden_states.unflatten(2, (self.num_groups, -1)).transpose(1, 2)  # [B, G, N, D / G]
         return torch.matmul(weight, groups).transpose(1, 2).flatten(2)
+
+    def weight(self, of_values: bool) -> torch.Tensor:
+        """F where values have their own, otherwise E. For `forward` alone, where offloaded weights are loaded."""
+        return self.key if self.value is None or not of_values else self.value
 
     def cut_weight(self, weight: torch.Tensor, num_slots: int, num_tokens: int) -> torch.Tensor:
         """The first rows and columns of E, `(groups, num_slots, num_tokens)`."""
@@ -133,10 +137,10 @@ class DseConvolution(DseLinformer):
         # The first and the last token have slots of their own.
         return self.num_groups, max(1, -(-(config.max_position_embeddings - 2) // (num_slots - 2)))
 
-    def forward(self, weight: torch.Tensor, hidden_states: torch.Tensor, layout: DseLayout) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, layout: DseLayout, of_values: bool = False) -> torch.Tensor:
         places = take_tokens(hidden_states, layout.slots.segments) * layout.slots.in_segment  # [B, K, W, D]
         places = places.unflatten(-1, (self.num_groups, -1))
-        weight = weight[:, : places.shape[2]]
+        weight = self.weight(of_values)[:, : places.shape[2]]
         return torch.einsum("gw,bkwgd->bkgd", weight, places).flatten(2)
 
 
@@ -289,15 +293,14 @@ class DseLinearAttention(DseSelfAttention):
         if linformer is None:
             states = fill(hidden_states)
             return self.key(states), self.value(states)
-        key_weight, value_weight = linformer.key, linformer.key if linformer.value is None else linformer.value
         if self.is_per_head:
             key, value = self.key(hidden_states), self.value(hidden_states)
-            key = fill(key) + linformer(key_weight, key, layout)
-            return key, fill(value) + linformer(value_weight, value, layout)
+            key = fill(key) + linformer(key, layout)
+            return key, fill(value) + linformer(value, layout, of_values=True)
         start = fill(hidden_states)
-        key_states = value_states = start + linformer(key_weight, hidden_states, layout)
-        if value_weight is not key_weight:
-            value_states = start + linformer(value_weight, hidden_states, layout)
+        key_states = value_states = start + linformer(hidden_states, layout)
+        if linformer.value is not None:
+            value_states = start + linformer(hidden_states, layout, of_values=True)
         return self.key(key_states), self.value(value_states)
 
 
@@ -488,6 +491,8 @@ class DseModel(DsePreTrainedModel):
     _keys_to_ignore_on_load_unexpected = [r"^similarity\."]
 
     def __init__(self, config: DseConfig):
+        # Fields that `from_pretrained` was given are not checked yet, unlike those of the file.
+        config.validate()
         super().__init__(config)
         self.embeddings = DseEmbeddings(config)
         self.encoder = DseEncoder(config)
@@ -516,6 +521,8 @@ class DseModel(DsePreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
+        if torch.jit.is_tracing():
+            raise ValueError("`torch.jit.trace` keeps one length: use `torch.export`, or `hf-dse export`.")
         shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
         self.check_shapes(shape, attention_mask)
         self.check_ids(input_ids, token_type_ids)

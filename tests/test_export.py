@@ -17,7 +17,7 @@ import torch
 from huggingface_hub import EvalResult, ModelCard
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
-from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse import DseForSequenceClassification, DseModel, export_graph, export_model
 from hf_dse.common.provenance import Source, describe_command, describe_source
 from hf_dse.publish.card import make_model_card
 from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED
@@ -443,6 +443,23 @@ def test_other_models_are_errors(tmp_path, bert_tokenizer):
     config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
     with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: convert it with"):
         export_model(BertModel(config), bert_tokenizer, tmp_path / "model")
+
+
+def test_adapters_are_merged_first(tmp_path, make_model, bert_tokenizer):
+    peft = pytest.importorskip("peft")
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    config = peft.LoraConfig(target_modules=["query", "value"], r=2)
+    inside = make_model()
+    inside.add_adapter(config)
+    around = peft.get_peft_model(make_model(), config)
+    for model in (inside, around):
+        for export in (export_model, export_graph):
+            with pytest.raises(TypeError, match="has an adapter of PEFT.* merge it first"):
+                export(model, bert_tokenizer, folder, overwrite=True)
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+    export_model(around.merge_and_unload(), bert_tokenizer, folder, overwrite=True)
+    assert (folder / "model.safetensors").is_file()
 
 
 class OtherModel(DseModel):

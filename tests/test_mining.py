@@ -468,6 +468,15 @@ def test_first_sentences_are_queries(infos):
     assert "2 of 4 documents give queries of the kind 'first_sentences'" in infos[-1]
 
 
+def test_headings_are_no_queries():
+    text = "# How wings work in the air\n\nWings push air downwards all the time. Air pushes them upwards."
+    corpus = Dataset.from_dict({"doc_id": ["a"], "text": [text]})
+    for kind, seeds in (("first_sentences", [0]), ("sentences", range(8))):
+        made = [make_queries(corpus, kind, seed=seed) for seed in seeds]
+        assert {rankings.queries["query"][0].split()[0] for rankings in made} <= {"Wings", "Air"}
+        assert all(rankings.corpus["text"][0].startswith("# How wings work in the air ") for rankings in made)
+
+
 def test_random_sentences_are_queries():
     corpus = Dataset.from_dict(ARTICLES)
     drawn = {}

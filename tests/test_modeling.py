@@ -753,7 +753,44 @@ def test_bad_config_values(overrides, field):
         tiny_config(**overrides)
 
 
+def test_traces_are_refused():
+    model = make_model(tiny_config(linformer_projection="strided"))
+    with pytest.raises(ValueError, match="`torch.jit.trace` keeps one length: use `torch.export`"):
+        torch.jit.trace(model, torch.ones(1, 3, dtype=torch.long), strict=False)
+
+
 # On disk
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"num_hidden_layers": 1}, r"num_hidden_layers \(1\) must be equal to the number of layer_types \(2\)"),
+        ({"funnel_layers": 1}, "`funnel_layers=1` needs a projection without weights"),
+        ({"linformer_length": 2}, "`linformer_length` must be at least 3"),
+        ({"linformer_length": [5]}, "`linformer_length` lists 1 projected lengths for 2 layers"),
+        ({"pooling_layers": 3}, "`pooling_layers` must be between 1"),
+        ({"attention_chunk_size": 0}, "`attention_chunk_size` must be at least 1"),
+        ({"position_extension": "tile"}, "`original_max_position_embeddings`"),
+    ],
+)
+def test_fields_that_are_changed_at_loading_are_checked(tmp_path, overrides, field):
+    make_model(tiny_config(), dtype=torch.float32).save_pretrained(tmp_path)
+    with pytest.raises(StrictDataclassError, match=field):
+        DseModel.from_pretrained(tmp_path, **overrides)
+
+
+@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value"])
+@pytest.mark.parametrize("projection", ["learned", "conv"])
+def test_layers_may_be_on_disk(tmp_path, projection, sharing):
+    config = tiny_config(linformer_projection=projection, linformer_sharing=sharing)
+    model = make_model(config, dtype=torch.float32)
+    model.save_pretrained(tmp_path / "model")
+    places = {"embeddings": "cpu", "encoder": "disk"}
+    loaded = DseModel.from_pretrained(tmp_path / "model", device_map=places, offload_folder=tmp_path / "offloaded")
+    batch = make_batch(MASKS["all"], config)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(**batch).pooler_output, model(**batch).pooler_output, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)

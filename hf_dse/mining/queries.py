@@ -31,7 +31,7 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
 
     A query is taken out of the text of its document, which would otherwise be found by that text alone; so the corpus
     of the result differs from the one given. A document gives at most one query. Documents without a title, or with
-    one sentence only, give none.
+    one sentence only, give none. Headings of Markdown are no sentences.
 
     Args:
         corpus (`datasets.Dataset`):
@@ -41,7 +41,7 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
             after the title. `"sentences"`: any sentence after the title, drawn at random. Sentences have at least 20
             characters.
         num_queries (`int`, *optional*):
-            Number of queries, of documents drawn at random. Defaults to one of each document.
+            Number of queries, of documents drawn at random. Defaults to one of each document that gives one.
         seed (`int`, *optional*, defaults to 42):
             Random seed.
 
@@ -115,12 +115,13 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
 def take_sentence(text: str, generator: np.random.Generator | None = None) -> tuple[str, str]:
     """A sentence of a text, the first or a random one, and the text without it; both are empty if there is none."""
     sentences = split_sentences(text)
-    found = [order for order, sentence in enumerate(sentences) if len(sentence) >= MIN_CHARACTERS]
+    found = [order for order, sentence in enumerate(sentences) if not sentence.startswith("#")]
     if generator is None:
-        found = [order for order in found if order == 0]
+        found = found[:1]
+    found = [order for order in found if len(sentences[order]) >= MIN_CHARACTERS]
     if not found or len(sentences) < 2:
         return "", ""
-    chosen = int(generator.choice(found)) if generator is not None else 0
+    chosen = found[0] if generator is None else int(generator.choice(found))
     return sentences[chosen], " ".join(sentences[:chosen] + sentences[chosen + 1 :])
 
 

@@ -14,7 +14,7 @@ from transformers.utils import logging
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.publish.card import make_model_card
-from hf_dse.student.checkpoint import CODE_FILES, limit_tokens
+from hf_dse.student.checkpoint import CODE_FILES, check_no_adapter, limit_tokens
 
 
 logger = logging.get_logger(__name__)
@@ -97,6 +97,7 @@ def export_model(
     path = to_path(path)
     target = path.resolve()
     check_target(target, overwrite)
+    check_no_adapter(model)
     tokenizer = limit_tokens(processing_class, model, max_length)
     card = make_model_card(
         model,

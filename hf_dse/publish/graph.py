@@ -19,7 +19,7 @@ from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.configuration_dse import LENGTHS, sentence_transformers_files
 from hf_dse.publish.arguments import GRAPH_FORMATS
-from hf_dse.student.checkpoint import has_head, limit_tokens
+from hf_dse.student.checkpoint import check_no_adapter, has_head, limit_tokens
 
 
 logger = logging.get_logger(__name__)
@@ -104,6 +104,7 @@ def export_graph(
     path = to_path(path)
     target = path.resolve()
     check_target(target, overwrite)
+    check_no_adapter(model)
     tokenizer = limit_tokens(processing_class, model, max_length)
     missing = [package for package in GRAPH_FORMATS[format] if find_spec(package) is None]
     if missing:

@@ -56,6 +56,15 @@ def has_head(model: PreTrainedModel) -> bool:
     return type(model).__name__ == "DseForSequenceClassification"
 
 
+def check_no_adapter(model: PreTrainedModel) -> None:
+    """Refuses a model with an adapter of PEFT, of which transformers would save the adapter alone."""
+    if getattr(model, "_hf_peft_config_loaded", False) or type(model).__module__.partition(".")[0] == "peft":
+        raise TypeError(
+            f"The `{type(model).__name__}` has an adapter of PEFT, and a model folder holds whole weights: merge it "
+            "first, with `merge_and_unload` of the `PeftModel`."
+        )
+
+
 def limit_tokens(
     processing_class: PreTrainedTokenizerBase,
     model: DseModel | DseForSequenceClassification,

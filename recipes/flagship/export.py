@@ -27,8 +27,8 @@ MAX_LENGTH = 16_384
 COMMANDS = (
     "recipes/flagship/run.sh DATA",
     "# The same sets in mteb, and its English benchmark, which is downloaded.",
-    "python studies/mteb_tasks.py dse-minilm-l6 --data DATA",
-    'python studies/mteb_tasks.py dse-minilm-l6 --benchmark "MTEB(eng, v2)" --results mteb',
+    "python studies/mteb_tasks.py checkpoints/dse-minilm-l6 --data DATA",
+    'python studies/mteb_tasks.py checkpoints/dse-minilm-l6 --benchmark "MTEB(eng, v2)" --results mteb',
 )
 
 
@@ -131,6 +131,8 @@ def main() -> None:
         recipe=recipe,
         max_length=MAX_LENGTH,
         license="apache-2.0",
+        # From a clone of the repository.
+        model_id="checkpoints/dse-minilm-l6",
         eval_results=others,
         overwrite=True,
     )
