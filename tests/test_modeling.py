@@ -765,7 +765,7 @@ def test_traces_are_refused():
 @pytest.mark.parametrize(
     ("overrides", "field"),
     [
-        ({"num_hidden_layers": 1}, r"num_hidden_layers \(1\) must be equal to the number of layer_types \(2\)"),
+        ({"num_hidden_layers": 1}, r"`num_hidden_layers` \(1\) must be equal to the number of `layer_types` \(2\)"),
         ({"funnel_layers": 1}, "`funnel_layers=1` needs a projection without weights"),
         ({"linformer_length": 2}, "`linformer_length` must be at least 3"),
         ({"linformer_length": [5]}, "`linformer_length` lists 1 projected lengths for 2 layers"),
