@@ -51,23 +51,22 @@ for seed in ${SEEDS:-42 43 44}; do
     done
 done
 python - "$out" <<'END'
-# Means and standard deviations over the seeds, x 100.
+import json
 import sys
 from pathlib import Path
 
 import pandas as pd
 
-from hf_dse.common.display import markdown
+from hf_dse.studies.report import summarize, summary_table
 
 
 rows = []
 for file in sorted(Path(sys.argv[1]).glob("*-[0-9]*.json")):
-    ((_, scores),) = pd.read_json(file).items()
-    rows.append({"row": file.stem.rpartition("-")[0], **100 * scores})
-table = pd.DataFrame(rows).set_index("row")
-table["mean of the three"] = table.filter(like="nDCG").mean(axis=1)
-parts = table.groupby(level=0)
-spread = parts.std().map(lambda std: "" if pd.isna(std) else f" ± {std:.2f}")
-cells = parts.mean().map("{:.2f}".format) + spread
-print(markdown(["learns from", *cells], [[name, *row] for name, row in zip(cells.index, cells.values, strict=True)], 1))
+    row, seed = file.stem.split("-")
+    (scores,) = json.loads(file.read_text()).values()
+    rows.append({"learns from": row, "seed": int(seed), **scores})
+results = pd.DataFrame(rows).rename(columns=lambda name: name.replace("nDCG", "ndcg").replace("test", "spearman"))
+results["mean ndcg@10"] = results.filter(like="ndcg").mean(axis=1)
+metrics = list(results.columns[2:])
+print(summary_table(summarize(results, ["learns from", "seed"], metrics), metrics))
 END

@@ -181,7 +181,8 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
 def _apply_settings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, revision: str) -> None:
     """Sets in the config of a loaded model and its tokenizer what the files of sentence-transformers beside it say."""
     set_prompts_and_lengths(model, name, revision)
-    warn_of_prompts(name, revision)
+    if getattr(model.config, "prompts", None):
+        warn_of_prompts(name, revision)
     if model.config.model_type == "dse":
         return
     if read_similarity(name, revision) == "dot":

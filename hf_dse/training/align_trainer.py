@@ -126,7 +126,7 @@ class AlignTrainer(StudentTrainer):
             )
         for dataset in [part for _, part in _named(train_dataset, eval_dataset)][:1]:
             fit_projection(model, processing_class, dataset, args)
-        if train_dataset is not None and args.train_sampling_strategy in ("group_by_length", "batch_rebalance"):
+        if train_dataset is not None and args.groups_by_length:
             train_dataset = text_lengths(train_dataset, processing_class, args.max_length)
         train_dataset, eval_dataset = (
             # As lists of numbers, vectors would take longer to read than to learn from.

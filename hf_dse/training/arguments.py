@@ -79,6 +79,11 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
             self.do_eval = do_eval
         self._filled: dict[str, Any] = {}
 
+    @property
+    def groups_by_length(self) -> bool:
+        """Whether the batches of a training need the lengths of its rows."""
+        return self.train_sampling_strategy in ("group_by_length", "batch_rebalance")
+
     def _check_scheduler(self) -> None:
         """Makes a scheduler, for its options are not looked at before the training."""
         optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)

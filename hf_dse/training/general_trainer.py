@@ -143,8 +143,8 @@ class GeneralTrainer(ReproducibleTrainer):
                 f"`GeneralTrainer` cannot use {args.n_gpu} devices in one process, because the teacher is not "
                 "replicated: start one process per device with `accelerate launch` or torchrun."
             )
-        if args.train_sampling_strategy in ("group_by_length", "batch_rebalance"):
-            train_dataset = train_dataset and text_lengths(train_dataset, processing_class, args.max_length)
+        if train_dataset is not None and args.groups_by_length:
+            train_dataset = text_lengths(train_dataset, processing_class, args.max_length)
         super().__init__(
             model=model,
             args=args,

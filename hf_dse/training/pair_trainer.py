@@ -143,8 +143,7 @@ class DseTrainer(StudentTrainer):
                     "`similarity_weight` needs the embeddings of a bi-encoder, and the training pairs have no column "
                     "'embeddings': add it with `embed_pairs`, or name the bi-encoder with `--bi_encoder_name_or_path`."
                 )
-            by_length = args.train_sampling_strategy in ("group_by_length", "batch_rebalance")
-            if by_length and processing_class is not None and "length" not in train_dataset.column_names:
+            if args.groups_by_length and processing_class is not None and "length" not in train_dataset.column_names:
                 train_dataset = lengths(train_dataset, processing_class, max_length=args.max_length)
         super().__init__(
             model=model,
