@@ -6,7 +6,8 @@
 # DATA has the folders stsb, sts12_16, multi30k, nli, mrpc, sick, scifact, squad_sent, qnli, fairytaleqa, pubmedqa, rfc,
 # longwiki, cranfield, npl and cacm with parquet files. FLAGS are passed to every training: FLAGS="--bf16 --use_cpu" halves the
 # hours on a CPU with AVX-512 bf16 or AMX, and on other CPUs bf16 is far slower than float32. DTYPE=bfloat16 does the same
-# for the teacher's scores. RESEARCH=0 leaves out the texts that are for research only, MRPC and the captions of Flickr30k.
+# for what the trainings use, and for the last measurement. RESEARCH=0 leaves out the texts that are for research only, MRPC
+# and the captions of Flickr30k.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
 flags=${FLAGS:-} dtype=${DTYPE:-float32}
@@ -134,5 +135,5 @@ done
 
 python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"
 [ -f "$out/generality.json" ] || python studies/generality.py "$data" "$encoder" "$out/dse-minilm-l6" \
-    --output "$out/generality.json"
+    --dtype "$dtype" --output "$out/generality.json"
 python "$here/export.py" "$data" "$out" "$checkpoint"
