@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hf_dse.evaluation.pairs import evaluate_model
     from hf_dse.evaluation.retrieval import evaluate_retrieval
     from hf_dse.inference.arguments import ModelArguments
-    from hf_dse.inference.chunks import encode_chunks
+    from hf_dse.inference.chunks import add_context, encode_chunks
     from hf_dse.inference.encoding import encode, encode_document, encode_query
     from hf_dse.inference.loading import load_model
     from hf_dse.inference.quantization import QuantizedEmbeddings, quantize
@@ -92,7 +92,7 @@ _MODULES = {
     "demo": ["default_encoder"],
     "evaluation.pairs": ["evaluate_model"],
     "evaluation.retrieval": ["evaluate_retrieval"],
-    "inference.chunks": ["encode_chunks"],
+    "inference.chunks": ["add_context", "encode_chunks"],
     "inference.encoding": ["encode", "encode_document", "encode_query"],
     "inference.arguments": ["ModelArguments"],
     "inference.loading": ["load_model"],
@@ -173,6 +173,7 @@ __all__ = [
     "TeacherArguments",
     "TextArguments",
     "TextCollator",
+    "add_context",
     "alignment_loss",
     "augment_pairs",
     "balance_scores",

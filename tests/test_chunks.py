@@ -5,12 +5,22 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from flags import to_flags
 from transformers import BertModel
 
-from hf_dse import encode, encode_chunks, encode_query, evaluate_retrieval, make_rankings, rank_groups, split_text
+from hf_dse import (
+    add_context,
+    encode,
+    encode_chunks,
+    encode_query,
+    evaluate_retrieval,
+    make_rankings,
+    rank_groups,
+    split_text,
+)
 from hf_dse.inference.index import read_corpus
 from hf_dse.mining.bm25 import bm25_scores
 from hf_dse.modeling import DseModel
@@ -219,6 +229,8 @@ def test_documents_without_text_have_no_chunks(make_model, bert_tokenizer):
     ("documents", "options", "error", "message"),
     [
         ("a cat", {}, TypeError, "`documents` has to be a list of texts, or of lists of chunks, got str"),
+        ({"text": ["a"]}, {}, TypeError, "got dict: pass one of its columns"),
+        (pd.DataFrame({"text": ["a"]}), {}, TypeError, "got DataFrame: pass one of its columns"),
         (3, {}, TypeError, "got int: pass \\[text\\]"),
         (["a", None], {}, TypeError, "documents\\[1\\] is None: it has to be a text, or a list of its chunks"),
         ([["a", 2]], {}, ValueError, "texts\\[1\\] is 2, not a string"),
@@ -246,6 +258,50 @@ def test_errors_of_models(make_model, bert_tokenizer):
         model.embeddings.word_embeddings.weight[bert_tokenizer.convert_tokens_to_ids("cat")] = torch.nan
     with pytest.raises(ValueError, match="embeddings are NaN or infinite"):
         encode_chunks(model, bert_tokenizer, ["a", "a cat"], contextual=True, show_progress=False)
+
+
+def test_context_is_the_direction_of_the_document():
+    vectors = np.random.default_rng(0).normal(size=(7, 4))
+    groups = ["b", "a", "b", "c", "a", "b", "b"]
+    units = [vector / np.linalg.norm(vector) for vector in vectors]
+    means = {
+        name: np.mean([unit for unit, group in zip(units, groups, strict=True) if group == name], axis=0)
+        for name in set(groups)
+    }
+    center = np.mean(list(means.values()), axis=0)
+    for weight in (0.0, 0.2, 3.0):
+        for found, unit, group in zip(add_context(vectors, groups, weight), units, groups, strict=True):
+            direction = means[group] - center
+            expected = unit + weight * direction / np.linalg.norm(direction)
+            np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-6)
+    # One document has no direction of its own.
+    np.testing.assert_allclose(add_context(vectors, ["a"] * 7), units, atol=1e-6)
+    assert add_context(np.zeros((0, 4)), []).shape == (0, 4)
+
+
+def test_context_finds_the_document_of_two_like_chunks():
+    # Both documents have the same first chunk; what else is in them tells whose it is.
+    chunks, documents = np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]), [0, 0, 1, 1]
+    options = {"top_k": 2, "show_progress": False}
+    (plain,) = rank_groups(np.array([[0.9, 0.1, 0.3]]), chunks, documents, **options)
+    (found,) = rank_groups(np.array([[0.9, 0.1, 0.3]]), add_context(chunks, documents), documents, **options)
+    assert [documents[position] for _, position in plain] == [0, 1]
+    assert [documents[position] for _, position in found] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "groups", "weight", "message"),
+    [
+        (np.ones((2, 3)), [0], 0.2, "shape \\(2, 3\\) and 1 groups: pass a row and a group for each chunk"),
+        (np.ones(3), [0, 0, 0], 0.2, "shape \\(3,\\) and 3 groups"),
+        (np.ones((1, 3)), [0], -1, "weight=-1: it has to be a finite number of at least 0"),
+        (np.ones((1, 3)), [0], np.nan, "weight=nan"),
+        (np.full((1, 3), np.inf), [0], 0.2, "1 of 1 embeddings are NaN or infinite"),
+    ],
+)
+def test_errors_of_context(vectors, groups, weight, message):
+    with pytest.raises(ValueError, match=message):
+        add_context(vectors, groups, weight)
 
 
 @pytest.fixture
@@ -369,7 +425,9 @@ def test_evaluation(make_model, bert_tokenizer, contextual, folder, capsys):
     assert {name: stored[name] for name in options} == options
     assert stored["results"]["test"] == pytest.approx(metrics, abs=1e-6)
     kind = "best of contextual chunks" if contextual else "best of chunks"
-    assert f"(cosine, {kind})" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"(cosine, {kind})" in printed
+    assert "is added to the cosine; of a chunk the mean of its own and its document's\n" in printed
     # A chunk has its own words and those of its document.
     (both,) = (row for name, row in stored["comparison"]["test"].items() if name.endswith(f"{kind}) with BM25"))
     texts = [chunk for parts in chunks for chunk in parts]

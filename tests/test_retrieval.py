@@ -292,17 +292,6 @@ def test_the_command(beir, rankings, student, save_bert, tmp_path, capsys, make_
     assert printed[8] == "with BM25: 0.3 x BM25 / (best BM25 of the query) is added to the cosine"
 
 
-def test_rows_are_as_deep_without_a_reranker(beir, student, tmp_path):
-    pytest.importorskip("bm25s")
-    output, options = tmp_path / "results.json", ["--model_name_or_path", str(student), "--dataset_name", str(beir)]
-    found = []
-    for more in ([], ["--rerank_top", "140"]):
-        command = ["evaluate", *options, "--split", "test", "--bm25", "--device", "cpu", "--output_file", str(output)]
-        assert main([*command, *more]) == 0
-        found.append(json.loads(output.read_text())["comparison"])
-    assert found[0] == found[1]
-
-
 def with_bm25(model, tokenizer, rankings, weight):
     """The metrics of the cosine and BM25 together, with the scores of all documents."""
     texts, ids = rankings.corpus["text"][:], rankings.corpus["doc_id"][:]
@@ -361,6 +350,8 @@ def test_errors_of_the_command(beir, student, save_bert, tmp_path, capsys):
         (teacher, beir, [], "pass this model as `--rerank`"),
         (student, "embedded", ["--bm25"], "these data are sentence pairs"),
         (student, beir, ["--rerank_top", "0"], "rerank_top=0"),
+        (student, beir, ["--rerank_top", "140"], "rerank_top=140: there is no reranker; add `--rerank MODEL`"),
+        (student, beir, ["--bm25_weight", "0.6"], "bm25_weight=0.6: there is no BM25 to weigh; add `--bm25`"),
         (student, beir, ["--bm25_weight", "-1"], "bm25_weight=-1.0: it has to be at least 0"),
         (student, beir, ["--bm25_weight", "nan"], "bm25_weight=nan: it has to be a finite number"),
         (student, beir, ["--split", "train"], "no split train"),

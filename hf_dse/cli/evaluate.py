@@ -117,7 +117,10 @@ def evaluate_search(
     if any(len(rows) > 1 for rows in compared.values()):
         print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")
     if any(name.endswith(WITH_BM25) for rows in compared.values() for name in rows):
-        print(f"{WITH_BM25.strip()}: {args.bm25_weight} x BM25 / (best BM25 of the query) is added to the cosine")
+        parts = "; of a chunk the mean of its own and its document's" if chunk_args.chunks else ""
+        print(
+            f"{WITH_BM25.strip()}: {args.bm25_weight} x BM25 / (best BM25 of the query) is added to the cosine{parts}"
+        )
     return {
         "task_name": "retrieval",
         "dataset_name": data_args.dataset_name,

@@ -4,8 +4,12 @@
 
 from dataclasses import dataclass, field
 
-from hf_dse.common.options import check_at_least, check_positive
+from hf_dse.common.options import check_at_least, check_numbers, check_positive
 from hf_dse.mining.arguments import BM25_WEIGHT
+
+
+# Documents that a reranker reads for each query.
+RERANK_TOP = 100
 
 
 @dataclass
@@ -34,9 +38,14 @@ class ComparisonArguments:
         },
     )
     rerank_top: int = field(
-        default=100, metadata={"help": "With `--rerank`: documents of each query that it ranks again."}
+        default=RERANK_TOP, metadata={"help": "With `--rerank`: documents of each query that it ranks again."}
     )
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         check_positive(self, "rerank_top")
         check_at_least(0, bm25_weight=self.bm25_weight)
+        if not self.bm25 and self.bm25_weight != BM25_WEIGHT:
+            raise ValueError(f"bm25_weight={self.bm25_weight}: there is no BM25 to weigh; add `--bm25`.")
+        if self.rerank is None and self.rerank_top != RERANK_TOP:
+            raise ValueError(f"rerank_top={self.rerank_top}: there is no reranker; add `--rerank MODEL`.")
