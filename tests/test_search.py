@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from transformers import AutoModel, BertConfig, BertForSequenceClassification
 
 import hf_dse.inference.search
-from hf_dse import DseConfig, DseForSequenceClassification, DseModel, encode, rank
+from hf_dse import (
+    DataArguments,
+    DseConfig,
+    DseForSequenceClassification,
+    DseModel,
+    encode,
+    load_corpus,
+    rank,
+)
 from hf_dse_cli import main
 
 
@@ -480,6 +488,35 @@ class TestCommand:
         capsys.readouterr()
         assert run(corpus=tmp_path / "docs", output_file=None) == 0
         assert "  deep/b.txt:1  a dog ran\n" in capsys.readouterr().out
+
+    @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+    def test_a_folder_of_beir(self, ending, tmp_path, run, encode_corpus):
+        """Its corpus is read, with titles as in an evaluation, and not the README beside it."""
+        folder = tmp_path / "beir"
+        (folder / "qrels").mkdir(parents=True)
+        rows = {"_id": ["d0", "d1"], "title": ["the cat", ""], "text": ["sat", "a dog ran"]}
+        write = {"jsonl": Dataset.to_json, "parquet": Dataset.to_parquet}[ending]
+        write(Dataset.from_dict(rows), folder / f"corpus.{ending}")
+        write(Dataset.from_dict({"_id": ["q"], "text": ["a cat"]}), folder / f"queries.{ending}")
+        (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td0\t1\n")
+        (folder / "README.md").write_text("the old house")
+        assert run(corpus=folder) == 0
+        results = read_results(tmp_path / "results.jsonl")
+        corpus = load_corpus(DataArguments(corpus_file=str(folder)))
+        for result in results:
+            found = {hit["_id"]: hit["text"] for hit in result["results"]}
+            assert found == dict(zip(corpus["doc_id"], corpus["text"], strict=True))
+            assert found == {"d0": "the cat sat", "d1": "a dog ran"}
+        assert run(corpus=encode_corpus(input=folder)) == 0
+        assert read_results(tmp_path / "results.jsonl") == results
+        # Another column is that of the table. An index of this name is an index.
+        assert run(corpus=folder, text_column="title", queries=None, query="old") == 0
+        (titles,) = read_results(tmp_path / "results.jsonl")
+        assert sorted(hit["title"] for hit in titles["results"]) == ["", "the cat"]
+        (tmp_path / "index").mkdir()
+        encode_corpus(input=folder).rename(tmp_path / "index" / "corpus.parquet")
+        assert run(corpus=tmp_path / "index") == 0
+        assert read_results(tmp_path / "results.jsonl") == results
 
     def test_results_of_command_line_queries_are_printed(self, tmp_path, run, capsys, monkeypatch):
         monkeypatch.setenv("COLUMNS", "40")

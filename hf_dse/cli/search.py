@@ -31,8 +31,9 @@ class SearchArguments:
     corpus: str = field(
         metadata={
             "help": "A folder of .txt and .md files, whose passages are ranked; their index is made and updated as "
-            f"needed. Or texts to rank whole: .txt with one text per line, or a table ({', '.join(READERS)}). Or an "
-            "index: the .parquet file or folder that `hf-dse encode` writes; of chunks, the best of a document."
+            f"needed. Or texts to rank whole: .txt with one text per line, a table ({', '.join(READERS)}), or a "
+            "folder with such a table named corpus, as those of BEIR. Or an index: the .parquet file or folder that "
+            "`hf-dse encode` writes; of chunks, the best of a document."
         }
     )
     queries: str | None = field(default=None, metadata={"help": "File of queries, in the same formats as the corpus."})

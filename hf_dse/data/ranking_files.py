@@ -17,7 +17,17 @@ from hf_dse.common.files import to_path
 from hf_dse.data.pairs import SPLITS, DataArguments, concatenate_files, folder_files, wanted_splits
 from hf_dse.data.ranking_rows import DOCUMENT_IDS, QUERY, QUERY_ID, is_ranking, read_rankings
 from hf_dse.data.rankings import Rankings, make_corpus
-from hf_dse.data.tables import READERS, parse_json, read_columns, read_schema, read_text, read_texts
+from hf_dse.data.tables import (
+    READERS,
+    find_column,
+    find_table,
+    join_titles,
+    parse_json,
+    read_columns,
+    read_schema,
+    read_text,
+    read_texts,
+)
 
 
 logger = logging.get_logger(__name__)
@@ -38,7 +48,7 @@ def is_ranking_data(data_args: DataArguments) -> bool:
     name = data_args.dataset_name
     if name is not None:
         folder = to_path(name)
-        if _find_table(folder, "corpus") is not None:
+        if find_table(folder, "corpus") is not None:
             return True
         if folder.is_file():
             return is_ranking(_column_names(folder))
@@ -82,7 +92,7 @@ def load_rankings(data_args: DataArguments, splits: Sequence[str] | None = None)
     if data_args.corpus_file is not None:
         corpus, texts = _read_corpus(to_path(data_args.corpus_file))
     found: dict[str, Any] = {}
-    if folder is not None and _find_table(folder, "corpus") is not None:
+    if folder is not None and find_table(folder, "corpus") is not None:
         corpus, texts = _read_corpus(folder)
         found = {split: partial(_read_qrels, path) for split, path in _qrels_files(folder).items()}
     elif folder is not None and folder.is_dir():
@@ -136,10 +146,6 @@ def load_corpus(data_args: DataArguments) -> Any:
     return make_corpus(columns, name)
 
 
-def _find_table(folder: Path, name: str) -> Path | None:
-    return next((path for ending in READERS if (path := folder / f"{name}{ending}").is_file()), None)
-
-
 def _column_names(path: Path) -> list[str]:
     if path.suffix.lower() == ".parquet":
         return read_schema(path).names
@@ -161,11 +167,11 @@ def _first_row(line: str) -> dict:
 
 def _read_corpus(path: Path) -> tuple[dict[str, list], dict[str, str] | None]:
     """The documents of plain text, a table or a folder with `corpus.*`; for the last also its queries by id."""
-    file = _find_table(path, "corpus") if path.is_dir() else path
+    file = find_table(path, "corpus") if path.is_dir() else path
     if file is None or file.suffix.lower() == ".txt":
         columns = read_texts(path)
         return {"doc_id": columns.get("file", list(range(len(columns["text"])))), "text": columns["text"]}, None
-    columns = join_titles(read_columns(file), str(file))
+    columns = corpus_columns(read_columns(file), str(file))
     if not path.is_dir():
         return columns, None
     texts: dict[str, str] = {}
@@ -175,29 +181,18 @@ def _read_corpus(path: Path) -> tuple[dict[str, list], dict[str, str] | None]:
     return columns, texts
 
 
-def join_titles(columns: dict[str, list], where: str) -> dict[str, list]:
-    """Documents with `doc_id` and `text`, which begins with the title where there is one, as BEIR does it."""
-    doc_id, text = _name(columns, DOC_ID, where), _name(columns, ("text", "contents", "body"), where)
-    documents = {"doc_id": list(columns[doc_id]), "text": list(columns[text])}
+def corpus_columns(columns: dict[str, list], where: str) -> dict[str, list]:
+    """Documents with `doc_id`, `text`, which begins with the title where there is one, and the titles if any."""
+    documents = {"doc_id": list(columns[find_column(columns, DOC_ID, where)]), "text": join_titles(columns, where)}
     if any(columns.get("title", [])):
-        titles = ["" if title is None else title for title in columns["title"]]
-        bodies = ["" if body is None else body for body in documents["text"]]
-        documents["title"] = titles
-        documents["text"] = [f"{title} {body}".strip() for title, body in zip(titles, bodies, strict=True)]
+        documents["title"] = ["" if title is None else title for title in columns["title"]]
     return documents
 
 
 def query_texts(columns: dict[str, list], where: str) -> dict[str, str]:
     """The texts of queries by their ids."""
-    query_id, text = _name(columns, QUERY_ID, where), _name(columns, (*QUERY, "text"), where)
+    query_id, text = find_column(columns, QUERY_ID, where), find_column(columns, (*QUERY, "text"), where)
     return {str(key): value for key, value in zip(columns[query_id], columns[text], strict=True)}
-
-
-def _name(columns: dict[str, list], wanted: Sequence[str], where: str) -> str:
-    for name in wanted:
-        if name in columns:
-            return name
-    raise ValueError(f"{where}: there is no column {wanted[0]!r}; the columns are {', '.join(columns)}.")
 
 
 def _qrels_files(folder: Path) -> dict[str, Path]:
@@ -239,7 +234,7 @@ def group_judgements(columns: dict[str, list], where: str) -> dict[str, list]:
         return columns
     if not columns or not next(iter(columns.values())):
         raise ValueError(f"{where} has no judgements.")
-    names = [_name(columns, wanted, where) for wanted in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
+    names = [find_column(columns, wanted, where) for wanted in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
     lists: dict[str, dict[str, float]] = {}
     for number, (query_id, doc_id, value) in enumerate(zip(*(columns[name] for name in names), strict=True)):
         try:
@@ -296,7 +291,11 @@ def _hub_sources(data_args: DataArguments) -> tuple[Any, Any, dict[str, Any]]:
     if "dev" in found:
         found.setdefault("validation", found.pop("dev"))
     texts = [query_texts(_columns(part), f"{name}, queries of {split}") for split, part in queries.items()]
-    return join_titles(corpus, f"{name}, corpus"), {key: text for part in texts for key, text in part.items()}, found
+    return (
+        corpus_columns(corpus, f"{name}, corpus"),
+        {key: text for part in texts for key, text in part.items()},
+        found,
+    )
 
 
 def _columns(dataset: Any) -> dict[str, list]:

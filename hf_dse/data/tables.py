@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,6 +164,32 @@ def read_columns(path: str | Path) -> dict[str, list]:
     return columns
 
 
+# Names of the column of a document's text.
+TEXT = ("text", "contents", "body")
+
+
+def find_column(columns: dict[str, list], wanted: Sequence[str], where: str) -> str:
+    """The first of some names that a table has; raises a `ValueError` if it has none."""
+    for name in wanted:
+        if name in columns:
+            return name
+    raise ValueError(f"{where}: there is no column {wanted[0]!r}; the columns are {', '.join(columns)}.")
+
+
+def find_table(folder: Path, name: str) -> Path | None:
+    """The table of a folder with this name and any ending, such as the `corpus` of BEIR."""
+    return next((path for ending in READERS if (path := folder / f"{name}{ending}").is_file()), None)
+
+
+def join_titles(columns: dict[str, list], where: str) -> list:
+    """The texts of documents, each after its title if there are titles, as BEIR does it."""
+    texts = list(columns[find_column(columns, TEXT, where)])
+    if not any(columns.get("title", [])):
+        return texts
+    parts = zip(columns["title"], texts, strict=True)
+    return [" ".join("" if part is None else str(part) for part in pair).strip() for pair in parts]
+
+
 def find_texts(folder: Path) -> list[Path]:
     """The .txt and .md files of a folder that are not hidden, by their relative paths."""
     names = sorted(name.relative_to(folder) for name in folder.rglob("*") if name.suffix.lower() in (".txt", ".md"))
@@ -178,10 +204,11 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
 
     Args:
         path (`str` or `Path`):
-            A .txt file with one text per line, a table with named columns, or a folder with one text per .txt or .md
-            file.
+            A .txt file with one text per line, a table with named columns, a folder with one text per .txt or .md
+            file, or a folder in the layout of BEIR, whose `corpus` is read (csv, json, jsonl or parquet).
         text_column (`str`, *optional*, defaults to `"text"`):
-            The column of the texts, also in the result for files without columns.
+            The column of the texts, also in the result for files without columns. The `"text"` of a folder in the
+            layout of BEIR begins with the title where there is one; other columns are as they are.
 
     Returns:
         `dict[str, list]`: the columns of the file; for a folder the texts and the column `file`, their relative paths.
@@ -191,10 +218,18 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
         `FileNotFoundError`: if the file does not exist, or the folder has no text files.
     """
     file = to_path(path)
+    table = find_table(file, "corpus")
+    if table is not None and text_column != "text":
+        return read_texts(table, text_column)
+    if table is not None:
+        columns = read_columns(table)
+        columns[text_column] = join_titles(columns, str(table))
+        check_texts(columns[text_column], table, text_column)
+        return columns
     if file.is_dir():
         names = find_texts(file)
         if not names:
-            raise FileNotFoundError(f"{path}: there are no .txt or .md files in this folder.")
+            raise FileNotFoundError(f"{path}: there are no .txt or .md files in this folder, and no corpus.jsonl.")
         texts = [read_text(file / name) for name in names]
         return {"file": [name.as_posix() for name in names], text_column: texts}
     if file.suffix.lower() == ".txt":

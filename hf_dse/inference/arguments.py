@@ -53,7 +53,8 @@ class EncodeArguments:
     input: str = field(
         metadata={
             "help": f"Texts: .txt with one text per line, a table ({', '.join(READERS)}), or a folder of .txt and .md "
-            "files. With `--engine ray`: a .parquet file, a folder of them or a glob."
+            "files or with such a table named corpus. With `--engine ray`: a .parquet file, a folder of them or a "
+            "glob."
         }
     )
     output: str = field(

@@ -18,7 +18,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_dse.common.files import output_path, save_array, to_path, write_atomically
 from hf_dse.common.hub import pin
 from hf_dse.common.provenance import describe_source, fingerprint
-from hf_dse.data.tables import check_texts, find_texts, read_batches, read_schema, read_table, read_texts
+from hf_dse.data.tables import (
+    check_texts,
+    find_table,
+    find_texts,
+    read_batches,
+    read_schema,
+    read_table,
+    read_texts,
+)
 from hf_dse.inference.arguments import (
     DOCUMENT_COLUMN,
     EMBEDDING_COLUMN,
@@ -214,14 +222,20 @@ def write_index(file: BinaryIO, columns: dict[str, list], vectors: Any, settings
 
 
 def is_folder_of_texts(name: str) -> bool:
-    """Whether a corpus is a folder of .txt and .md files, not one of shards with vectors."""
+    """Whether a corpus is a folder of .txt and .md files, not one of shards with vectors or in the layout of BEIR."""
     path = to_path(name)
-    if not path.is_dir():
+    if not path.is_dir() or find_table(path, "corpus") is not None:
         return False
-    shards = [file for file in path.glob("*.parquet") if file.is_file()]
     # A table among texts is not an index, and a README.md among shards not a corpus.
-    has_vectors = any(EMBEDDING_COLUMN in read_schema(shard).names for shard in shards)
-    return not shards or (not has_vectors and bool(find_texts(path)))
+    return not _find_shards(path) or (not _has_vectors(path) and bool(find_texts(path)))
+
+
+def _find_shards(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*.parquet") if file.is_file())
+
+
+def _has_vectors(folder: Path) -> bool:
+    return any(EMBEDDING_COLUMN in read_schema(shard).names for shard in _find_shards(folder))
 
 
 def read_corpus(
@@ -239,7 +253,8 @@ def read_corpus(
         different models or settings.
     """
     path = to_path(name)
-    if is_folder_of_texts(name):
+    is_beir = find_table(path, "corpus") is not None and not _has_vectors(path)
+    if is_beir or is_folder_of_texts(name):
         return read_texts(name, text_column), None, {}
     shards = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if shards[0].suffix != ".parquet" or not shards[0].is_file():
