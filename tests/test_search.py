@@ -403,6 +403,33 @@ class TestCommand:
         assert run(corpus=encode_corpus(input=file), queries=queries) == 0
         assert read_results(tmp_path / "results.jsonl") == [expected]
 
+    def test_the_column_of_the_queries(self, tmp_path, run, capsys):
+        """The formats of `hf-dse mine` have queries in another column than texts."""
+        Dataset.from_dict({"id": [*range(len(TEXTS))], "body": TEXTS}).to_json(tmp_path / "bodies.jsonl")
+        assert run() == 0
+        expected = read_results(tmp_path / "results.jsonl")
+        file, others = tmp_path / "asked.jsonl", QUERIES[::-1]
+        for columns, options in (
+            ({"query": QUERIES, "text": others}, {}),
+            ({"query": QUERIES, "body": others}, {"corpus": tmp_path / "bodies.jsonl", "text_column": "body"}),
+            ({"body": QUERIES, "text": others}, {"corpus": tmp_path / "bodies.jsonl", "text_column": "body"}),
+            ({"text": QUERIES}, {"corpus": tmp_path / "bodies.jsonl", "text_column": "body"}),
+            ({"q": QUERIES, "text": others}, {"query_column": "q"}),
+        ):
+            Dataset.from_dict(columns).to_json(file)
+            assert run(queries=file, **options) == 0
+            for result, one, number in zip(read_results(tmp_path / "results.jsonl"), expected, range(3), strict=True):
+                assert [hit.get("id", hit.get("position")) for hit in result["results"]] == [
+                    hit["position"] for hit in one["results"]
+                ]
+                kept = {name: texts[number] for name, texts in columns.items() if texts is others}
+                assert {name: result[name] for name in result if name != "results"} == {**kept, "query": one["query"]}
+        assert run(queries=file, query_column="no") == 2
+        error = capsys.readouterr().err
+        assert (
+            "there is no column 'no'; the columns are q, text. Choose the one of the queries with `--query_" in error
+        )
+
     def test_types_that_json_lacks_are_written_as_text(self, tmp_path, run):
         days = [datetime.date(2026, 1, 1) + datetime.timedelta(number) for number in range(len(TEXTS))]
         pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS, "day": days}), tmp_path / "days.parquet")

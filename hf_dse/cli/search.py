@@ -12,9 +12,9 @@ from typing import Any
 
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
-from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.common.options import check_at_least
-from hf_dse.data.tables import READERS, read_texts
+from hf_dse.data.tables import READERS, check_texts, read_columns, read_texts
 from hf_dse.inference.arguments import DOCUMENT_COLUMN, FolderArguments, ModelArguments
 
 
@@ -41,6 +41,13 @@ class SearchArguments:
         default_factory=list, metadata={"help": "Queries, instead of a file; the results are printed."}
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in tables."})
+    query_column: str | None = field(
+        default=None,
+        metadata={
+            "help": "Column of the queries in a table. Default: the first of query, the `--text_column` and text that "
+            "it has."
+        },
+    )
     id_column: str | None = field(
         default=None,
         metadata={
@@ -144,9 +151,9 @@ def search(argv: list[str]) -> None:
         raise ValueError(f"{args.corpus} is no folder of files: leave out `--chunk_size` and `--index_dir`.")
     # Of a folder these are whole files, its passages come from the index.
     columns, corpus, settings = read_corpus(args.corpus, args.text_column)
-    queries = {args.text_column: args.query} if args.query else read_texts(args.queries, args.text_column)
-    for name, table in ((args.corpus, columns), (args.queries or "--query", queries)):
-        if not any(text.strip() for text in table[args.text_column]) if is_folder else not table[args.text_column]:
+    asked, queries = (args.query, {}) if args.query else _read_queries(args)
+    for name, texts in ((args.corpus, columns[args.text_column]), (args.queries or "--query", asked)):
+        if not any(text.strip() for text in texts) if is_folder else not texts:
             raise ValueError(f"{name} holds no texts.")
     if args.id_column is not None and args.id_column not in columns:
         raise ValueError(
@@ -176,7 +183,7 @@ def search(argv: list[str]) -> None:
         if name in columns:
             what = "rows" if name == "position" else "scores"
             raise ValueError(f"{args.corpus} has a column {name!r}, which is the name of the {what}: rename it.")
-    for name in {"query", "results"} & (queries.keys() - {args.text_column}):
+    for name in {"query", "results"} & queries.keys():
         raise ValueError(f"{args.queries} has a column {name!r}, which is a name in the output: rename it.")
     reranker = None
     if args.rerank is not None:
@@ -195,11 +202,9 @@ def search(argv: list[str]) -> None:
     groups = columns["file"] if is_folder else documents
     added_scores = None
     if args.bm25_weight:
-        added_scores = bm25_scores(queries[args.text_column], columns[args.text_column], args.bm25_weight, groups)
+        added_scores = bm25_scores(asked, columns[args.text_column], args.bm25_weight, groups)
     found = rank_groups(
-        encode_query(
-            model, tokenizer, queries[args.text_column], truncate_dim=settings.get("truncate_dim"), **options
-        ),
+        encode_query(model, tokenizer, asked, truncate_dim=settings.get("truncate_dim"), **options),
         corpus,
         range(len(corpus)) if groups is None else groups,
         top_k=args.top_k if reranker is None else args.rerank_top,
@@ -212,16 +217,15 @@ def search(argv: list[str]) -> None:
     )
     hits = [[({score: value}, position) for value, position in texts] for texts in found]
     if reranker is not None:
-        hits = rerank(reranker, queries[args.text_column], columns[args.text_column], hits, model_args.batch_size)
+        hits = rerank(reranker, asked, columns[args.text_column], hits, model_args.batch_size)
     results = []
-    for number, texts in enumerate(hits):
+    for number, (text, best) in enumerate(zip(asked, hits, strict=True)):
         query = {name: values[number] for name, values in queries.items()}
-        text = query.pop(args.text_column)
         shown = [
             scores
             | ({} if id_column else {"position": position})
             | {name: values[position] for name, values in columns.items()}
-            for scores, position in texts[: args.top_k]
+            for scores, position in best[: args.top_k]
         ]
         results.append({**query, "query": text, "results": shown})
 
@@ -243,6 +247,27 @@ def search(argv: list[str]) -> None:
     if output is not None:
         write_atomically(output, lambda file: file.writelines(lines))
         print(f"{len(results)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
+
+
+def _read_queries(args: SearchArguments) -> tuple[list[str], dict[str, list]]:
+    """The queries of a file, and its other columns."""
+    path = to_path(str(args.queries))
+    if path.suffix.lower() not in READERS or path.is_dir():
+        columns = read_texts(path, "query")
+        return columns.pop("query"), columns
+    columns = read_columns(path)
+    wanted = ["query", args.text_column] if args.query_column is None else [args.query_column]
+    # A .txt has no columns: of those two files, the one with a `--text_column` is this one.
+    if args.query_column is None and to_path(args.corpus).suffix.lower() != ".txt":
+        wanted.append("text")
+    name = next((name for name in wanted if name in columns), None)
+    if name is None:
+        raise ValueError(
+            f"{path}: there is no column {wanted[-1]!r}; the columns are {', '.join(columns)}. Choose the one of the "
+            "queries with `--query_column`."
+        )
+    check_texts(columns[name], path, name)
+    return columns.pop(name), columns
 
 
 def _finite(value: Any) -> Any:
