@@ -565,6 +565,7 @@ class TestCommands:
             ("texts.jsonl", "vectors.npy", (), "row 1: text is None, not a string"),
             ("texts.jsonl", "vectors.npy", ("--text_column", "body"), "no column 'body'; the columns are text"),
             ("texts.xml", "vectors.npy", (), "unsupported ending '.xml'; supported are .txt, .csv"),
+            ("texts", "vectors.npy", (), "texts: there is no such file or folder"),
             ("texts.txt", "vectors.npy", (), "there is no such file"),
             ("texts.jsonl", "vectors.pt", (), "unsupported ending '.pt'; the output is .npy or .parquet"),
             ("done.jsonl", "vectors.parquet", (), "already has a column 'embedding'"),

@@ -583,6 +583,8 @@ class TestCommand:
             ({"queries": None}, "Pass either `--queries FILE` or `--query`"),
             ({"query": "cat"}, "Pass either `--queries FILE` or `--query`"),
             ({"corpus": "missing.txt"}, "missing.txt: there is no such file"),
+            ({"corpus": "nothere"}, "nothere: there is no such file or folder"),
+            ({"queries": "nothere"}, "nothere: there is no such file or folder"),
             ({"corpus": "corpus.md"}, "corpus.md: unsupported ending '.md'; supported are .txt"),
             ({"corpus": "empty.txt"}, "empty.txt holds no texts"),
             ({"queries": "missing.jsonl"}, "missing.jsonl: there is no such file"),

@@ -238,6 +238,8 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
         # Not `splitlines`, which also splits at other characters. The last line may have no line break.
         lines = read_text(file).removesuffix("\n").split("\n")
         return {text_column: [] if lines == [""] else lines}
+    if not file.suffix and not file.exists():
+        raise FileNotFoundError(f"{path}: there is no such file or folder.")
     if file.suffix.lower() not in READERS:
         raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
     columns = read_columns(file)
