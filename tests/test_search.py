@@ -556,14 +556,15 @@ class TestCommand:
         assert [len(result["results"]) for result in results] == [2, 2]
         assert (out[0], out[1].split(), out[4], out[5]) == (
             "query: a dog",
-            ["rank", "cosine", "body"],
+            ["rank", "cosine", "position", "body"],
             "",
             "query: a cat",
         )
         assert out[-1] == f"2 queries written to {tmp_path / 'results.jsonl'}"
-        lines = {0: "the cat sat", 1: "a dog ran and ran and r..."}
+        lines = {0: "the cat sat", 1: "a dog ran and..."}
         for number, (line, found) in enumerate(zip(out[2:4], results[0]["results"], strict=True), start=1):
-            assert line == f"{number:>4}  {found['cosine']:>6.4f}  {lines[found['position']]}"
+            position = found["position"]
+            assert line == f"{number:>4}  {found['cosine']:>6.4f}  {position:>8}  {lines[position]}"
         assert max(map(len, out[:-1])) <= 40
 
         (tmp_path / "results.jsonl").unlink()

@@ -241,9 +241,9 @@ def search(argv: list[str]) -> None:
             print(b"".join(lines).decode(), end="")
         else:
             names = [score] if reranker is None else ["rerank", score]
-            place = [PLACE if is_folder and id_column == "file" else id_column] if id_column else []
+            place = PLACE if is_folder and id_column == "file" else id_column or "position"
             width = shutil.get_terminal_size().columns
-            print(format_results(results, [*names, *place, args.text_column], width, num_scores=len(names)))
+            print(format_results(results, [*names, place, args.text_column], width, num_scores=len(names)))
     if output is not None:
         write_atomically(output, lambda file: file.writelines(lines))
         print(f"{len(results)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
@@ -287,7 +287,7 @@ def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], w
         results (`Iterable[Mapping]`):
             The queries with their `results`.
         names (`Sequence[str]`):
-            What to show of a text: the scores, the id if there is one, and the text.
+            What to show of a text: the scores, the id or else the position, and the text.
         width (`int`):
             Longest line; longer ones are cut.
         num_scores (`int`, *optional*, defaults to 1):
@@ -297,7 +297,8 @@ def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], w
         `str`: the tables, with a blank line between them.
     """
     # Numbers are on the right of their columns.
-    aligns = [str.rjust] * (1 + num_scores) + [str.ljust] * (len(names) - num_scores)
+    aligns = [str.rjust] * (1 + num_scores)
+    aligns += [str.rjust if name == "position" else str.ljust for name in names[num_scores:]]
     blocks = []
     for result in results:
         rows = [["rank", *map(one_line, names)]]
