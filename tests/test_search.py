@@ -590,6 +590,10 @@ class TestCommand:
             ({"corpus": "empty.txt"}, "empty.txt holds no texts"),
             ({"queries": "missing.jsonl"}, "missing.jsonl: there is no such file"),
             ({"queries": "empty.txt"}, "empty.txt holds no texts"),
+            (
+                {"corpus": "cosines.csv", "text_column": "body"},
+                "there is no column 'body'; the columns are text, cosine. Choose one with `--text_column`",
+            ),
             ({"text_column": "body"}, "there is no column 'body'; the columns are text"),
             ({"output_file": "out.csv"}, "unsupported ending '.csv'; the output is .jsonl"),
             ({"corpus": "folder"}, "folder: there are no .txt or .md files in this folder"),

@@ -246,7 +246,7 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
     if text_column not in columns:
         raise ValueError(
             f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
-            "`text_column`."
+            "`--text_column`, in Python `text_column`."
         )
     check_texts(columns[text_column], path, text_column)
     return columns
