@@ -592,6 +592,10 @@ def test_corpora_without_queries(tmp_path):
     (tmp_path / "table.jsonl").write_text('{"doc_id": "x", "title": "A", "text": "B."}\n')
     assert load_corpus(DataArguments(corpus_file=str(tmp_path / "table.jsonl")))["text"][:] == ["A B."]
     assert len(load_corpus(DataArguments(dataset_name=str(write_beir(tmp_path / "beir"))))) == 10
+    (tmp_path / "arts.csv").write_text("key,title,content\n1,A,B\n")
+    message = "Rename one to doc_id, _id, corpus-id, corpus_id or id and one to text, contents or body"
+    with pytest.raises(ValueError, match=f"no column 'doc_id'; the columns are key, title, content. {message}"):
+        load_corpus(DataArguments(corpus_file=str(tmp_path / "arts.csv")))
     with pytest.raises(ValueError, match="name them with `--corpus_file` or `--dataset_name`"):
         load_corpus(DataArguments())
     with pytest.raises(FileNotFoundError, match="missing.jsonl"):

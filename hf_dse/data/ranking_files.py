@@ -19,7 +19,8 @@ from hf_dse.data.ranking_rows import DOCUMENT_IDS, QUERY, QUERY_ID, is_ranking, 
 from hf_dse.data.rankings import Rankings, make_corpus
 from hf_dse.data.tables import (
     READERS,
-    find_column,
+    TEXT,
+    find_columns,
     find_table,
     join_titles,
     parse_json,
@@ -183,7 +184,8 @@ def _read_corpus(path: Path) -> tuple[dict[str, list], dict[str, str] | None]:
 
 def corpus_columns(columns: dict[str, list], where: str) -> dict[str, list]:
     """Documents with `doc_id`, `text`, which begins with the title where there is one, and the titles if any."""
-    documents = {"doc_id": list(columns[find_column(columns, DOC_ID, where)]), "text": join_titles(columns, where)}
+    doc_id, _ = find_columns(columns, where, DOC_ID, TEXT)
+    documents = {"doc_id": list(columns[doc_id]), "text": join_titles(columns, where)}
     if any(columns.get("title", [])):
         documents["title"] = ["" if title is None else title for title in columns["title"]]
     return documents
@@ -191,7 +193,7 @@ def corpus_columns(columns: dict[str, list], where: str) -> dict[str, list]:
 
 def query_texts(columns: dict[str, list], where: str) -> dict[str, str]:
     """The texts of queries by their ids."""
-    query_id, text = find_column(columns, QUERY_ID, where), find_column(columns, (*QUERY, "text"), where)
+    query_id, text = find_columns(columns, where, QUERY_ID, (*QUERY, "text"))
     return {str(key): value for key, value in zip(columns[query_id], columns[text], strict=True)}
 
 
@@ -234,7 +236,7 @@ def group_judgements(columns: dict[str, list], where: str) -> dict[str, list]:
         return columns
     if not columns or not next(iter(columns.values())):
         raise ValueError(f"{where} has no judgements.")
-    names = [find_column(columns, wanted, where) for wanted in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
+    names = find_columns(columns, where, QUERY_ID, DOC_ID[:4], RELEVANCE)
     lists: dict[str, dict[str, float]] = {}
     for number, (query_id, doc_id, value) in enumerate(zip(*(columns[name] for name in names), strict=True)):
         try:

@@ -168,12 +168,15 @@ def read_columns(path: str | Path) -> dict[str, list]:
 TEXT = ("text", "contents", "body")
 
 
-def find_column(columns: dict[str, list], wanted: Sequence[str], where: str) -> str:
-    """The first of some names that a table has; raises a `ValueError` if it has none."""
-    for name in wanted:
-        if name in columns:
-            return name
-    raise ValueError(f"{where}: there is no column {wanted[0]!r}; the columns are {', '.join(columns)}.")
+def find_columns(columns: dict[str, list], where: str, *wanted: Sequence[str]) -> list[str]:
+    """Of each group of names the first that a table has; raises a `ValueError` if it has none of a group."""
+    missing = [group for group in wanted if not any(name in columns for name in group)]
+    if missing:
+        advice = " and ".join(f"one to {', '.join(group[:-1])} or {group[-1]}" for group in missing)
+        raise ValueError(
+            f"{where}: there is no column {missing[0][0]!r}; the columns are {', '.join(columns)}. Rename {advice}."
+        )
+    return [next(name for name in group if name in columns) for group in wanted]
 
 
 def find_table(folder: Path, name: str) -> Path | None:
@@ -183,7 +186,8 @@ def find_table(folder: Path, name: str) -> Path | None:
 
 def join_titles(columns: dict[str, list], where: str) -> list:
     """The texts of documents, each after its title if there are titles, as BEIR does it."""
-    texts = list(columns[find_column(columns, TEXT, where)])
+    (name,) = find_columns(columns, where, TEXT)
+    texts = list(columns[name])
     if not any(columns.get("title", [])):
         return texts
     parts = zip(columns["title"], texts, strict=True)
