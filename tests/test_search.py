@@ -282,9 +282,10 @@ def run(tmp_path, make_model, bert_tokenizer):
             "queries": tmp_path / "queries.jsonl",
             "output_file": tmp_path / "results.jsonl",
             "top_k": 3,
-            "pool": 8,
             "device": "cpu",
         }
+        if options.get("score") == "head":
+            defaults["pool"] = 8
         return main(["search", *to_flags({**defaults, **options})])
 
     return search
@@ -550,7 +551,7 @@ class TestCommand:
         table = Dataset.from_dict({"name": ["x", "y"], "body": ["the cat\nsat", "a dog ran and ran and ran and ran"]})
         table.to_parquet(tmp_path / "corpus.parquet")
         options = {"corpus": tmp_path / "corpus.parquet", "text_column": "body", "queries": None}
-        assert run(**options, query=["a dog", "a cat"], top_k=10, pool=10) == 0
+        assert run(**options, query=["a dog", "a cat"], top_k=10) == 0
         out = capsys.readouterr().out.splitlines()
         results = read_results(tmp_path / "results.jsonl")
         assert [len(result["results"]) for result in results] == [2, 2]
@@ -609,6 +610,8 @@ class TestCommand:
             ({"label": "alike", "score": "head"}, "label='alike': there is no such logit"),
             ({"score": "l2"}, "invalid choice: 'l2'"),
             ({"top_k": 0}, "top_k=0: it has to be at least 1"),
+            ({"pool": 8}, "`--pool` is an option of a pair head: add `--score head`, or leave it out"),
+            ({"rerank_top": 20}, "`--rerank_top` is an option of reranking: add `--rerank MODEL`, or leave it out"),
             ({"pool": 2, "score": "head"}, "pool=2 is below top_k=3"),
             ({"score": "head", "rerank": "any", "rerank_top": 9}, "pool=8 is below rerank_top=9: raise it to at"),
             ({"corpus": "placed.csv"}, "placed.csv has a column 'position', which is the name of the rows: rename it"),

@@ -13,7 +13,7 @@ from typing import Any
 from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, to_path, write_atomically
-from hf_dse.common.options import check_at_least
+from hf_dse.common.options import check_at_least, refuse_options
 from hf_dse.data.tables import READERS, check_texts, read_columns, read_texts
 from hf_dse.inference.arguments import DOCUMENT_COLUMN, FolderArguments, ModelArguments
 
@@ -108,6 +108,11 @@ class SearchArguments:
             raise ValueError("Pass either `--queries FILE` or `--query` with one or more texts, not both.")
         if self.label is not None and self.score != "head":
             raise ValueError(f"label={self.label!r}: the cosine has no labels; add `--score head`, or leave it out.")
+        advice = "add `{}`, or leave it out."
+        if self.score != "head":
+            refuse_options(self, "is an option of a pair head", "pool", advice=advice.format("--score head"))
+        if self.rerank is None:
+            refuse_options(self, "is an option of reranking", "rerank_top", advice=advice.format("--rerank MODEL"))
         check_at_least(0, bm25_weight=self.bm25_weight)
         self.check_bm25(self.score)
         if self.rerank is not None and self.rerank_top < self.top_k:
