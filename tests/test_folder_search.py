@@ -137,6 +137,13 @@ def test_the_best_part_of_each_group(groups, top_k, seed):
         assert len({groups[position] for _, position in hits}) == len(hits)
 
 
+def test_no_groups():
+    with pytest.raises(ValueError, match="The corpus is empty"):
+        rank_groups(np.eye(2), np.empty((0, 2)), [], show_progress=False)
+    with pytest.raises(ValueError, match="top_k=0: it has to be at least 1"):
+        rank_groups(np.eye(2), np.eye(2), ["a", "b"], top_k=0, show_progress=False)
+
+
 def test_an_mlp_head_ranks_the_groups_of_its_pool(make_model):
     model, random = make_model(similarity="mlp"), np.random.default_rng(0)
     queries, corpus = random.normal(size=(4, 16)), random.normal(size=(40, 16))

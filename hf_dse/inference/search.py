@@ -207,7 +207,8 @@ def rank_groups(
         raise ValueError(f"There are {len(groups)} groups for {len(corpus_embeddings)} parts: pass one for each part.")
     head, pool = options.get("head"), options.get("pool", 100)
     is_pooled = head is not None and head.config.similarity == "mlp" and pool is not None
-    most = min(len(corpus_embeddings), pool) if is_pooled else len(corpus_embeddings)
+    # Of an empty corpus, `rank` says so.
+    most = max(1, min(len(corpus_embeddings), pool) if is_pooled else len(corpus_embeddings))
     names: dict[Any, int] = {}
     numbers = np.array([names.setdefault(group, len(names)) for group in groups])
     # Several of the best parts may be of one group.
