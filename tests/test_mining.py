@@ -554,6 +554,13 @@ def test_command(save_bert, tmp_path, capsys):
     assert main(argv) == 0
     assert output.read_bytes() == before
 
+    # No score is far enough below those of the positives.
+    assert "Next: `hf-dse distill" in "".join(capsys.readouterr())
+    assert main([*argv, "--relative_margin", "0.9999"]) == 0
+    printed = "".join(capsys.readouterr())
+    assert "3 queries with 0 mined candidates" in printed and "Nothing was mined" in printed
+    assert "Next:" not in printed
+
 
 def test_command_without_queries(tmp_path, capsys):
     data, output = write_beir(tmp_path / "data"), tmp_path / "mined.jsonl"

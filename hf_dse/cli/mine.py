@@ -175,4 +175,5 @@ def mine(argv: list[str]) -> None:
             "Nothing was mined: all that was found is a candidate already, or above the margin, see the counts. Lower "
             "`--relative_margin`, raise `--range_max`, or use a better teacher."
         )
-    say_next(distill=f"--stage ranking --train_file {shlex.quote(str(output))}")
+    else:
+        say_next(distill=f"--stage ranking --train_file {shlex.quote(str(output))}")
