@@ -143,6 +143,23 @@ def test_a_saved_model_replaces_the_prompts_that_sentence_transformers_saved(mak
     check_equal(folder, PROMPTS)
 
 
+@pytest.mark.parametrize("before", [None, PROMPTS])
+def test_prompts_that_sentence_transformers_saves_over_another_model(make_model, bert_tokenizer, tmp_path, before):
+    export_model(make_model(prompts={"query": "the "}), bert_tokenizer, tmp_path / "model")
+    theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    theirs.prompts, theirs.default_prompt_name = {**PROMPTS, "pairs": "and "}, "pairs"
+    expected = theirs.encode(TEXTS)
+    export_model(make_model(prompts=before), bert_tokenizer, tmp_path / "over")
+    # Over a model of ours, then over one of theirs.
+    for _ in range(2):
+        theirs.save(str(tmp_path / "over"))
+        loaded = SentenceTransformer(str(tmp_path / "over"), device="cpu")
+        assert (loaded.prompts, loaded.default_prompt_name) == (theirs.prompts, "pairs")
+        np.testing.assert_allclose(loaded.encode(TEXTS), expected, rtol=0, atol=1e-6)
+    make_model(prompts=before).save_pretrained(tmp_path / "over")
+    assert settings(tmp_path / "over")["prompts"] == {"query": "", "document": "", **(before or {})}
+
+
 @pytest.mark.parametrize("prompts", [{"query": 3}, ["query"], "query"])
 def test_prompts_are_texts_by_name(prompts):
     with pytest.raises(StrictDataclassError, match="prompts"):
