@@ -185,12 +185,14 @@ def test_a_student_has_the_prompts_of_its_source(make_source, tmp_path):
     model, _ = load_model(ModelArguments(str(source), device="cpu"))
     assert model.config.prompts == {**PROMPTS, "pairs": "and "}
     student, tokenizer = convert_encoder(str(source)), AutoTokenizer.from_pretrained(source)
-    assert student.config.prompts == PROMPTS
+    assert student.config.prompts == {**PROMPTS, "pairs": "and "}
     export_model(student, tokenizer, tmp_path / "student")
     check_equal(tmp_path / "student", PROMPTS)
     theirs = SentenceTransformer(str(source), device="cpu")
     ours = encode_query(student, tokenizer, TEXTS, show_progress=False)
     np.testing.assert_allclose(ours, theirs.encode_query(TEXTS), rtol=0, atol=1e-5)
+    named = encode(student, tokenizer, TEXTS, prompt_name="pairs", show_progress=False)
+    np.testing.assert_allclose(named, theirs.encode(TEXTS, prompt_name="pairs"), rtol=0, atol=1e-5)
     assert convert_encoder(str(source), prompts={}).config.prompts is None
 
 
@@ -198,10 +200,10 @@ def test_a_prompt_for_passages_is_that_for_documents(make_source):
     source = make_source({"query": "of: "})
     file = source / "config_sentence_transformers.json"
     file.write_text(json.dumps({**settings(source), "prompts": {"query": "of: ", "passage": "in "}}))
-    assert convert_encoder(str(source)).config.prompts == {"query": "of: ", "document": "in "}
+    assert convert_encoder(str(source)).config.prompts == {"query": "of: ", "passage": "in ", "document": "in "}
     # As in sentence-transformers, a prompt for documents comes first, also an empty one.
     file.write_text(json.dumps({**settings(source), "prompts": {"document": "", "passage": "in "}}))
-    assert convert_encoder(str(source)).config.prompts is None
+    assert convert_encoder(str(source)).config.prompts == {"passage": "in "}
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
