@@ -177,6 +177,16 @@ def test_prompt_names(make_model, bert_tokenizer):
         encode(model, bert_tokenizer, "a cat", prompt_name="question")
 
 
+def test_models_of_sentence_transformers_are_errors(make_model, bert_tokenizer, tmp_path):
+    export_model(make_model(DseModel), bert_tokenizer, tmp_path)
+    theirs = SentenceTransformer(str(tmp_path), device="cpu")
+    for embed in (encode, encode_query, encode_chunks):
+        with pytest.raises(TypeError, match="got SentenceTransformer: .* `load_model` returns, or call its own"):
+            embed(theirs, bert_tokenizer, TEXTS)
+    with pytest.raises(TypeError, match="got str: pass what `load_model` returns.$"):
+        encode(str(tmp_path), bert_tokenizer, TEXTS)
+
+
 # Sources
 
 
