@@ -86,13 +86,21 @@ def sentence_transformers_files(config: "DseConfig") -> dict[str, Any]:
     }
 
 
-def has_other_prompts(folder: Path, prompts: dict[str, str] | None) -> bool:
-    """Whether the model that was saved in a folder before, if any, has other prompts in its `config.json`."""
-    path = folder / "config.json"
-    try:
-        return path.exists() and json.loads(path.read_text(encoding="utf-8")).get("prompts") != prompts
-    except ValueError:  # a damaged file, which is about to be replaced
+def keeps_settings(folder: Path, prompts: dict[str, str] | None) -> bool:
+    """
+    Whether the settings in a folder, such as prompts, are those of sentence-transformers (with its version) for the
+    model that is saved there now, and not for one before that had other prompts in its `config.json`.
+    """
+    settings, modules, config = (folder / name for name in (SETTINGS, "modules.json", "config.json"))
+    if not settings.exists() or '"__version__"' not in settings.read_text(encoding="utf-8"):
+        return False
+    # It saves its settings first, then the model, and the modules last: these are older only while it is saving.
+    if not modules.exists() or modules.stat().st_mtime_ns < settings.stat().st_mtime_ns:
         return True
+    try:
+        return not config.exists() or json.loads(config.read_text(encoding="utf-8")).get("prompts") == prompts
+    except ValueError:  # a damaged file, which is about to be replaced
+        return False
 
 
 @auto_docstring(
@@ -261,13 +269,13 @@ class DseConfig(PreTrainedConfig):
         folder = Path(save_directory)
         # That of a model that was saved here before.
         (folder / LENGTHS).unlink(missing_ok=True)
-        for name, content in sentence_transformers_files(self).items():
+        files = sentence_transformers_files(self)
+        if keeps_settings(folder, self.prompts):
+            del files[SETTINGS]
+        for name, content in files.items():
             path = folder / name
-            # sentence-transformers writes its settings, such as prompts, before the model: those with its version.
-            is_theirs = name == SETTINGS and path.exists() and '"__version__"' in path.read_text(encoding="utf-8")
-            if not is_theirs or has_other_prompts(folder, self.prompts):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         super().save_pretrained(save_directory, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:

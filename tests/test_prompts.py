@@ -143,6 +143,23 @@ def test_a_saved_model_replaces_the_prompts_that_sentence_transformers_saved(mak
     check_equal(folder, PROMPTS)
 
 
+@pytest.mark.parametrize("before", [None, PROMPTS])
+def test_prompts_that_sentence_transformers_saves_over_another_model(make_model, bert_tokenizer, tmp_path, before):
+    export_model(make_model(prompts={"query": "the "}), bert_tokenizer, tmp_path / "model")
+    theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    theirs.prompts, theirs.default_prompt_name = {**PROMPTS, "pairs": "and "}, "pairs"
+    expected = theirs.encode(TEXTS)
+    export_model(make_model(prompts=before), bert_tokenizer, tmp_path / "over")
+    # Over a model of ours, then over one of theirs.
+    for _ in range(2):
+        theirs.save(str(tmp_path / "over"))
+        loaded = SentenceTransformer(str(tmp_path / "over"), device="cpu")
+        assert (loaded.prompts, loaded.default_prompt_name) == (theirs.prompts, "pairs")
+        np.testing.assert_allclose(loaded.encode(TEXTS), expected, rtol=0, atol=1e-6)
+    make_model(prompts=before).save_pretrained(tmp_path / "over")
+    assert settings(tmp_path / "over")["prompts"] == {"query": "", "document": "", **(before or {})}
+
+
 @pytest.mark.parametrize("prompts", [{"query": 3}, ["query"], "query"])
 def test_prompts_are_texts_by_name(prompts):
     with pytest.raises(StrictDataclassError, match="prompts"):
@@ -160,6 +177,16 @@ def test_prompt_names(make_model, bert_tokenizer):
         encode(model, bert_tokenizer, "a cat", prompt_name="question")
 
 
+def test_models_of_sentence_transformers_are_errors(make_model, bert_tokenizer, tmp_path):
+    export_model(make_model(DseModel), bert_tokenizer, tmp_path)
+    theirs = SentenceTransformer(str(tmp_path), device="cpu")
+    for embed in (encode, encode_query, encode_chunks):
+        with pytest.raises(TypeError, match="got SentenceTransformer: .* `load_model` returns, or call its own"):
+            embed(theirs, bert_tokenizer, TEXTS)
+    with pytest.raises(TypeError, match="got str: pass what `load_model` returns.$"):
+        encode(str(tmp_path), bert_tokenizer, TEXTS)
+
+
 # Sources
 
 
@@ -168,12 +195,14 @@ def test_a_student_has_the_prompts_of_its_source(make_source, tmp_path):
     model, _ = load_model(ModelArguments(str(source), device="cpu"))
     assert model.config.prompts == {**PROMPTS, "pairs": "and "}
     student, tokenizer = convert_encoder(str(source)), AutoTokenizer.from_pretrained(source)
-    assert student.config.prompts == PROMPTS
+    assert student.config.prompts == {**PROMPTS, "pairs": "and "}
     export_model(student, tokenizer, tmp_path / "student")
     check_equal(tmp_path / "student", PROMPTS)
     theirs = SentenceTransformer(str(source), device="cpu")
     ours = encode_query(student, tokenizer, TEXTS, show_progress=False)
     np.testing.assert_allclose(ours, theirs.encode_query(TEXTS), rtol=0, atol=1e-5)
+    named = encode(student, tokenizer, TEXTS, prompt_name="pairs", show_progress=False)
+    np.testing.assert_allclose(named, theirs.encode(TEXTS, prompt_name="pairs"), rtol=0, atol=1e-5)
     assert convert_encoder(str(source), prompts={}).config.prompts is None
 
 
@@ -181,10 +210,10 @@ def test_a_prompt_for_passages_is_that_for_documents(make_source):
     source = make_source({"query": "of: "})
     file = source / "config_sentence_transformers.json"
     file.write_text(json.dumps({**settings(source), "prompts": {"query": "of: ", "passage": "in "}}))
-    assert convert_encoder(str(source)).config.prompts == {"query": "of: ", "document": "in "}
+    assert convert_encoder(str(source)).config.prompts == {"query": "of: ", "passage": "in ", "document": "in "}
     # As in sentence-transformers, a prompt for documents comes first, also an empty one.
     file.write_text(json.dumps({**settings(source), "prompts": {"document": "", "passage": "in "}}))
-    assert convert_encoder(str(source)).config.prompts is None
+    assert convert_encoder(str(source)).config.prompts == {"passage": "in "}
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])

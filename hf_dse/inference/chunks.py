@@ -19,6 +19,7 @@ from hf_dse.data.tokenization import check_max_length, length_batches, pad
 from hf_dse.inference.arguments import CHUNK_SIZE
 from hf_dse.inference.encoding import (
     check_embeddings,
+    check_encoder,
     encode,
     encode_document,
     evaluating,
@@ -95,7 +96,8 @@ def encode_chunks(
         empty or blank has none.
 
     Raises:
-        `TypeError`: if `documents` is a single string, not iterable, or has something else than texts and lists.
+        `TypeError`: if `documents` is a single string, not iterable, or has something else than texts and lists, or
+            `model` is no model of transformers.
         `ValueError`: if a chunk is not a string, `chunk_size` is more than the model reads, contextual chunks are
         asked of a tokenizer that does not tell which text a token stands for or of a model that does not pool its
         tokens, or as [`encode`].
@@ -116,6 +118,7 @@ def encode_chunks(
     (3, 384)
     ```
     """
+    check_encoder(model)
     max_length = find_length(model, prompt_name, max_length)
     limit = check_max_length(max_length, model, processing_class)
     prompt = find_prompt(model, prompt_name)

@@ -78,7 +78,7 @@ def encode(
         precision.
 
     Raises:
-        `TypeError`: if `texts` is a single string, or not iterable.
+        `TypeError`: if `texts` is a single string, or not iterable, or `model` is no model of transformers.
         `ValueError`: if a text is not a string, `max_length` is out of range, a text is too long for
         `truncation=False`, `batch_size` is below 1, the model has no such prompt or a decoder, its embeddings have
         fewer numbers than `truncate_dim`, there is no such precision, or an embedding is NaN or infinite.
@@ -100,6 +100,7 @@ def encode(
         vectors = truncate(sentence_embeddings(model, batch), truncate_dim, model)
         return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
 
+    check_encoder(model)
     check_precision(precision)
     prompt = find_prompt(model, prompt_name)
     if prompt:
@@ -130,6 +131,16 @@ def encode_document(
 ) -> np.ndarray | Any:
     """Like [`encode_query`], for the texts of a corpus."""
     return encode(model, processing_class, texts, **{"prompt_name": "document", **options})
+
+
+def check_encoder(model: PreTrainedModel) -> None:
+    """Raises a `TypeError` for what is no model of transformers, and a `ValueError` for one with a decoder."""
+    name = type(model).__name__
+    if not hasattr(model, "base_model"):
+        own = ", or call its own `encode`" if hasattr(model, "encode_query") else ""
+        raise TypeError(f"`model` has to be a model of transformers, got {name}: pass what `load_model` returns{own}.")
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(f"{name} has a decoder: pass only its encoder (such as `T5EncoderModel`).")
 
 
 def find_prompt(model: PreTrainedModel, name: str | None) -> str:
@@ -172,8 +183,6 @@ def embed_texts(
     batch, and returns floating-point vectors of shape `(batch_size, size)`.
     """
     texts = list_texts(texts)
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(f"{type(model).__name__} has a decoder: pass only its encoder (such as `T5EncoderModel`).")
     if batch_size < 1:
         raise ValueError(f"batch_size has to be at least 1, got {batch_size}.")
     if not texts:

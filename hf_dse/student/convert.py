@@ -41,7 +41,7 @@ class ConvertArguments(ConvertOptions):
         """`convert_encoder` with these arguments."""
         overrides = asdict(self)
         del overrides["query_prompt"], overrides["document_prompt"]
-        overrides["prompts"] = self.prompts(_prompts(name_or_path))
+        overrides["prompts"] = self.prompts(read_prompts(name_or_path))
         if len(self.linformer_length) == 1:
             overrides["linformer_length"] = self.linformer_length[0]
         return convert_encoder(name_or_path, **overrides)
@@ -70,7 +70,7 @@ def convert_encoder(
     Args:
         name_or_path (`str`):
             Hub id (`user/name` or `user/name@revision`) or folder of the source encoder. The pooling mode of a
-            sentence-transformers model, its prompts and lengths for queries and documents and its similarity (cosine
+            sentence-transformers model, its prompts, its lengths for queries and documents and its similarity (cosine
             or dot product) are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the student.
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
@@ -143,7 +143,7 @@ def convert_encoder(
     modules = read_modules(name_or_path)
     kept = {"normalize_embeddings": "Normalize" in modules, "similarity": read_similarity(name_or_path)}
     fields = {**kept, "num_labels": 1, **fields}
-    fields.setdefault("prompts", _prompts(name_or_path))
+    fields.setdefault("prompts", read_prompts(name_or_path))
     warn_of_prompts(name_or_path)
     fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
     for name, length in (read_lengths(name_or_path) or {}).items():
@@ -245,12 +245,6 @@ def _pooling_mode(name_or_path: str) -> str:
             f"The pooling of {name_or_path} ({pooling}) is not mean, cls or max alone: choose one with `pooling_mode`."
         )
     return pooling
-
-
-def _prompts(name_or_path: str) -> dict[str, str]:
-    """The prompts of a source for queries and documents."""
-    found = read_prompts(name_or_path) or {}
-    return {name: found[name] for name in ("query", "document") if name in found}
 
 
 def _evenly_spaced(num_source_layers: int, num_layers: int) -> list[int]:
