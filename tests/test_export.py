@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exported folders are complete and written atomically, and their model card has only measured numbers."""
 
+import ast
 import importlib.metadata
 import json
 import math
@@ -20,6 +21,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from hf_dse import DseForSequenceClassification, DseModel, export_graph, export_model
 from hf_dse.common.provenance import Source, describe_command, describe_source
+from hf_dse.pipeline.ranking_stage import RECIPE_FIELDS
 from hf_dse.publish.card import make_model_card, rename_card
 from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED
 from hf_dse_cli import main
@@ -290,6 +292,30 @@ def test_card_of_a_search(make_model, similarity, name):
     assert "search or fairness" not in card.text
 
 
+def test_card_of_a_search_by_chunks(tmp_path, make_model, bert_tokenizer, capsys):
+    assert "chunk_size" in RECIPE_FIELDS
+    for similarity in ("cosine", "dot"):
+        model = make_model(DseModel, similarity=similarity)
+        facts = {**SEARCH_FACTS, "max_length": 48, "recipe": {"chunk_size": 32}}
+        facts["model_id"] = str(tmp_path / similarity)
+        folder = export_model(model, bert_tokenizer, tmp_path / similarity, **facts)
+        text = (folder / "README.md").read_text()
+        name = "dot product" if similarity == "dot" else "cosine"
+        assert (
+            f"documents of the corpus by the {name} of its embedding and that of the best of their contextual chunks "
+            "of up to 32 tokens. The measures"
+        ) in text
+        assert "Documents were read whole, in windows of 48 tokens; queries were truncated to 48. The table" in text
+        assert "- Documents read whole, in windows of 48 tokens; other texts truncated to 48 tokens" in text
+        assert "Texts were truncated" not in text and "were not part of training" not in text
+        (example,) = re.findall(r"```python\n(from hf_dse .*?)```", text, flags=re.DOTALL)
+        exec(example, {})
+        found = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
+        assert sorted(position for _, position in found[0]) == [0, 1]
+    card = make_model_card(model, model_id="student", **FACTS)
+    assert "Texts were truncated to 32 tokens. The table" in card.text and "chunk" not in card.text
+
+
 def test_card_with_results_on_other_data(make_model):
     card = make_model_card(make_model(), model_id="student", eval_results=OTHER_RESULTS, **FACTS)
     results = ModelCard(card.content).data.eval_results
@@ -431,6 +457,7 @@ def test_a_source_may_have_any_readme(content, tmp_path):
         FACTS,
         {"metrics": {"test": {"accuracy": 0.5}}},
         SEARCH_FACTS,
+        {**SEARCH_FACTS, "recipe": {"chunk_size": 32}},
         {"eval_results": OTHER_RESULTS},
         {**FACTS, "eval_results": OTHER_RESULTS},
     ],

@@ -147,6 +147,7 @@ def make_model_card(
             for result in other_results
         ],
         similarity=similarity_of(model),
+        chunk_size=(recipe or {}).get("chunk_size"),
         max_length=max_length or config.max_position_embeddings,
         license=license,
         versions={

@@ -61,7 +61,8 @@ def export_model(
             Training data: names of pair tasks, Hub ids or folders. Only the last part of a local path is published.
         recipe (`Mapping[str, Any]`, *optional*):
             Settings of the training for a table in the card, such as learning rate, epochs, seed and machine.
-            `recipe["command"]` is shown as a shell command.
+            `recipe["command"]` is shown as a shell command; with a `recipe["chunk_size"]` the card says that documents
+            were searched by contextual chunks of so many tokens.
         max_length (`int`, *optional*):
             Maximum number of tokens per text that everything that loads the folder reads, best the one of training and
             evaluation. It is saved as `model_max_length` of the tokenizer. Defaults to that of `processing_class`. Of
