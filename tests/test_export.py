@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exported folders are complete and written atomically, and their model card has only measured numbers."""
 
+import ast
 import importlib.metadata
 import json
 import math
@@ -15,12 +16,15 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import EvalResult, ModelCard
+from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from hf_dse import DseForSequenceClassification, DseModel, export_graph, export_model
 from hf_dse.common.provenance import Source, describe_command, describe_source
-from hf_dse.publish.card import make_model_card
+from hf_dse.pipeline.ranking_stage import RECIPE_FIELDS
+from hf_dse.publish.card import make_model_card, rename_card
 from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED
+from hf_dse_cli import main
 
 
 FILES = {
@@ -288,6 +292,30 @@ def test_card_of_a_search(make_model, similarity, name):
     assert "search or fairness" not in card.text
 
 
+def test_card_of_a_search_by_chunks(tmp_path, make_model, bert_tokenizer, capsys):
+    assert "chunk_size" in RECIPE_FIELDS
+    for similarity in ("cosine", "dot"):
+        model = make_model(DseModel, similarity=similarity)
+        facts = {**SEARCH_FACTS, "max_length": 48, "recipe": {"chunk_size": 32}}
+        facts["model_id"] = str(tmp_path / similarity)
+        folder = export_model(model, bert_tokenizer, tmp_path / similarity, **facts)
+        text = (folder / "README.md").read_text()
+        name = "dot product" if similarity == "dot" else "cosine"
+        assert (
+            f"documents of the corpus by the {name} of its embedding and that of the best of their contextual chunks "
+            "of up to 32 tokens. The measures"
+        ) in text
+        assert "Documents were read whole, in windows of 48 tokens; queries were truncated to 48. The table" in text
+        assert "- Documents read whole, in windows of 48 tokens; other texts truncated to 48 tokens" in text
+        assert "Texts were truncated" not in text and "were not part of training" not in text
+        (example,) = re.findall(r"```python\n(from hf_dse .*?)```", text, flags=re.DOTALL)
+        exec(example, {})
+        found = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
+        assert sorted(position for _, position in found[0]) == [0, 1]
+    card = make_model_card(model, model_id="student", **FACTS)
+    assert "Texts were truncated to 32 tokens. The table" in card.text and "chunk" not in card.text
+
+
 def test_card_with_results_on_other_data(make_model):
     card = make_model_card(make_model(), model_id="student", eval_results=OTHER_RESULTS, **FACTS)
     results = ModelCard(card.content).data.eval_results
@@ -300,6 +328,53 @@ def test_card_with_results_on_other_data(make_model):
     wrong = replace(OTHER_RESULTS[0], metric_value=math.nan)
     with pytest.raises(ValueError, match="`eval_results` has nan for 'SciFact', but needs finite numbers"):
         make_model_card(make_model(), model_id="student", eval_results=[wrong])
+
+
+def test_a_card_is_kept_under_another_name(make_model):
+    """It is the card that would have been made with the name."""
+    for facts in ({}, FACTS, {**SEARCH_FACTS, "eval_results": OTHER_RESULTS}):
+        cards = {
+            name: make_model_card(make_model(), model_id=name, **facts).content
+            for name in ("student", "runs/my_model", "user/1", "user/stu-dent", "my \\model: a")
+        }
+        for old in list(cards)[:-1]:
+            for new in cards:
+                assert rename_card(cards[old], new) == cards[new]
+    foreign = '# student\n\n```python\nSentenceTransformer("student")\n```\n'
+    assert rename_card(foreign, "other") == foreign
+
+
+def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model, bert_tokenizer, warnings):
+    """Weights stored in bfloat16 that are loaded in float32, as those of checkpoints/dse-minilm-l6."""
+    model = make_model().to(torch.bfloat16).float()
+    options = {"model_id": "old/name", "dtype": torch.bfloat16, **FACTS}
+    source = export_model(model, bert_tokenizer, tmp_path / "source", **options)
+    assert AutoModelForSequenceClassification.from_pretrained(source).dtype == torch.float32
+    command = ["export", "--model_name_or_path", str(source), "--output_dir"]
+    assert main([*command, str(tmp_path / "same"), "--model_id", "old/name"]) == 0
+    assert files(tmp_path / "same") == files(source)
+    assert {tensor.dtype for tensor in load_file(source / "model.safetensors").values()} == {torch.bfloat16}
+
+    assert main([*command, str(tmp_path / "new"), "--model_id", "user/new"]) == 0
+    card = ModelCard.load(tmp_path / "new" / "README.md")
+    old = front_matter(ModelCard.load(source / "README.md"))
+    assert front_matter(card) == {**old, "model-index": [{**old["model-index"][0], "name": "new"}]}
+    assert "old/name" not in card.content and 'SentenceTransformer("user/new"' in card.content
+    assert "| test | 1379 | 85.94 | 84.49 |" in card.content
+    assert not warnings
+    assert main([*command, str(tmp_path / "longer"), "--max_length", "64"]) == 0
+    assert "README.md is kept and describes a model that reads 32 tokens of a text, but that in" in warnings.pop()
+
+    (source / "README.md").write_text("# My own card\n")
+    assert main([*command, str(tmp_path / "own"), "--model_id", "user/own"]) == 0
+    assert (tmp_path / "own" / "README.md").read_text() == "# My own card\n"
+    assert "README.md is kept as it was and does not mention user/own: edit it in" in warnings.pop()
+    (source / "README.md").unlink()
+    assert main([*command, str(tmp_path / "none"), "--model_id", "user/none"]) == 0
+    assert 'SentenceTransformer("user/none"' in (tmp_path / "none" / "README.md").read_text()
+    with pytest.raises(ValueError, match="`base_model` is for a new model card, and `card` is a finished one"):
+        export_model(model, bert_tokenizer, tmp_path / "both", card="# Card\n", base_model="a/b")
+    assert not warnings
 
 
 def test_card_omits_missing_information(make_model):
@@ -382,6 +457,7 @@ def test_a_source_may_have_any_readme(content, tmp_path):
         FACTS,
         {"metrics": {"test": {"accuracy": 0.5}}},
         SEARCH_FACTS,
+        {**SEARCH_FACTS, "recipe": {"chunk_size": 32}},
         {"eval_results": OTHER_RESULTS},
         {**FACTS, "eval_results": OTHER_RESULTS},
     ],

@@ -22,7 +22,11 @@ class ExportArguments:
     model_name_or_path: str = field(metadata={"help": "A DSE model: a Hub id, a folder or a Trainer checkpoint."})
     output_dir: str = field(metadata={"help": "Folder to write."})
     model_id: str | None = field(
-        default=None, metadata={"help": "Name under which the card's examples load it, such as user/name."}
+        default=None,
+        metadata={
+            "help": "Name under which the card's examples load it, such as user/name. The rest of the card is "
+            "that of the model, if it has one."
+        },
     )
     max_length: int | None = field(
         default=None,
@@ -47,7 +51,7 @@ def export(argv: list[str]) -> None:
     (args,) = parse_args(
         argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
     )
-    from hf_dse.inference.loading import load_tokenizer
+    from hf_dse.inference.loading import load_tokenizer, read_file, stored_dtype
     from hf_dse.publish.export import export_model
     from hf_dse.publish.graph import export_graph
     from hf_dse.student.checkpoint import load_dse_model
@@ -65,6 +69,8 @@ def export(argv: list[str]) -> None:
             args.output_dir,
             max_length=args.max_length,
             model_id=args.model_id,
+            card=read_file(args.model_name_or_path, "README.md") or None,
+            dtype=stored_dtype(args.model_name_or_path),
             overwrite=args.overwrite_output_dir,
         )
     else:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model cards."""
 
+import json
 import math
 import platform
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 import transformers
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from hf_dse import __version__
@@ -145,6 +147,7 @@ def make_model_card(
             for result in other_results
         ],
         similarity=similarity_of(model),
+        chunk_size=(recipe or {}).get("chunk_size"),
         max_length=max_length or config.max_position_embeddings,
         license=license,
         versions={
@@ -163,6 +166,27 @@ def make_model_card(
     # Remove the blank lines of sections that are left out.
     card.content = re.sub(r"\n{3,}", "\n\n", card.content).rstrip() + "\n"
     return card
+
+
+def rename_card(text: str, model_id: str) -> str:
+    """
+    The text of a card that hf-dse made, with another `model_id` in its title, metadata and examples. Where other cards
+    name their model is not known: they stay as they are.
+    """
+    example = re.search(r'SentenceTransformer\(("[^"\n]+")', text)
+    if example is None or not re.search("^- hf-dse$", text, re.MULTILINE):
+        return text
+    old = example[1].strip('"')
+    name, old_name = model_id.split("/")[-1], old.split("/")[-1]
+    command = "hf-dse evaluate --model_name_or_path "
+    for pattern, new in (
+        (r"^(model-index:\n- name: |model_name: ).*$", yaml.safe_dump(name, width=math.inf).splitlines()[0]),
+        (rf"^(# ){re.escape(escape_markdown(old_name))}$", escape_markdown(name)),
+        (rf"\b((?:SentenceTransformer|from_pretrained)\(){re.escape(example[1])}", json.dumps(model_id)),
+        (rf"^({command}){re.escape(shlex.quote(old))}(?= )", shlex.quote(one_line(model_id))),
+    ):
+        text = re.sub(pattern, r"\g<1>" + new.replace("\\", r"\\"), text, flags=re.MULTILINE)
+    return text
 
 
 def _check_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[str, dict[str, float]]:

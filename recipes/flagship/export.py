@@ -118,8 +118,6 @@ def main() -> None:
         recipe["all-MiniLM-L6-v2 on the same data"] = f"{values} (Spearman of the cosine, nDCG@10)"
     recipe["command"] = "\n".join(COMMANDS)
 
-    # Stored in bfloat16 but loaded in float32, because bfloat16 is slow on many CPUs.
-    model.to(torch.bfloat16)
     export_model(
         model,
         tokenizer,
@@ -134,10 +132,10 @@ def main() -> None:
         # From a clone of the repository.
         model_id="checkpoints/dse-minilm-l6",
         eval_results=others,
+        # Loaded in float32, because bfloat16 is slow on many CPUs.
+        dtype=torch.bfloat16,
         overwrite=True,
     )
-    config = checkpoint / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": "float32"}, indent=2) + "\n")
     print(f"{checkpoint}: {sum(path.stat().st_size for path in checkpoint.iterdir()) / 1e6:.1f} MB")
 
 
