@@ -38,9 +38,13 @@ logger = logging.get_logger(__name__)
 # The file of sentence-transformers' settings.
 SETTINGS = "config_sentence_transformers.json"
 
-# How sentence-transformers names the poolings, in the keys of 1_Pooling/config.json.
+# How sentence-transformers names the poolings, in the keys of the file of its pooling; those that DSE has; the file.
 POOLINGS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
+DSE_POOLINGS = ("mean", "cls", "max")
+POOLING = "1_Pooling/config.json"
 
+# The modules of sentence-transformers that `encode` applies itself.
+OWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 # What libraries raise when the files of a checkpoint are damaged or do not fit together.
 DAMAGED = (
@@ -180,31 +184,20 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
 
 def _apply_settings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, revision: str) -> None:
     """Sets in the config of a loaded model and its tokenizer what the files of sentence-transformers beside it say."""
-    set_prompts_and_lengths(model, name, revision)
+    apply_settings(model, name, revision)
     if getattr(model.config, "prompts", None):
         warn_of_prompts(name, revision)
     if model.config.model_type == "dse":
         return
     if read_similarity(name, revision) == "dot":
         model.config.similarity = "dot"
-    pooling, modules = read_pooling(name, revision), read_modules(name, revision)
-    if pooling in POOLINGS and pooling != "mean":
-        model.config.sentence_pooling = pooling
-    if "Normalize" in modules:
-        model.config.normalize_embeddings = True
     tokenizer.model_max_length = read_max_length(name, revision) or tokenizer.model_max_length
-    lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
-    if pooling not in POOLINGS or lost:
-        logger.warning(
-            f"{name} is a sentence-transformers model with {' and '.join(lost) or f'the pooling {pooling}'}, which is "
-            "not applied here: its embeddings differ from those of sentence-transformers."
-        )
 
 
-def set_prompts_and_lengths(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
+def apply_settings(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
     """
-    Sets the prompts and the lengths of queries and documents in the config of a loaded model to those that
-    sentence-transformers reads, if it has settings for it.
+    Sets the prompts, the lengths of queries and documents, the pooling and the normalization in the config of a loaded
+    model to those that sentence-transformers reads, if it has settings for them, and warns of what is not applied.
     """
     prompts = read_prompts(name_or_path, revision)
     if prompts is not None:
@@ -213,6 +206,32 @@ def set_prompts_and_lengths(model: PreTrainedModel, name_or_path: str, revision:
     if lengths is not None:
         for name in TEXT_LENGTHS:
             setattr(model.config, name, lengths.get(name))
+    is_dse, pooling = model.config.model_type == "dse", read_pooling(name_or_path, revision)
+    modules = read_modules(name_or_path, revision)
+    if is_dse and "Pooling" in modules and read_json(name_or_path, POOLING, revision):
+        # Those of its config, unless sentence-transformers has saved it with others.
+        model.config.normalize_embeddings = "Normalize" in modules
+        if pooling in DSE_POOLINGS:
+            model.config.pooling_mode = pooling
+    elif not is_dse:
+        if pooling in POOLINGS and pooling != "mean":
+            model.config.sentence_pooling = pooling
+        if "Normalize" in modules:
+            model.config.normalize_embeddings = True
+    lost = lost_modules(model.config, name_or_path, revision)
+    if lost:
+        logger.warning(
+            f"{name_or_path} is a sentence-transformers model with {' and '.join(lost)}, which is not applied here: "
+            "its embeddings differ from those of sentence-transformers."
+        )
+
+
+def lost_modules(config: PreTrainedConfig, name_or_path: str, revision: str = "main") -> list[str]:
+    """What of the modules of a sentence-transformers checkpoint, or of its pooling, [`encode`] does not apply."""
+    lost = [name for name in read_modules(name_or_path, revision) if name not in OWN_MODULES]
+    pooling = read_pooling(name_or_path, revision)
+    known = DSE_POOLINGS if config.model_type == "dse" else POOLINGS
+    return lost if pooling in known else [*lost, f"the pooling {pooling}"]
 
 
 def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | None:
@@ -263,7 +282,7 @@ def warn_of_prompts(name_or_path: str, revision: str = "main") -> None:
             f"{name_or_path} has the default prompt {default!r}, which sentence-transformers puts before every text, "
             f"and hf_dse only before those that are encoded with `prompt_name={default!r}`."
         )
-    if prompts and read_json(name_or_path, "1_Pooling/config.json", revision).get("include_prompt") is False:
+    if prompts and read_json(name_or_path, POOLING, revision).get("include_prompt") is False:
         logger.warning(
             f"{name_or_path} leaves its prompts out of the pooling (`include_prompt`), which is not done here: "
             "embeddings of texts with a prompt differ from those of sentence-transformers."
@@ -278,7 +297,7 @@ def read_similarity(name_or_path: str, revision: str = "main") -> str:
 
 def read_pooling(name_or_path: str, revision: str = "main") -> str:
     """The pooling of a sentence-transformers checkpoint, its settings if it is none of ours; mean for others."""
-    pooling = read_json(name_or_path, "1_Pooling/config.json", revision)
+    pooling = read_json(name_or_path, POOLING, revision)
     if not pooling:
         return "mean"
     chosen = [

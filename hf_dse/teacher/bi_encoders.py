@@ -23,14 +23,12 @@ from hf_dse.data.tokenization import max_tokens
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.inference.encoding import encode, evaluating
 from hf_dse.inference.loading import (
-    POOLINGS,
     SETTINGS,
     load_config,
     load_model,
+    lost_modules,
     read_json,
     read_lengths,
-    read_modules,
-    read_pooling,
     read_prompts,
 )
 from hf_dse.mining.bm25 import bm25_scores
@@ -39,10 +37,6 @@ from hf_dse.modeling.configuration_dse import TEXT_LENGTHS
 from hf_dse.teacher.arguments import check_windows
 from hf_dse.teacher.rerankers import load_sentence_transformers
 from hf_dse.teacher.score_candidates import with_scores
-
-
-# The modules of sentence-transformers that `encode` applies itself.
-OWN_MODULES = {"Transformer", "Pooling", "Normalize"}
 
 
 class BiEncoder:
@@ -106,8 +100,7 @@ class BiEncoder:
         lengths = read_lengths(name_or_path, revision)
         if lengths is None:
             lengths = {name: value for name in TEXT_LENGTHS if (value := getattr(config, name, None)) is not None}
-        is_plain = set(read_modules(name_or_path, revision)) <= OWN_MODULES
-        if config.model_type == "dse" or (is_plain and read_pooling(name_or_path, revision) in POOLINGS):
+        if not lost_modules(config, name_or_path, revision):
             own = ModelArguments(
                 name_or_path, model_revision=revision, trust_remote_code=trust_remote_code, dtype=dtype
             )
