@@ -11,6 +11,7 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
+from tokenizers.normalizers import Lowercase, Sequence
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -19,6 +20,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME, cached_file, logging
 
@@ -37,6 +39,11 @@ logger = logging.get_logger(__name__)
 
 # The file of sentence-transformers' settings.
 SETTINGS = "config_sentence_transformers.json"
+
+# Its file of lengths by the names of older versions, which wrote that of the architecture, in the order of its search.
+OLD_LENGTHS = [
+    f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
 
 # How sentence-transformers names the poolings, in the keys of the file of its pooling; those that DSE has; the file.
 POOLINGS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
@@ -130,11 +137,29 @@ def check_complete(name_or_path: str, info: Mapping[str, Any]) -> None:
 
 
 def load_tokenizer(tokenizer: PreTrainedTokenizerBase | str | PathLike, **source: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer itself, or that of a folder or a Hub id; errors name the checkpoint."""
+    """
+    The tokenizer itself, or that of a folder or a Hub id, lowercase where sentence-transformers makes it so; errors
+    name the checkpoint.
+    """
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         return tokenizer
     with reading(tokenizer):
-        return AutoTokenizer.from_pretrained(**source_of(tokenizer, **source))
+        loaded = AutoTokenizer.from_pretrained(**source_of(tokenizer, **source))
+    settings, _ = read_text_settings(str(tokenizer), source.get("revision", "main"))
+    return lowercase(loaded) if settings.get("do_lower_case") and loaded.is_fast else loaded
+
+
+def lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A tokenizer that makes texts lowercase before all else, as sentence-transformers does with `do_lower_case`."""
+    backend = tokenizer.backend_tokenizer
+    normalizer = backend.normalizer
+    steps = list(normalizer) if isinstance(normalizer, Sequence) else [normalizer] * (normalizer is not None)
+    if any(isinstance(step, Lowercase) or getattr(step, "lowercase", False) for step in steps):
+        return tokenizer
+    backend.normalizer = Sequence([Lowercase(), *steps])
+    # Others make their normalizer anew when a saved one is loaded.
+    names = tokenizer.model_input_names
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=names, **tokenizer.init_kwargs)
 
 
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -249,24 +274,36 @@ def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | 
     return {name: text for name, text in {**stored, "document": document}.items() if text}
 
 
+def read_text_settings(name_or_path: str, revision: str = "main") -> tuple[dict[str, Any], str]:
+    """How sentence-transformers reads texts with a checkpoint, empty without such settings, and the file's name."""
+    if stored := read_json(name_or_path, LENGTHS, revision):
+        return stored, LENGTHS
+    # Each file that is not there costs a request to the Hub.
+    is_dse = read_json(name_or_path, "config.json", revision).get("model_type") == "dse"
+    names = [] if is_dse or not read_modules(name_or_path, revision) else OLD_LENGTHS
+    found = ((stored, name) for name in names if (stored := read_json(name_or_path, name, revision)))
+    return next(found, ({}, LENGTHS))
+
+
 def read_lengths(name_or_path: str, revision: str = "main") -> dict[str, int] | None:
     """
     `query_length` and `document_length` of a sentence-transformers checkpoint, those that it has; `None` if it has no
     settings.
     """
-    stored = read_json(name_or_path, LENGTHS, revision)
+    stored, file = read_text_settings(name_or_path, revision)
     lengths = {name: value for name in TEXT_LENGTHS if (value := stored.get(name)) is not None}
     for name, length in lengths.items():
         if not isinstance(length, int) or length < 1:
-            raise ValueError(f"{name_or_path}: `{name}` in {LENGTHS} is {length!r}, no number of tokens.")
+            raise ValueError(f"{name_or_path}: `{name}` in {file} is {length!r}, no number of tokens.")
     return lengths if stored else None
 
 
 def read_max_length(name_or_path: str, revision: str = "main") -> int | None:
     """How many tokens sentence-transformers reads of a text with a checkpoint, if it has a length of its own."""
-    length = read_json(name_or_path, LENGTHS, revision).get("max_seq_length")
+    stored, file = read_text_settings(name_or_path, revision)
+    length = stored.get("max_seq_length")
     if length is not None and (not isinstance(length, int) or length < 1):
-        raise ValueError(f"{name_or_path}: `max_seq_length` in {LENGTHS} is {length!r}, no number of tokens.")
+        raise ValueError(f"{name_or_path}: `max_seq_length` in {file} is {length!r}, no number of tokens.")
     return length
 
 
