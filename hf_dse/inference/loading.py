@@ -53,6 +53,9 @@ POOLING = "1_Pooling/config.json"
 # The modules of sentence-transformers that `encode` applies itself.
 OWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
+# What to do with an adapter of PEFT.
+MERGE_FIRST = "a model folder holds whole weights: merge it first, with `merge_and_unload` of the `PeftModel`"
+
 # What libraries raise when the files of a checkpoint are damaged or do not fit together.
 DAMAGED = (
     ArithmeticError,
@@ -93,7 +96,14 @@ def reading(name_or_path: str | PathLike) -> Iterator[None]:
 
 def load_config(name_or_path: str, **source: Any) -> PreTrainedConfig:
     """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
-    labels = read_json(name_or_path, "config.json").get("num_labels") if Path(name_or_path).is_dir() else None
+    is_folder = Path(name_or_path).is_dir()
+    stored = read_json(name_or_path, "config.json") if is_folder else {}
+    if is_folder and not stored and (adapter := read_json(name_or_path, "adapter_config.json")):
+        base = adapter.get("base_model_name_or_path") or "a model that it does not name"
+        raise ValueError(
+            f"{name_or_path} is an adapter of PEFT for {base}, and {MERGE_FIRST}, and save the model that it returns."
+        )
+    labels = stored.get("num_labels")
     if isinstance(labels, int) and labels > MOST_LABELS:
         raise ValueError(f"{name_or_path} has {labels:,} labels by its config.json; {MOST_LABELS:,} are the most.")
     with reading(name_or_path):

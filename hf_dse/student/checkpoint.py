@@ -11,7 +11,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.data.tokenization import check_vocabulary
-from hf_dse.inference.loading import apply_settings, load_config, load_encoder, stores_head
+from hf_dse.inference.loading import MERGE_FIRST, apply_settings, load_config, load_encoder, stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 from hf_dse.student.options import DROPOUT
@@ -59,10 +59,7 @@ def has_head(model: PreTrainedModel) -> bool:
 def check_no_adapter(model: PreTrainedModel) -> None:
     """Refuses a model with an adapter of PEFT, of which transformers would save the adapter alone."""
     if getattr(model, "_hf_peft_config_loaded", False) or type(model).__module__.partition(".")[0] == "peft":
-        raise TypeError(
-            f"The `{type(model).__name__}` has an adapter of PEFT, and a model folder holds whole weights: merge it "
-            "first, with `merge_and_unload` of the `PeftModel`."
-        )
+        raise TypeError(f"The `{type(model).__name__}` has an adapter of PEFT, and {MERGE_FIRST}.")
 
 
 def limit_tokens(
