@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import to_path
@@ -171,7 +172,7 @@ class BiEncoder:
 
 
 def _encode_with(model: Any, texts: list[str], batch_size: int, max_length: int | None) -> np.ndarray:
-    model.max_seq_length = max_length
+    model.max_seq_length = VERY_LARGE_INTEGER if max_length is None else max_length
     with evaluating(model):
         vectors = model.encode(
             texts, prompt="", batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
