@@ -337,9 +337,17 @@ def warn_of_prompts(name_or_path: str, revision: str = "main") -> None:
 
 
 def read_similarity(name_or_path: str, revision: str = "main") -> str:
-    """How sentence-transformers compares two embeddings of a checkpoint: by `"dot"` product, or by `"cosine"`."""
-    is_dot = read_json(name_or_path, SETTINGS, revision).get("similarity_fn_name") in ("dot", "dot_product")
-    return "dot" if is_dot else "cosine"
+    """
+    How sentence-transformers compares two embeddings of a checkpoint: by `"dot"` product, or by `"cosine"`, which
+    stands for other similarities too, with a warning.
+    """
+    name = read_json(name_or_path, SETTINGS, revision).get("similarity_fn_name")
+    if name not in (None, "cosine", "dot", "dot_product"):
+        logger.warning(
+            f"{name_or_path} compares embeddings by {name!r} in sentence-transformers, and here by their cosine: a "
+            "search may rank otherwise."
+        )
+    return "dot" if name in ("dot", "dot_product") else "cosine"
 
 
 def read_pooling(name_or_path: str, revision: str = "main") -> str:
