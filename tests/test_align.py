@@ -221,13 +221,17 @@ def test_a_teacher_without_a_limit_of_its_length(tmp_path, bert_tokenizer):
     assert np.allclose(teacher.encode(texts), expected, atol=1e-5) and not np.allclose(queries, expected, atol=1e-2)
 
 
-def test_what_is_no_teacher(save_teacher, save_bert, tmp_path):
+def test_what_is_no_teacher(save_teacher, save_bert, roberta_tokenizer, tmp_path):
     folder, _ = save_teacher()
     with pytest.raises(ValueError, match="'title'.*has no such prompt, only query"):
         BiEncoder(folder, prompt_name="title")
     cross_encoder = save_bert(tmp_path / "cross", BertForSequenceClassification, num_labels=1)
     with pytest.raises(ValueError, match="a cross-encoder without vectors.*--stage pairs"):
         BiEncoder(str(cross_encoder))
+    static = modules.StaticEmbedding(roberta_tokenizer.backend_tokenizer, embedding_dim=8)
+    sentence_transformers.SentenceTransformer(modules=[static], device="cpu").save(str(tmp_path / "static"))
+    with pytest.raises(ValueError, match="static has the modules StaticEmbedding .* name a bi-encoder with one"):
+        BiEncoder(str(tmp_path / "static"))
 
 
 def test_vectors_are_computed_once(save_teacher, tmp_path, monkeypatch):

@@ -30,6 +30,7 @@ from hf_dse.inference.loading import (
     lost_modules,
     read_json,
     read_lengths,
+    read_modules,
     read_prompts,
 )
 from hf_dse.mining.bm25 import bm25_scores
@@ -46,8 +47,9 @@ class BiEncoder:
 
     Args:
         name_or_path (`str`):
-            A folder or Hub id of sentence-transformers, or of another encoder. Pooling, prompts and further layers
-            are those of its files; for layers besides the pooling, sentence-transformers has to be installed.
+            A folder or Hub id of sentence-transformers with a `Transformer`, or of another encoder. Pooling, prompts
+            and further layers are those of its files; for layers besides the pooling, sentence-transformers has to be
+            installed.
         revision (`str`, *optional*, defaults to `"main"`):
             Branch, tag or commit on the Hub.
         trust_remote_code (`bool`, *optional*, defaults to `False`):
@@ -65,7 +67,8 @@ class BiEncoder:
             Device to run on. Defaults to an accelerator if available.
 
     Raises:
-        `ValueError`: for a cross-encoder, an unknown prompt, or a damaged checkpoint.
+        `ValueError`: for a cross-encoder, a model of sentence-transformers without a `Transformer`, an unknown prompt,
+        or a damaged checkpoint.
     """
 
     def __init__(
@@ -82,6 +85,12 @@ class BiEncoder:
     ):
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
         device = choose_device(device)
+        modules = read_modules(name_or_path, revision)
+        if modules and "Transformer" not in modules and not read_json(name_or_path, "config.json", revision):
+            raise ValueError(
+                f"{name_or_path} has the modules {', '.join(modules)} of sentence-transformers, and a teacher has to "
+                "have a `Transformer`: name a bi-encoder with one."
+            )
         config = load_config(name_or_path, **source)
         heads = [name for name in config.architectures or [] if name.endswith("ForSequenceClassification")]
         if heads and config.model_type != "dse":
