@@ -163,7 +163,8 @@ def lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """A tokenizer that makes texts lowercase before all else, as sentence-transformers does with `do_lower_case`."""
     backend = tokenizer.backend_tokenizer
     normalizer = backend.normalizer
-    steps = list(normalizer) if isinstance(normalizer, Sequence) else [normalizer] * (normalizer is not None)
+    is_one = not isinstance(normalizer, Sequence)
+    steps: list[Any] = [normalizer] * (normalizer is not None) if is_one else [*normalizer]
     if any(isinstance(step, Lowercase) or getattr(step, "lowercase", False) for step in steps):
         return tokenizer
     backend.normalizer = Sequence([Lowercase(), *steps])
