@@ -11,7 +11,6 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from tokenizers.normalizers import Lowercase, Sequence
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -20,7 +19,6 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
 )
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME, cached_file, logging
 
@@ -29,7 +27,7 @@ from hf_dse.common.devices import advise_bf16, choose_device
 from hf_dse.common.display import one_line
 from hf_dse.common.hub import pin, source_of, split_revision, weights_of
 from hf_dse.data.tables import parse_json, read_text
-from hf_dse.data.tokenization import check_vocabulary
+from hf_dse.data.tokenization import check_vocabulary, lowercase
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.modeling import DseModel
 from hf_dse.modeling.configuration_dse import LENGTHS, MOST_LABELS, MOST_LAYERS, TEXT_LENGTHS
@@ -157,20 +155,6 @@ def load_tokenizer(tokenizer: PreTrainedTokenizerBase | str | PathLike, **source
         loaded = AutoTokenizer.from_pretrained(**source_of(tokenizer, **source))
     settings, _ = read_text_settings(str(tokenizer), source.get("revision", "main"))
     return lowercase(loaded) if settings.get("do_lower_case") and loaded.is_fast else loaded
-
-
-def lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer that makes texts lowercase before all else, as sentence-transformers does with `do_lower_case`."""
-    backend = tokenizer.backend_tokenizer
-    normalizer = backend.normalizer
-    is_one = not isinstance(normalizer, Sequence)
-    steps: list[Any] = [normalizer] * (normalizer is not None) if is_one else [*normalizer]
-    if any(isinstance(step, Lowercase) or getattr(step, "lowercase", False) for step in steps):
-        return tokenizer
-    backend.normalizer = Sequence([Lowercase(), *steps])
-    # Others make their normalizer anew when a saved one is loaded.
-    names = tokenizer.model_input_names
-    return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=names, **tokenizer.init_kwargs)
 
 
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
