@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The align stage: a student learns the vectors of a teacher with another size and tokenizer."""
 
+import copy
 import json
 import math
 
@@ -11,7 +12,16 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file
 from sklearn.linear_model import Ridge
-from transformers import AutoModel, AutoTokenizer, BertForSequenceClassification, RobertaConfig, RobertaModel
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5EncoderModel,
+)
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_dse import (
     AlignTrainer,
@@ -193,13 +203,35 @@ def test_a_teacher_reads_no_more_than_max_length(save_teacher):
         assert BiEncoder(folder, max_length=1000, device="cpu").settings[-1] == 64
 
 
-def test_what_is_no_teacher(save_teacher, save_bert, tmp_path):
+def test_a_teacher_without_a_limit_of_its_length(tmp_path, bert_tokenizer):
+    config = T5Config(vocab_size=len(bert_tokenizer), d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2)
+    T5EncoderModel(config).save_pretrained(tmp_path / "t5")
+    tokenizer = copy.deepcopy(bert_tokenizer)
+    tokenizer.model_max_length = VERY_LARGE_INTEGER
+    tokenizer.save_pretrained(tmp_path / "t5")
+    parts = [modules.Transformer(str(tmp_path / "t5"), query_length=4), modules.Pooling(16), modules.Dense(16, 8)]
+    model, folder = sentence_transformers.SentenceTransformer(modules=parts, device="cpu"), str(tmp_path / "teacher")
+    model.save(folder)
+    texts = [TEXTS[0] * 30, TEXTS[1]]
+    teacher = BiEncoder(folder, device="cpu")
+    queries = model.encode_query(texts, normalize_embeddings=True)
+    expected = model.encode(texts, normalize_embeddings=True)
+    assert np.allclose(teacher.encode(texts, prompt_name="query"), queries, atol=1e-5)
+    # A text after queries, without their length.
+    assert np.allclose(teacher.encode(texts), expected, atol=1e-5) and not np.allclose(queries, expected, atol=1e-2)
+
+
+def test_what_is_no_teacher(save_teacher, save_bert, roberta_tokenizer, tmp_path):
     folder, _ = save_teacher()
     with pytest.raises(ValueError, match="'title'.*has no such prompt, only query"):
         BiEncoder(folder, prompt_name="title")
     cross_encoder = save_bert(tmp_path / "cross", BertForSequenceClassification, num_labels=1)
     with pytest.raises(ValueError, match="a cross-encoder without vectors.*--stage pairs"):
         BiEncoder(str(cross_encoder))
+    static = modules.StaticEmbedding(roberta_tokenizer.backend_tokenizer, embedding_dim=8)
+    sentence_transformers.SentenceTransformer(modules=[static], device="cpu").save(str(tmp_path / "static"))
+    with pytest.raises(ValueError, match="static has the modules StaticEmbedding .* name a bi-encoder with one"):
+        BiEncoder(str(tmp_path / "static"))
 
 
 def test_vectors_are_computed_once(save_teacher, tmp_path, monkeypatch):

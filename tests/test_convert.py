@@ -44,7 +44,7 @@ from transformers import (
     XLNetConfig,
 )
 
-from hf_dse import DseConfig, DseModel, convert_encoder
+from hf_dse import DseConfig, DseModel, ModelArguments, convert_encoder, load_model
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 
 
@@ -569,6 +569,15 @@ def test_similarity_of_a_sentence_transformers_folder(tmp_path, stored):
     settings.write_text(json.dumps({"similarity_fn_name": stored}))
     assert convert(source).config.similarity == ("dot" if stored in ("dot", "dot_product") else "cosine")
     assert convert(source, similarity="cosine").config.similarity == "cosine"
+
+
+@pytest.mark.parametrize("stored", ["euclidean", "manhattan"])
+def test_another_similarity_is_named(tmp_path, warnings, stored):
+    source = sentence_transformers_folder(tmp_path, {"pooling_mode": "cls"})
+    Path(source.path, "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": stored}))
+    assert convert(source).config.similarity == "cosine"
+    load_model(ModelArguments(source.path, device="cpu"))
+    assert len(warnings) == 2 and all(f"by {stored!r} in sentence-transformers" in message for message in warnings)
 
 
 def test_prompts_that_are_left_out_of_the_pooling_are_named(tmp_path, caplog):

@@ -19,11 +19,19 @@ from huggingface_hub import EvalResult, ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
-from hf_dse import DseForSequenceClassification, DseModel, export_graph, export_model
+from hf_dse import (
+    BiEncoder,
+    DseForSequenceClassification,
+    DseModel,
+    ModelArguments,
+    export_graph,
+    export_model,
+    load_model,
+)
 from hf_dse.common.provenance import Source, describe_command, describe_source
 from hf_dse.pipeline.ranking_stage import RECIPE_FIELDS
 from hf_dse.publish.card import make_model_card, rename_card
-from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED
+from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED, load_dse_model
 from hf_dse_cli import main
 
 
@@ -534,6 +542,11 @@ def test_adapters_are_merged_first(tmp_path, make_model, bert_tokenizer):
             with pytest.raises(TypeError, match="has an adapter of PEFT.* merge it first"):
                 export(model, bert_tokenizer, folder, overwrite=True)
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+    around.peft_config["default"].base_model_name_or_path = "user/base"
+    around.save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
+    for load in (lambda name: load_model(ModelArguments(name, device="cpu")), load_dse_model, BiEncoder):
+        with pytest.raises(ValueError, match="adapter is an adapter of PEFT for user/base, .* `merge_and_unload`"):
+            load(str(tmp_path / "adapter"))
     export_model(around.merge_and_unload(), bert_tokenizer, folder, overwrite=True)
     assert (folder / "model.safetensors").is_file()
 

@@ -10,7 +10,8 @@ import pytest
 from huggingface_hub.errors import StrictDataclassError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
-from transformers import AutoModel, AutoTokenizer, BertModel
+from tokenizers.normalizers import BertNormalizer
+from transformers import AutoModel, AutoTokenizer, BertModel, PreTrainedTokenizerFast
 
 from hf_dse import (
     BiEncoder,
@@ -27,6 +28,7 @@ from hf_dse import (
 )
 from hf_dse.common.provenance import fingerprint
 from hf_dse.inference.index import read_corpus
+from hf_dse.inference.loading import load_tokenizer
 from hf_dse.inference.search import rank, similarity_of
 from hf_dse.mining.embeddings import encode_blocks
 from hf_dse.modeling import DseModel
@@ -251,6 +253,52 @@ def test_other_encoders_read_as_much_as_in_sentence_transformers(make_source, tm
     file.write_text(json.dumps({**lengths(source), "max_seq_length": "all"}))
     with pytest.raises(ValueError, match="`max_seq_length` in sentence_bert_config.json is 'all'"):
         load_model(ModelArguments(str(source), device="cpu"))
+
+
+@pytest.mark.parametrize("name", ["roberta", "xlm-roberta"])
+def test_the_file_of_lengths_of_older_versions(make_source, tmp_path, name):
+    source = make_source({})
+    (source / "sentence_bert_config.json").unlink()
+    (source / f"sentence_{name}_config.json").write_text('{"max_seq_length": 5, "query_length": 4}')
+    # The first one that there is counts.
+    (source / "sentence_xlnet_config.json").write_text('{"max_seq_length": 3}')
+    theirs = SentenceTransformer(str(source), device="cpu")
+    model, tokenizer = load_model(ModelArguments(str(source), device="cpu"))
+    assert theirs.max_seq_length == tokenizer.model_max_length == 5 and model.config.query_length == 4
+    ours = encode(model, tokenizer, TEXTS, show_progress=False)
+    np.testing.assert_allclose(ours, theirs.encode(TEXTS), rtol=0, atol=1e-5)
+    argv = ["convert", "--model_name_or_path", str(source), "--output_dir", str(tmp_path / "student")]
+    assert main(argv) == 0 and AutoTokenizer.from_pretrained(tmp_path / "student").model_max_length == 5
+    (source / f"sentence_{name}_config.json").write_text('{"max_seq_length": "all"}')
+    with pytest.raises(ValueError, match=f"`max_seq_length` in sentence_{name}_config.json is 'all'"):
+        load_model(ModelArguments(str(source), device="cpu"))
+
+
+@pytest.mark.parametrize("does_itself", [False, True])
+def test_texts_become_lowercase_as_in_sentence_transformers(make_source, tmp_path, does_itself):
+    source = make_source({})
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    normalizer = BertNormalizer(lowercase=does_itself, strip_accents=False)
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, **{**tokenizer.init_kwargs, "model_max_length": 32}
+    )
+    plain.backend_tokenizer.normalizer = normalizer
+    plain.save_pretrained(source)
+    texts = [text.title() for text in TEXTS]
+    before = load_tokenizer(str(source))(texts)["input_ids"]
+    file = source / "sentence_bert_config.json"
+    file.write_text(json.dumps({**lengths(source), "do_lower_case": True}))
+    expected = SentenceTransformer(str(source), device="cpu").encode(texts)
+    model, tokenizer = load_model(ModelArguments(str(source), device="cpu"))
+    assert (tokenizer(texts)["input_ids"] == before) == does_itself
+    argv = ["convert", "--model_name_or_path", str(source), "--output_dir", str(tmp_path / "student")]
+    assert main(argv) == 0
+    student = AutoModel.from_pretrained(tmp_path / "student"), AutoTokenizer.from_pretrained(tmp_path / "student")
+    for encoder in ((model, tokenizer), student):
+        vectors = encode(*encoder, texts, show_progress=False)
+        np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+    again = SentenceTransformer(str(tmp_path / "student"), device="cpu").encode(texts)
+    np.testing.assert_allclose(again, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_unit", [True, False])

@@ -20,11 +20,24 @@ from sentence_transformers import (
 )
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling
 from sentence_transformers.util import quantize_embeddings
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, evaluate_model, export_model
+from hf_dse import (
+    BiEncoder,
+    DseForSequenceClassification,
+    DseModel,
+    ModelArguments,
+    convert_encoder,
+    encode,
+    evaluate_model,
+    export_model,
+    load_model,
+)
 from hf_dse.data.tasks import PairTask
+from hf_dse.student.checkpoint import load_converted, load_dse_model
+from hf_dse.student.convert import ConvertArguments
 
 
 # From one token to far above k = 8, up to the limit of 64.
@@ -164,6 +177,44 @@ def test_sentence_transformers_saves_the_same_modules(tmp_path, make_model, bert
     # Saving the model inside does not overwrite what sentence-transformers saved before.
     settings = json.loads((theirs / "config_sentence_transformers.json").read_text())
     assert settings["prompts"] == prompts and settings["similarity_fn_name"] == "cosine"
+
+
+@pytest.mark.parametrize(
+    ("modules", "lost"),
+    [
+        ([Pooling(16, pooling_mode="cls"), Normalize()], ""),
+        ([Pooling(16, pooling_mode="max")], ""),
+        ([Pooling(16, pooling_mode="lasttoken")], "with the pooling lasttoken, which is not"),
+        ([Pooling(16), Dense(16, 8), Normalize()], "with Dense, which is not applied"),
+    ],
+)
+def test_other_modules_around_a_model(tmp_path, make_model, bert_tokenizer, warnings, modules, lost):
+    """What the config can say is set, all else is named; a teacher has the vectors of sentence-transformers anyway."""
+    ours = export_model(make_model(DseModel, normalize_embeddings=True), bert_tokenizer, tmp_path / "ours")
+    transformer = SentenceTransformer(str(ours), device="cpu")[0]
+    theirs, folder = SentenceTransformer(modules=[transformer, *modules], device="cpu"), str(tmp_path / "theirs")
+    theirs.save(folder)
+    expected = theirs.encode(TEXTS)
+    model, tokenizer = load_model(ModelArguments(folder, device="cpu"))
+    if lost:
+        assert len(warnings) == 1 and lost in warnings[0]
+    else:
+        assert warnings == []
+        for loaded in (model, load_dse_model(folder), load_converted(folder, ConvertArguments())):
+            vectors = encode(loaded, tokenizer, TEXTS, show_progress=False)
+            np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+    vectors = BiEncoder(folder, device="cpu").encode(TEXTS, show_progress=False)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("missing", ["modules.json", "1_Pooling/config.json"])
+def test_the_config_counts_without_files_of_modules(tmp_path, make_model, bert_tokenizer, missing):
+    model = make_model(DseModel, pooling_mode="cls", normalize_embeddings=True)
+    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    (folder / missing).unlink()
+    loaded, _ = load_model(ModelArguments(str(folder), device="cpu"))
+    assert loaded.config.pooling_mode == "cls" and loaded.config.normalize_embeddings
 
 
 def test_save_and_load_again(tmp_path, make_model, bert_tokenizer):

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from tokenizers import normalizers
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
 # A batch of longer texts than this, in tokens, has fewer texts.
@@ -102,6 +103,20 @@ def check_vocabulary(model: PreTrainedModel, processing_class: PreTrainedTokeniz
             f"The tokenizer has {len(processing_class)} tokens, but {type(model).__name__} has embeddings for {size}: "
             "use the tokenizer of this model."
         )
+
+
+def lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A tokenizer that makes texts lowercase before all else, as sentence-transformers does with `do_lower_case`."""
+    backend = tokenizer.backend_tokenizer
+    normalizer = backend.normalizer
+    is_one = not isinstance(normalizer, normalizers.Sequence)
+    steps: list[Any] = [normalizer] * (normalizer is not None) if is_one else [*normalizer]
+    if any(isinstance(step, normalizers.Lowercase) or getattr(step, "lowercase", False) for step in steps):
+        return tokenizer
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
+    # Others make their normalizer anew when a saved one is loaded.
+    settings = {**tokenizer.init_kwargs, "model_input_names": tokenizer.model_input_names, "tokenizer_object": backend}
+    return PreTrainedTokenizerFast(**settings)
 
 
 def check_max_length(

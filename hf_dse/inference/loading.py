@@ -28,7 +28,7 @@ from hf_dse.common.devices import advise_bf16, choose_device
 from hf_dse.common.display import one_line
 from hf_dse.common.hub import pin, source_of, split_revision, weights_of
 from hf_dse.data.tables import parse_json, read_text
-from hf_dse.data.tokenization import check_vocabulary
+from hf_dse.data.tokenization import check_vocabulary, lowercase
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.modeling import DseModel
 from hf_dse.modeling.configuration_dse import LENGTHS, MOST_LABELS, MOST_LAYERS, TEXT_LENGTHS
@@ -39,9 +39,21 @@ logger = logging.get_logger(__name__)
 # The file of sentence-transformers' settings.
 SETTINGS = "config_sentence_transformers.json"
 
-# How sentence-transformers names the poolings, in the keys of 1_Pooling/config.json.
-POOLINGS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
+# Its file of lengths by the names of older versions, which wrote that of the architecture, in the order of its search.
+OLD_LENGTHS = [
+    f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
 
+# How sentence-transformers names the poolings, in the keys of the file of its pooling; those that DSE has; the file.
+POOLINGS = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens", "lasttoken": "lasttoken"}
+DSE_POOLINGS = ("mean", "cls", "max")
+POOLING = "1_Pooling/config.json"
+
+# The modules of sentence-transformers that `encode` applies itself.
+OWN_MODULES = ("Transformer", "Pooling", "Normalize")
+
+# What to do with an adapter of PEFT.
+MERGE_FIRST = "a model folder holds whole weights: merge it first, with `merge_and_unload` of the `PeftModel`"
 
 # What libraries raise when the files of a checkpoint are damaged or do not fit together.
 DAMAGED = (
@@ -83,7 +95,14 @@ def reading(name_or_path: str | PathLike) -> Iterator[None]:
 
 def load_config(name_or_path: str, **source: Any) -> PreTrainedConfig:
     """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
-    labels = read_json(name_or_path, "config.json").get("num_labels") if Path(name_or_path).is_dir() else None
+    is_folder = Path(name_or_path).is_dir()
+    stored = read_json(name_or_path, "config.json") if is_folder else {}
+    if is_folder and not stored and (adapter := read_json(name_or_path, "adapter_config.json")):
+        base = adapter.get("base_model_name_or_path") or "a model that it does not name"
+        raise ValueError(
+            f"{name_or_path} is an adapter of PEFT for {base}, and {MERGE_FIRST}, and save the model that it returns."
+        )
+    labels = stored.get("num_labels")
     if isinstance(labels, int) and labels > MOST_LABELS:
         raise ValueError(f"{name_or_path} has {labels:,} labels by its config.json; {MOST_LABELS:,} are the most.")
     with reading(name_or_path):
@@ -127,11 +146,16 @@ def check_complete(name_or_path: str, info: Mapping[str, Any]) -> None:
 
 
 def load_tokenizer(tokenizer: PreTrainedTokenizerBase | str | PathLike, **source: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer itself, or that of a folder or a Hub id; errors name the checkpoint."""
+    """
+    The tokenizer itself, or that of a folder or a Hub id, lowercase where sentence-transformers makes it so; errors
+    name the checkpoint.
+    """
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         return tokenizer
     with reading(tokenizer):
-        return AutoTokenizer.from_pretrained(**source_of(tokenizer, **source))
+        loaded = AutoTokenizer.from_pretrained(**source_of(tokenizer, **source))
+    settings, _ = read_text_settings(str(tokenizer), source.get("revision", "main"))
+    return lowercase(loaded) if settings.get("do_lower_case") and loaded.is_fast else loaded
 
 
 def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -181,31 +205,20 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
 
 def _apply_settings(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, revision: str) -> None:
     """Sets in the config of a loaded model and its tokenizer what the files of sentence-transformers beside it say."""
-    set_prompts_and_lengths(model, name, revision)
+    apply_settings(model, name, revision)
     if getattr(model.config, "prompts", None):
         warn_of_prompts(name, revision)
     if model.config.model_type == "dse":
         return
     if read_similarity(name, revision) == "dot":
         model.config.similarity = "dot"
-    pooling, modules = read_pooling(name, revision), read_modules(name, revision)
-    if pooling in POOLINGS and pooling != "mean":
-        model.config.sentence_pooling = pooling
-    if "Normalize" in modules:
-        model.config.normalize_embeddings = True
     tokenizer.model_max_length = read_max_length(name, revision) or tokenizer.model_max_length
-    lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
-    if pooling not in POOLINGS or lost:
-        logger.warning(
-            f"{name} is a sentence-transformers model with {' and '.join(lost) or f'the pooling {pooling}'}, which is "
-            "not applied here: its embeddings differ from those of sentence-transformers."
-        )
 
 
-def set_prompts_and_lengths(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
+def apply_settings(model: PreTrainedModel, name_or_path: str, revision: str = "main") -> None:
     """
-    Sets the prompts and the lengths of queries and documents in the config of a loaded model to those that
-    sentence-transformers reads, if it has settings for it.
+    Sets the prompts, the lengths of queries and documents, the pooling and the normalization in the config of a loaded
+    model to those that sentence-transformers reads, if it has settings for them, and warns of what is not applied.
     """
     prompts = read_prompts(name_or_path, revision)
     if prompts is not None:
@@ -214,6 +227,32 @@ def set_prompts_and_lengths(model: PreTrainedModel, name_or_path: str, revision:
     if lengths is not None:
         for name in TEXT_LENGTHS:
             setattr(model.config, name, lengths.get(name))
+    is_dse, pooling = model.config.model_type == "dse", read_pooling(name_or_path, revision)
+    modules = read_modules(name_or_path, revision)
+    if is_dse and "Pooling" in modules and read_json(name_or_path, POOLING, revision):
+        # Those of its config, unless sentence-transformers has saved it with others.
+        model.config.normalize_embeddings = "Normalize" in modules
+        if pooling in DSE_POOLINGS:
+            model.config.pooling_mode = pooling
+    elif not is_dse:
+        if pooling in POOLINGS and pooling != "mean":
+            model.config.sentence_pooling = pooling
+        if "Normalize" in modules:
+            model.config.normalize_embeddings = True
+    lost = lost_modules(model.config, name_or_path, revision)
+    if lost:
+        logger.warning(
+            f"{name_or_path} is a sentence-transformers model with {' and '.join(lost)}, which is not applied here: "
+            "its embeddings differ from those of sentence-transformers."
+        )
+
+
+def lost_modules(config: PreTrainedConfig, name_or_path: str, revision: str = "main") -> list[str]:
+    """What of the modules of a sentence-transformers checkpoint, or of its pooling, [`encode`] does not apply."""
+    lost = [name for name in read_modules(name_or_path, revision) if name not in OWN_MODULES]
+    pooling = read_pooling(name_or_path, revision)
+    known = DSE_POOLINGS if config.model_type == "dse" else POOLINGS
+    return lost if pooling in known else [*lost, f"the pooling {pooling}"]
 
 
 def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | None:
@@ -231,24 +270,36 @@ def read_prompts(name_or_path: str, revision: str = "main") -> dict[str, str] | 
     return {name: text for name, text in {**stored, "document": document}.items() if text}
 
 
+def read_text_settings(name_or_path: str, revision: str = "main") -> tuple[dict[str, Any], str]:
+    """How sentence-transformers reads texts with a checkpoint, empty without such settings, and the file's name."""
+    if stored := read_json(name_or_path, LENGTHS, revision):
+        return stored, LENGTHS
+    # Each file that is not there costs a request to the Hub.
+    is_dse = read_json(name_or_path, "config.json", revision).get("model_type") == "dse"
+    names = [] if is_dse or not read_modules(name_or_path, revision) else OLD_LENGTHS
+    found = ((stored, name) for name in names if (stored := read_json(name_or_path, name, revision)))
+    return next(found, ({}, LENGTHS))
+
+
 def read_lengths(name_or_path: str, revision: str = "main") -> dict[str, int] | None:
     """
     `query_length` and `document_length` of a sentence-transformers checkpoint, those that it has; `None` if it has no
     settings.
     """
-    stored = read_json(name_or_path, LENGTHS, revision)
+    stored, file = read_text_settings(name_or_path, revision)
     lengths = {name: value for name in TEXT_LENGTHS if (value := stored.get(name)) is not None}
     for name, length in lengths.items():
         if not isinstance(length, int) or length < 1:
-            raise ValueError(f"{name_or_path}: `{name}` in {LENGTHS} is {length!r}, no number of tokens.")
+            raise ValueError(f"{name_or_path}: `{name}` in {file} is {length!r}, no number of tokens.")
     return lengths if stored else None
 
 
 def read_max_length(name_or_path: str, revision: str = "main") -> int | None:
     """How many tokens sentence-transformers reads of a text with a checkpoint, if it has a length of its own."""
-    length = read_json(name_or_path, LENGTHS, revision).get("max_seq_length")
+    stored, file = read_text_settings(name_or_path, revision)
+    length = stored.get("max_seq_length")
     if length is not None and (not isinstance(length, int) or length < 1):
-        raise ValueError(f"{name_or_path}: `max_seq_length` in {LENGTHS} is {length!r}, no number of tokens.")
+        raise ValueError(f"{name_or_path}: `max_seq_length` in {file} is {length!r}, no number of tokens.")
     return length
 
 
@@ -264,7 +315,7 @@ def warn_of_prompts(name_or_path: str, revision: str = "main") -> None:
             f"{name_or_path} has the default prompt {default!r}, which sentence-transformers puts before every text, "
             f"and hf_dse only before those that are encoded with `prompt_name={default!r}`."
         )
-    if prompts and read_json(name_or_path, "1_Pooling/config.json", revision).get("include_prompt") is False:
+    if prompts and read_json(name_or_path, POOLING, revision).get("include_prompt") is False:
         logger.warning(
             f"{name_or_path} leaves its prompts out of the pooling (`include_prompt`), which is not done here: "
             "embeddings of texts with a prompt differ from those of sentence-transformers."
@@ -272,14 +323,22 @@ def warn_of_prompts(name_or_path: str, revision: str = "main") -> None:
 
 
 def read_similarity(name_or_path: str, revision: str = "main") -> str:
-    """How sentence-transformers compares two embeddings of a checkpoint: by `"dot"` product, or by `"cosine"`."""
-    is_dot = read_json(name_or_path, SETTINGS, revision).get("similarity_fn_name") in ("dot", "dot_product")
-    return "dot" if is_dot else "cosine"
+    """
+    How sentence-transformers compares two embeddings of a checkpoint: by `"dot"` product, or by `"cosine"`, which
+    stands for other similarities too, with a warning.
+    """
+    name = read_json(name_or_path, SETTINGS, revision).get("similarity_fn_name")
+    if name not in (None, "cosine", "dot", "dot_product"):
+        logger.warning(
+            f"{name_or_path} compares embeddings by {name!r} in sentence-transformers, and here by their cosine: a "
+            "search may rank otherwise."
+        )
+    return "dot" if name in ("dot", "dot_product") else "cosine"
 
 
 def read_pooling(name_or_path: str, revision: str = "main") -> str:
     """The pooling of a sentence-transformers checkpoint, its settings if it is none of ours; mean for others."""
-    pooling = read_json(name_or_path, "1_Pooling/config.json", revision)
+    pooling = read_json(name_or_path, POOLING, revision)
     if not pooling:
         return "mean"
     chosen = [

@@ -137,8 +137,8 @@ class AlignArguments:
     teacher_name_or_path: str | None = field(
         default=None,
         metadata={
-            "help": "Bi-encoder whose vectors the student learns: any model of sentence-transformers, or another "
-            "encoder."
+            "help": "Bi-encoder whose vectors the student learns: any model of sentence-transformers with "
+            "a transformer, or another encoder."
         },
     )
     teacher_revision: str = field(default="main", metadata={"help": "Branch, tag or commit of the teacher."})

@@ -11,7 +11,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.data.tokenization import check_vocabulary
-from hf_dse.inference.loading import load_config, load_encoder, set_prompts_and_lengths, stores_head
+from hf_dse.inference.loading import MERGE_FIRST, apply_settings, load_config, load_encoder, stores_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 from hf_dse.student.options import DROPOUT
@@ -59,10 +59,7 @@ def has_head(model: PreTrainedModel) -> bool:
 def check_no_adapter(model: PreTrainedModel) -> None:
     """Refuses a model with an adapter of PEFT, of which transformers would save the adapter alone."""
     if getattr(model, "_hf_peft_config_loaded", False) or type(model).__module__.partition(".")[0] == "peft":
-        raise TypeError(
-            f"The `{type(model).__name__}` has an adapter of PEFT, and a model folder holds whole weights: merge it "
-            "first, with `merge_and_unload` of the `PeftModel`."
-        )
+        raise TypeError(f"The `{type(model).__name__}` has an adapter of PEFT, and {MERGE_FIRST}.")
 
 
 def limit_tokens(
@@ -110,7 +107,7 @@ def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification
             "`hf-dse convert`."
         )
     model = load_encoder(DseForSequenceClassification if stores_head(name_or_path) else DseModel, name_or_path)
-    set_prompts_and_lengths(model, name_or_path)
+    apply_settings(model, name_or_path)
     return model
 
 
@@ -127,7 +124,7 @@ def load_converted(name_or_path: str, convert_args: ConvertArguments) -> DseMode
     if load_config(name_or_path).model_type != "dse":
         return convert_args.convert(name_or_path)
     model = load_encoder(AutoModel, name_or_path, **take_options(name_or_path, convert_args, DROPOUT))
-    set_prompts_and_lengths(model, name_or_path)
+    apply_settings(model, name_or_path)
     model.config.prompts = convert_args.prompts(model.config.prompts) or None
     return model
 
@@ -162,7 +159,7 @@ def load_student(
             return make_pair_model(load_converted(model, convert_args), **labels)
         options = take_options(name, convert_args, DROPOUT)
         student = load_encoder(DseForSequenceClassification, model, problem_type=labels["problem_type"], **options)
-        set_prompts_and_lengths(student, model)
+        apply_settings(student, model)
     elif config.model_type != "dse":
         raise TypeError(
             f"A loaded student has to be a DSE model, got {name}: convert it with `convert_encoder`, or pass the name "

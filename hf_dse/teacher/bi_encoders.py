@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import to_path
@@ -23,14 +24,13 @@ from hf_dse.data.tokenization import max_tokens
 from hf_dse.inference.arguments import ModelArguments
 from hf_dse.inference.encoding import encode, evaluating
 from hf_dse.inference.loading import (
-    POOLINGS,
     SETTINGS,
     load_config,
     load_model,
+    lost_modules,
     read_json,
     read_lengths,
     read_modules,
-    read_pooling,
     read_prompts,
 )
 from hf_dse.mining.bm25 import bm25_scores
@@ -41,18 +41,15 @@ from hf_dse.teacher.rerankers import load_sentence_transformers
 from hf_dse.teacher.score_candidates import with_scores
 
 
-# The modules of sentence-transformers that `encode` applies itself.
-OWN_MODULES = {"Transformer", "Pooling", "Normalize"}
-
-
 class BiEncoder:
     """
     A bi-encoder with any tokenizer, from which a student learns.
 
     Args:
         name_or_path (`str`):
-            A folder or Hub id of sentence-transformers, or of another encoder. Pooling, prompts and further layers
-            are those of its files; for layers besides the pooling, sentence-transformers has to be installed.
+            A folder or Hub id of sentence-transformers with a `Transformer`, or of another encoder. Pooling, prompts
+            and further layers are those of its files; for layers besides the pooling, sentence-transformers has to be
+            installed.
         revision (`str`, *optional*, defaults to `"main"`):
             Branch, tag or commit on the Hub.
         trust_remote_code (`bool`, *optional*, defaults to `False`):
@@ -70,7 +67,8 @@ class BiEncoder:
             Device to run on. Defaults to an accelerator if available.
 
     Raises:
-        `ValueError`: for a cross-encoder, an unknown prompt, or a damaged checkpoint.
+        `ValueError`: for a cross-encoder, a model of sentence-transformers without a `Transformer`, an unknown prompt,
+        or a damaged checkpoint.
     """
 
     def __init__(
@@ -87,6 +85,12 @@ class BiEncoder:
     ):
         source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
         device = choose_device(device)
+        modules = read_modules(name_or_path, revision)
+        if modules and "Transformer" not in modules and not read_json(name_or_path, "config.json", revision):
+            raise ValueError(
+                f"{name_or_path} has the modules {', '.join(modules)} of sentence-transformers, and a teacher has to "
+                "have a `Transformer`: name a bi-encoder with one."
+            )
         config = load_config(name_or_path, **source)
         heads = [name for name in config.architectures or [] if name.endswith("ForSequenceClassification")]
         if heads and config.model_type != "dse":
@@ -106,8 +110,7 @@ class BiEncoder:
         lengths = read_lengths(name_or_path, revision)
         if lengths is None:
             lengths = {name: value for name in TEXT_LENGTHS if (value := getattr(config, name, None)) is not None}
-        is_plain = set(read_modules(name_or_path, revision)) <= OWN_MODULES
-        if config.model_type == "dse" or (is_plain and read_pooling(name_or_path, revision) in POOLINGS):
+        if not lost_modules(config, name_or_path, revision):
             own = ModelArguments(
                 name_or_path, model_revision=revision, trust_remote_code=trust_remote_code, dtype=dtype
             )
@@ -178,7 +181,7 @@ class BiEncoder:
 
 
 def _encode_with(model: Any, texts: list[str], batch_size: int, max_length: int | None) -> np.ndarray:
-    model.max_seq_length = max_length
+    model.max_seq_length = VERY_LARGE_INTEGER if max_length is None else max_length
     with evaluating(model):
         vectors = model.encode(
             texts, prompt="", batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
