@@ -113,19 +113,22 @@ class DseClassificationHead(nn.Module):
         if torch.finfo(self.moments.dtype).bits < 32:
             self.moments = self.moments.float()
         count = self.moments[0, 0]
-        if count >= FIT_PAIRS or (count == 0 and not self.is_new()):
-            self.seen = add_moments(getattr(self, "seen", torch.zeros_like(batch)), batch)
-            if problem_type == "regression" and self.seen[0, 0] < MIN_PAIRS:
+        if count < 0 or count >= FIT_PAIRS or (count == 0 and not self.is_new()):
+            # A trained head is compared with its first pairs, whose moments are kept below 0 until there are enough.
+            batch = add_moments(self.moments.neg() * (count < 0), batch)
+            if problem_type == "regression" and batch[0, 0] < MIN_PAIRS:
+                self.moments.copy_(-batch)
                 return
-            batch = self.__dict__.pop("seen")
             self.is_open = problem_type == "regression" and is_out_of_range(batch, self.scale, self.bias)
+            self.moments.zero_()
             if not self.is_open:
+                # A training that is resumed takes it as it is.
+                self.moments[0] = FIT_PAIRS
                 return
             logger.warning(
                 f"The similarity head has a scale of {self.scale.tolist()} and a bias of {self.bias.tolist()}, but "
                 f"labels are about {batch[2].tolist()}: it starts again from a fit to the new labels."
             )
-            self.moments.zero_()
         self.moments.copy_(add_moments(self.moments, batch))
         scale, bias = fit_similarity(self.moments, problem_type, self.scale.to(self.moments))
         self.scale.copy_(scale)
@@ -144,9 +147,10 @@ class DseClassificationHead(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args):
         if self.kind != "mlp":
-            self.is_open = True
             # Heads were not fitted in earlier versions.
-            state_dict.setdefault(f"{prefix}moments", torch.zeros_like(self.moments))
+            moments = state_dict.setdefault(f"{prefix}moments", torch.zeros_like(self.moments))
+            # The Trainer resumes through here, with the head of the same training; `from_pretrained` does not.
+            self.is_open = bool(moments[0, 0] < FIT_PAIRS)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
