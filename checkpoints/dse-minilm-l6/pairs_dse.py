@@ -160,6 +160,24 @@ def get_problem_type(config: DseConfig) -> str:
     return config.problem_type or default
 
 
+def fit_problem_type(config: DseConfig, labels: torch.Tensor, num_pairs: int):
+    """Replaces a `problem_type` that labels of this shape cannot have: an encoder keeps that of its last training."""
+    before, num_labels = get_problem_type(config), config.num_labels
+    are_classes = labels.numel() == num_pairs and not labels.is_floating_point()
+    if num_labels > 1 and are_classes:
+        config.problem_type = "single_label_classification"
+    elif num_labels == 1 and before == "single_label_classification":
+        config.problem_type = "regression"
+    elif before != "single_label_classification" and labels.numel() != num_pairs * num_labels:
+        raise ValueError(
+            f"The `problem_type` {before!r} with `num_labels={num_labels}` needs `labels` of the shape "
+            f"{(num_pairs, num_labels)}, got {labels.dtype} of the shape {tuple(labels.shape)}: pass integers for "
+            "classes, or load the model with `num_labels=1` for scores."
+        )
+    if config.problem_type not in (None, before):
+        logger.info(f"`problem_type` is {config.problem_type!r}, as the labels need it, no longer {before!r}.")
+
+
 def read_targets(config: DseConfig, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Labels as one target for each logit, `(num_pairs, num_labels)`, and which of the pairs have a label."""
     if get_problem_type(config) == "single_label_classification":
