@@ -55,7 +55,7 @@ from .layout_dse import (
     restore_order,
     take_tokens,
 )
-from .pairs_dse import DseClassificationHead, DsePairOutput, get_problem_type, split_pairs
+from .pairs_dse import DseClassificationHead, DsePairOutput, fit_problem_type, get_problem_type, split_pairs
 
 
 # The fixed start of a projection: what fills the k slots, from states [B, N, D] to [B, K, D]
@@ -700,7 +700,8 @@ class DseForSequenceClassification(DsePreTrainedModel):
             0 for the first sentence, 1 for the second. Without them a pair is split at its separator tokens.
         labels (`torch.Tensor` of shape `(batch_size,)`, *optional*):
             With one label: a score (mean squared error), or 0 and 1 if `config.problem_type` is
-            `"multi_label_classification"` (binary cross-entropy). With several: a class (cross-entropy).
+            `"multi_label_classification"` (binary cross-entropy). With several: a class (cross-entropy), whatever the
+            `problem_type` of an earlier training was.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
@@ -721,6 +722,8 @@ class DseForSequenceClassification(DsePreTrainedModel):
             inputs = {name: tokens.flatten(0, 1) for name, tokens in inputs.items() if tokens is not None}
         outputs = self.dse(**inputs, return_dict=True, **kwargs)
         embeddings = outputs.pooler_output.unflatten(0, (-1, 2))  # [B, 2, D]
+        if labels is not None:
+            fit_problem_type(self.config, labels, len(embeddings))
         logits = self.similarity(embeddings[:, 0], embeddings[:, 1], labels)
 
         loss = None

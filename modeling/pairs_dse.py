@@ -113,19 +113,22 @@ class DseClassificationHead(nn.Module):
         if torch.finfo(self.moments.dtype).bits < 32:
             self.moments = self.moments.float()
         count = self.moments[0, 0]
-        if count >= FIT_PAIRS or (count == 0 and not self.is_new()):
-            self.seen = add_moments(getattr(self, "seen", torch.zeros_like(batch)), batch)
-            if problem_type == "regression" and self.seen[0, 0] < MIN_PAIRS:
+        if count < 0 or count >= FIT_PAIRS or (count == 0 and not self.is_new()):
+            # A trained head is compared with its first pairs, whose moments are kept below 0 until there are enough.
+            batch = add_moments(self.moments.neg() * (count < 0), batch)
+            if problem_type == "regression" and batch[0, 0] < MIN_PAIRS:
+                self.moments.copy_(-batch)
                 return
-            batch = self.__dict__.pop("seen")
             self.is_open = problem_type == "regression" and is_out_of_range(batch, self.scale, self.bias)
+            self.moments.zero_()
             if not self.is_open:
+                # A training that is resumed takes it as it is.
+                self.moments[0] = FIT_PAIRS
                 return
             logger.warning(
                 f"The similarity head has a scale of {self.scale.tolist()} and a bias of {self.bias.tolist()}, but "
                 f"labels are about {batch[2].tolist()}: it starts again from a fit to the new labels."
             )
-            self.moments.zero_()
         self.moments.copy_(add_moments(self.moments, batch))
         scale, bias = fit_similarity(self.moments, problem_type, self.scale.to(self.moments))
         self.scale.copy_(scale)
@@ -144,9 +147,10 @@ class DseClassificationHead(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args):
         if self.kind != "mlp":
-            self.is_open = True
             # Heads were not fitted in earlier versions.
-            state_dict.setdefault(f"{prefix}moments", torch.zeros_like(self.moments))
+            moments = state_dict.setdefault(f"{prefix}moments", torch.zeros_like(self.moments))
+            # The Trainer resumes through here, with the head of the same training; `from_pretrained` does not.
+            self.is_open = bool(moments[0, 0] < FIT_PAIRS)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -154,6 +158,24 @@ def get_problem_type(config: DseConfig) -> str:
     """The `problem_type` of a configuration, which follows from the number of labels if it is not set."""
     default = "regression" if config.num_labels == 1 else "single_label_classification"
     return config.problem_type or default
+
+
+def fit_problem_type(config: DseConfig, labels: torch.Tensor, num_pairs: int):
+    """Replaces a `problem_type` that labels of this shape cannot have: an encoder keeps that of its last training."""
+    before, num_labels = get_problem_type(config), config.num_labels
+    are_classes = labels.numel() == num_pairs and not labels.is_floating_point()
+    if num_labels > 1 and are_classes:
+        config.problem_type = "single_label_classification"
+    elif num_labels == 1 and before == "single_label_classification":
+        config.problem_type = "regression"
+    elif before != "single_label_classification" and labels.numel() != num_pairs * num_labels:
+        raise ValueError(
+            f"The `problem_type` {before!r} with `num_labels={num_labels}` needs `labels` of the shape "
+            f"{(num_pairs, num_labels)}, got {labels.dtype} of the shape {tuple(labels.shape)}: pass integers for "
+            "classes, or load the model with `num_labels=1` for scores."
+        )
+    if config.problem_type not in (None, before):
+        logger.info(f"`problem_type` is {config.problem_type!r}, as the labels need it, no longer {before!r}.")
 
 
 def read_targets(config: DseConfig, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

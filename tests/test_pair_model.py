@@ -6,7 +6,7 @@ import pytest
 import torch
 from reference import pair_logits
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast, pipeline
+from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerFast, pipeline
 
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DsePairOutput
 
@@ -330,6 +330,34 @@ def test_problem_type_follows_the_labels(num_labels, dtype):
     mse, cross_entropy = torch.nn.functional.mse_loss, torch.nn.functional.cross_entropy
     expected = mse(logits[:, 0], labels.to(logits)) if num_labels == 1 else cross_entropy(logits, labels)
     torch.testing.assert_close(model(**batch, labels=labels).loss, expected, check_dtype=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "num_labels", "labels", "after"),
+    [
+        ("regression", 3, [0, 2, 1, 0], "single_label_classification"),
+        ("multi_label_classification", 3, [0, 2, 1, 0], "single_label_classification"),
+        ("single_label_classification", 1, [0.0, 2.5, 5.0, 1.0], "regression"),
+    ],
+)
+def test_an_encoder_may_have_been_trained_on_other_labels(before, num_labels, labels, after, infos, tmp_path):
+    """It keeps the `problem_type` of that training, which no classification script sets."""
+    make_model(problem_type=before, num_labels=4 - num_labels, similarity="cosine").dse.save_pretrained(tmp_path)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=num_labels).train()
+    assert model.config.problem_type == before
+    batch = {**pair_batch(make_tokenizer("bert")), "labels": torch.tensor(labels)}
+    outputs, _ = model(**batch), model(**batch)
+    other = make_model(problem_type=after, num_labels=num_labels)
+    torch.testing.assert_close(outputs.loss, other.compute_loss(outputs.logits, batch["labels"]))
+    assert model.config.problem_type == after
+    assert infos == [f"`problem_type` is {after!r}, as the labels need it, no longer {before!r}."]
+
+
+def test_labels_of_another_shape_are_named():
+    batch = pair_batch(make_tokenizer("bert"))
+    for labels, shape in ((torch.zeros(4), r"\(4,\)"), (torch.zeros(4, 2), r"\(4, 2\)")):
+        with pytest.raises(ValueError, match=rf"'regression' with `num_labels=3` needs.*\(4, 3\), got.*{shape}: pass"):
+            make_model(num_labels=3)(**batch, labels=labels)
 
 
 def test_outputs_carry_the_embeddings():

@@ -283,7 +283,7 @@ def test_pairs_without_a_finite_label_do_not_count(student, batches):
     assert measure(values, torch.ones(4, 1))[0].item() == 2
 
 
-def test_a_trained_head_stays_unless_labels_have_another_range(student, batches, warnings):
+def test_a_trained_head_stays_unless_labels_have_another_range(student, batches, warnings, tmp_path):
     model = student()
     list(model(**batch) for batch in batches(256, 32))
     head = head_of(model)
@@ -296,15 +296,41 @@ def test_a_trained_head_stays_unless_labels_have_another_range(student, batches,
         again.load_state_dict(state)
         list(again(**batch) for batch in batches(64, 8))
         assert head_of(again) == head and not again.similarity.is_open and not warnings
+    model.save_pretrained(tmp_path)
     for factor in (0.1, 20.0):
-        other, new = copy.deepcopy(model), student()
-        other.load_state_dict(model.state_dict())
+        other, new = DseForSequenceClassification.from_pretrained(tmp_path).train(), student()
         for batch in batches(64, 8):
             batch["labels"] *= factor
             other(**batch)
             new(**batch)
         np.testing.assert_allclose(head_of(other), head_of(new), rtol=1e-4)
         assert "labels are about" in warnings.pop() and not warnings
+
+
+@pytest.mark.parametrize("has_moments", [True, False])
+@pytest.mark.parametrize("size", [4, 32])
+def test_a_resumed_training_keeps_the_head_it_had(size, has_moments, student, batches, warnings, tmp_path):
+    """Its next pairs may be of a kind, as in sorted data; before 16 pairs it has not yet seen enough of them."""
+    model = student()
+    list(model(**batch) for batch in batches(256, 32))
+    if not has_moments:
+        model.similarity.moments.zero_()
+    model.save_pretrained(tmp_path)
+    first, *rest = batches(64, size)
+    for factor in (1.0, 20.0):
+        model = DseForSequenceClassification.from_pretrained(tmp_path).train()
+        resumed = student()
+        model(**{**first, "labels": first["labels"] * factor})
+        resumed.load_state_dict(model.state_dict())
+        is_closed = factor == 1.0 and size == 32
+        assert resumed.similarity.is_open == model.similarity.is_open != is_closed
+        for batch in rest:
+            batch = {**batch, "labels": batch["labels"] * (0.01 if is_closed else factor)}
+            model(**batch)
+            resumed(**batch)
+        assert head_of(resumed) == head_of(model)
+        assert len(warnings) == (factor == 20.0) * (2 if size == 4 else 1)
+        warnings.clear()
 
 
 @pytest.mark.parametrize("problem", [SCORES, CLASSES, BINARY])
@@ -320,15 +346,18 @@ def test_a_stock_trainer_fits_and_saves_the_head(problem, student, make_rows, ma
     assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.parametrize("step", [2, 4])
-def test_a_resumed_training_is_the_uninterrupted_one(step, student, make_rows, make_trainer, monkeypatch, tmp_path):
-    """Within the pairs that the head is fitted to, and after them."""
+@pytest.mark.parametrize(("step", "order"), [(2, "random"), (4, "random"), (3, "sequential")])
+def test_a_resumed_training_is_the_uninterrupted_one(
+    step, order, student, make_rows, make_trainer, monkeypatch, tmp_path
+):
+    """Within the pairs that the head is fitted to, and after them, also where those that follow are of a kind."""
     monkeypatch.setattr(pairs_dse, "FIT_PAIRS", 48)
     results = []
     for checkpoint in (None, str(tmp_path / "run" / f"checkpoint-{step}")):
         model = student(hidden_dropout_prob=0.1)
         options = {"max_steps": 6, "save_steps": 1, "save_strategy": "steps", "gradient_accumulation_steps": 2}
-        trainer = make_trainer(model, make_rows(64), **options)
+        rows = make_rows(64) if order == "random" else make_rows(64).sort("label")
+        trainer = make_trainer(model, rows, train_sampling_strategy=order, **options)
         trainer.train(resume_from_checkpoint=checkpoint)
         results.append(model.state_dict())
     assert not torch.equal(results[0]["similarity.scale"], student().similarity.scale)
