@@ -12,6 +12,8 @@ from torch import nn
 from transformers import AutoTokenizer, TrainingArguments
 
 from hf_dse import (
+    AlignTrainer,
+    AlignTrainingArguments,
     DseForSequenceClassification,
     DseModel,
     DseTrainer,
@@ -19,8 +21,11 @@ from hf_dse import (
     GeneralTrainer,
     GeneralTrainingArguments,
     LayerwiseDistillation,
+    RankingTrainer,
+    RankingTrainingArguments,
     convert_encoder,
     make_pair_model,
+    make_rankings,
 )
 from hf_dse.training.pair_trainer import infer_labels
 
@@ -197,6 +202,65 @@ def test_other_containers_are_refused(encoder, args, scored):
         trainer.evaluate(scored.to_iterable_dataset())
     with pytest.raises(TypeError, match="`test_dataset` is a `datasets.IterableDataset`"):
         trainer.predict(scored.to_iterable_dataset())
+
+
+# Two of the trainers that take texts, with rows for each.
+TEXT_TRAINERS = [(GeneralTrainer, GeneralTrainingArguments), (AlignTrainer, AlignTrainingArguments)]
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy", "pandas", "arrow"])
+def test_the_format_of_a_dataset_does_not_matter(kind, encoder, args, scored, tmp_path):
+    classes = make_pairs(label=[0, 1, 2, 1, 0, 2])
+    assert infer_labels(classes.with_format(kind)) == infer_labels(classes) == (3, "single_label_classification")
+    trainers = [DseTrainer(encoder, args, rows, {"near": rows}) for rows in (scored, scored.with_format(kind))]
+    results = []
+    for rows, trainer in zip((scored, scored.with_format(kind)), trainers, strict=True):
+        torch.manual_seed(0)
+        loss = trainer.train().training_loss
+        results.append([loss, trainer.evaluate()["eval_near_loss"], trainer.evaluate(rows)["eval_loss"]])
+        results[-1] += trainer.predict(rows).predictions.ravel().tolist()
+    assert results[0] == results[1]
+    texts = Dataset.from_dict({"text": TEXTS, "embeddings": torch.randn(6, 12).tolist()}).with_format(kind)
+    for trainer_class, arguments_class in TEXT_TRAINERS:
+        rows = texts.select_columns("text") if trainer_class is GeneralTrainer else texts
+        trainer = trainer_class(encoder, arguments_class(str(tmp_path), max_steps=1, **TINY), rows, rows)
+        assert trainer.train().global_step == 1 and trainer.evaluate(rows)["eval_loss"] >= 0
+
+
+def test_columns_without_numbers_are_named(encoder, args, scored):
+    words = make_pairs(label=["true", "false"] * 3)
+    message = "The column 'label' holds 'true', and a label is a number.*`dataset.class_encode_column"
+    for train, evaluate in ((words, None), (scored, words)):
+        with pytest.raises(ValueError, match=message):
+            DseTrainer(encoder, args, train, evaluate)
+    numbers = make_pairs(label=[1.0] * 6, teacher_logits=[0.5] * 6)
+    for wrong in (numbers, numbers.remove_columns("label")):
+        with pytest.raises(ValueError, match=r"'teacher_logits' holds 0.5, and it needs a list.*write `\[0.5\]`"):
+            DseTrainer(encoder, args, wrong)
+
+
+# Arguments that a trainer would ignore
+
+
+@pytest.mark.parametrize("trainer", [DseTrainer, GeneralTrainer, AlignTrainer, RankingTrainer])
+def test_arguments_that_would_be_ignored_are_refused(trainer, encoder, tmp_path):
+    refused = ["compute_loss_func", "model_init"] + ["data_collator", "compute_metrics"] * (trainer is not DseTrainer)
+    args = trainer.arguments_class(str(tmp_path), **TINY)
+    for name in refused:
+        model = None if name == "model_init" else encoder
+        with pytest.raises(TypeError, match=f"`{trainer.__name__}` takes no `{name}`: (it|pass) "):
+            trainer(model, args, **{name: len})
+    if trainer is GeneralTrainer:
+        assert trainer(encoder, args, **dict.fromkeys(refused)).compute_metrics is not None
+
+
+def test_rankings_are_evaluated_and_not_predicted(encoder, tmp_path):
+    trainer = RankingTrainer(encoder, RankingTrainingArguments(str(tmp_path), **TINY))
+    queries = {"query": ["a dog", "the cat"], "documents": [[0, 1], [1, 0]], "labels": [[1, 0], [1, 0]]}
+    rankings = make_rankings(queries, {"text": TEXTS})
+    with pytest.raises(TypeError, match=r"`RankingTrainer` has no predictions: rank.*`evaluate\(rankings"):
+        trainer.predict(rankings)
+    assert 0 <= trainer.evaluate(rankings)["eval_ndcg@10"] <= 1
 
 
 # Several devices in one process

@@ -22,6 +22,7 @@ from hf_dse.student.convert import ConvertArguments
 from hf_dse.student.projection import fit_linear, set_projection
 from hf_dse.training.arguments import AlignTrainingArguments
 from hf_dse.training.base import StudentTrainer
+from hf_dse.training.inputs import OWN_BATCHES, plain_rows
 from hf_dse.training.losses import alignment_loss
 
 
@@ -82,6 +83,7 @@ class AlignTrainer(StudentTrainer):
     """
 
     arguments_class = AlignTrainingArguments
+    refused = OWN_BATCHES
     args: AlignTrainingArguments
     model: DseModel
 
@@ -94,8 +96,9 @@ class AlignTrainer(StudentTrainer):
         processing_class: PreTrainedTokenizerBase | str | None = None,
         **kwargs: Any,
     ):
-        args = self.check_args(args)
+        args = self.check_args(args, kwargs)
         self._check_datasets(train_dataset, eval_dataset)
+        train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
         if isinstance(eval_dataset, Mapping):
             raise TypeError(
                 f"`AlignTrainer` evaluates on one dataset, and got {', '.join(map(str, eval_dataset))}: pass one of "

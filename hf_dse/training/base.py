@@ -27,6 +27,7 @@ from hf_dse.common.files import LOCK_FILE, locked, writing
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.student.checkpoint import TRAINING_STATE
 from hf_dse.training.arguments import PairTrainingArguments
+from hf_dse.training.inputs import OWN_LOSS, plain_rows, refuse_arguments
 
 
 logger = logging.get_logger(__name__)
@@ -71,6 +72,8 @@ class ReproducibleTrainer(Trainer):
     """
 
     arguments_class: type[PairTrainingArguments] = PairTrainingArguments
+    # Arguments of `Trainer` that this one does not take, and why.
+    refused: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -92,9 +95,10 @@ class ReproducibleTrainer(Trainer):
         self.add_callback(EpochCallback)
 
     @classmethod
-    def check_args(cls, args: Any) -> Any:
+    def check_args(cls, args: Any, others: dict[str, Any] | None = None) -> Any:
         """Returns the arguments, or default ones for `None`; a `TypeError` for those of another trainer."""
         wanted = cls.arguments_class
+        refuse_arguments(cls.__name__, cls.refused, {} if others is None else others)
         if args is None:
             return wanted(DEFAULT_OUTPUT_DIR)
         if not isinstance(args, wanted):
@@ -147,11 +151,12 @@ class ReproducibleTrainer(Trainer):
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         if not isinstance(eval_dataset, str):
             self._check_datasets(eval_dataset=eval_dataset)
+            eval_dataset = plain_rows(eval_dataset)
         return super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
         self._check_datasets(test_dataset=test_dataset)
-        return super().get_test_dataloader(test_dataset)
+        return super().get_test_dataloader(plain_rows(test_dataset))
 
     def report(self, values: Mapping[str, float], prefix: str) -> dict[str, float]:
         """Logs the metrics of an evaluation and tells the callbacks, as `Trainer.evaluate` does."""
@@ -293,6 +298,7 @@ class StudentTrainer(ReproducibleTrainer):
 
     # The loss is the mean over a batch.
     loss_is_scaled_for_ga = False
+    refused = OWN_LOSS
     model: DseForSequenceClassification
 
     def own_rate(self, name: str) -> float | None:

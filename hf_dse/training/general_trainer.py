@@ -25,6 +25,7 @@ from hf_dse.student.checkpoint import limit_tokens
 from hf_dse.student.convert import convert_encoder
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.base import ReproducibleTrainer, resuming
+from hf_dse.training.inputs import OWN_BATCHES, plain_rows
 from hf_dse.training.layerwise import LayerwiseDistillation
 from hf_dse.training.progress import show_progress
 
@@ -111,6 +112,7 @@ class GeneralTrainer(ReproducibleTrainer):
     # The loss is the mean over a batch.
     loss_is_scaled_for_ga = False
     arguments_class = GeneralTrainingArguments
+    refused = OWN_BATCHES
     args: GeneralTrainingArguments
     model: LayerwiseDistillation
 
@@ -123,8 +125,9 @@ class GeneralTrainer(ReproducibleTrainer):
         processing_class: PreTrainedTokenizerBase | str | None = None,
         **kwargs: Any,
     ):
-        args = self.check_args(args)
+        args = self.check_args(args, kwargs)
         self._check_datasets(train_dataset, eval_dataset)
+        train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
         if isinstance(model, str):
             name, model = model, self._load_model(model, args)
             if processing_class is None:

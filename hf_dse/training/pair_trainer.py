@@ -22,6 +22,7 @@ from hf_dse.student.checkpoint import limit_tokens, load_dse_model, load_student
 from hf_dse.student.convert import ConvertArguments
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import StudentTrainer
+from hf_dse.training.inputs import plain_rows
 from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
 
@@ -98,8 +99,9 @@ class DseTrainer(StudentTrainer):
         processing_class: PreTrainedTokenizerBase | str | None = None,
         **kwargs: Any,
     ):
-        args = self.check_args(args)
+        args = self.check_args(args, kwargs)
         self._check_datasets(train_dataset, eval_dataset)
+        train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
         if isinstance(model, str):
             name, model = model, self._load_model(model, args, train_dataset)
             if processing_class is None:
@@ -282,19 +284,18 @@ def infer_labels(dataset: Dataset) -> tuple[int, str]:
         `"single_label_classification"`.
 
     Raises:
-        `ValueError`: if there is neither a label nor a score.
+        `ValueError`: if there is neither a label nor a score, or a column has no numbers.
     """
+    dataset = plain_rows(dataset)
     columns = dataset.column_names
-    labels = [label for label in dataset["label"][:] if label is not None] if "label" in columns else []
+    labels = [label for label in _labels(dataset) if label is not None]
     if labels:
         if all(isinstance(label, int) for label in labels):
             # A `ClassLabel` also counts classes that do not occur.
             num_labels = getattr(dataset.features["label"], "num_classes", None) or max(labels) + 1
             return max(2, num_labels), "single_label_classification"
         return 1, "regression"
-    scores = (
-        [score for score in dataset["teacher_logits"][:] if score is not None] if "teacher_logits" in columns else []
-    )
+    scores = [score for score in _teacher_logits(dataset) if score is not None]
     if not scores:
         raise ValueError(
             f"The training pairs have neither labels nor teacher scores, only the columns {', '.join(columns)}: add a "
@@ -305,7 +306,26 @@ def infer_labels(dataset: Dataset) -> tuple[int, str]:
 
 def _labels(dataset: Any) -> list:
     """The labels of pairs, as far as they have any."""
-    return dataset["label"][:] if isinstance(dataset, Dataset) and "label" in dataset.column_names else []
+    labels = dataset["label"][:] if isinstance(dataset, Dataset) and "label" in dataset.column_names else []
+    wrong = next((label for label in labels if isinstance(label, str | list)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"The column 'label' holds {wrong!r}, and a label is a number: a float is a score, an integer from 0 a "
+            "class. Names become classes with `dataset.class_encode_column('label')`."
+        )
+    return labels
+
+
+def _teacher_logits(dataset: Dataset) -> list:
+    """The teacher scores of pairs, as far as they have any."""
+    logits = dataset["teacher_logits"][:] if "teacher_logits" in dataset.column_names else []
+    wrong = next((scores for scores in logits if not isinstance(scores, list | None)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"The column 'teacher_logits' holds {wrong!r}, and it needs a list of numbers for each pair, also of one "
+            f"number, or `None`: write `[{wrong!r}]`, or make it with `score_pairs`."
+        )
+    return logits
 
 
 def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
@@ -320,7 +340,7 @@ def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
             f"The training pairs have no column 'teacher_logits', only {', '.join(columns)}: add it with "
             "`score_pairs` (or `hf-dse score`), or train on labels only with `distillation_alpha=0`."
         )
-    labels = dataset["label"][:] if "label" in columns else [None] * len(dataset)
+    labels = _labels(dataset) or [None] * len(dataset)
     if num_labels > 1:
         wrong = [row for row, label in enumerate(labels) if label is not None and label not in range(num_labels)]
         if wrong:
@@ -330,7 +350,7 @@ def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
             )
     if "teacher_logits" not in columns:
         return
-    logits = dataset["teacher_logits"][:]
+    logits = _teacher_logits(dataset)
     for row, (label, scores) in enumerate(zip(labels, logits, strict=True)):
         if scores is None and (alpha > 0.0 or label is None):
             raise ValueError(

@@ -19,6 +19,7 @@ from hf_dse.data.rankings import Rankings, check_positives
 from hf_dse.inference.chunks import check_pooling, fit_chunk_size
 from hf_dse.student.checkpoint import limit_tokens
 from hf_dse.training.arguments import RankingTrainingArguments
+from hf_dse.training.inputs import plain_rows
 from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.pair_trainer import check_student_length, infer_labels
 from hf_dse.training.ranking_losses import mean_spread
@@ -168,6 +169,7 @@ def sample_queries(logits: Sequence[np.ndarray], uses_teacher: bool, seed: int) 
 
 def read_pairs(pairs: Dataset, args: RankingTrainingArguments) -> tuple[PairDistillationLoss, Dataset]:
     """The loss of pairs of sentences, by the targets that they have, and their columns."""
+    pairs = plain_rows(pairs)
     num_labels, problem_type = infer_labels(pairs)
     if num_labels > 2:
         raise ValueError(f"The pairs have {num_labels} classes, and a student that ranks has one logit: pass scores.")

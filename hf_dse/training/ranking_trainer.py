@@ -34,6 +34,7 @@ from hf_dse.training.base import StudentTrainer, read_state, resuming
 from hf_dse.training.cached_gradients import PART_SIZE, embed_in_parts
 from hf_dse.training.chunk_vectors import best_of_chunks, chunks_loss, embed_chunks
 from hf_dse.training.gathering import gather_lists
+from hf_dse.training.inputs import OWN_BATCHES, plain_rows
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
 from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
 from hf_dse.training.pair_trainer import CALIBRATION_PAIRS
@@ -119,6 +120,7 @@ class RankingTrainer(StudentTrainer):
     """
 
     arguments_class = RankingTrainingArguments
+    refused = OWN_BATCHES
     args: RankingTrainingArguments
     train_dataset: RankingRows
 
@@ -132,7 +134,7 @@ class RankingTrainer(StudentTrainer):
         pairs: Dataset | None = None,
         **kwargs: Any,
     ):
-        args = self.check_args(args)
+        args = self.check_args(args, kwargs)
         if isinstance(model, str):
             processing_class = model if processing_class is None else processing_class
             # A new head starts from random numbers.
@@ -150,7 +152,7 @@ class RankingTrainer(StudentTrainer):
         self.tokenizer = processing_class
         self.prompts = dict(getattr(model.config, "prompts", None) or {})
         if isinstance(train_dataset, Dataset):
-            train_dataset = read_rankings(train_dataset, where="The training rows")
+            train_dataset = read_rankings(plain_rows(train_dataset), where="The training rows")
         self._check_datasets(train_dataset, eval_dataset)
         seed = args.seed if args.data_seed is None else args.data_seed
         rows = None
@@ -193,6 +195,8 @@ class RankingTrainer(StudentTrainer):
 
     @classmethod
     def _check_datasets(cls, train_dataset: Any = None, eval_dataset: Any = None, test_dataset: Any = None) -> None:
+        if test_dataset is not None:
+            raise TypeError("`RankingTrainer` has no predictions: rank a corpus with `evaluate(rankings)`.")
         for name, dataset in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset)):
             if not isinstance(dataset, Rankings | RankingRows | None):
                 raise TypeError(

@@ -1,0 +1,37 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What trainers do with what they are given: datasets with a format, and arguments that they do not take."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from datasets import Dataset
+
+
+# Arguments of `Trainer` that a trainer with a loss of its own does not take, and why.
+OWN_LOSS = {
+    "compute_loss_func": "it has a loss of its own; override `compute_loss` in a subclass for another one",
+    "model_init": "pass the student, or its folder or Hub id, as `model`, and a new trainer for each trial",
+}
+
+# The same for one that makes batches and metrics itself.
+OWN_BATCHES = OWN_LOSS | {
+    "data_collator": "it sets its own, which makes of texts what its loss needs",
+    "compute_metrics": "it sets its own metrics; compute others with the trained student",
+}
+
+
+def refuse_arguments(trainer: str, refused: Mapping[str, str], given: dict[str, Any]) -> None:
+    """Raises a `TypeError` for an argument that a trainer would ignore; one that is `None` is removed."""
+    for name, reason in refused.items():
+        if given.pop(name, None) is not None:
+            raise TypeError(f"`{trainer}` takes no `{name}`: {reason}.")
+
+
+def plain_rows(dataset: Any) -> Any:
+    """A dataset, or each of several, without the format of `with_format`: its rows are numbers, texts and lists."""
+    if isinstance(dataset, Mapping):
+        return {name: plain_rows(part) for name, part in dataset.items()}
+    # What a transform makes of the rows is not in the data.
+    is_formatted = isinstance(dataset, Dataset) and dataset.format["type"] not in (None, "custom")
+    return dataset.with_format(None) if is_formatted else dataset
