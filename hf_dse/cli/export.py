@@ -51,10 +51,10 @@ def export(argv: list[str]) -> None:
     (args,) = parse_args(
         argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
     )
-    from hf_dse.inference.loading import load_tokenizer, read_file, stored_dtype
+    from hf_dse.inference.loading import load_tokenizer, read_file
     from hf_dse.publish.export import export_model
     from hf_dse.publish.graph import export_graph
-    from hf_dse.student.checkpoint import load_dse_model
+    from hf_dse.student.checkpoint import load_dse_model, stored_dtype
 
     if args.format == "transformers" and args.int8:
         raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")

@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from transformers import (
@@ -432,18 +431,6 @@ def read_file(name_or_path: str, filename: str, revision: str = "main") -> str |
         _raise_exceptions_for_connection_errors=False,
     )
     return None if path is None else read_text(Path(path))
-
-
-def stored_dtype(name_or_path: str, revision: str = "main") -> torch.dtype | None:
-    """The type in which a checkpoint stores its weights, although they may be loaded in another; `None` if several."""
-    shards = read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME, revision).get("weight_map", {})
-    name, revision = split_revision(name_or_path, revision)
-    kinds = set()
-    for file in set(shards.values()) or {SAFE_WEIGHTS_NAME}:
-        weights = cached_file(name, file, revision=revision)
-        with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
-            kinds |= {tensors.get_tensor(key).dtype for key in tensors.keys()}
-    return kinds.pop() if len(kinds) == 1 else None
 
 
 def stores_head(name_or_path: str, revision: str = "main") -> bool:

@@ -7,11 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+from safetensors import safe_open
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
+from hf_dse.common.hub import split_revision
 from hf_dse.data.tokenization import check_vocabulary
-from hf_dse.inference.loading import MERGE_FIRST, apply_settings, load_config, load_encoder, stores_head
+from hf_dse.inference.loading import (
+    MERGE_FIRST,
+    apply_settings,
+    load_config,
+    load_encoder,
+    read_json,
+    reading,
+    stores_head,
+)
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.student.convert import ConvertArguments, make_pair_model
 from hf_dse.student.options import DROPOUT
@@ -54,6 +65,18 @@ def has_head(model: PreTrainedModel) -> bool:
     """Whether a DSE model has a head for sentence pairs."""
     # By name, because a model that was loaded with the code of its folder has another class.
     return type(model).__name__ == "DseForSequenceClassification"
+
+
+def stored_dtype(name_or_path: str, revision: str = "main") -> torch.dtype | None:
+    """The type in which a checkpoint stores its weights, although they may be loaded in another; `None` if several."""
+    shards = read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME, revision).get("weight_map", {})
+    name, revision = split_revision(name_or_path, revision)
+    kinds = set()
+    for file in set(shards.values()) or {SAFE_WEIGHTS_NAME}:
+        weights = cached_file(name, file, revision=revision)
+        with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
+            kinds |= {tensors.get_tensor(key).dtype for key in tensors.keys()}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def check_no_adapter(model: PreTrainedModel) -> None:
