@@ -169,10 +169,11 @@ def fit_problem_type(config: DseConfig, labels: torch.Tensor, num_pairs: int):
     elif num_labels == 1 and before == "single_label_classification":
         config.problem_type = "regression"
     elif before != "single_label_classification" and labels.numel() != num_pairs * num_labels:
-        advice = "integers for classes, or load the model with `num_labels=1` for scores" if num_labels > 1 else "those"
+        advice = "pass integers for classes, or load the model with `num_labels=1` for scores"
         raise ValueError(
             f"The `problem_type` {before!r} with `num_labels={num_labels}` needs `labels` of the shape "
-            f"{(num_pairs, num_labels)}, got {labels.dtype} of the shape {tuple(labels.shape)}: pass {advice}."
+            f"{(num_pairs, num_labels)}, got {labels.dtype} of the shape {tuple(labels.shape)}: "
+            f"{advice if num_labels > 1 else 'pass one for each pair'}."
         )
     if config.problem_type not in (None, before):
         logger.info(f"`problem_type` is {config.problem_type!r}, as the labels need it, no longer {before!r}.")
