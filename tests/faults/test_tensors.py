@@ -153,7 +153,8 @@ def test_pairs_that_are_refused(pair_model, inputs, message):
 @pytest.mark.parametrize("labels", [torch.ones(1), torch.ones(3), torch.ones(2, 2)])
 def test_labels_of_another_number_than_the_pairs(pair_model, labels):
     """One label for two pairs would count for both."""
-    message = rf"num_labels=1` needs `labels` of the shape .* of the shape {re.escape(str(tuple(labels.shape)))}: pass one"
+    shape = re.escape(str(tuple(labels.shape)))
+    message = rf"`num_labels=1` needs `labels` of the shape .* of the shape {shape}: pass one for each pair"
     with pytest.raises(ValueError, match=message):
         pair_model(PAIRS, labels=labels)
 
