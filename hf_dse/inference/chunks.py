@@ -20,15 +20,16 @@ from hf_dse.inference.arguments import CHUNK_SIZE
 from hf_dse.inference.encoding import (
     check_embeddings,
     check_encoder,
+    check_list,
     encode,
     encode_document,
     evaluating,
     find_length,
     find_prompt,
-    has_columns,
     list_texts,
 )
 from hf_dse.inference.quantization import check_precision, quantize, truncate
+from hf_dse.inference.search import number_groups
 
 
 # Macro-chunks are sorted by length in groups of this many batches, which bounds the memory on any corpus.
@@ -202,9 +203,8 @@ def add_context(embeddings: np.ndarray, groups: Sequence, weight: float = 0.2) -
     if not len(vectors):
         return vectors
     vectors = _unit(vectors)
-    numbers: dict[Any, int] = {}
-    rows = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
-    means = np.zeros((len(numbers), vectors.shape[1]), dtype=np.float32)
+    rows = number_groups(groups)
+    means = np.zeros((rows.max() + 1, vectors.shape[1]), dtype=np.float32)
     np.add.at(means, rows, vectors)
     means /= np.bincount(rows)[:, None]
     return _unit(vectors + weight * _unit(means - means.mean(axis=0))[rows])
@@ -251,13 +251,7 @@ def fit_chunk_size(
 
 
 def _list(documents: Iterable) -> list:
-    is_table = has_columns(documents)
-    if is_table or isinstance(documents, str) or not isinstance(documents, Iterable):
-        advice = "one of its columns" if is_table else "[text] for one text"
-        raise TypeError(
-            f"`documents` has to be a list of texts, or of lists of chunks, got {type(documents).__name__}: pass "
-            f"{advice}."
-        )
+    check_list(documents, "documents", "texts, or of lists of chunks")
     return list(documents)
 
 

@@ -316,17 +316,17 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def has_columns(texts: object) -> bool:
-    """Whether this is a table or a mapping, where the names of the columns would be taken for the texts."""
-    return isinstance(texts, Mapping) or hasattr(texts, "columns")
+def check_list(texts: object, name: str, kind: str) -> None:
+    """Raises a `TypeError` for what is no list, such as one text, or a table, whose columns' names would be texts."""
+    is_table = isinstance(texts, Mapping) or hasattr(texts, "columns")
+    if is_table or isinstance(texts, str) or not isinstance(texts, Iterable):
+        advice = "one of its columns" if is_table else "[text] for one text"
+        raise TypeError(f"`{name}` has to be a list of {kind}, got {type(texts).__name__}: pass {advice}.")
 
 
 def list_texts(texts: Iterable[str]) -> list[str]:
     """Texts as a list, with an error for what is no text and a warning for blank ones."""
-    is_table = has_columns(texts)
-    if is_table or isinstance(texts, str) or not isinstance(texts, Iterable):
-        advice = "one of its columns" if is_table else "[text] for one text"
-        raise TypeError(f"`texts` has to be a list of strings, got {type(texts).__name__}: pass {advice}.")
+    check_list(texts, "texts", "strings")
     texts = list(texts)
     for row, text in enumerate(texts):
         if not isinstance(text, str):

@@ -209,18 +209,24 @@ def rank_groups(
     is_pooled = head is not None and head.config.similarity == "mlp" and pool is not None
     # Of an empty corpus, `rank` says so.
     most = max(1, min(len(corpus_embeddings), pool) if is_pooled else len(corpus_embeddings))
-    names: dict[Any, int] = {}
-    numbers = np.array([names.setdefault(group, len(names)) for group in groups])
+    numbers = number_groups(groups)
+    num_groups = numbers.max(initial=-1) + 1
     # Several of the best parts may be of one group.
-    size = min(top_k if len(names) == len(numbers) else 4 * top_k, most)
+    size = min(top_k if num_groups == len(numbers) else 4 * top_k, most)
     while True:
         found = []
         for scores, positions in zip(*rank(query_embeddings, corpus_embeddings, top_k=size, **options), strict=True):
             first = np.sort(np.unique(numbers[positions], return_index=True)[1])[:top_k]
             found.append(list(zip(scores[first].tolist(), positions[first].tolist(), strict=True)))
-        if size >= most or all(len(hits) >= min(top_k, len(names)) for hits in found):
+        if size >= most or all(len(hits) >= min(top_k, num_groups) for hits in found):
             return found
         size = min(4 * size, most)
+
+
+def number_groups(groups: Sequence) -> np.ndarray:
+    """The number of the group of each part, from 0 in the order of their first parts."""
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)
 
 
 def similarity_of(model: PreTrainedModel) -> str:

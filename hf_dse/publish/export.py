@@ -121,8 +121,9 @@ def export_model(
     given = [fact for fact, value in facts.items() if value is not None]
     if card is not None and given:
         raise ValueError(f"`{given[0]}` is for a new model card, and `card` is a finished one: pass one of the two.")
-    new_card = make_model_card(model, model_id=name, max_length=tokenizer.model_max_length, **facts)
-    if card is not None:
+    if card is None:
+        new_card = make_model_card(model, model_id=name, max_length=tokenizer.model_max_length, **facts)
+    else:
         card = rename_card(card, name)
         if model_id is not None and model_id not in card:
             logger.warning(f"README.md is kept as it was and does not mention {model_id}: edit it in {path}.")
