@@ -3,11 +3,12 @@
 """
 What wants a GPU, in pieces of less than ten minutes each.
 
-    python studies/gpu.py [--data DATA] [--output_dir OUT] [--limit SECONDS] [--small]
+    python studies/gpu.py [--data DATA] [--output_dir OUT] [--limit SECONDS] [--pieces NAME ...] [--small]
 
 A piece is one command. When it is finished, OUT/NAME.md has the device, the command and its table, and the piece is
 skipped from then on. One that takes longer than the limit is killed. The next call goes on: a training from its last
-checkpoint, another piece from its start. `--small` tries the script, also on a CPU.
+checkpoint, another piece from its start. `--pieces` runs some of them, in the order of the script; a later one may need
+what an earlier one made. `--small` tries the script, also on a CPU.
 
 DATA has the folders longwiki, squality, qmsum and fairytaleqa with parquet files; without it no long students are
 trained. Ten million vectors need about 50 GB of memory, and 20 GB of that of the GPU.
@@ -41,7 +42,7 @@ PAPER = {
     "speed-1024": "1.3/2.0 2.2/4.3 3.5/8.5 5.6/16 8.8/18 14/20",
     "speed-2048": "1.3/2.3 2.1/4.5 3.3/8 5.0/16 7.9/18",
 }
-SPEED = f"hf-dse bench speed --dtype bfloat16 --batch_tokens 65536 --lengths {LENGTHS} --models bert-sdpa dse-strided"
+SPEED = f"hf-dse bench speed --dtype bfloat16 --batch_tokens 65536 --min_seconds 0.1 --lengths {LENGTHS} --models bert-sdpa dse-strided"
 # Without faiss's graph index, whose making takes longer than a piece may.
 RANK = "hf-dse bench rank --model_name_or_path ROOT/checkpoints/dse-minilm-l6 --dtype bfloat16 --rounds 2 \
 --cross_encoder OUT/cross-encoder --hnsw_from 100000000 --candidates"
@@ -122,6 +123,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--output_dir", type=Path, default=Path("outputs/gpu"))
     parser.add_argument("--limit", type=float, default=600, help="seconds a piece may take")
+    parser.add_argument("--pieces", nargs="+", choices=list(PIECES), metavar="NAME", help="only these pieces")
     parser.add_argument("--small", action="store_true", help="tiny sizes, on a GPU or a CPU")
     args = parser.parse_args()
     if not torch.cuda.is_available() and not args.small:
@@ -139,7 +141,7 @@ def main() -> None:
     tokenizer.save_pretrained(out / "cross-encoder")
     ended = {}
     for name in list(PIECES)[: None if data else list(PIECES).index("texts")]:
-        if not (out / f"{name}.md").is_file():
+        if name in (args.pieces or PIECES) and not (out / f"{name}.md").is_file():
             ended[name] = run_piece(name, make_words(name, places, args.small), places, header, args.limit)
             print(f"{name}: {ended[name]}", flush=True)
     sys.exit("Not all is finished. The next call goes on." if set(ended.values()) - {"finished"} else 0)

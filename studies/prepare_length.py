@@ -3,7 +3,7 @@
 """
 Makes long pairs from STS-B in two ways, with a given number of tokens per text, for studies/length_*.yaml:
 
-    python studies/prepare_length.py DATA TOKENIZER OUT [--lengths 128 512 1024 2048]
+    python studies/prepare_length.py DATA TOKENIZER OUT [--lengths 128 512 1024 2048 4096]
 
 concatenated: random pairs of nearly equal score, joined up to this number of tokens; the label is the mean of their
     scores. Every part of a text counts.
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("tokenizer")
     parser.add_argument("output", type=Path)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 1024, 2048, 4096])
     args = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.utils import logging
@@ -111,6 +112,8 @@ def finish_stage(
     output_dir = Path(training_args.output_dir)
     metrics: dict[str, dict[str, float]] = {}
     if training_args.process_index == 0:
+        if torch.cuda.is_available():
+            training = {**training, "peak_gpu_memory_mb": torch.cuda.max_memory_allocated() / 2**20}
         metrics = evaluate()
         recipe = describe_recipe(training_args, *recipe_fields)
         export_model(
