@@ -7,14 +7,15 @@ What wants a GPU, in pieces of less than ten minutes each.
 
 A piece is one command. When it is finished, OUT/NAME.md has the device, the command and its table, and the piece is
 skipped from then on. One that takes longer than the limit is killed. The next call goes on: a training from its last
-checkpoint, another piece from its start. `--pieces` runs some of them, in the order of the script; a later one may need
-what an earlier one made. `--small` tries the script, also on a CPU.
+checkpoint, another piece from its start. `--pieces` runs some of them, in the order of the script; a later one may
+need what an earlier one made. `--small` tries the script, also on a CPU.
 
 DATA has the folders longwiki, squality, qmsum and fairytaleqa with parquet files; without it no long students are
 trained. Ten million vectors need about 50 GB of memory, and 20 GB of that of the GPU.
 
-The kernel of bert-sdpa is torch's choice: its flash kernel takes bfloat16 without a mask. `hf-dse bench speed` has no
-padding and passes no mask, and transformers then makes none. The first line of a table says what torch chooses.
+The kernel of bert-sdpa is torch's choice: its flash kernel, and cuDNN's, take bfloat16 without a mask. `hf-dse bench
+speed` has no padding and passes no mask, and transformers then makes none. The first line of a table says what torch
+chooses.
 """
 
 import argparse
@@ -42,7 +43,8 @@ PAPER = {
     "speed-1024": "1.3/2.0 2.2/4.3 3.5/8.5 5.6/16 8.8/18 14/20",
     "speed-2048": "1.3/2.3 2.1/4.5 3.3/8 5.0/16 7.9/18",
 }
-SPEED = f"hf-dse bench speed --dtype bfloat16 --batch_tokens 65536 --min_seconds 0.1 --lengths {LENGTHS} --models bert-sdpa dse-strided"
+SPEED = f"hf-dse bench speed --dtype bfloat16 --batch_tokens 65536 --min_seconds 0.1 --lengths {LENGTHS} \
+--models bert-sdpa dse-strided"
 # Without faiss's graph index, whose making takes longer than a piece may.
 RANK = "hf-dse bench rank --model_name_or_path ROOT/checkpoints/dse-minilm-l6 --dtype bfloat16 --rounds 2 \
 --cross_encoder OUT/cross-encoder --hnsw_from 100000000 --candidates"

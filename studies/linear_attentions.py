@@ -40,6 +40,7 @@ from hf_dse import (
 from hf_dse.bench.encoders import Shape, bert_fields, build_bert, build_dse
 from hf_dse.bench.speed import token_states
 from hf_dse.bench.timing import interleave
+from hf_dse.common.devices import choose_device
 from hf_dse.common.display import markdown
 from hf_dse.inference.loading import load_tokenizer
 from hf_dse.modeling import DseConfig
@@ -152,7 +153,7 @@ def train(args: argparse.Namespace) -> None:
     # With dropout, torch does not use its fast attention on a CPU.
     fields |= {**CONVERSIONS[args.attention], "attention_probs_dropout_prob": 0.0}
     student = convert_encoder(args.model, **fields)
-    student, tokenizer = use(student, args.attention), load_tokenizer(args.model)
+    student, tokenizer = use(student, args.attention).to(choose_device()), load_tokenizer(args.model)
     options = {"bf16": True, "report_to": "none", "save_strategy": "no", "seed": args.seed, "disable_tqdm": True}
     options["use_cpu"] = not torch.cuda.is_available()
     if args.pairs is None:

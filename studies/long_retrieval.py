@@ -22,6 +22,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from hf_dse import encode
+from hf_dse.common.devices import choose_device
 from hf_dse.common.display import markdown
 from hf_dse.data.tokenization import max_tokens
 
@@ -88,11 +89,11 @@ def main() -> None:
     rows = []
     for name in args.models:
         tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModel.from_pretrained(name, trust_remote_code=True, **changes).eval()
+        model = AutoModel.from_pretrained(name, trust_remote_code=True, **changes).to(choose_device()).eval()
         limit = max_tokens(model, tokenizer)
 
         def embed(texts: list[str], length: int | None, model=model, tokenizer=tokenizer) -> np.ndarray:
-            with torch.autocast("cpu" if not torch.cuda.is_available() else "cuda", torch.bfloat16, args.bf16):
+            with torch.autocast(model.device.type, torch.bfloat16, args.bf16):
                 options = {"max_length": length, "batch_size": args.batch_size, "normalize": True}
                 return encode(model, tokenizer, texts, **options)
 

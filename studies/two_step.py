@@ -19,6 +19,7 @@ import pandas as pd
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import encode, rank
+from hf_dse.common.devices import choose_device
 from hf_dse.common.display import markdown
 
 
@@ -56,7 +57,9 @@ def main() -> None:
 
     rows = []
     for name in args.models:
-        model = AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True).eval()
+        model = (
+            AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True).to(choose_device()).eval()
+        )
         tokenizer = AutoTokenizer.from_pretrained(name)
         of_queries, of_texts = encode(model, tokenizer, queries), encode(model, tokenizer, texts)
 

@@ -537,6 +537,10 @@ class TestCommand:
             assert found == {"d0": "the cat sat", "d1": "a dog ran"}
         assert run(corpus=encode_corpus(input=folder)) == 0
         assert read_results(tmp_path / "results.jsonl") == results
+        # So are its queries, with their ids.
+        assert run(corpus=folder, queries=folder) == 0
+        (asked,) = read_results(tmp_path / "results.jsonl")
+        assert (asked["query"], asked["_id"]) == ("a cat", "q")
         # Another column is that of the table. An index of this name is an index.
         assert run(corpus=folder, text_column="title", queries=None, query="old") == 0
         (titles,) = read_results(tmp_path / "results.jsonl")

@@ -253,7 +253,7 @@ def measure_spectrum(
             {
                 "n": length,
                 "layer": number,
-                "num_values": (1 + (energies < ENERGY).sum(dim=-1)).double().mean().item(),
+                "num_values": (1 + (energies < ENERGY).sum(dim=-1)).cpu().double().mean().item(),
                 "shares": {str(k): energies[..., min(k, length) - 1].mean().item() for k in projected_lengths},
             }
         )
@@ -280,7 +280,7 @@ def cumulative_energy(matrices: torch.Tensor) -> torch.Tensor:
     Returns:
         `torch.Tensor` of shape `(..., n)`, growing to 1.
     """
-    energy = torch.linalg.svdvals(matrices.float()).double().square().cumsum(dim=-1)
+    energy = torch.linalg.svdvals(matrices.float()).cpu().double().square().cumsum(dim=-1)
     return energy / energy[..., -1:]
 
 

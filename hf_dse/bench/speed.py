@@ -167,9 +167,10 @@ class Job:
         gradient = torch.randn(states.shape, generator=generator).to(states)
 
         def step() -> torch.Tensor:
-            model.zero_grad(set_to_none=True)
             states = token_states(model, input_ids)
             states.backward(gradient)
+            # They are part of the memory of a step.
+            model.zero_grad(set_to_none=True)
             return states
 
         return step

@@ -41,6 +41,8 @@ def interleave(
         `dict[str, list[float]]`: for each task the seconds of a call, one number for each round.
     """
     is_cpu = device is None or device.type == "cpu"
+    if not is_cpu:
+        torch.accelerator.synchronize(device)
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for _ in range(rounds):
         for name, task in tasks.items():
@@ -49,7 +51,7 @@ def interleave(
             while not calls or elapsed < min_seconds:
                 task()
                 if not is_cpu:
-                    torch.accelerator.synchronize()
+                    torch.accelerator.synchronize(device)
                 calls, elapsed = calls + 1, time.perf_counter() - start
             seconds[name].append(elapsed / calls)
     return seconds

@@ -14,7 +14,7 @@ from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.common.options import check_at_least, refuse_options
-from hf_dse.data.tables import READERS, check_texts, read_columns, read_texts
+from hf_dse.data.tables import READERS, check_texts, find_table, read_columns, read_texts
 from hf_dse.inference.arguments import DOCUMENT_COLUMN, FolderArguments, ModelArguments
 
 
@@ -36,7 +36,13 @@ class SearchArguments:
             "`hf-dse encode` writes; of chunks, the best of a document."
         }
     )
-    queries: str | None = field(default=None, metadata={"help": "File of queries, in the same formats as the corpus."})
+    queries: str | None = field(
+        default=None,
+        metadata={
+            "help": "File of queries, in the same formats as the corpus, or a folder in the layout of BEIR, whose "
+            "queries are read."
+        },
+    )
     query: list[str] = field(
         default_factory=list, metadata={"help": "Queries, instead of a file; the results are printed."}
     )
@@ -257,6 +263,7 @@ def search(argv: list[str]) -> None:
 def _read_queries(args: SearchArguments) -> tuple[list[str], dict[str, list]]:
     """The queries of a file, and its other columns."""
     path = to_path(str(args.queries))
+    path = find_table(path, "queries") or path
     if path.suffix.lower() not in READERS or path.is_dir():
         columns = read_texts(path, "query")
         return columns.pop("query"), columns

@@ -44,6 +44,7 @@ def whiten(argv: list[str]) -> None:
         description="Level the spread of a student's embeddings, or make them smaller, by whitening or PCA, without "
         "training.",
     )
+    from hf_dse.common.devices import choose_device
     from hf_dse.common.provenance import describe_command, describe_source
     from hf_dse.data.texts import load_texts
     from hf_dse.inference.loading import load_tokenizer
@@ -54,7 +55,7 @@ def whiten(argv: list[str]) -> None:
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
-    model = load_dse_model(args.model_name_or_path)
+    model = load_dse_model(args.model_name_or_path).to(choose_device())
     if isinstance(model, DseForSequenceClassification):
         logger.warning(
             f"The head of {args.model_name_or_path} is left out: it was trained for the original embeddings. "

@@ -130,6 +130,11 @@ def code_commit() -> str | None:
         return None
 
 
+def weight_bytes(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a tensor, which are the same on each device."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
 def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> str:
     """
     Identifies a model and its tokenizer by everything that affects scores.
@@ -146,7 +151,7 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(weight_bytes(tensor))
     config = model.config.to_dict()
     # The origin of a model and the library that reads it do not affect its scores, and prompts are part of a text.
     for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures", "prompts"):

@@ -145,12 +145,13 @@ def rank(
         top_k = min(top_k, len(corpus))
         scores, positions = queries.new_empty(len(queries), top_k), candidates.new_empty(len(queries), top_k)
         progress = tqdm(candidates, desc="Ranking candidates", unit="query", disable=not show_progress)
-        for row, pooled in enumerate(progress):
-            query = queries[row : row + 1]
-            parts = pooled.split(batch_size)
-            logits = [scorer(query.expand(len(part), -1), corpus[part])[:, logit] for part in parts]
-            values, ranked = _best_first(torch.cat(logits), pooled)
-            scores[row], positions[row] = values[:top_k], ranked[:top_k]
+        with torch.autocast(queries.device.type, enabled=False):
+            for row, pooled in enumerate(progress):
+                query = queries[row : row + 1]
+                parts = pooled.split(batch_size)
+                logits = [scorer(query.expand(len(part), -1), corpus[part])[:, logit] for part in parts]
+                values, ranked = _best_first(torch.cat(logits), pooled)
+                scores[row], positions[row] = values[:top_k], ranked[:top_k]
     else:
         scale, bias = scorer.scale[logit], scorer.bias[logit]
         # With a negative scale, the least similar texts rank first.
@@ -318,7 +319,9 @@ def nearest(
     values = vectors.new_full((len(vectors), top_k), -math.inf)
     positions = torch.zeros(values.shape, dtype=torch.long, device=values.device)
     size = max(1, BLOCK_ELEMENTS // min(len(corpus), BLOCK_TEXTS))
-    with tqdm(total=len(corpus), desc="Searching", unit="text", disable=not show_progress) as progress:
+    progress = tqdm(total=len(corpus), desc="Searching", unit="text", disable=not show_progress)
+    # Under autocast, close texts would have equal scores.
+    with progress, torch.autocast(vectors.device.type, enabled=False):
         for start in range(0, len(corpus), BLOCK_TEXTS):
             block = torch.as_tensor(corpus[start : start + BLOCK_TEXTS], device=vectors.device)
             if cosine:

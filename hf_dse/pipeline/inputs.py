@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from accelerate import PartialState
 from datasets import Dataset, DatasetDict, load_from_disk
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
@@ -54,10 +55,11 @@ def check_bi_encoder(args: DistillationArguments, training_args: Any) -> None:
 
 
 def load_bi_encoder(
-    args: DistillationArguments, max_length: int
+    args: DistillationArguments, max_length: int, device: torch.device
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:
     """The bi-encoder, its tokenizer, and how many tokens of a text it reads: as many as the student if it can."""
-    model_args = ModelArguments(str(args.bi_encoder_name_or_path), trust_remote_code=args.trust_remote_code)
+    name = str(args.bi_encoder_name_or_path)
+    model_args = ModelArguments(name, trust_remote_code=args.trust_remote_code, device=str(device))
     encoder, tokenizer = load_model(model_args)
     return encoder, tokenizer, min(max_tokens(encoder, tokenizer) or max_length, max_length)
 

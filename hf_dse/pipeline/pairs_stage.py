@@ -213,7 +213,7 @@ def embed_train(args: StudentArguments, training_args: DseTrainingArguments, tra
     """Returns the training pairs, with the embeddings of the bi-encoder if there is one."""
     if args.bi_encoder_name_or_path is None:
         return train
-    encoder, tokenizer, max_length = load_bi_encoder(args, training_args.max_length)
+    encoder, tokenizer, max_length = load_bi_encoder(args, training_args.max_length, training_args.device)
     with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
         return embed_pairs(
             encoder,

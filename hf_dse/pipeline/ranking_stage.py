@@ -223,7 +223,7 @@ def mine_train(
         return train
     max_length = training_args.max_length
     if args.bi_encoder_name_or_path is not None:
-        model, tokenizer, max_length = load_bi_encoder(args, max_length)
+        model, tokenizer, max_length = load_bi_encoder(args, max_length, training_args.device)
     with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
         return mine_candidates(
             train,
@@ -270,7 +270,7 @@ def embed_train(
     """The training queries, with the embeddings of the bi-encoder if there is one."""
     if args.bi_encoder_name_or_path is None:
         return train
-    encoder, tokenizer, max_length = load_bi_encoder(args, training_args.max_length)
+    encoder, tokenizer, max_length = load_bi_encoder(args, training_args.max_length, training_args.device)
     with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
         return embed_rankings(
             encoder,

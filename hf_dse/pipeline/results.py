@@ -112,8 +112,9 @@ def finish_stage(
     output_dir = Path(training_args.output_dir)
     metrics: dict[str, dict[str, float]] = {}
     if training_args.process_index == 0:
-        if torch.cuda.is_available():
-            training = {**training, "peak_gpu_memory_mb": torch.cuda.max_memory_allocated() / 2**20}
+        if training_args.device.type == "cuda":
+            peak = torch.cuda.max_memory_allocated(training_args.device)
+            training = {**training, "peak_gpu_memory_mb": peak / 2**20}
         metrics = evaluate()
         recipe = describe_recipe(training_args, *recipe_fields)
         export_model(

@@ -16,7 +16,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from hf_dse.common.devices import choose_device
 from hf_dse.common.files import to_path
-from hf_dse.common.provenance import fingerprint
+from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
@@ -112,7 +112,11 @@ class BiEncoder:
             lengths = {name: value for name in TEXT_LENGTHS if (value := getattr(config, name, None)) is not None}
         if not lost_modules(config, name_or_path, revision):
             own = ModelArguments(
-                name_or_path, model_revision=revision, trust_remote_code=trust_remote_code, dtype=dtype
+                name_or_path,
+                model_revision=revision,
+                trust_remote_code=trust_remote_code,
+                dtype=dtype,
+                device=None if device is None else str(device),
             )
             model, tokenizer = load_model(own)
             # A length that is asked for may be above that of sentence-transformers, up to what the model takes.
@@ -125,7 +129,9 @@ class BiEncoder:
             model.to(device)
             most, own_length = None, model.max_seq_length
             # The text of a model names its modules and their settings.
-            weights = {name: value.float().sum().item() for name, value in model.state_dict().items()}
+            weights = {
+                name: hashlib.sha256(weight_bytes(value)).hexdigest() for name, value in model.state_dict().items()
+            }
             text = json.dumps([str(model), sorted(weights.items())])
             inner = fingerprint(model.transformers_model, model.tokenizer)
             self.settings = [inner, hashlib.sha256(text.encode()).hexdigest()]

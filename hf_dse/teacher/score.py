@@ -343,7 +343,7 @@ def _score(
     with reranker.scoring(max_length):
         for positions in length_batches(sizes, batch_size):
             batch = [pairs[position] for position in positions]
-            logits = reranker.logits(batch, max_length, truncation).double().cpu()  # [B, C]
+            logits = reranker.logits(batch, max_length, truncation).cpu().double()  # [B, C]
             for pair, row in zip(batch, logits.isfinite().all(dim=-1).tolist(), strict=True):
                 if not row:
                     raise ValueError(

@@ -71,6 +71,11 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
             raise ValueError(f"The training arguments do not fit: {error}.") from error
         if self.bf16:
             advise_bf16(self.device, "bf16=True")
+        if self.n_gpu > 1 and (self.bf16 or self.fp16):
+            raise ValueError(
+                f"`Trainer` computes in float32 on {self.n_gpu} GPUs of one process, whatever `bf16` and `fp16` say: "
+                "start one process for each GPU with torchrun or `accelerate launch`, or set CUDA_VISIBLE_DEVICES=0."
+            )
         self._check_scheduler()
         for name, value in chosen.items():
             if value is None:

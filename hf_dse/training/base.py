@@ -91,6 +91,8 @@ class ReproducibleTrainer(Trainer):
         self._check_batches(args, train_dataset, args.train_batch_size)
         self._check_batches(args, eval_dataset, args.eval_batch_size)
         super().__init__(model=model, args=args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
+        # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
+        self._move_model_to_device(self.model, args.device)  # type: ignore[arg-type]
         self.add_callback(FiniteLossCallback)
         self.add_callback(EpochCallback)
 
@@ -194,6 +196,8 @@ class ReproducibleTrainer(Trainer):
         if isinstance(resume_from_checkpoint, str):
             read_state(resume_from_checkpoint)
         self._advise_dropout()
+        if self.args.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.args.device)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _advise_dropout(self) -> None:
@@ -328,7 +332,7 @@ def resuming(checkpoint: str | Path | None, what: str) -> Iterator[None]:
         yield
     except Exception as error:
         # Such as a file that is missing or must not be read.
-        if isinstance(error, MemoryError) or getattr(error, "filename", None):
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or getattr(error, "filename", None):
             raise
         # The error of a pickle advises to run its code.
         raise ValueError(

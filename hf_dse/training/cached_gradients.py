@@ -70,7 +70,9 @@ def embed_in_parts(
         batches.append((input_ids[rows][:, columns], attention_mask[rows][:, columns]))
     # The forward pass of a wrapped model prepares the backward pass, so it must not happen within that. The last
     # mini-batch is the first of the backward pass: what is kept of it is gone before others need the memory.
-    module = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    # accelerate compiles what it has wrapped.
+    inner = getattr(model, "_orig_mod", model)
+    module = inner.module if isinstance(inner, nn.parallel.DistributedDataParallel) else model
     embed_part = partial(checkpoint, embed, use_reentrant=False) if is_cached else embed
     vectors = [embed_part(module, *batch) for batch in batches[:-1]]
     vectors.append(embed(model, *batches[-1]))

@@ -237,7 +237,7 @@ class DseTrainer(StudentTrainer):
             for batch in map(self._prepare_inputs, loader):
                 inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
                 # The last logit without a bias is the similarity times the scale.
-                similarities.append((self.model(**inputs).logits[:, -1:] / head.scale[-1]).double().cpu())
+                similarities.append((self.model(**inputs).logits[:, -1:] / head.scale[-1]).cpu().double())
                 known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
                 targets.append(self.pair_loss.targets(self.model.config.num_labels, **known))
         similarity = torch.cat(similarities)

@@ -367,7 +367,7 @@ class RankingTrainer(StudentTrainer):
                 )
                 vectors = self._embed(self.model, batch)
                 matrix = self.similarities(vectors["query"], vectors["document"])
-                matrix = self.best_of_documents(matrix, batch).double().cpu()
+                matrix = self.best_of_documents(matrix, batch).cpu().double()
                 if not matrix.isfinite().all():
                     raise ValueError(
                         "The similarities of the student are not finite, so it cannot be trained: its weights are "
@@ -404,7 +404,7 @@ class RankingTrainer(StudentTrainer):
                 features = [pairs[row] for row in sample[start : start + self.args.eval_batch_size]]
                 batch = self._prepare_inputs(self.data_collator(features))
                 first, second = self._embed(self.model, batch)["pair"].unflatten(0, (-1, 2)).unbind(1)
-                similarities.append(self.similarities(first[:, None], second[:, None])[:, 0, 0].double().cpu())
+                similarities.append(self.similarities(first[:, None], second[:, None])[:, 0, 0].cpu().double())
                 names = [name for name in ("labels", "teacher_logits") if f"pair_{name}" in batch]
                 known = {name: batch[f"pair_{name}"].cpu() for name in names}
                 targets.append(self.pair_loss.targets(1, **known))
