@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, Literal, overload
 
 import datasets
@@ -298,7 +299,7 @@ def ranking_metrics(
 
     Raises:
         `ImportError`: if pytrec_eval is missing.
-        `ValueError`: if no query has a relevant document, a grade is no whole number, or a score is NaN.
+        `ValueError`: if no query has a relevant document, a grade is no whole number, a score NaN, or an id no string.
 
     Example:
 
@@ -316,6 +317,9 @@ def ranking_metrics(
         raise ImportError(
             "Measures of rankings need pytrec_eval: `pip install hf-dse[ranking]` (package pytrec-eval-terrier)."
         ) from error
+    wrong = [key for part in (run, qrels) for key in chain(part, *part.values()) if not isinstance(key, str)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is the id of a query or document, and ids have to be strings.")
     grades = {query_id: _grades(query_id, labels) for query_id, labels in qrels.items()}
     grades = {query_id: labels for query_id, labels in grades.items() if any(grade > 0 for grade in labels.values())}
     if not grades:
@@ -326,9 +330,9 @@ def ranking_metrics(
         query_id: {doc_id: float(score) for doc_id, score in run.get(query_id, {}).items()} for query_id in grades
     }
     for query_id, scores in found.items():
-        wrong = [doc_id for doc_id, score in scores.items() if math.isnan(score)]
-        if wrong:
-            raise ValueError(f"The score of document {wrong[0]!r} for query {query_id!r} is NaN.")
+        unknown = [doc_id for doc_id, score in scores.items() if math.isnan(score)]
+        if unknown:
+            raise ValueError(f"The score of document {unknown[0]!r} for query {query_id!r} is NaN.")
     evaluator = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10", "recip_rank", "map", "recall.1,10,100"})
     measured = {
         query_id: {
@@ -347,7 +351,7 @@ def ranking_metrics(
 
 def as_run(rankings: Rankings, scores: np.ndarray, positions: np.ndarray, top_k: int) -> Run:
     """
-    Names what was found, and leaves out queries that are documents themselves.
+    Names what was found, and leaves out queries that are documents themselves, unless these are relevant for them.
 
     Args:
         rankings ([`Rankings`]):
@@ -362,11 +366,10 @@ def as_run(rankings: Rankings, scores: np.ndarray, positions: np.ndarray, top_k:
     ids = rankings.corpus["doc_id"][:]
     row_of = {doc_id: row for row, doc_id in enumerate(ids)}
     run = {}
-    for number, (query_id, query) in enumerate(
-        zip(rankings.queries["query_id"][:], rankings.queries["query"][:], strict=True)
-    ):
+    columns = rankings.queries["query_id"][:], rankings.queries["query"][:], rankings.positives()
+    for number, (query_id, query, relevant) in enumerate(zip(*columns, strict=True)):
         own = row_of.get(query_id)
-        if own is not None and query not in rankings.corpus["text"][own]:
+        if own is not None and (own in relevant or query not in rankings.corpus["text"][own]):
             own = None
         found = zip(positions[number].tolist(), scores[number].tolist(), strict=True)
         run[query_id] = dict([(ids[row], score) for row, score in found if row != own][:top_k])

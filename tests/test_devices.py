@@ -75,7 +75,7 @@ def test_heads_are_fitted_on_the_device_of_the_training(make_student, bert_token
     trainer = DseTrainer(make_student(), args, Dataset.from_dict(PAIRS), processing_class=bert_tokenizer)
     assert moves == [args.device]
     trainer.calibrate_similarity()
-    assert float(trainer.model.similarity.bias) != 0
+    assert trainer.model.similarity.bias.item() != 0
 
 
 def test_several_gpus_of_one_process_and_low_precision(tmp_path, monkeypatch):

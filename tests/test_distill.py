@@ -199,7 +199,7 @@ def test_the_best_epoch_is_kept(tmp_path, run):
     assert results["metrics"]["validation"]["pearson"] == pytest.approx(max(scores.values()), abs=1e-5)
 
 
-def test_given_scores_take_precedence_over_the_teacher(assets, tmp_path, run):
+def test_given_scores_take_precedence_over_the_teacher(assets, tmp_path, run, caplog):
     part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]
     scored = score_pairs(str(assets / "teacher-1"), part, symmetric=True, max_length=64, device="cpu")
     scored.to_json(tmp_path / "scored.jsonl")
@@ -207,7 +207,10 @@ def test_given_scores_take_precedence_over_the_teacher(assets, tmp_path, run):
     options = {"distillation_alpha": 1, "symmetric": "true", "max_steps": 2}
     given = {"train_file": tmp_path / "scored.jsonl", "teacher_name_or_path": tmp_path / "nowhere"}
     assert run("given", **given, **options) == 0
+    assert "nowhere is not asked: all pairs have scores already, in the column `teacher_logits`" in caplog.text
+    caplog.clear()
     assert run("scored", **options) == 0
+    assert "is not asked" not in caplog.text
     first, second = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("given", "scored"))
     assert all(torch.allclose(first[name], second[name], atol=1e-5) for name in first)
 

@@ -241,6 +241,17 @@ def test_nothing_changes_after_an_error(tmp_path, make_model, bert_tokenizer, mo
     assert files(folder) == before
 
 
+def test_the_card_of_a_search_without_metrics(tmp_path, make_model, bert_tokenizer):
+    """Its recipe has a weight that only a training of rankings has."""
+    for name, recipe, what in (
+        ("search", {"contrastive_weight": 0.0}, "queries and documents."),
+        ("pairs", {}, "sentence pairs"),
+    ):
+        folder = export_model(make_model(), bert_tokenizer, tmp_path / name, teacher="a/b", recipe=recipe)
+        text = " ".join((folder / "README.md").read_text().split())
+        assert f"from the scores of the cross-encoder [a/b](https://huggingface.co/a/b) on {what}" in text
+
+
 def test_card_contains_the_given_information(tmp_path, make_model, bert_tokenizer):
     teacher = tmp_path / "runs" / "my-teacher"
     teacher.mkdir(parents=True)

@@ -78,6 +78,8 @@ def test_unknown_relevance_is_no_judgement():
         ({"q": {"a": math.nan}}, {"q": {"a": 1}}, "score of document 'a' for query 'q' is NaN"),
         ({"q": {"a": 1.0}}, {"q": {"a": 0.5}}, "is 0.5: measures of rankings need whole grades"),
         ({"q": {"a": 1.0}}, {}, "None of the 0 queries"),
+        ({1: {"a": 1.0}}, {"1": {"a": 1}}, "1 is the id of a query or document, and ids have to be strings"),
+        ({"q": {"2": 1.0}}, {"q": {2: 1}}, "2 is the id of a query or document, and ids have to be strings"),
     ],
 )
 def test_errors(run, qrels, message):

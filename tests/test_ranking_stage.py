@@ -3,6 +3,7 @@
 """The ranking stage from files to a model folder, by command, recipe and call, in one process and in two."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -164,7 +165,7 @@ def test_the_call_equals_the_command(assets, tmp_path):
     assert by_name.metrics == loaded.metrics == results_of(tmp_path / "command")["metrics"]
 
 
-def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path):
+def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path, capsys):
     data = DataArguments(dataset_name=str(assets / "data"))
     mined, scored = tmp_path / "mined.jsonl", tmp_path / "scored.jsonl"
     options = ["--dataset_name", str(assets / "data"), "--num_candidates", "3", "--output_file", str(mined)]
@@ -175,6 +176,12 @@ def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path):
     run(assets, tmp_path / "teacher", "--train_file", str(mined), "--teacher_name_or_path", str(assets / "teacher"))
     run(assets, tmp_path / "labels", "--train_file", str(mined))
     assert same(tmp_path / "files", tmp_path / "teacher") and not same(tmp_path / "files", tmp_path / "labels")
+    # A teacher beside scores is said not to be asked.
+    capsys.readouterr()
+    options = ["--train_file", str(scored), "--teacher_name_or_path", "no/such-teacher"]
+    run(assets, tmp_path / "both", *options)
+    assert re.search(r"no/such-teacher is not asked: (\d+) of \1 candidates have scores", capsys.readouterr().err)
+    assert same(tmp_path / "files", tmp_path / "both")
     # The corpus of the file is that of the mined documents, and of the evaluation all of the folder.
     assert len(load_rankings(data, ["test"])["test"].corpus) == 30
 

@@ -8,8 +8,9 @@ import math
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
-from datasets import Dataset, get_dataset_config_names, load_dataset
+from datasets import Dataset, DatasetDict, get_dataset_config_names, load_dataset
 
 from hf_dse.data import ranking_files
 from hf_dse.data.pairs import DataArguments
@@ -113,6 +114,148 @@ def test_negatives_under_other_names(name, warnings):
     assert warnings == []
     read_rankings({**rows, "source": ["wiki"]})
     assert "the columns source have no known name, and are left out" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"query": ["q", "p"], "positive": [["a"], ["b"]], "negative": [["x", "y"], ["z"]]},
+        {"query": ["q", "p"], "positive": ["a", "b"], "negatives": [["x", "y"], ["z"]]},
+        {"query": ["q", "p"], "answer": [["a"], ["b"]], "negative": [["x", "y"], "z"]},
+        {"query": ["q", "p"], "pos": ["a", "b"], "neg": [["x", "y"], ["z"]]},
+    ],
+)
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_lists_of_positives_and_negatives(rows, as_rows, warnings):
+    if as_rows and not any("z" in values for values in rows.values()):
+        rows = Dataset.from_dict(rows)
+    assert as_texts(read_rankings(rows)) == [("q", ["a", "x", "y"], [1, 0, 0]), ("p", ["b", "z"], [1, 0])]
+    scored = {"query": ["q"], "positive": [["a"]], "negative": [["x", "y"]]}
+    assert as_texts(read_rankings({**scored, "scores": [[3, 1, 2]]}))[0][3] == [3, 1, 2]
+    assert as_texts(read_rankings({**scored, "scores": [[1, 2]]}))[0][3] == [0, -1, -2]
+    assert warnings == []
+
+
+@pytest.mark.parametrize("name", ["positive", "pos"])
+def test_lists_of_positives_alone(name):
+    rows = {"query": ["q"], name: [["a", "b"]]}
+    assert as_texts(read_rankings(rows)) == [("q", ["a", "b"], [1, 1])]
+    assert as_texts(read_rankings({**rows, "labels": [[1, 0]]})) == [("q", ["a", "b"], [1, 0])]
+    # Of scores alone nobody says which documents are relevant.
+    assert all(map(math.isnan, read_rankings({**rows, "scores": [[2, 1]]}).queries["labels"][0]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "words"),
+    [
+        (
+            {"split": ["train"], "question": ["q"], "abstract": ["a"], "decision": ["yes"]},
+            ("q", ["a", "yes"], [1, 0]),
+            ["split have no known name", "abstract as the positive, decision as a negative. If"],
+        ),
+        (
+            {"claim": ["q"], "abstract": ["a"], "source": ["b"]},
+            ("q", ["a", "b"], [1, 0]),
+            ["claim as the query, abstract as the positive, source as a negative. If", "rename columns to `query`"],
+        ),
+        (
+            {"anchor": ["q"], "response": ["a"], "negative_1": ["b"], "source": ["c"]},
+            ("q", ["a", "b"], [1, 0]),
+            ["source have no known name", "response as the positive. If"],
+        ),
+        ({"query": ["q"], "other": ["a"], "label": [0]}, ("q", ["a"], [0]), ["other as the document. If"]),
+        ({"positive": ["a"], "instruction": ["q"]}, ("q", ["a"], [1]), ["instruction as the query. If"]),
+    ],
+)
+def test_roles_by_place_are_named(rows, expected, words, warnings):
+    assert as_texts(read_rankings(rows)) == [expected]
+    assert len(warnings) == 1 and all(word in warnings[0] for word in words)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["id", "title", "context", "question"], "no column has candidates; .* id, title, context, question, and one"),
+        (["query", "negative"], "no column has positives"),
+        (["positive", "negative"], "no column 'query'"),
+    ],
+)
+def test_columns_before_the_query_are_no_candidates(names, message, warnings):
+    with pytest.raises(ValueError, match=message):
+        read_rankings({name: [name] for name in names})
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda rows: rows.to_iterable_dataset(), "a `IterableDataset`.* without `streaming=True`"),
+        (lambda rows: DatasetDict({"a": rows, "b": rows}), "a `DatasetDict`.* one of its splits: a, b"),
+        (lambda rows: rows.to_list(), r"a `list`.*`Dataset.from_list\(rows\)`"),
+    ],
+    ids=["stream", "splits", "list"],
+)
+def test_no_tables_are_named(make, message):
+    rows = Dataset.from_dict({"query": ["q"], "positive": ["a"], "text": ["t"]})
+    with pytest.raises(TypeError, match=message):
+        read_rankings(make(rows))
+    with pytest.raises(TypeError, match=f"the corpus is {message}"):
+        make_rankings({"query": ["q"], "documents": [[0]]}, make(rows))
+
+
+def test_arrays_are_lists():
+    rankings = make_rankings(
+        {
+            "query": np.array(["q"]),
+            "documents": np.array([[0, 1]]),
+            "labels": np.array([[1, 0]]),
+            "teacher_logits": [[np.float32(0.5), np.int64(2)]],
+        },
+        {"text": np.array(["a", "b"])},
+    )
+    assert as_texts(rankings) == [("q", ["a", "b"], [1, 0], [0.5, 2])]
+    rows = {"query": ["q", "q"], "passage": ["a", "b"], "label": np.array([1, 0])}
+    assert as_texts(read_rankings(rows)) == [("q", ["a", "b"], [1, 0])]
+    for rows in (
+        {"query": ["q"], "documents": [np.array(["a", "b"], object)], "labels": [np.array([1, 0], "float32")]},
+        {"query": ["q"], "pos": [np.array(["a"])], "neg": [np.array(["b"])]},
+        Dataset.from_dict({"query": ["q"], "pos": [["a"]], "neg": [["b"]]}).with_format("numpy"),
+        Dataset.from_dict({"query": ["q"], "pos": [["a"]], "neg": [["b"]]}).to_pandas(),
+    ):
+        assert as_texts(read_rankings(rows)) == [("q", ["a", "b"], [1, 0])]
+    for value in (np.bool_(True), np.float64("inf"), "1", 1j):
+        with pytest.raises(ValueError, match="not a finite number"):
+            make_rankings({"query": ["q"], "documents": [[0]], "labels": [[value]]}, CORPUS)
+
+
+@pytest.mark.parametrize("doc_id", [[7, 8], ["7", "8"], None])
+def test_corpus_that_is_a_data_set(doc_id):
+    columns = {"text": ["a", "b"], "other": [1, 2]} | ({} if doc_id is None else {"doc_id": doc_id})
+    rankings = make_rankings({"query": ["q"], "documents": [[1]]}, Dataset.from_dict(columns))
+    assert rankings.corpus["doc_id"][:] == (["0", "1"] if doc_id is None else ["7", "8"])
+    assert rankings.corpus["text"][:] == ["a", "b"] and rankings.corpus["other"][:] == [1, 2]
+    # What has been checked is not made again.
+    assert make_rankings({"query": ["q"], "documents": [[1]]}, rankings.corpus).corpus is rankings.corpus
+    ids = ["0"] if doc_id is None else [8]
+    assert len(read_rankings({"query": ["q"], "document_ids": [ids]}, Dataset.from_dict(columns))) == 1
+    part = rankings.corpus.select([1])
+    assert make_corpus(part, "Part")["doc_id"][:] == rankings.corpus["doc_id"][1:]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"doc_id": [1, 1], "text": ["a", "b"]}, "document id '1' occurs twice"),
+        ({"doc_id": ["x", "y"], "text": ["a", None]}, "document 'y' is None, not a text"),
+        ({"doc_id": ["x", "y"], "text": [1, 2]}, "document 'x' is 1, not a text"),
+        ({"doc_id": ["x", "y"], "body": ["a", "b"]}, "no column 'text'; the columns are doc_id, body"),
+        ({"doc_id": [], "text": []}, "the corpus is empty"),
+    ],
+)
+@pytest.mark.parametrize("kind", [dict, Dataset.from_dict])
+def test_a_bad_corpus_is_named(columns, message, kind):
+    with pytest.raises(ValueError, match=message):
+        make_rankings({"query": ["q"], "documents": [[0]]}, kind(columns))
 
 
 def test_an_id_is_no_query():

@@ -157,6 +157,13 @@ def test_only_the_query_itself_is_left_out():
     scores, positions = np.array([[0.9, 0.5, 0.1]] * 2), np.array([[0, 1, 2], [2, 1, 0]])
     assert as_run(rankings, scores, positions, 2) == {"1": {"2": 0.5, "3": 0.1}, "3": {"3": 0.9, "2": 0.5}}
     assert relevance(rankings) == {"1": {"2": 1.0}, "3": {"3": 1.0}}
+    # Where ids are numbers of rows, a document may have the id of a query that it answers with its own words.
+    rows = {"query": ["Cats", "Planes"], "documents": [[0], [1]], "labels": [[1], [0]]}
+    rankings = make_rankings(rows, {"text": ["Cats purr.", "Planes fly.", "Rain."]})
+    assert {name: list(found) for name, found in as_run(rankings, scores, positions, 3).items()} == {
+        "0": ["0", "1", "2"],
+        "1": ["2", "0"],
+    }
 
 
 def test_lists_of_candidates_rank_all_candidates(make_model, bert_tokenizer):

@@ -618,6 +618,10 @@ class TestCommand:
             ({"rerank_top": 20}, "`--rerank_top` is an option of reranking: add `--rerank MODEL`, or leave it out"),
             ({"pool": 2, "score": "head"}, "pool=2 is below top_k=3"),
             ({"score": "head", "rerank": "any", "rerank_top": 9}, "pool=8 is below rerank_top=9: raise it to at"),
+            (
+                {"rerank": "any", "queries": None, "query": ["a cat", " "]},
+                "--query: query 1 is empty, and a reranker has",
+            ),
             ({"corpus": "placed.csv"}, "placed.csv has a column 'position', which is the name of the rows: rename it"),
             ({"queries": "answered.csv"}, "answered.csv has a column 'results', which is a name in the output"),
         ],

@@ -166,6 +166,12 @@ def search(argv: list[str]) -> None:
     for name, texts in ((args.corpus, columns[args.text_column]), (args.queries or "--query", asked)):
         if not any(text.strip() for text in texts) if is_folder else not texts:
             raise ValueError(f"{name} holds no texts.")
+    blank = next((row for row, text in enumerate(asked) if not text.strip()), None)
+    if args.rerank is not None and blank is not None:
+        raise ValueError(
+            f"{args.queries or '--query'}: query {blank} is empty, and a reranker has nothing to compare: remove it, "
+            "or leave out `--rerank`."
+        )
     if args.id_column is not None and args.id_column not in columns:
         raise ValueError(
             f"{args.corpus}: there is no column {args.id_column!r}; the columns are {', '.join(columns)}. Choose one "

@@ -5,12 +5,14 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from numbers import Real
 from typing import Any
 
 from datasets import Dataset, Value, concatenate_datasets
 from transformers.utils import logging
 
-from hf_dse.data.rankings import Rankings, check_texts, make_corpus, make_rankings, shorten
+from hf_dse.data.rankings import Rankings, check_table, check_texts, make_corpus, make_rankings, shorten, to_lists
 
 
 logger = logging.get_logger(__name__)
@@ -23,9 +25,12 @@ DOCUMENT_IDS = ("document_ids", "doc_ids", "corpus_ids")
 LABELS = ("labels", "label", "relevance")
 TEACHER_LOGITS = ("teacher_logits", "scores", "score")
 EVIDENCE = "evidence"
-POSITIVE = ("positive", "answer", "passage", "document")
-NOT_TEXTS = {*QUERY_ID, *LABELS, *TEACHER_LOGITS}
-NEGATIVE = re.compile(r"(hard[_-]?)?negatives?([_-]?\d+)?")
+POSITIVE = ("positive", "answer", "passage", "document", "pos")
+# A list of these is relevant without labels that say so; one of the others may have any candidates.
+ONLY_POSITIVES = ("positive", "pos")
+SCORES_BY_LIST = ("pos_scores", "neg_scores")
+NOT_TEXTS = {*QUERY_ID, *LABELS, *TEACHER_LOGITS, *SCORES_BY_LIST}
+NEGATIVE = re.compile(r"neg|(hard[_-]?)?negatives?([_-]?\d+)?")
 
 
 def read_rankings(
@@ -41,12 +46,14 @@ def read_rankings(
         rows (`Mapping[str, list]` or `datasets.Dataset`):
             - Lists: `query`, `documents` (texts), and optionally `labels` and `teacher_logits`, a number for each.
             - n-tuples of sentence-transformers: `query`, `positive`, `negative` or `negative_1`, `negative_2`, ...; by
-              these names, or in this order. With `labels` or `scores`, a list with a number for the positive and each
-              negative, or with the margin between the positive and each negative.
+              these names, or in this order, of which a warning says what it was taken for. Columns before the query
+              are left out then. With `labels` or `scores`, a list with a number for the positive and each negative,
+              or with the margin between the positive and each negative.
             - Labelled pairs of sentence-transformers: `query`, a document and its `label` or `score`, one number.
             - Labelled lists of sentence-transformers: `query`, lists of documents, and lists of `labels` or `scores`.
               With scores alone nobody says which documents are relevant.
             - FlagEmbedding: `query`, `pos`, `neg` (texts), and optionally `pos_scores` and `neg_scores`.
+            - Reranking sets of MTEB: `query`, `positive`, `negative` (lists, or a text instead of a list of one).
             - Ids: `query_id`, `document_ids`, and optionally `labels` and `scores`; with `query` or `query_texts`.
             - Queries alone, `query` and optionally `query_id`, whose candidates are still to be mined.
 
@@ -65,6 +72,8 @@ def read_rankings(
         [`Rankings`].
 
     Raises:
+        `TypeError`: for rows or a corpus that are no table in memory, such as a streaming data set, a list of rows or
+        several splits.
         `ValueError`: for unknown columns, an id without a text, a positive that is also a negative, and as
         [`make_rankings`].
 
@@ -78,8 +87,9 @@ def read_rankings(
     ([1.0, 0.0], ['Cats purr.', 'Planes fly.'])
     ```
     """
+    check_table(rows, f"{where}: what was passed is")
     names = rows.column_names if isinstance(rows, Dataset) else list(rows)
-    columns = {name: list(rows[name]) for name in names}
+    columns = {name: to_lists(rows[name]) for name in names}
     if corpus is None:
         corpus = _corpus_of_lists(columns, where)
     else:
@@ -140,7 +150,7 @@ def read_rankings(
 
 def _differ(first: Any, second: Any) -> bool:
     """Whether two numbers differ by more than the rounding of bfloat16."""
-    are_numbers = all(isinstance(value, int | float) for value in (first, second))
+    are_numbers = all(isinstance(value, Real) for value in (first, second))
     return are_numbers and abs(first - second) > 0.01 * max(1.0, abs(first))
 
 
@@ -241,13 +251,14 @@ def is_ranking(names: Sequence[str]) -> bool:
     has_lists = any(name in names for name in (*DOCUMENTS, *DOCUMENT_IDS))
     has_lists |= any(name in names for name in POSITIVE) and ("labels" in names or "scores" in names)
     has_negatives = any(NEGATIVE.fullmatch(name) for name in names)
-    return has_lists or has_negatives or "positive" in names or {"pos", "neg"} <= set(names)
+    return has_lists or has_negatives or "positive" in names
 
 
 def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, str] | None, where: str) -> _Lists:
     names = list(columns)
     query_id, query = _first(names, QUERY_ID), _first(names, QUERY)
     query_ids = None if query_id is None else [str(value) for value in columns[query_id]]
+    free = [name for name in names if name not in NOT_TEXTS and not _has_candidates([name])]
     if query is not None:
         queries = columns[query]
     elif query_ids is not None and query_texts is not None:
@@ -259,8 +270,8 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
         # Queries of BEIR.
         query = "text"
         queries = columns[query]
-    elif any(name not in NOT_TEXTS for name in names) and not any(name in names for name in DOCUMENT_IDS):
-        query = next(name for name in names if name not in NOT_TEXTS)
+    elif free and not any(name in names for name in DOCUMENT_IDS):
+        query = free[0]
         queries = columns[query]
     else:
         raise ValueError(f"{where}: there is no column {QUERY[0]!r}; the columns are {', '.join(names)}.")
@@ -268,7 +279,9 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
     labels, logits = _first(names, LABELS), _first(names, TEACHER_LOGITS)
     ids = _first(names, DOCUMENT_IDS) if corpus is not None else None
     # sentence-transformers writes labelled lists under the name that its positives had.
-    listed = [name for name in POSITIVE if any(isinstance(value, list | tuple) for value in columns.get(name, ()))]
+    listed = [name for name in POSITIVE if labels or logits or name not in ONLY_POSITIVES]
+    has_negatives = any(NEGATIVE.fullmatch(name) for name in names)
+    listed = [name for name in listed if _has_lists(columns.get(name, ())) and not has_negatives]
     texts = ids or _first(names, (*DOCUMENTS, *listed))
     if texts is not None:
         candidates = columns[texts]
@@ -278,6 +291,7 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
         for name in (labels, logits):
             if name is not None:
                 _check_sizes(columns[name], candidates, name, where)
+        _warn_of_columns(_query_by_place(query), [], where)
         found = [None if name is None else columns[name] for name in (labels, logits)]
         return _Lists(queries, candidates, found[0], found[1], query_ids, are_ids=ids is not None)
     if any(name in names for name in DOCUMENT_IDS):
@@ -285,60 +299,91 @@ def _to_lists(columns: dict[str, list], corpus: Any, query_texts: Mapping[str, s
             f"{where} has ids of documents, but their texts are unknown: name a table with `doc_id` and `text` as "
             "`--corpus_file`."
         )
-    if {"pos", "neg"} <= set(names):
-        for name in ("pos", "neg"):
-            _check_lists(columns[name], name, where)
-        candidates = [[*pos, *neg] for pos, neg in zip(columns["pos"], columns["neg"], strict=True)]
-        relevance = [[1.0] * len(p) + [0.0] * len(n) for p, n in zip(columns["pos"], columns["neg"], strict=True)]
-        scores = None
-        if "pos_scores" in names and "neg_scores" in names:
-            for name in ("pos", "neg"):
-                _check_sizes(columns[f"{name}_scores"], columns[name], f"{name}_scores", where)
-            scores = [[*p, *n] for p, n in zip(columns["pos_scores"], columns["neg_scores"], strict=True)]
-        return _Lists(queries, candidates, relevance, scores, query_ids)
     if corpus is not None and not _has_candidates(names) and (query in (*QUERY, "text") or len(names) < 3):
+        _warn_of_columns([] if query == "text" else _query_by_place(query), [], where)
         return _Lists(queries, [[] for _ in queries], None, None, query_ids)
-    return _from_tuples(columns, queries, {query_id, query}, labels, logits, query_ids, where)
+    return _from_tuples(columns, queries, query, query_id, labels, logits, query_ids, where)
 
 
 def _has_candidates(names: Sequence[str]) -> bool:
-    known = (*DOCUMENTS, *DOCUMENT_IDS, *POSITIVE, "pos", "neg")
+    known = (*DOCUMENTS, *DOCUMENT_IDS, *POSITIVE)
     return any(name in known or NEGATIVE.fullmatch(name) for name in names)
+
+
+def _has_lists(values: Iterable) -> bool:
+    return any(isinstance(value, list | tuple) for value in values)
+
+
+def _query_by_place(query: str | None) -> list[str]:
+    return [] if query is None or query in QUERY else [f"{query} as the query"]
+
+
+def _warn_of_columns(by_place: list[str], left_out: list[str], where: str) -> None:
+    notes = [f"the columns {', '.join(left_out)} have no known name, and are left out"] if left_out else []
+    if by_place:
+        notes.append(
+            f"by their places, for their names do not say it, columns are read so: {', '.join(by_place)}. If that is "
+            "wrong, rename columns to `query`, `positive` and `negative`, and drop the others"
+        )
+    if notes:
+        logger.warning(f"{where}: {'; '.join(notes)}.")
 
 
 def _from_tuples(
     columns: dict[str, list],
     queries: list[str],
-    used: set[str | None],
+    query: str | None,
+    query_id: str | None,
     labels: str | None,
     scores: str | None,
     query_ids: list[str] | None,
     where: str,
 ) -> _Lists:
     """Rows of a query, a positive and negatives, or of a query, a document and its label."""
-    texts = [name for name in columns if name not in {*used, labels, scores}]
+    names = list(columns)
+    texts = [name for name in names if name not in {query, query_id, labels, scores, *SCORES_BY_LIST}]
     negatives = [name for name in texts if NEGATIVE.fullmatch(name)]
     positive = _first(texts, POSITIVE)
-    left_out = [name for name in texts if name != positive and name not in negatives]
-    if positive is not None and left_out:
-        logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
-    if positive is None and texts:
-        # Without names that say so, the order does, as in sentence-transformers.
-        positive, negatives = texts[0], texts[1:]
+    by_place = _query_by_place(query)
     if positive is None:
-        raise ValueError(
-            f"{where}: no column has candidates; the columns are {', '.join(columns)}. Pass lists (`query`, "
-            "`documents`, `labels`), tuples (`query`, `positive`, `negative_1`, ...), `query`, `pos` and `neg`, or "
-            "ids (`query_id`, `document_ids`)."
-        )
-    candidates = [list(row) for row in zip(*(columns[name] for name in (positive, *negatives)), strict=True)]
-    for number, row in enumerate(candidates):
+        # Without names that say so, the order does, as in sentence-transformers.
+        free = [name for name in names[0 if query is None else names.index(query) + 1 :] if name in texts]
+        free = [name for name in free if name not in {*NOT_TEXTS, *negatives}]
+        if not free:
+            raise ValueError(
+                f"{where}: no column has {'positives' if negatives else 'candidates'}; the columns are "
+                f"{', '.join(names)}, and one without a known name has to stand after the query. Pass lists (`query`, "
+                "`documents`, `labels`), tuples (`query`, `positive`, `negative_1`, ...), `query`, `pos` and `neg`, "
+                "or ids (`query_id`, `document_ids`)."
+            )
+        positive, *others = free
+        others = [] if negatives else others
+        negatives = negatives or others
+        kind = "positive" if negatives or not (labels or scores) else "document"
+        by_place += [f"{positive} as the {kind}", *(f"{name} as a negative" for name in others)]
+    roles = [positive, *negatives]
+    _warn_of_columns(by_place, [name for name in texts if name not in roles], where)
+    has_lists = any(_has_lists(columns[name]) for name in roles if _has_candidates([name]))
+    lists = [[[v] if isinstance(v, str) or not has_lists else v for v in columns[name]] for name in roles]
+    for name, values in zip(roles, lists, strict=True):
+        _check_lists(values, name, where)
+    candidates = [list(chain(*row)) for row in zip(*lists, strict=True)]
+    negative_texts = [row[len(first) :] for first, row in zip(lists[0], candidates, strict=True)]
+    for number, row in enumerate([] if has_lists else candidates):
         check_texts(row, f"{where}, row {number}: candidate", range(len(row)))
         if row[0] in row[1:]:
             raise ValueError(
                 f"{where}, row {number}: the positive {shorten(row[0])} of the query {shorten(queries[number])} is "
                 "also a negative: remove one of the two."
             )
+    relevance: Sequence[Sequence[float | None]] = [
+        [1.0] * len(first) + [0.0] * len(rest) for first, rest in zip(lists[0], negative_texts, strict=True)
+    ]
+    if all(name in columns for name in SCORES_BY_LIST):
+        for name, part in zip(SCORES_BY_LIST, (lists[0], negative_texts), strict=True):
+            _check_sizes(columns[name], part, name, where)
+        values = [[*p, *n] for p, n in zip(*(columns[name] for name in SCORES_BY_LIST), strict=True)]
+        return _Lists(queries, candidates, relevance, values, query_ids)
     numbers = {
         name: [
             [_to_number(value) for value in (row if isinstance(row, list | tuple) else [row])] for row in columns[name]
@@ -346,11 +391,8 @@ def _from_tuples(
         for name in (labels, scores)
         if name is not None
     }
-    relevance: Sequence[Sequence[float | None]] = [[1.0] + [0.0] * len(negatives) for _ in candidates]
     # One number a document, of which nobody says that it is relevant.
-    single = [
-        name for name in numbers if not negatives and not any(isinstance(row, list | tuple) for row in columns[name])
-    ]
+    single = [name for name in numbers if not negatives and not _has_lists(columns[name])]
     if labels in single:
         relevance, labels = numbers[labels], None
     elif scores in single:
@@ -359,7 +401,8 @@ def _from_tuples(
     if scores is None:
         return _Lists(queries, candidates, relevance, None, query_ids)
     values = numbers[scores]
-    is_margin = bool(negatives) and len(values[0]) == len(negatives)
+    is_margin = bool(negatives and values) and len(values[0]) == len(candidates[0]) - 1
+    is_margin &= all(len(first) == 1 for first in lists[0])
     if is_margin:
         # Only differences count, so the positive may have the score 0.
         values = [[0.0, *(-margin for margin in row)] for row in values]

@@ -6,12 +6,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pyarrow
 import pyarrow.parquet
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, IterableDataset, Value
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
@@ -21,6 +23,9 @@ logger = logging.get_logger(__name__)
 
 # Rows of a written table at a time.
 ROWS_PER_WRITE = 1000
+
+# Corpora that are not checked again.
+_CHECKED: WeakSet[Dataset] = WeakSet()
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,8 @@ def make_rankings(
             the row), `labels`, `teacher_logits` and `evidence`, a list of texts for each query. `None` is an unknown
             label or score.
         corpus (`Mapping[str, list]` or `datasets.Dataset`):
-            The columns `text` and optionally `doc_id` (by default the number of the row) and `title`.
+            The columns `text` and optionally `doc_id` (by default the number of the row) and `title`. A data set is
+            checked once; its other columns stay.
         where (`str`, *optional*, defaults to `"The rankings"`):
             Where they are from, for the messages.
 
@@ -99,6 +105,7 @@ def make_rankings(
         [`Rankings`].
 
     Raises:
+        `TypeError`: for a corpus that is no table in memory, such as a streaming data set.
         `ValueError`: for an empty corpus, no queries, a query or a document that is not a text, an id that occurs
         twice, a candidate that is not in the corpus or twice in the list of a query, lists of different lengths, and
         labels or scores that are not finite numbers.
@@ -117,11 +124,11 @@ def make_rankings(
     documents = make_corpus(corpus, where)
     if not len(queries["query"]):
         raise ValueError(f"{where}: there are no queries.")
-    query_ids = [str(query_id) for query_id in queries.get("query_id", range(len(queries["query"])))]
+    query_ids = [str(query_id) for query_id in to_lists(queries.get("query_id", range(len(queries["query"]))))]
     check_unique(query_ids, f"{where}: the query id")
     check_texts(queries["query"], f"{where}: query", query_ids)
     columns: dict[str, list] = {"query_id": query_ids, "query": list(queries["query"])}
-    columns["documents"] = [list(rows) for rows in queries["documents"]]
+    columns["documents"] = [list(rows) for rows in to_lists(queries["documents"])]
     for query_id, rows in zip(query_ids, columns["documents"], strict=True):
         wrong = [row for row in rows if not 0 <= row < len(documents)]
         if wrong:
@@ -136,11 +143,11 @@ def make_rankings(
             )
     for name in ("labels", "teacher_logits"):
         if queries.get(name) is not None:
-            columns[name] = _check_numbers(name, queries[name], columns["documents"], query_ids, where)
+            columns[name] = _check_numbers(name, to_lists(queries[name]), columns["documents"], query_ids, where)
         elif name == "labels":
             columns[name] = [[math.nan] * len(rows) for rows in columns["documents"]]
     if queries.get("evidence") is not None:
-        columns["evidence"] = [list(texts) for texts in queries["evidence"]]
+        columns["evidence"] = [list(texts) for texts in to_lists(queries["evidence"])]
         for query_id, texts in zip(query_ids, columns["evidence"], strict=True):
             check_texts(texts, f"{where}, query {query_id!r}: evidence", range(len(texts)))
     return Rankings(
@@ -150,15 +157,67 @@ def make_rankings(
 
 def make_corpus(corpus: Mapping[str, list] | Dataset, where: str) -> Dataset:
     """The `corpus` of [`Rankings`] of columns, which are checked."""
-    if not len(corpus if isinstance(corpus, Dataset) else corpus["text"]):
+    check_table(corpus, f"{where}: the corpus is")
+    names = corpus.column_names if isinstance(corpus, Dataset) else list(corpus)
+    if names and "text" not in names:
+        raise ValueError(
+            f"{where}: the corpus has no column 'text'; the columns are {', '.join(names)}: rename the one "
+            "that has the documents."
+        )
+    if not names or not len(corpus["text"]):
         raise ValueError(f"{where}: the corpus is empty.")
     if isinstance(corpus, Dataset):
-        return corpus
+        return _check_dataset(corpus, where)
     ids = [str(doc_id) for doc_id in corpus.get("doc_id", range(len(corpus["text"])))]
     check_unique(ids, f"{where}: the document id")
     check_texts(corpus["text"], f"{where}: document", ids, can_be_blank=True)
     texts = {"doc_id": ids} | {name: list(corpus[name]) for name in ("text", "title") if name in corpus}
-    return Dataset.from_dict(texts, features=Features({name: Value("string") for name in texts}))
+    made = Dataset.from_dict(texts, features=Features({name: Value("string") for name in texts}))
+    _CHECKED.add(made)
+    return made
+
+
+def _check_dataset(corpus: Dataset, where: str) -> Dataset:
+    """A corpus with ids that are texts; its own texts are not read where their type says that they are texts."""
+    if corpus in _CHECKED:
+        return corpus
+    if corpus.format["type"] not in (None, "custom"):
+        corpus = corpus.with_format(None)
+    given = corpus["doc_id"][:] if "doc_id" in corpus.column_names else []
+    ids = [str(doc_id) for doc_id in given or range(len(corpus))]
+    check_unique(ids, f"{where}: the document id")
+    texts = corpus.data.column("text")
+    if texts.type not in (pyarrow.string(), pyarrow.large_string()) or texts.null_count:
+        check_texts(corpus["text"][:], f"{where}: document", ids, can_be_blank=True)
+    if given != ids:
+        corpus = corpus.select_columns([name for name in corpus.column_names if name != "doc_id"])
+        corpus = corpus.add_column("doc_id", ids)
+    _CHECKED.add(corpus)
+    return corpus
+
+
+def check_table(table: Any, what: str) -> None:
+    """Raises a `TypeError` for what has no columns in memory."""
+    has_splits = isinstance(table, Mapping) and any(isinstance(p, Dataset | IterableDataset) for p in table.values())
+    # A data frame has keys, too.
+    if isinstance(table, Dataset) or (hasattr(table, "keys") and not has_splits):
+        return
+    if has_splits:
+        remedy = f"Pass one of its splits: {', '.join(map(str, table))}."
+    elif isinstance(table, IterableDataset):
+        remedy = "Load it without `streaming=True`, or write it to disk once with `Dataset.from_generator`."
+    else:
+        remedy = "A list of rows becomes one with `Dataset.from_list(rows)`."
+    raise TypeError(
+        f"{what} a `{type(table).__name__}`, and has to be a `datasets.Dataset` or a dictionary with a list for each "
+        f"column: every row is checked. {remedy}"
+    )
+
+
+def to_lists(values: Any) -> list:
+    """A column with lists and numbers in the place of arrays and tensors."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    return [value.tolist() if hasattr(value, "tolist") else value for value in values]
 
 
 def fold(text: str) -> str:
@@ -212,7 +271,7 @@ def _check_numbers(
             )
         for value in row:
             # None is unknown. NaN is, too, in what has been checked before; in the scores of a file it is an error.
-            is_number = value is None or (isinstance(value, int | float) and not math.isinf(value))
+            is_number = value is None or (isinstance(value, Real) and not math.isinf(value))
             if not is_number or (name == "teacher_logits" and value is not None and math.isnan(value)):
                 raise ValueError(
                     f"{where}, query {query_id!r}: {what} is {value!r}, not a finite number: score it again, or "

@@ -188,7 +188,13 @@ def score_parts(
         parts["augmented"] = load_augmented(args.augmented_file, data_args)
     needed = [name for name in parts if name != "train" or training_args.distillation_alpha > 0]
     unscored = [name for name in needed if "teacher_logits" not in parts[name].column_names]
-    if unscored and (given.teacher is not None or args.teacher_name_or_path is not None):
+    has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
+    if needed and not unscored and has_teacher:
+        logger.warning(
+            f"{args.teacher_name_or_path or 'The teacher'} is not asked: all pairs have scores already, in the column "
+            "`teacher_logits`. The model card names it as their teacher; for new scores leave this column out."
+        )
+    if unscored and has_teacher:
         teacher = given.teacher or str(args.teacher_name_or_path)
         source: dict[str, Any] = {"revision": args.teacher_revision, "trust_remote_code": args.trust_remote_code}
         device = training_args.device

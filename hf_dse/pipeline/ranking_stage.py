@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import DatasetDict
 from transformers import set_seed
@@ -247,7 +248,14 @@ def score_train(
     """The training queries, with the teacher's scores if they are needed and missing."""
     is_needed = training_args.kl_weight != 0 or training_args.margin_mse_weight > 0
     teacher, name = given.teacher or args.teacher_name_or_path, str(args.teacher_name_or_path or "The teacher")
-    if is_needed and teacher is not None and not has_lists(train):
+    is_scored = has_lists(train)
+    if is_needed and teacher is not None and is_scored:
+        known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))
+        logger.warning(
+            f"{name} is not asked: {known.sum():,} of {len(known):,} candidates have scores already, and only these "
+            "teach. The model card names it as their teacher; for new scores leave their column out."
+        )
+    if is_needed and teacher is not None and not is_scored:
         reranker = load_reranker(
             teacher,
             given.teacher_processing_class,
@@ -260,7 +268,8 @@ def score_train(
         check_teacher(reranker, train, name, **options)
         train = score_candidates(reranker, train, windows=args.windows, **options)
     if train.has_scores:
-        check_scores(train, name)
+        # Those that were just made are raw logits, whatever their range is.
+        check_scores(train, name, is_cosine=not is_scored)
     return train
 
 

@@ -136,7 +136,12 @@ def make_model_card(
         metrics={escape_markdown(split): values for split, values in metrics.items()},
         splits=shlex.join(map(one_line, metrics)),
         metric_names={name: escape_markdown(_metric_title(name)) for name in next(iter(metrics.values()), {})},
-        is_search=any(name in values for values in metrics.values() for name in RANKING_METRICS),
+        # Without metrics the recipe tells: that of the ranking stage has a weight more.
+        is_search=any(
+            name in values
+            for values in (recipe or {}, *metrics.values())
+            for name in (*RANKING_METRICS, "contrastive_weight")
+        ),
         other_results=[
             [
                 replace(describe_source(result.dataset_type, prefix="datasets/"), name=result.dataset_name),
