@@ -246,16 +246,17 @@ def score_train(
     args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given
 ) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
-    is_needed = training_args.kl_weight != 0 or training_args.margin_mse_weight > 0
     teacher, name = given.teacher or args.teacher_name_or_path, str(args.teacher_name_or_path or "The teacher")
+    if training_args.kl_weight == 0 and training_args.margin_mse_weight <= 0:
+        teacher = None
     is_scored = has_lists(train)
-    if is_needed and teacher is not None and is_scored:
+    if teacher is not None and is_scored:
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))
         logger.warning(
             f"{name} is not asked: {known.sum():,} of {len(known):,} candidates have scores already, and only these "
             "teach. The model card names it as their teacher; for new scores leave their column out."
         )
-    if is_needed and teacher is not None and not is_scored:
+    elif teacher is not None:
         reranker = load_reranker(
             teacher,
             given.teacher_processing_class,
@@ -269,7 +270,7 @@ def score_train(
         train = score_candidates(reranker, train, windows=args.windows, **options)
     if train.has_scores:
         # Those that were just made are raw logits, whatever their range is.
-        check_scores(train, name, is_cosine=not is_scored)
+        check_scores(train, name, is_cosine=teacher is not None and not is_scored)
     return train
 
 
