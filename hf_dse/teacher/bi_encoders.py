@@ -116,7 +116,7 @@ class BiEncoder:
                 model_revision=revision,
                 trust_remote_code=trust_remote_code,
                 dtype=dtype,
-                device=None if device is None else str(device),
+                device=str(device),
             )
             model, tokenizer = load_model(own)
             # A length that is asked for may be above that of sentence-transformers, up to what the model takes.
