@@ -37,7 +37,8 @@ DEFAULT_OUTPUT_DIR = "tmp_trainer"
 
 # Tokens above which attention with dropout needs too much on a CPU.
 LONG_TEXT = 512
-
+# What a training needs to go on as if undisturbed: weights, optimizer, scheduler and random states.
+CHECKPOINT_FILES = ("*model[._-]*", "*optim*", SCHEDULER_NAME, "rng_state*.pth")
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
 
@@ -371,12 +372,13 @@ def complete_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a training that were written to their end, the newest last."""
     found = []
     for state in folder.glob(f"checkpoint-*/{TRAINER_STATE_NAME}"):
-        # The Trainer writes this file last. A process that was killed meanwhile leaves a part of it.
+        # The Trainer writes this file last, and deletes all in any order. A process that was killed leaves a part.
         try:
             json.loads(state.read_text(encoding="utf-8"))
         except ValueError:
             continue
-        found.append(state.parent)
+        if all(any(state.parent.rglob(name)) for name in CHECKPOINT_FILES):
+            found.append(state.parent)
     return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 
 
