@@ -59,13 +59,14 @@ from hf_dse import (
     convert_encoder,
     default_encoder,
     encode,
-    encode_document,
+    encode_chunks,
     encode_query,
     load_model,
     load_pairs,
     load_reranker,
     max_tokens,
     rank,
+    rank_groups,
     read_texts,
     score_texts,
 )
@@ -93,7 +94,8 @@ SAYS = {
     "Compare": "How alike are two texts? Enter one, or a query, and below it one or more others; see what the student "
     "and the cross-encoder say, and how long each takes. Or click an example.",
     "Search": f"Which texts fit a query? The student finds the {MAX_FOUND} best; with a teacher, its order of the "
-    "same texts stands beside. Enter a query, or click an example.",
+    "same texts stands beside. A long text has a vector for each of its chunks: the best counts, and is shown. Enter "
+    "a query, or click an example.",
     "Long text": "How does a long text stay cheap? Softmax attention compares each of n tokens with all n. Linear "
     "attention compares it with k rows that stand for the text. Enter a text, or click an example, to see which "
     "tokens share a row.",
@@ -178,7 +180,7 @@ def read_lines(text, most):
 class Demo:
     """A model, an optional teacher (a `Reranker`) and a corpus; each tab of the page is a method."""
 
-    def __init__(self, model, tokenizer, teacher, texts):
+    def __init__(self, model, tokenizer, teacher, texts, chunk_size=None):
         self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
         self.max_length = stored_length(model, tokenizer)
         # Neither the model nor the tokenizer can be used by two threads at once.
@@ -190,7 +192,8 @@ class Demo:
         self.cross_encoder = teacher or self.same_size_cross_encoder()
         self.cross_name = "Cross-encoder (teacher)" if teacher else "Cross-encoder of the same size"
         self.can_rank = teacher is not None and teacher.num_labels in (1, 2)
-        self.embeddings = encode_document(model, tokenizer, texts)
+        self.chunk_size = chunk_size
+        self.corpus = self.embed(texts)
 
     # Models beside the student
 
@@ -217,6 +220,13 @@ class Demo:
         config = self.model.config
         is_linear = set(config.layer_types) == {"linear_attention"}
         return is_linear and not config.is_projection_learned and len(set(config.projected_lengths)) == 1
+
+    def embed(self, texts):
+        """The vectors of the chunks of some texts, these chunks, and which text each is of."""
+        options = {"chunk_size": self.chunk_size, "show_progress": False}
+        vectors, chunks = encode_chunks(self.model, self.tokenizer, texts, **options)
+        groups = [row for row, parts in enumerate(chunks) for _ in parts]
+        return vectors, [chunk.strip() for parts in chunks for chunk in parts], groups
 
     # What all tabs need
 
@@ -275,7 +285,7 @@ class Demo:
             lambda: encode_texts([query, *texts]),
             # With the texts embedded before, only the query is left to embed.
             lambda: rank(encode_texts([query]), vectors[1:], **options),
-            lambda: rank(vectors[:1], self.embeddings, show_progress=False),
+            lambda: rank(vectors[:1], self.corpus[0], show_progress=False),
             lambda: self.score(query, texts),
         )
         header = ["Text", f"Student: {self.score_name}"]
@@ -290,7 +300,7 @@ class Demo:
             meaning += " The teacher's logit has a scale of its own: compare the order, not the numbers."
         times = {"Student, all texts new": all_new, "Student, texts embedded before": stored, self.cross_name: cross}
         costs = [
-            [f"{n:,}", duration(n * all_new / (1 + len(texts))), duration(stored + n * search / len(self.texts))]
+            [f"{n:,}", duration(n * all_new / (1 + len(texts))), duration(stored + n * search / len(self.corpus[0]))]
             + [duration(n * cross / len(texts))]
             for n in (10, 1_000, 100_000)
         ]
@@ -316,23 +326,23 @@ class Demo:
         if not query.strip():
             return [paragraph("Enter something to search for.")]
         self.check_query(query, MAX_FOUND)
-        own, corpus, once = read_lines(lines, MAX_OWN_TEXTS), self.embeddings, ""
+        own, corpus, once = read_lines(lines, MAX_OWN_TEXTS), self.corpus, ""
         if own:
-            (corpus,), (seconds,) = measure(
-                lambda: encode_document(self.model, self.tokenizer, own, show_progress=False)
-            )
+            (corpus,), (seconds,) = measure(lambda: self.embed(own))
             once = f" To embed them took {duration(seconds)}, once for all queries."
-        texts = own or self.texts
+        texts, (embeddings, chunks, groups) = own or self.texts, corpus
         similarity = "dot" if getattr(self.model.config, "similarity", None) == "dot" else "cosine"
 
         def find():
             vector = encode_query(self.model, self.tokenizer, [query], show_progress=False)
-            return rank(vector, corpus, top_k=MAX_FOUND, similarity=similarity, show_progress=False)
+            options = {"top_k": MAX_FOUND, "similarity": similarity, "show_progress": False}
+            return rank_groups(vector, embeddings, groups, **options)[0]
 
-        (scores,), (rows,) = find()
-        found = [texts[row] for row in rows]
+        scores, rows = zip(*find(), strict=True)
+        found = [chunks[row] for row in rows]
         (_, logits), (search, cross) = measure(find, lambda: self.score(query, found))
-        told = f"The student searched {len(texts):,} texts in {duration(search)}.{once}"
+        parts = f", cut into {len(chunks):,} chunks," if len(chunks) > len(texts) else ""
+        told = f"The student searched {len(texts):,} texts{parts} in {duration(search)}.{once}"
         teacher = None
         if self.can_rank:
             # Of two logits the second is that of "relevant".
@@ -347,7 +357,7 @@ class Demo:
         return [
             paragraph(told),
             side_by_side(found, scores, teacher, "cosine" if similarity == "cosine" else "dot product"),
-            self.cut_note(query, *own),
+            self.cut_note(query),
             self.teacher_note(query, found),
             heading("Time of a query"),
             bars([(name, seconds, duration(seconds)) for name, seconds in times.items()]),
@@ -473,6 +483,11 @@ def main():
     parser.add_argument("--model_name_or_path", help="DSE model. Default: all-MiniLM-L6-v2, converted.")
     parser.add_argument("--teacher_name_or_path", help="Cross-encoder to compare with.")
     parser.add_argument("--corpus", help="Texts to search: .txt, one per line, or a table with a column `text`.")
+    parser.add_argument(
+        "--chunk_size",
+        type=int,
+        help="Tokens of a chunk in a search. Default: 128, or fewer if the model reads fewer.",
+    )
     parser.add_argument("--port", type=int, default=7860)
     args = parser.parse_args()
     if args.model_name_or_path is None:
@@ -493,7 +508,7 @@ def main():
         texts = read_texts(args.corpus, "text")["text"]
     if len(texts) > MAX_TEXTS:
         raise ValueError(f"{args.corpus} has {len(texts):,} texts, and this page searches {MAX_TEXTS:,} at most.")
-    Demo(model, tokenizer, teacher, texts).launch(server_port=args.port)
+    Demo(model, tokenizer, teacher, texts, args.chunk_size).launch(server_port=args.port)
 
 
 if __name__ == "__main__":

@@ -286,6 +286,22 @@ def test_without_a_teacher_the_page_says_how_to_add_one(load_app, make_student, 
         assert "Teacher:" not in result and "▲" not in result
 
 
+def test_the_best_chunk_of_a_long_text_counts(load_app, make_student, bert_tokenizer):
+    long = "the old house is new. " * 40 + "a dog sat on the mat."
+    demo = load_app[0].Demo(make_student(), bert_tokenizer, None, [*CORPUS, long], chunk_size=16)
+    found = "".join(demo.search("a dog sat on the mat.", ""))
+    assert re.search(r"searched 5 texts, cut into \d\d chunks, in", found) and "truncated" not in found
+    # Its last chunk is found, once for the whole text, and nothing of it is cut; so is that of a user's text.
+    assert found.count("<li") == 5 and "a dog sat on the mat." in found and "the old house is new. " * 4 not in found
+    of_user = "".join(demo.search("a dog sat on the mat.", long))
+    assert "searched 1 texts, cut into" in of_user and of_user.count("<li") == 1
+    alone = encode(demo.model, bert_tokenizer, ["a dog sat on the mat."], normalize=True)
+    best = demo.embed([long])
+    assert max(best[0] @ alone[0] / np.linalg.norm(best[0], axis=1)) == pytest.approx(
+        float(re.search(r"<li.*?(-?\d\.\d{3})", of_user)[1]), abs=2e-3
+    )
+
+
 def test_a_student_for_dot_products_is_searched_by_them(load_app, make_student, bert_tokenizer):
     model = make_student(similarity="dot", normalize_embeddings=False)
     found = "".join(load_app[0].Demo(model, bert_tokenizer, None, CORPUS).search("the cat", ""))

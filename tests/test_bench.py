@@ -120,6 +120,19 @@ def test_every_model_runs(name):
         assert states.isfinite().all() and states.requires_grad == train
 
 
+def test_without_attention_a_token_sees_no_other():
+    model = Job(Shape(**TINY, vocab_size=50, linformer_length=4), 12, 1).build("no-attention")
+    texts = torch.arange(5, 17).repeat(2, 1)
+    texts[1, 3] = 40
+    one, other = model(texts).last_hidden_state
+    assert (one != other).any(dim=-1).nonzero().flatten().tolist() == [3]
+    # The weights of dse-strided, but those of keys and values.
+    left_out = (
+        BUILDERS["dse-strided"](Shape(**TINY, vocab_size=50), 12).state_dict().keys() - model.state_dict().keys()
+    )
+    assert {name.split(".")[-2] for name in left_out} == {"key", "value"}
+
+
 def test_training_computes_all_gradients():
     job = Job(Shape(**TINY, vocab_size=50, linformer_length=8), 32, batch_size=2, train=True)
     model = job.build("dse-learned")

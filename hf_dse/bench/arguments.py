@@ -28,6 +28,7 @@ MODELS = (
     "dse-conv",
     "dse-chunked",
     "dse-funnel",
+    "no-attention",
     "bert-eager",
     "modernbert",
     "nystromformer",
@@ -55,7 +56,8 @@ class SpeedArguments:
         default_factory=lambda: ["bert-sdpa", "dse-learned", "dse-strided"],
         metadata={
             "help": "Models to time, all of one shape but bert-base: 12 layers of 768, the size of a teacher. Ratios "
-            "are to bert-sdpa, or else to the first one. longformer and bigbird take minutes on a CPU.",
+            "are to bert-sdpa, or else to the first one. no-attention is dse-strided with attention left out. "
+            "longformer and bigbird take minutes on a CPU.",
             "choices": list(MODELS),
         },
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 from transformers import (
     AutoModel,
@@ -92,6 +93,25 @@ def dse_config(shape: Shape, length: int, kind: str) -> DseConfig:
 def build_dse(shape: Shape, length: int, kind: str) -> nn.Module:
     """DSE of one kind."""
     return AutoModel.from_config(dse_config(shape, length, kind))
+
+
+class QueryOnly(nn.Module):
+    """Gives each token its own query in place of what it attends to."""
+
+    def __init__(self, query: nn.Module):
+        super().__init__()
+        self.query = query
+
+    def forward(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
+        return self.query(hidden_states), None
+
+
+def build_no_attention(shape: Shape, length: int) -> nn.Module:
+    """`dse-strided` with attention left out: embeddings, query and output layers, feed-forward layers and norms."""
+    model = build_dse(shape, length, kind="strided")
+    for layer in model.encoder.layer:
+        layer.attention.self = QueryOnly(layer.attention.self.query)
+    return model
 
 
 def build_bert(shape: Shape, length: int, attention: str) -> nn.Module:
@@ -191,6 +211,7 @@ BUILDERS: dict[str, Callable[[Shape, int], nn.Module]] = {
     "dse-conv": partial(build_dse, kind="conv"),
     "dse-chunked": partial(build_dse, kind="chunked"),
     "dse-funnel": partial(build_dse, kind="funnel"),
+    "no-attention": build_no_attention,
     "bert-eager": partial(build_bert, attention="eager"),
     "modernbert": build_modernbert,
     "nystromformer": build_nystromformer,
