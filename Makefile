@@ -10,7 +10,7 @@ OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
 
-.PHONY: install tools demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship gpu lint format audit \
+.PHONY: install tools demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship long gpu lint format audit \
     lock wheel-test clean
 
 install: $(VENV)/.installed-dev
@@ -62,6 +62,11 @@ charts: install
 # checkpoints/dse-minilm-l6 from packages and the data in DATA (see recipes/flagship/run.sh)
 flagship: install
 	PATH="$(abspath $(BIN)):$$PATH" recipes/flagship/run.sh "$(DATA)"
+
+# Students for long documents and what they find, from the data in DATA (see recipes/long/run.sh)
+long: OUT ?= outputs/long
+long: install
+	PATH="$(abspath $(BIN)):$$PATH" recipes/long/run.sh "$(DATA)" "$(OUT)"
 
 # What wants a GPU, in pieces of less than ten minutes; SMALL=1 tries it without one (see studies/gpu.py)
 gpu: OUT ?= outputs/gpu$(if $(SMALL),-small)

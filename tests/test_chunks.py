@@ -217,12 +217,16 @@ def pieces(model, tokenizer, document, pooling):
         yield (states.max(axis=0) if pooling == "max" else states.mean(axis=0))[None]
 
 
-def test_documents_without_text_have_no_chunks(make_model, bert_tokenizer):
+def test_documents_without_text_have_no_chunks(make_model, bert_tokenizer, infos):
     for contextual in (False, True):
         options = {"chunk_size": 8, "contextual": contextual, "show_progress": False}
         for documents in ([], ["", " "], [[], ""]):
             vectors, chunks = encode_chunks(make_model(DseModel), bert_tokenizer, documents, **options)
             assert vectors.shape == (0, 16) and chunks == [[] for _ in documents]
+    infos.clear()
+    _, chunks = encode_chunks(make_model(DseModel), bert_tokenizer, ["a cat", " ", "", ["a"]], show_progress=False)
+    assert chunks == [["a cat"], [], [], ["a"]]
+    assert infos == ["2 of 4 documents have no text, the first is documents[1]"]
 
 
 @pytest.mark.parametrize(
@@ -237,6 +241,8 @@ def test_documents_without_text_have_no_chunks(make_model, bert_tokenizer):
         ([["a", 2]], {"contextual": True}, ValueError, "texts\\[1\\] is 2, not a string"),
         (["a"], {"chunk_size": 63}, ValueError, "chunk_size=63: the model reads 64 tokens, which leaves 62"),
         (["a"], {"chunk_size": 0}, ValueError, "chunk_size=0: it has to be at least 1"),
+        ([["a"]], {"chunk_size": -1}, ValueError, "chunk_size=-1: it has to be at least 1, a whole number"),
+        (["a"], {"chunk_size": "8"}, ValueError, "chunk_size='8': it has to be at least 1, a whole number"),
         (["a"], {"chunk_size": 9, "max_length": 10}, ValueError, "the model reads 10 tokens, which leaves 8"),
         (["a"], {"contextual": True, "batch_size": 0}, ValueError, "batch_size has to be at least 1"),
         (["a"], {"contextual": True, "truncate_dim": 17}, ValueError, "truncate_dim=17: it has to be a whole number"),
@@ -247,6 +253,14 @@ def test_documents_without_text_have_no_chunks(make_model, bert_tokenizer):
 def test_errors(make_model, bert_tokenizer, documents, options, error, message):
     with pytest.raises(error, match=message):
         encode_chunks(make_model(DseModel), bert_tokenizer, documents, show_progress=False, **options)
+
+
+def test_a_prompt_that_leaves_no_room(make_model, bert_tokenizer):
+    model = make_model(DseModel, prompts={"document": "the old house of"})
+    chunks = encode_chunks(model, bert_tokenizer, ["a cat"], max_length=7, show_progress=False)[1]
+    assert chunks == [["a ", "cat"]]
+    with pytest.raises(ValueError, match="max_length=6: the model's prompt and special tokens are 6 tokens, which"):
+        encode_chunks(model, bert_tokenizer, ["a cat"], max_length=6, show_progress=False)
 
 
 def test_errors_of_models(make_model, bert_tokenizer):

@@ -701,6 +701,11 @@ def test_a_source_that_is_not_there(tmp_path):
         convert(tmp_path / "nowhere")
 
 
+def test_a_model_in_memory_is_refused(bert):
+    with pytest.raises(TypeError, match="`name_or_path` is a `DseModel`: pass a Hub id or a folder"):
+        convert_encoder(convert(bert))
+
+
 def test_an_incomplete_checkpoint_is_refused(tmp_path):
     source = save_source(tmp_path, "bert")
     weights = load_file(tmp_path / "model.safetensors")

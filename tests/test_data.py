@@ -4,6 +4,7 @@
 
 import csv
 import json
+import re
 import time
 
 import datasets
@@ -16,9 +17,11 @@ from transformers import BertTokenizer
 
 from hf_dse.data.collators import CrossEncoderCollator, PairCollator
 from hf_dse.data.pairs import DataArguments, load_pairs, mix_pairs, resolve_task
+from hf_dse.data.ranking_files import load_corpus, load_rankings
 from hf_dse.data.tables import read_columns
 from hf_dse.data.tasks import PAIR_TASKS
 from hf_dse.data.tokenization import lengths
+from hf_dse.inference.loading import load_model
 
 
 ROWS = [
@@ -213,6 +216,27 @@ def test_a_folder_holds_splits(tmp_path):
         "extra": ROWS,
         "test": ROWS,
     }
+
+
+@pytest.mark.parametrize(
+    ("load", "example"),
+    [
+        (load_pairs, 'DataArguments(dataset_name="folder")'),
+        (load_rankings, 'DataArguments(dataset_name="folder")'),
+        (load_corpus, 'DataArguments(corpus_file="folder")'),
+        (load_model, 'ModelArguments("user/model")'),
+    ],
+)
+def test_a_name_alone_is_refused(load, example):
+    with pytest.raises(TypeError, match=re.escape(f"and this is a `str`: pass `{example}`")):
+        load("pairs")
+
+
+def test_a_file_is_the_train_split(tmp_path):
+    arguments = DataArguments(task_name="stsb", dataset_name=write(tmp_path / "pairs.csv", ROWS))
+    assert {split: part.to_list() for split, part in load_pairs(arguments).items()} == {"train": ROWS}
+    with pytest.raises(FileNotFoundError, match="pairs.csv has no split validation; the splits are train"):
+        load_pairs(arguments, ["validation"])
 
 
 def test_a_file_takes_the_place_of_a_folders_split(tmp_path):

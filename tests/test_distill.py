@@ -199,6 +199,14 @@ def test_the_best_epoch_is_kept(tmp_path, run):
     assert results["metrics"]["validation"]["pearson"] == pytest.approx(max(scores.values()), abs=1e-5)
 
 
+def test_without_predictions_the_best_epoch_is_that_of_the_loss(tmp_path, run):
+    assert run(num_train_epochs=2, save_total_limit=2, prediction_loss_only=True) == 0
+    state = json.loads((tmp_path / "student" / "trainer_state.json").read_text())
+    assert state["best_metric"] == min(entry["eval_loss"] for entry in state["log_history"] if "eval_loss" in entry)
+    results = json.loads((tmp_path / "student" / "results.json").read_text())
+    assert "pearson" in results["metrics"]["validation"]
+
+
 def test_given_scores_take_precedence_over_the_teacher(assets, tmp_path, run, caplog):
     part = load_pairs(DataArguments(dataset_name=str(assets / "data-1"), num_labels=1))["train"]
     scored = score_pairs(str(assets / "teacher-1"), part, symmetric=True, max_length=64, device="cpu")
@@ -338,6 +346,8 @@ def test_distill_reads_a_recipe(assets, tmp_path, capsys):
         ({"num_labels": None, "task_name": "stsd"}, "Unknown task 'stsd'"),
         ({"sentence1_column": "premise"}, "there is no column 'premise'"),
         ({"resume_from_checkpoint": "last"}, "holds no checkpoint to resume from"),
+        ({"batch_eval_metrics": True}, "`--batch_eval_metrics` needs metrics of parts"),
+        ({"fsdp": "full_shard"}, "`fsdp` is set, and these trainers do not divide a model among devices"),
         ({"model_name_or_path": "teacher-4"}, "teacher-4"),
     ],
 )

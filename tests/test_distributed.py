@@ -68,11 +68,21 @@ def losses(output):
     return [entry["loss"] for entry in history if "loss" in entry]
 
 
+# A batch is that of a process, unless it is split.
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_processes_equal_one_with_twice_the_batch_size(launcher, alone, encoder, distill, tmp_path):
+@pytest.mark.parametrize(
+    ("launcher", "batch_size", "options"),
+    [
+        *((launcher, 4, {}) for launcher in LAUNCHERS),
+        ("torchrun", 8, {"split_batches": True}),
+    ],
+)
+def test_two_processes_equal_one_with_twice_the_batch_size(
+    launcher, batch_size, options, alone, encoder, distill, tmp_path
+):
     output = tmp_path / "student"
-    assert launch(launcher, *distill(output, 4)).stdout.count("Saved to") == 1
+    command = distill(output, batch_size, "--accelerator_config", json.dumps(options))
+    assert launch(launcher, *command).stdout.count("Saved to") == 1
     first, second = (load_file(folder / "model" / "model.safetensors") for folder in (alone, output))
     for name in first:
         torch.testing.assert_close(second[name], first[name], rtol=0, atol=1e-6, msg=name)
@@ -131,6 +141,18 @@ def test_only_the_first_process_runs_the_teacher_whose_vectors_are_learned(encod
     for when in ("before", "after", "teacher"):
         assert results[1][when] == pytest.approx(results[0][when], abs=1e-3)
     assert not list((tmp_path / "both").glob(".*"))
+
+
+@pytest.mark.slow
+def test_a_launcher_that_divides_the_model_is_refused(distill, tmp_path):
+    """On CPUs accelerate would ignore it without a word."""
+    launcher = ["--use_fsdp", "--fsdp_version", "2", "--num_machines", "1", "--mixed_precision", "no",
+                "--dynamo_backend", "no", "--num_processes", "2"]  # fmt: skip
+    line = [BIN / "accelerate", "launch", *launcher, BIN / "hf-dse", *distill(tmp_path / "student", 4)]
+    result = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=300)
+    assert result.returncode != 0
+    assert "error: ACCELERATE_USE_FSDP, as by `accelerate launch`, is set, and these trainers" in result.stderr
+    assert not (tmp_path / "student").exists()
 
 
 # FSDP of torch: `accelerate` uses it with accelerators only, so this test does not use the Trainer.

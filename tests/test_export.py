@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import EvalResult, ModelCard
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from hf_dse import (
@@ -31,7 +31,7 @@ from hf_dse import (
 from hf_dse.common.provenance import Source, describe_command, describe_source
 from hf_dse.pipeline.ranking_stage import RECIPE_FIELDS
 from hf_dse.publish.card import make_model_card, rename_card
-from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED, load_dse_model
+from hf_dse.student.checkpoint import TRANSFORMERS_NEEDED, load_dse_model, stored_dtype
 from hf_dse_cli import main
 
 
@@ -361,6 +361,12 @@ def test_a_card_is_kept_under_another_name(make_model):
                 assert rename_card(cards[old], new) == cards[new]
     foreign = '# student\n\n```python\nSentenceTransformer("student")\n```\n'
     assert rename_card(foreign, "other") == foreign
+
+
+@pytest.mark.parametrize("kinds", [[torch.float32], [torch.bfloat16], [torch.float16], [torch.float32, torch.float16]])
+def test_the_stored_type(kinds, tmp_path):
+    save_file({f"{kind}": torch.zeros(2, dtype=kind) for kind in kinds}, tmp_path / "model.safetensors")
+    assert stored_dtype(str(tmp_path)) == (kinds[0] if len(kinds) == 1 else None)
 
 
 def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model, bert_tokenizer, warnings):

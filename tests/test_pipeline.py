@@ -183,6 +183,11 @@ def test_streaming_datasets_are_errors(assets, tmp_path):
     stream = Dataset.from_list(make_rows(8, 1)).to_iterable_dataset()
     with pytest.raises(TypeError, match="'train' is a IterableDataset.* without `streaming=True`"):
         distill(str(assets / "encoder"), dataset=stream, output_dir=tmp_path / "out", num_labels=1)
+    with pytest.raises(TypeError, match="'train' is a list.* convert it with `Dataset.from_list`"):
+        distill(str(assets / "encoder"), dataset=make_rows(8, 1), output_dir=tmp_path / "out", num_labels=1)
+    columns = {"train": Dataset.from_list(make_rows(8, 1)).to_dict()}
+    with pytest.raises(TypeError, match="'train' is a dict.* convert it with `Dataset.from_dict`"):
+        distill(str(assets / "encoder"), dataset=columns, output_dir=tmp_path / "out", num_labels=1)
 
 
 def test_the_options_of_the_teacher_are_used_to_load_it(assets, tmp_path):

@@ -233,11 +233,15 @@ def test_invalid_input(student, tmp_path, capsys):
     (tmp_path / "bad/bad.parquet").write_text("cat")
     (tmp_path / "foreign").mkdir()
     pq.write_table(pa.table({"text": ["cat"], "embedding": [[1.0]]}), tmp_path / "foreign/part-0.parquet")
+    (tmp_path / "beir").mkdir()
+    for name in ("corpus", "queries"):
+        pq.write_table(pa.table({"_id": [name], "title": ["mat"], "text": ["cat"]}), tmp_path / f"beir/{name}.parquet")
     for place, target, options, message in (
         (tmp_path / "nothing", output, (), "there are no parquet files"),
         (tmp_path / "*/part-*.parquet", output, (), "Shards in different folders have the same name"),
         (tmp_path / "text.txt", output, (), "text.txt is not a parquet file"),
         (tmp_path / "bad", output, (), "not a readable parquet file"),
+        (tmp_path / "beir", output, (), "beir is a folder in the layout of BEIR, whose queries are no documents"),
         (tmp_path / "foreign", output, (), "already has a column 'embedding'"),
         (source, tmp_path / "foreign", (), "was not written by hf-dse"),
         (source, source, (), "holds the input part-0.parquet"),

@@ -210,6 +210,7 @@ def test_long_pairs_are_truncated_and_counted(warnings):
     long = Dataset.from_dict({"sentence1": ["the cat sat " * 30, "a dog"], "sentence2": ["a dog ran", "a cat"]})
     scored = score_pairs(model, long, processing_class=tokenizer, show_progress=False)
     assert len(warnings) == 1 and "1 of 2 pairs are longer than 64 tokens and were truncated" in warnings[0]
+    assert "raise the teacher's max_length" in warnings[0]
     encoded = tokenizer(
         long[0]["sentence1"], long[0]["sentence2"], truncation=True, max_length=64, return_tensors="pt"
     )
@@ -523,6 +524,13 @@ def test_the_best_epoch_is_kept(folder, monkeypatch):
     saved = load_teacher(str(folder / "teacher"))[0].state_dict()
     assert all(torch.equal(saved[name], evaluated[0][name]) for name in saved)
     assert not all(torch.equal(saved[name], evaluated[1][name]) for name in saved)
+
+
+def test_without_predictions_the_loss_is_compared(folder):
+    run(folder, prediction_loss_only=True, save_total_limit=3)
+    states = [json.loads(file.read_text()) for file in (folder / "teacher").glob("checkpoint-*/trainer_state.json")]
+    last = max(states, key=lambda state: state["global_step"])
+    assert last["best_metric"] == min(entry["eval_loss"] for entry in last["log_history"] if "eval_loss" in entry)
 
 
 @pytest.mark.parametrize("task_symmetric", [True, False])

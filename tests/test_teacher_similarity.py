@@ -187,7 +187,7 @@ def test_queries_without_candidates(save_encoder):
 def test_cosines_may_lie_between_0_and_1(warnings):
     columns = {"query": ["a"], "documents": [[0, 1]], "teacher_logits": [[0.9, 0.7]]}
     rankings = make_rankings(columns, {"text": ["x", "y"]})
-    check_scores(rankings, is_cosine=True)
+    check_scores(rankings, are_raw=True)
     assert warnings == []
     check_scores(rankings)
     assert "as after a sigmoid" in warnings[0] and "Cosines are fine." in warnings[0]

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DseTrainer on tiny students and embedded pairs: what it computes, resumes, refuses, and that students learn."""
 
+import importlib.util
 import math
 import pickle
 import re
@@ -10,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from accelerate.parallelism_config import ParallelismConfig
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, Trainer, TrainingArguments
 
@@ -25,6 +27,7 @@ from hf_dse.data.pairs import mix_pairs
 from hf_dse.inference.encoding import encode
 from hf_dse.metrics import compute_metrics_for
 from hf_dse.teacher.score import embed_pairs
+from hf_dse.training.inputs import SHARDING
 from hf_dse.training.losses import similarity_loss
 
 
@@ -359,11 +362,40 @@ def test_a_tokenizer_or_a_collator_is_needed(tmp_path, make_student, bert_tokeni
         ({"scale_learning_rate": -1.0}, "`scale_learning_rate` must not be negative, got -1.0"),
         ({"remove_unused_columns": True}, "`remove_unused_columns` must be false"),
         ({"label_smoothing_factor": 0.1}, "`label_smoothing_factor` is 0.1, and these losses smooth no labels"),
+        ({"label_names": ["score"]}, r"`label_names` is \['score'\], and these trainers have 'labels'"),
+        ({"use_liger_kernel": True}, "`use_liger_kernel` is true, and Liger has no kernels for students"),
+        ({"dataloader_persistent_workers": True}, "and there are none: pass `dataloader_num_workers` too"),
+        ({"dataloader_num_workers": -1}, "dataloader_num_workers=-1: it has to be at least 0"),
+        ({"accelerator_config": {"dispatch_batches": True}}, "cuts a batch at its number of rows"),
+        # What the optimizer does not take.
+        ({"optim": "sgd", "optim_args": "momentum"}, "`optim='sgd'` and `optim_args='momentum'` cannot be made"),
+        ({"optim": "sgd", "optim_args": "momentum=-1"}, "cannot be made: Invalid momentum value: -1.0"),
+        ({"adam_beta1": 1.5}, "cannot be made: Invalid beta parameter at index 0: 1.5"),
+        # What divides a model among devices.
+        ({"fsdp": "full_shard"}, "`fsdp` is set, and these trainers do not divide a model.*with torchrun"),
+        ({"deepspeed": "zero.json"}, "`deepspeed` is set, and these trainers do not divide a model"),
+        ({"parallelism_config": ParallelismConfig(tp_size=2)}, "`parallelism_config` is set, and these"),
     ],
 )
 def test_arguments_out_of_range_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         DseTrainingArguments("unused", **TINY_RUN, **fields)
+
+
+@pytest.mark.parametrize("variable", SHARDING.values())
+def test_a_launcher_that_divides_the_model_is_refused(variable, monkeypatch):
+    DseTrainingArguments("unused", **TINY_RUN, fsdp=False)
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(ValueError, match=f"{variable}, as by `accelerate launch`, is set.*with torchrun"):
+        DseTrainingArguments("unused", **TINY_RUN)
+
+
+@pytest.mark.parametrize(("name", "package"), [("lomo", "lomo_optim"), ("galore_adamw", "galore_torch")])
+def test_an_optimizer_whose_package_is_missing_is_refused(name, package):
+    if importlib.util.find_spec(package):
+        pytest.skip(f"{package} is installed")
+    with pytest.raises(ImportError, match=f"need to install `{package}`"):
+        DseTrainingArguments("unused", **TINY_RUN, optim=name, optim_target_modules="query")
 
 
 # What is set, and eval_strategy, save_strategy and load_best_model_at_end with and without an `eval_dataset`

@@ -108,7 +108,7 @@ class QueryOnly(nn.Module):
 
 def build_no_attention(shape: Shape, length: int) -> nn.Module:
     """`dse-strided` with attention left out: embeddings, query and output layers, feed-forward layers and norms."""
-    model = build_dse(shape, length, kind="strided")
+    model: Any = build_dse(shape, length, kind="strided")
     for layer in model.encoder.layer:
         layer.attention.self = QueryOnly(layer.attention.self.query)
     return model

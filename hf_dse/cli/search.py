@@ -14,7 +14,7 @@ from hf_dse.cli.parsing import parse_args
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.common.options import check_at_least, refuse_options
-from hf_dse.data.tables import READERS, check_texts, find_table, read_columns, read_texts
+from hf_dse.data.tables import READERS, check_texts, find_table, missing_column, read_columns, read_texts
 from hf_dse.inference.arguments import DOCUMENT_COLUMN, FolderArguments, ModelArguments
 
 
@@ -91,7 +91,10 @@ class SearchArguments:
     )
     rerank: str | None = field(
         default=None,
-        metadata={"help": "Hub id or folder of a cross-encoder that reads the best texts and orders them anew."},
+        metadata={
+            "help": "Hub id or folder of a cross-encoder that reads the best texts, of a file or a document in chunks "
+            "the best passage, and orders them anew."
+        },
     )
     rerank_top: int = field(default=50, metadata={"help": "With `--rerank`: how many texts of each query it reads."})
     output_file: str | None = field(
@@ -173,10 +176,7 @@ def search(argv: list[str]) -> None:
             "or leave out `--rerank`."
         )
     if args.id_column is not None and args.id_column not in columns:
-        raise ValueError(
-            f"{args.corpus}: there is no column {args.id_column!r}; the columns are {', '.join(columns)}. Choose one "
-            "with `--id_column`, or leave it out."
-        )
+        raise missing_column(args.corpus, args.id_column, columns, "Choose one with `--id_column`, or leave it out.")
     # Of an index of chunks.
     documents = columns[DOCUMENT_COLUMN] if settings.get("chunks") else None
     known = ID_COLUMNS if documents is None else (*ID_COLUMNS, DOCUMENT_COLUMN)
@@ -280,10 +280,7 @@ def _read_queries(args: SearchArguments) -> tuple[list[str], dict[str, list]]:
         wanted.append("text")
     name = next((name for name in wanted if name in columns), None)
     if name is None:
-        raise ValueError(
-            f"{path}: there is no column {wanted[-1]!r}; the columns are {', '.join(columns)}. Choose the one of the "
-            "queries with `--query_column`."
-        )
+        raise missing_column(path, wanted[-1], columns, "Choose the one of the queries with `--query_column`.")
     check_texts(columns[name], path, name)
     return columns.pop(name), columns
 

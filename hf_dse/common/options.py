@@ -47,6 +47,13 @@ def check_numbers(args: Any) -> None:
                 raise ValueError(f"{entry.name}={value}: it has to be below 2 ** 63.")
 
 
+def check_arguments(args: object, kind: type, example: str) -> None:
+    """Raises a `TypeError` for what are no arguments of this kind, such as a name alone."""
+    if not isinstance(args, kind):
+        name = kind.__name__
+        raise TypeError(f"`{name}` are needed, and this is a `{type(args).__name__}`: pass `{name}({example})`.")
+
+
 def complete(kind: type) -> type:
     """
     The class that a dataclass of options stands for. Where the options of a command include those of transformers, or

@@ -19,8 +19,8 @@ class DataArguments:
         default=None,
         metadata={
             "help": "A dataset of the Hub, a local folder with `train.*`, `validation.*`, `test.*` (csv, jsonl, json, "
-            "parquet), one as those of BEIR (`corpus.jsonl`, `queries.jsonl`, `qrels/`), or "
-            f"`{EMBEDDED}`, the small set shipped with the package. Default: `--task_name` of GLUE."
+            "parquet), one such file for the train split, a folder as those of BEIR (`corpus.jsonl`, `queries.jsonl`, "
+            f"`qrels/`), or `{EMBEDDED}`, the small set shipped with the package. Default: `--task_name` of GLUE."
         },
     )
     dataset_config_name: str | None = field(

@@ -13,8 +13,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, concatenate_datasets, loa
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
+from hf_dse.common.options import check_arguments
 from hf_dse.data.arguments import DataArguments
-from hf_dse.data.tables import READERS, parse_json, read_columns
+from hf_dse.data.tables import READERS, missing_column, parse_json, read_columns, table_remedy
 from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS, PairTask
 
 
@@ -139,6 +140,8 @@ def _sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | N
     if local is not None and local.is_dir():
         for split, paths in folder_files(local).items():
             found[split] = partial(concatenate_files, paths)
+    elif local is not None and local.is_file():
+        found["train"] = partial(read_columns, local)
     elif name == EMBEDDED:
         raise FileNotFoundError(f"{EMBEDDED_FOLDER}: the embedded pairs are missing; reinstall hf-dse.")
     elif local is not None and (local.is_absolute() or str(name).startswith((".", "~"))):
@@ -240,10 +243,8 @@ def _column(columns: Iterable[str], wanted: Sequence[str], where: str) -> str:
     for name in wanted:
         if name in names:
             return name
-    raise ValueError(
-        f"{where}: there is no column {wanted[0]!r}; the columns are {', '.join(names)}. Choose a column with "
-        "`sentence1_column`, `sentence2_column` or `label_column`."
-    )
+    advice = "Choose a column with `sentence1_column`, `sentence2_column` or `label_column`."
+    raise missing_column(where, wanted[0], names, advice)
 
 
 def _normalize(
@@ -339,10 +340,12 @@ def load_pairs(
         floats).
 
     Raises:
+        `TypeError`: if `data_args` is something else, such as a name.
         `ValueError`: for an unknown task, a missing column, an empty sentence, or a label that is no finite number or
         no class of the task.
         `FileNotFoundError`: if a file, a folder or a split does not exist.
     """
+    check_arguments(data_args, DataArguments, 'dataset_name="folder"')
     task = resolve_task(data_args)
     sources = _sources(data_args, task, splits)
     return DatasetDict(
@@ -378,8 +381,8 @@ def check_pairs(
     for split, part in parts.items():
         if not isinstance(part, Dataset):
             raise TypeError(
-                f"Split {split!r} is a {type(part).__name__}, and pairs have to be a `datasets.Dataset`: every row is "
-                "checked before the training. Load it without `streaming=True`."
+                f"Split {split!r} is a {type(part).__name__}, and pairs have to be a `datasets.Dataset`, for every "
+                f"row is checked before the training: {table_remedy(part)}."
             )
     task = resolve_task(data_args, parts)
     return DatasetDict(

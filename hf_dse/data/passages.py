@@ -60,8 +60,7 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
     ['Cats purr. ', 'Dogs bark at cats. Birds sing.']
     ```
     """
-    if not isinstance(chunk_size, Integral) or chunk_size < 1:
-        raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1, a whole number.")
+    check_chunk_size(chunk_size)
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -72,6 +71,11 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
             "cannot split texts: use a fast tokenizer, or whole files (`--chunk_size 0`)."
         )
     return list(_fit(text, processing_class, chunk_size))
+
+
+def check_chunk_size(chunk_size: int) -> None:
+    if not isinstance(chunk_size, Integral) or chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1, a whole number.")
 
 
 def _fit(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) -> Iterator[str]:

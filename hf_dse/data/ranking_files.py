@@ -14,6 +14,7 @@ from datasets import get_dataset_config_names, load_dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
+from hf_dse.common.options import check_arguments
 from hf_dse.data.pairs import SPLITS, DataArguments, concatenate_files, folder_files, wanted_splits
 from hf_dse.data.ranking_rows import DOCUMENT_IDS, QUERY, QUERY_ID, is_ranking, read_rankings
 from hf_dse.data.rankings import Rankings, make_corpus
@@ -85,8 +86,10 @@ def load_rankings(data_args: DataArguments, splits: Sequence[str] | None = None)
 
     Raises:
         `FileNotFoundError`: if a file, a folder or a split does not exist.
+        `TypeError`: if `data_args` is something else, such as a name.
         `ValueError`: as [`read_rankings`].
     """
+    check_arguments(data_args, DataArguments, 'dataset_name="folder"')
     name = data_args.dataset_name
     folder = None if name is None else to_path(name)
     corpus, texts = None, None
@@ -132,8 +135,10 @@ def load_corpus(data_args: DataArguments) -> Any:
 
     Raises:
         `FileNotFoundError`: if there is no such file, or no corpus in a folder.
+        `TypeError`: if `data_args` is something else, such as a name.
         `ValueError`: without a source, for an empty corpus, or a document that is not a text.
     """
+    check_arguments(data_args, DataArguments, 'corpus_file="folder"')
     name = data_args.corpus_file or data_args.dataset_name
     if name is None:
         raise ValueError("There are no documents: name them with `--corpus_file` or `--dataset_name`.")

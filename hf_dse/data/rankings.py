@@ -17,6 +17,7 @@ from datasets import Dataset, Features, IterableDataset, Value
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
+from hf_dse.data.tables import table_remedy
 
 
 logger = logging.get_logger(__name__)
@@ -202,15 +203,10 @@ def check_table(table: Any, what: str) -> None:
     # A data frame has keys, too.
     if isinstance(table, Dataset) or (hasattr(table, "keys") and not has_splits):
         return
-    if has_splits:
-        remedy = f"Pass one of its splits: {', '.join(map(str, table))}."
-    elif isinstance(table, IterableDataset):
-        remedy = "Load it without `streaming=True`, or write it to disk once with `Dataset.from_generator`."
-    else:
-        remedy = "A list of rows becomes one with `Dataset.from_list(rows)`."
+    remedy = table_remedy(table, "a list of rows becomes one with `Dataset.from_list(rows)`")
     raise TypeError(
         f"{what} a `{type(table).__name__}`, and has to be a `datasets.Dataset` or a dictionary with a list for each "
-        f"column: every row is checked. {remedy}"
+        f"column, for every row is checked: {remedy}."
     )
 
 

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +124,22 @@ def _reading_parquet(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 
 
+def table_remedy(value: Any, otherwise: str = "convert it with `Dataset.from_list`") -> str:
+    """What makes a `datasets.Dataset` of something else, for the messages of errors."""
+    if isinstance(value, Mapping) and any(hasattr(part, "column_names") for part in value.values()):
+        return f"pass one of its splits: {', '.join(map(str, value))}"
+    if isinstance(value, Mapping):
+        return "convert it with `Dataset.from_dict`"
+    if "Iterable" in type(value).__name__ or not hasattr(value, "__len__"):
+        return "load it without `streaming=True`, or write it to disk once with `Dataset.from_generator`"
+    return otherwise
+
+
+def missing_column(where: str | Path, name: str, columns: Iterable[str], advice: str) -> ValueError:
+    """The error of a table without a column."""
+    return ValueError(f"{where}: there is no column {name!r}; the columns are {', '.join(columns)}. {advice}")
+
+
 def _check_unique(names: list[str], path: Path) -> None:
     for name, number in Counter(names).most_common(1):
         if number > 1:
@@ -173,9 +189,7 @@ def find_columns(columns: dict[str, list], where: str, *wanted: Sequence[str]) -
     missing = [group for group in wanted if not any(name in columns for name in group)]
     if missing:
         advice = " and ".join(f"one to {', '.join(group[:-1])} or {group[-1]}" for group in missing)
-        raise ValueError(
-            f"{where}: there is no column {missing[0][0]!r}; the columns are {', '.join(columns)}. Rename {advice}."
-        )
+        raise missing_column(where, missing[0][0], columns, f"Rename {advice}.")
     return [next(name for name in group if name in columns) for group in wanted]
 
 
@@ -248,10 +262,8 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
         raise ValueError(f"{path}: unsupported ending {file.suffix!r}; supported are .txt, {', '.join(READERS)}.")
     columns = read_columns(file)
     if text_column not in columns:
-        raise ValueError(
-            f"{path}: there is no column {text_column!r}; the columns are {', '.join(columns)}. Choose one with "
-            "`--text_column`, in Python `text_column`."
-        )
+        advice = "Choose one with `--text_column`, in Python `text_column`."
+        raise missing_column(path, text_column, columns, advice)
     check_texts(columns[text_column], path, text_column)
     return columns
 

@@ -33,8 +33,8 @@ class ComparisonArguments:
     rerank: str | None = field(
         default=None,
         metadata={
-            "help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again. Of a "
-            "document that is longer than it reads, the best window counts."
+            "help": "On a corpus: a reranker, such as the teacher, that ranks what the model finds again. It "
+            "reads whole documents, with `--chunks` too; of one that is longer than it reads, the best window counts."
         },
     )
     rerank_top: int = field(

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.data.chunk_windows import read_windows
-from hf_dse.data.passages import split_text
+from hf_dse.data.passages import check_chunk_size, split_text
 from hf_dse.data.tokenization import check_max_length, length_batches, pad
 from hf_dse.inference.arguments import CHUNK_SIZE
 from hf_dse.inference.encoding import (
@@ -31,6 +32,8 @@ from hf_dse.inference.encoding import (
 from hf_dse.inference.quantization import check_precision, quantize, truncate
 from hf_dse.inference.search import number_groups
 
+
+logger = logging.get_logger(__name__)
 
 # Macro-chunks are sorted by length in groups of this many batches, which bounds the memory on any corpus.
 BATCHES_PER_GROUP = 8
@@ -120,6 +123,8 @@ def encode_chunks(
     ```
     """
     check_encoder(model)
+    if chunk_size is not None:
+        check_chunk_size(chunk_size)
     max_length = find_length(model, prompt_name, max_length)
     limit = check_max_length(max_length, model, processing_class)
     prompt = find_prompt(model, prompt_name)
@@ -127,6 +132,9 @@ def encode_chunks(
     documents = _list(documents)
     chunks = [_chunks_of(document, row, processing_class, chunk_size) for row, document in enumerate(documents)]
     texts = [chunk for parts in chunks for chunk in parts]
+    without = [row for row, parts in enumerate(chunks) if not parts]
+    if without:
+        logger.info(f"{len(without)} of {len(chunks)} documents have no text, the first is documents[{without[0]}]")
     shared: dict[str, Any] = {"batch_size": batch_size, "device": device, "show_progress": show_progress}
     if not contextual or not texts:
         vectors = encode(
@@ -240,9 +248,14 @@ def fit_chunk_size(
     if wanted == 0 or limit is None:
         return CHUNK_SIZE if wanted is None else wanted
     room = limit - len(processing_class(prompt, verbose=False)["input_ids"])
+    if room < 1:
+        raise ValueError(
+            f"max_length={limit}: the model's prompt and special tokens are {limit - room} tokens, which leaves none "
+            "for a passage: raise it if the model allows it."
+        )
     if wanted is None:
         wanted = min(CHUNK_SIZE, room)
-    if not 0 < wanted <= room:
+    if wanted > room:
         raise ValueError(
             f"chunk_size={wanted}: the model reads {limit} tokens, which leaves {room} for a passage: take fewer, "
             "or raise `--max_length` if the model allows it."

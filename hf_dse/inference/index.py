@@ -90,6 +90,11 @@ def encode_files(
                 f"precision={size_args.precision!r} needs the ranges of all vectors, and `--engine ray` sees one "
                 "shard at a time: take binary or ubinary, or `--engine local`."
             )
+        if find_table(to_path(args.input), "corpus") is not None:
+            raise ValueError(
+                f"{args.input} is a folder in the layout of BEIR, whose queries are no documents, and whose titles "
+                "`--engine ray` does not join to the texts: pass the parquet file of its corpus, or `--engine local`."
+            )
         refuse_with_ray(model_args, "device")
         refuse_with_ray(chunk_args, "chunks")
         model_args.model_name_or_path = local_or_hub(model_args.model_name_or_path)

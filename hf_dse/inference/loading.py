@@ -26,6 +26,7 @@ from hf_dse import __version__
 from hf_dse.common.devices import advise_bf16, choose_device
 from hf_dse.common.display import one_line
 from hf_dse.common.hub import pin, source_of, split_revision, weights_of
+from hf_dse.common.options import check_arguments
 from hf_dse.data.tables import parse_json, read_text
 from hf_dse.data.tokenization import check_vocabulary, lowercase
 from hf_dse.inference.arguments import ModelArguments
@@ -172,9 +173,11 @@ def load_model(args: ModelArguments) -> tuple[PreTrainedModel, PreTrainedTokeniz
         `tuple[PreTrainedModel, PreTrainedTokenizerBase]`: the model, on its device, and the tokenizer.
 
     Raises:
+        `TypeError`: if `args` is something else, such as a name.
         `ValueError`: if the files of the checkpoint are damaged or lack weights, those of a classification head that
         the config names among them, or if there is no such device.
     """
+    check_arguments(args, ModelArguments, '"user/model"')
     source: dict[str, Any] = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
     device = choose_device(args.device)
     if args.dtype == "bfloat16":

@@ -21,7 +21,7 @@ from transformers.utils.logging import tqdm
 from hf_dse.common.files import to_path
 from hf_dse.common.options import check_at_least
 from hf_dse.data.pairs import SPLITS
-from hf_dse.data.tables import read_columns, read_texts
+from hf_dse.data.tables import missing_column, read_columns, read_texts
 from hf_dse.inference.encoding import encode
 from hf_dse.inference.search import BLOCK_ELEMENTS
 
@@ -309,10 +309,7 @@ def _read_rows(file: str | Path, num_columns: int | None = None) -> list[list[st
         names = ["sentence1", "sentence2"] if {"sentence1", "sentence2"} <= set(columns) else ["text"]
     missing = [name for name in names if name not in columns]
     if missing:
-        raise ValueError(
-            f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(columns)}. Choose those of the "
-            "texts, as in `FILE:column,column`."
-        )
+        raise missing_column(path, missing[0], columns, "Choose those of the texts, as in `FILE:column,column`.")
     if num_columns is not None and len(names) != num_columns:
         raise ValueError(
             f"{path}: {num_columns} columns of texts are required, got {len(names)} ({', '.join(names)}). Choose "

@@ -11,6 +11,7 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 from transformers import set_seed
 from transformers.utils import logging
 
+from hf_dse.common.options import refuse_options
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.data.tasks import EMBEDDED, PairTask
@@ -90,6 +91,7 @@ def run_pairs(
     model = load_student(given.model or args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
     tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     # Fail early, not after hours of scoring or training.
+    refuse_options(training_args, "needs metrics of parts, and those of pairs are of all", "batch_eval_metrics")
     check_student_length(training_args.max_length, model)
     tokenizer = limit_tokens(tokenizer, model, training_args.max_length)
 
@@ -99,8 +101,8 @@ def run_pairs(
 
     train = make_once(prepare, training_args, output_dir)
     labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
-    if "validation" in labelled and training_args.metric_for_best_model is None:
-        training_args.metric_for_best_model = task.metric_for_best_model
+    if "validation" in labelled and not training_args.prediction_loss_only:
+        training_args.metric_for_best_model = training_args.metric_for_best_model or task.metric_for_best_model
     trainer = DseTrainer(
         model=model,
         args=training_args,

@@ -269,8 +269,8 @@ def score_train(
         check_teacher(reranker, train, name, **options)
         train = score_candidates(reranker, train, windows=args.windows, **options)
     if train.has_scores:
-        # Those that were just made are raw logits, whatever their range is.
-        check_scores(train, name, is_cosine=teacher is not None and not is_scored)
+        # Those that were just made are raw, whatever their range is.
+        check_scores(train, name, are_raw=teacher is not None and not is_scored)
     return train
 
 

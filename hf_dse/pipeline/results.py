@@ -50,13 +50,14 @@ class DistillationResult:
 
 def describe_recipe(training_args: TrainingArguments, *names: str) -> dict[str, Any]:
     """Returns the training settings for the model card: common ones, and the fields `names`."""
+    loading: Any = training_args.accelerator_config
+    # With `split_batches` the processes share a batch.
+    num_batches = 1 if loading.split_batches else training_args.world_size
     recipe = {
         **{name: getattr(training_args, name) for name in names if getattr(training_args, name) is not None},
         "learning_rate": training_args.learning_rate,
         "num_train_epochs": training_args.num_train_epochs,
-        "train_batch_size": training_args.train_batch_size
-        * training_args.gradient_accumulation_steps
-        * training_args.world_size,
+        "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps * num_batches,
         "precision": "bf16" if training_args.bf16 else "fp16" if training_args.fp16 else "float32",
         "seed": training_args.seed,
         "machine": describe_machine(),

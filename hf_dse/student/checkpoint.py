@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
 from hf_dse.common.hub import split_revision
@@ -75,8 +76,9 @@ def stored_dtype(name_or_path: str, revision: str = "main") -> torch.dtype | Non
     for file in set(shards.values()) or {SAFE_WEIGHTS_NAME}:
         weights = cached_file(name, file, revision=revision)
         with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
-            kinds |= {tensors.get_tensor(key).dtype for key in tensors.keys()}
-    return kinds.pop() if len(kinds) == 1 else None
+            # From the header, without reading a tensor.
+            kinds |= {tensors.get_slice(key).get_dtype() for key in tensors.keys()}
+    return str_to_torch_dtype.get(kinds.pop()) if len(kinds) == 1 else None
 
 
 def check_no_adapter(model: PreTrainedModel) -> None:

@@ -3,6 +3,7 @@
 """Conversion of a pretrained encoder with softmax attention to a DSE encoder with Linformer attention."""
 
 import copy
+import os
 import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
@@ -91,6 +92,7 @@ def convert_encoder(
         [`DseModel`] in float32 and evaluation mode.
 
     Raises:
+        `TypeError`: if `name_or_path` is something else, such as a model.
         `ValueError`: for an architecture that cannot be converted exactly, a source that is a decoder or has missing
             weights, layers that the source does not have, or config fields that do not exist or are invalid.
 
@@ -104,6 +106,11 @@ def convert_encoder(
     ('linear_attention', 128)
     ```
     """
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise TypeError(
+            f"`name_or_path` is a `{type(name_or_path).__name__}`: pass a Hub id or a folder, such as one that its "
+            "`save_pretrained` wrote."
+        )
     source_config = load_config(name_or_path)
     architecture = find_architecture(source_config, name_or_path)
     _check_names(config_overrides, fixed={*architecture.fields, *architecture.constants} - FREE_FIELDS)

@@ -90,7 +90,7 @@ def train_teacher(
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from; found {', '.join(pairs)}.")
     labelled = {split for split, part in pairs.items() if "label" in part.column_names}
-    if training_args.metric_for_best_model is None:
+    if training_args.metric_for_best_model is None and not training_args.prediction_loss_only:
         training_args.metric_for_best_model = task.metric_for_best_model
 
     set_seed(training_args.seed)

@@ -337,7 +337,7 @@ def _score(
         if cut and truncation == "longest_first":
             logger.warning(
                 f"{cut} of {len(pairs)} pairs are longer than {max_length} tokens and were truncated: raise "
-                "max_length, or use a teacher with more positions, if their ends matter."
+                "the teacher's max_length, or use a teacher with more positions, if their ends matter."
             )
         sizes = [min(size, max_length) for size in sizes]
     with reranker.scoring(max_length):

@@ -158,7 +158,7 @@ def _windows(
         if room[query] < 1:
             raise ValueError(
                 f"The query {query[:60]!r} has {size} tokens, which leaves no room for a document in max_length="
-                f"{max_length}: raise max_length if the teacher allows it, or shorten the query."
+                f"{max_length}: raise the teacher's max_length if it allows it, or shorten the query."
             )
     queries_of: dict[str, list[str]] = {}
     for query, document in pairs:
@@ -183,8 +183,8 @@ def _windows(
     if num_long and windows == "first":
         logger.warning(
             f"{num_long} of {len(pairs)} documents are longer than what max_length={max_length} leaves next to their "
-            "query, and only their first window is scored: raise max_length, or pass windows='best', if their ends "
-            "matter."
+            "query, and only their first window is scored: raise the teacher's max_length, or pass windows='best', if "
+            "their ends matter."
         )
     elif num_long:
         num_windows = sum(len(parts) for parts in read.values()) - (len(pairs) - num_long)
@@ -304,7 +304,7 @@ def _with_column(part: Dataset, name: str, rows: pyarrow.Array) -> Dataset:
     return concatenate_datasets([part.flatten_indices(), Dataset(pyarrow.table({name: rows}))], axis=1)
 
 
-def check_scores(rankings: Rankings, name: str = "The teacher", *, is_cosine: bool = False) -> None:
+def check_scores(rankings: Rankings, name: str = "The teacher", *, are_raw: bool = False) -> None:
     """
     Checks the scores of a teacher before a student learns from them.
 
@@ -316,26 +316,27 @@ def check_scores(rankings: Rankings, name: str = "The teacher", *, is_cosine: bo
             Queries with `teacher_logits`.
         name (`str`, *optional*, defaults to `"The teacher"`):
             Who made the scores, for the messages.
-        is_cosine (`bool`, *optional*, defaults to `False`):
-            Whether they are cosines of a bi-encoder, which may all lie between 0 and 1.
+        are_raw (`bool`, *optional*, defaults to `False`):
+            Whether they are known not to come from a sigmoid: cosines of a bi-encoder, or logits that were just made,
+            may all lie between 0 and 1.
 
     Raises:
         `ValueError`: if there are no scores, or all are equal.
     """
     if not rankings.has_scores:
         raise ValueError(f"{name} has no scores: add them with `score_candidates` or `hf-dse score`.")
-    check_score_lists(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], name, is_cosine)
+    check_score_lists(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], name, are_raw)
 
 
 def check_score_lists(
-    scores: list[list[float]], relevance: list[list[float]], name: str, is_cosine: bool = False
+    scores: list[list[float]], relevance: list[list[float]], name: str, are_raw: bool = False
 ) -> None:
     """[`check_scores`] for lists, one for each query; what is unknown is NaN."""
     logits, labels = ([np.array(row, dtype=float) for row in lists] for lists in (scores, relevance))
     known = np.concatenate([row[~np.isnan(row)] for row in logits])
     if not known.size or np.ptp(known) == 0:
         raise ValueError(f"{name}: all {known.size} scores are equal, so there is nothing to learn from them.")
-    if not is_cosine and known.min() >= 0 and known.max() <= 1:
+    if not are_raw and known.min() >= 0 and known.max() <= 1:
         logger.warning(
             f"{name}: all scores lie between {known.min():.3g} and {known.max():.3g}, as after a sigmoid, which hides "
             "how much better one document is than another: distil raw logits, which `hf-dse score` writes (in "

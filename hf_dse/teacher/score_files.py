@@ -188,7 +188,7 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
         # Only one teacher is in memory at a time.
         teacher = load_ranking_scorer(name, args)
         scored = score_rankings_with(teacher, rankings, args, cache_dir=_cache_dir(args, output))
-        check_scores(scored, name, is_cosine=args.bi_encoder)
+        check_scores(scored, name, are_raw=args.bi_encoder)
         scores.append(scored.queries["teacher_logits"][:])
     means = mean_scores(scores)
     sources = [describe_source(pin(name, args.model_revision)).name for name in names]
@@ -197,7 +197,7 @@ def _score_rankings(args: ScoreArguments, data_args: DataArguments, engine_args:
     return f"{len(rankings)} queries with scored candidates ({how})"
 
 
-def _check_shards(files: list[Path], name: str, is_cosine: bool) -> None:
+def _check_shards(files: list[Path], name: str, are_raw: bool) -> None:
     """Checks the scores in files as [`check_scores`] does, all at once: those of a few queries may well be equal."""
     scores: list[list[float]] = []
     labels: list[list[float]] = []
@@ -211,7 +211,7 @@ def _check_shards(files: list[Path], name: str, is_cosine: bool) -> None:
             row if row and len(row) == len(logits) else [math.nan] * len(logits)
             for row, logits in zip(known, table["teacher_logits"], strict=True)
         ]
-    check_score_lists(scores, labels, name, is_cosine)
+    check_score_lists(scores, labels, name, are_raw)
 
 
 def mean_scores(scores: list[list[list[float]]]) -> list[list[float]]:

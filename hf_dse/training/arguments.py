@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import TrainingArguments, get_scheduler
+from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.training_args import OptimizerNames
 
 from hf_dse.common.devices import advise_bf16
 from hf_dse.common.options import check_at_least, check_numbers, check_positive
+from hf_dse.training.inputs import refuse_sharding
 from hf_dse.training.options import AlignOptions, DseOptions, GeneralOptions, PairOptions, RankingOptions
 
 
@@ -24,6 +26,9 @@ OPEN_FIELDS = (
     "metric_for_best_model",
     "greater_is_better",
 )
+
+# Their optimizers look for the layers of a model.
+NEED_MODEL = ("galore", "apollo", "lomo", "adalomo")
 
 SAMPLING_STRATEGIES = ("random", "sequential", "group_by_length", "batch_rebalance")
 
@@ -39,17 +44,29 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
     """
 
     def __post_init__(self) -> None:
+        refuse_sharding(self)
         if self.remove_unused_columns:
             raise ValueError(
                 "`remove_unused_columns` must be false: the model has no text inputs, so the Trainer would remove the "
                 "text columns before the collator tokenizes them."
             )
+        is_teacher = type(self) is PairTrainingArguments
         # The training of a teacher on classes has it.
-        if self.label_smoothing_factor and type(self) is not PairTrainingArguments:
+        if self.label_smoothing_factor and not is_teacher:
             raise ValueError(
                 f"`label_smoothing_factor` is {self.label_smoothing_factor}, and these losses smooth no labels: leave "
                 "it out."
             )
+        if self.label_names not in (None, ["labels"]):
+            raise ValueError(f"`label_names` is {self.label_names!r}, and these trainers have 'labels': leave it out.")
+        if self.use_liger_kernel and not is_teacher:
+            raise ValueError("`use_liger_kernel` is true, and Liger has no kernels for students: leave it out.")
+        if self.dataloader_persistent_workers and not self.dataloader_num_workers:
+            raise ValueError(
+                "`dataloader_persistent_workers` keeps the processes that load data, and there are none: pass "
+                "`dataloader_num_workers` too, or leave it out."
+            )
+        check_at_least(0, dataloader_num_workers=self.dataloader_num_workers)
         if self.max_length < 4:
             raise ValueError(f"`max_length` must be at least 4, got {self.max_length}.")
         check_numbers(self)
@@ -69,6 +86,12 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
         # Options that are passed on, such as those of `accelerator_config`.
         except TypeError as error:
             raise ValueError(f"The training arguments do not fit: {error}.") from error
+        loading: Any = self.accelerator_config
+        if loading.dispatch_batches:
+            raise ValueError(
+                "`dispatch_batches` of `accelerator_config` cuts a batch at its number of rows, and a row may have "
+                "several texts: leave it out."
+            )
         if self.bf16:
             advise_bf16(self.device, "bf16=True")
         if self.n_gpu > 1 and (self.bf16 or self.fp16):
@@ -76,6 +99,7 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
                 f"`Trainer` computes in float32 on {self.n_gpu} GPUs of one process, whatever `bf16` and `fp16` say: "
                 "start one process for each GPU with torchrun or `accelerate launch`, or set CUDA_VISIBLE_DEVICES=0."
             )
+        self._check_optimizer()
         self._check_scheduler()
         for name, value in chosen.items():
             if value is None:
@@ -88,6 +112,20 @@ class PairTrainingArguments(PairOptions, TrainingArguments):  # type: ignore[mis
     def groups_by_length(self) -> bool:
         """Whether the batches of a training need the lengths of its rows."""
         return self.train_sampling_strategy in ("group_by_length", "batch_rebalance")
+
+    def _check_optimizer(self) -> None:
+        """Makes an optimizer, for neither its package nor its options are looked at before the training."""
+        try:
+            kind, options = Trainer.get_optimizer_cls_and_kwargs(self)
+            if kind.__module__.startswith("torch."):
+                kind([torch.zeros(1)], **options)
+        # `ImportError` names the package.
+        except (TypeError, ValueError) as error:
+            name = OptimizerNames(self.optim).value
+            if not name.startswith(NEED_MODEL):
+                raise ValueError(
+                    f"The optimizer of `optim={name!r}` and `optim_args={self.optim_args!r}` cannot be made: {error}."
+                ) from error
 
     def _check_scheduler(self) -> None:
         """Makes a scheduler, for its options are not looked at before the training."""

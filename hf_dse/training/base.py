@@ -24,6 +24,7 @@ from transformers.trainer_utils import HubStrategy, SaveStrategy, TrainOutput
 from transformers.utils import PushInProgress, logging
 
 from hf_dse.common.files import LOCK_FILE, locked, writing
+from hf_dse.data.tables import table_remedy
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.student.checkpoint import TRAINING_STATE
 from hf_dse.training.arguments import PairTrainingArguments
@@ -121,14 +122,9 @@ class ReproducibleTrainer(Trainer):
             if dataset is None or isinstance(dataset, Dataset):
                 continue
             kind = f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__}"
-            remedy = "convert it with `Dataset.from_list`"
-            if isinstance(dataset, Mapping):
-                remedy = f"pass one of its splits: {', '.join(map(str, dataset))}"
-            elif "Iterable" in type(dataset).__name__ or not hasattr(dataset, "__len__"):
-                remedy = "load it without `streaming=True`, or write it to disk once with `Dataset.from_generator`"
             raise TypeError(
                 f"`{name}` is a `{kind}`, and `{cls.__name__}` needs a `datasets.Dataset`, whose rows it checks and "
-                f"groups by length before the training: {remedy}."
+                f"groups by length before the training: {table_remedy(dataset)}."
             )
 
     @classmethod

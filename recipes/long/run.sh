@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The students for long documents, and what each finds on three sets, beside plain chunks and BM25: the rows of
+# docs/results.md#ways-of-reading-long-documents. Finished steps are skipped.
+#
+#   recipes/long/run.sh DATA [OUT]
+#
+# DATA has the folders qmsum, squality and fairytaleqa with parquet files. FLAGS are passed to every training:
+# FLAGS="--bf16 --use_cpu" halves the time on a CPU with AVX-512 bf16 or AMX. DTYPE=bfloat16 does the same for what is
+# measured. Two hours on a core of such a CPU.
+set -euo pipefail
+here=$(dirname "$0") data=$1 out=${2:-outputs/long}
+flags=${FLAGS:-} dtype=${DTYPE:-float32}
+encoder=$(python -c "from hf_dse.demo import default_encoder; print(default_encoder())")
+mkdir -p "$out"
+
+# Questions, with the documents and passages that answer them.
+[ -f "$out/corpus.jsonl" ] || python "$here/questions.py" "$data" "$out"
+
+# One vector, not trained: lower layers in chunks, upper ones linear, whitened.
+[ -f "$out/mixed/config.json" ] || hf-dse convert --model_name_or_path "$encoder" --output_dir "$out/mixed" \
+    --layer_types chunked_attention chunked_attention chunked_attention chunked_attention linear_attention \
+    linear_attention --linformer_projection strided --linformer_length 1024 --position_extension tile \
+    --max_position_embeddings 16384
+[ -f "$out/mixed-whitened/config.json" ] || hf-dse whiten --model_name_or_path "$out/mixed" \
+    --train_file "$out/corpus.jsonl" --max_length 512 --projection_dim 320 --output_dir "$out/mixed-whitened"
+
+# One vector that learns from the questions.
+[ -f "$out/one/results.json" ] || hf-dse distill --stage ranking --output_dir "$out/one" --overwrite_output_dir \
+    --model_name_or_path "$here/../../checkpoints/dse-minilm-l6" --train_file "$out/train.jsonl" \
+    --corpus_file "$out/corpus.jsonl" --max_length 2048 --query_max_length 256 --num_negatives 0 --num_candidates 2 \
+    --queries_per_document 8 --per_device_train_batch_size 96 --freeze_layers 4 --attention_probs_dropout_prob 0 \
+    --hidden_dropout_prob 0 --learning_rate 5e-5 --warmup_steps 0.1 --max_steps 100 --eval_strategy no \
+    --load_best_model_at_end false $flags
+
+# Many vectors: chunks of one pass, which learn from the questions.
+[ -f "$out/chunks/results.json" ] || hf-dse distill --config "$here/chunks.yaml" --model_name_or_path "$encoder" \
+    --bi_encoder_name_or_path "$encoder" --train_file "$out/train.jsonl" --corpus_file "$out/corpus.jsonl" \
+    --max_steps 250 --eval_strategy no --load_best_model_at_end false --output_dir "$out/chunks" \
+    --overwrite_output_dir $flags
+
+# What they find.
+students=("$out/mixed-whitened" "$here/../../checkpoints/dse-minilm-l6" "$out"/{one,chunks}/model)
+for set in qmsum:test fairytaleqa:test squality:validation; do
+    name=${set%:*}
+    if [ ! -f "$out/$name.md" ]; then
+        hf-dse bench long --model_name_or_path "$encoder" --max_length 512 --batch_size 8 --dtype "$dtype" \
+            --dataset_name "$out/$name" --split "${set#*:}" --ways first chunks bm25 --bm25_weight 0.6 \
+            --students "${students[@]}" --metric ndcg@10 --timed_documents 2 --output_dir "$out/bench-$name" \
+            >"$out/$name.part"
+        mv "$out/$name.part" "$out/$name.md"
+    fi
+    echo && echo "$name" && cat "$out/$name.md"
+done
