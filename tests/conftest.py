@@ -179,6 +179,19 @@ def make_student(tiny_config, bert_tokenizer):
 
 
 @pytest.fixture
+def make_checkpoint():
+    """Makes a checkpoint of empty files, and returns where its state belongs, which is written last."""
+
+    def make(folder):
+        folder.mkdir(parents=True)
+        for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+            (folder / name).touch()
+        return folder / "trainer_state.json"
+
+    return make
+
+
+@pytest.fixture
 def dtypes_of():
     """The data types in which the first layer of a student reads texts, from now on."""
 

@@ -538,10 +538,9 @@ def test_a_killed_distillation_resumes_where_it_stopped(assets, tmp_path, run):
 
 
 @pytest.mark.parametrize("content", ["", '{"global_step": 4, "log_his'])
-def test_a_checkpoint_that_was_not_written_to_its_end_is_none(content, tmp_path):
+def test_a_checkpoint_that_was_not_written_to_its_end_is_none(content, tmp_path, make_checkpoint):
     for step, text in ((2, '{"global_step": 2}'), (10, content)):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+        make_checkpoint(tmp_path / f"checkpoint-{step}").write_text(text)
     assert check_output_dir(str(tmp_path), "last", False) == str(tmp_path / "checkpoint-2")
     (tmp_path / "checkpoint-2" / "trainer_state.json").unlink()
     with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume from"):

@@ -81,13 +81,12 @@ def test_a_piece_without_an_end_has_no_table(program, end, places, tmp_path):
     assert not (tmp_path / "rank.md").exists()
 
 
-def test_a_training_goes_on_from_its_last_whole_checkpoint(places, tmp_path):
+def test_a_training_goes_on_from_its_last_whole_checkpoint(places, tmp_path, make_checkpoint):
     starts, goes_on = ["--overwrite_output_dir", "true"], ["--resume_from_checkpoint", "last"]
     assert gpu.make_words("student-linear", places, False)[-2:] == starts
-    checkpoint = tmp_path / "student-linear" / "checkpoint-50"
-    checkpoint.mkdir(parents=True)
+    state = make_checkpoint(tmp_path / "student-linear" / "checkpoint-50")
     assert gpu.make_words("student-linear", places, False)[-2:] == starts
-    (checkpoint / "trainer_state.json").write_text("{}")
+    state.write_text("{}")
     assert gpu.make_words("student-linear", places, False)[-2:] == goes_on
 
 

@@ -637,16 +637,15 @@ def test_training_and_evaluation_losses_are_checked(name):
         FiniteLossCallback().on_log(arguments, State(), None, logs={name: float("nan")})
 
 
-def test_output_folders(tmp_path):
+def test_output_folders(tmp_path, make_checkpoint):
     output = tmp_path / "out"
     assert check_output_dir(str(output), None, False) is None
     with pytest.raises(FileNotFoundError, match="holds no checkpoint to resume from"):
         check_output_dir(str(output), "last", False)
-    for step in (5, 10, 15):
-        (output / f"checkpoint-{step}").mkdir(parents=True)
+    states = [make_checkpoint(output / f"checkpoint-{step}") for step in (5, 10, 15)]
     # The last checkpoint is incomplete: the Trainer writes the state last.
-    for step in (5, 10):
-        (output / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    for state in states[:2]:
+        state.write_text("{}")
     (output / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="is not empty: choose another one"):
         check_output_dir(str(output), None, False)
