@@ -235,7 +235,8 @@ def test_a_query_is_never_truncated(tokenizer):
     scored = score_candidates(model, make_rankings({"query": [query], "documents": [[0]]}, corpus), **options)
     assert_close(scored.queries["teacher_logits"][:], [[direct(model, tokenizer, query, "word0")]])
     query = " ".join(WORDS[:29])
-    with pytest.raises(ValueError, match="leaves no room for a document in max_length=32: raise the teacher's"):
+    message = "has 29 tokens, which leaves no room for a document in max_length=32: raise the teacher's max_length"
+    with pytest.raises(ValueError, match=message):
         score_candidates(model, make_rankings({"query": [query], "documents": [[0]]}, corpus), **options)
 
 

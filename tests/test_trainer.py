@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from accelerate.parallelism_config import ParallelismConfig
 from datasets import Dataset
 from transformers import AutoModelForSequenceClassification, DataCollatorWithPadding, Trainer, TrainingArguments
 
@@ -374,12 +373,18 @@ def test_a_tokenizer_or_a_collator_is_needed(tmp_path, make_student, bert_tokeni
         # What divides a model among devices.
         ({"fsdp": "full_shard"}, "`fsdp` is set, and these trainers do not divide a model.*with torchrun"),
         ({"deepspeed": "zero.json"}, "`deepspeed` is set, and these trainers do not divide a model"),
-        ({"parallelism_config": ParallelismConfig(tp_size=2)}, "`parallelism_config` is set, and these"),
     ],
 )
 def test_arguments_out_of_range_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         DseTrainingArguments("unused", **TINY_RUN, **fields)
+
+
+def test_parallel_tensors_are_refused():
+    # Not in the oldest versions of accelerate.
+    parallelism = pytest.importorskip("accelerate.parallelism_config")
+    with pytest.raises(ValueError, match="`parallelism_config` is set, and these trainers do not divide a model"):
+        DseTrainingArguments("unused", **TINY_RUN, parallelism_config=parallelism.ParallelismConfig(tp_size=2))
 
 
 @pytest.mark.parametrize("variable", SHARDING.values())
