@@ -492,7 +492,7 @@ def test_runs_made_under_earlier_names_of_options_are_found():
     stages = [{"stages": [{name: 64}]} for name in ("max_seq_length", "max_length")]
     assert Run({}, stages[0]).key == Run({}, stages[1]).key
     finished = finished_runs(STUDIES / "results.parquet")
-    for name, number in {"length_concatenated": 52, "length_hidden": 28, "five_tasks": 16, "depth": 30}.items():
+    for name, number in {"length_concatenated": 52, "length_hidden": 29, "five_tasks": 16, "depth": 30}.items():
         runs = load_study(STUDIES / f"{name}.yaml").runs()
         assert sum(run.key in finished for run in runs) == number
 
