@@ -193,7 +193,7 @@ class Demo:
         self.cross_name = "Cross-encoder (teacher)" if teacher else "Cross-encoder of the same size"
         self.can_rank = teacher is not None and teacher.num_labels in (1, 2)
         self.chunk_size = chunk_size
-        self.corpus = self.embed(texts)
+        self.corpus = self.embed(texts, show_progress=True)
 
     # Models beside the student
 
@@ -221,14 +221,14 @@ class Demo:
         is_linear = set(config.layer_types) == {"linear_attention"}
         return is_linear and not config.is_projection_learned and len(set(config.projected_lengths)) == 1
 
-    def embed(self, texts):
+    # What all tabs need
+
+    def embed(self, texts, show_progress=False):
         """The vectors of the chunks of some texts, these chunks, and which text each is of."""
-        options = {"chunk_size": self.chunk_size, "show_progress": False}
+        options = {"chunk_size": self.chunk_size, "show_progress": show_progress}
         vectors, chunks = encode_chunks(self.model, self.tokenizer, texts, **options)
         groups = [row for row, parts in enumerate(chunks) for _ in parts]
         return vectors, [chunk.strip() for parts in chunks for chunk in parts], groups
-
-    # What all tabs need
 
     def answer(self, method, *inputs):
         try:

@@ -39,7 +39,7 @@ DEFAULT_OUTPUT_DIR = "tmp_trainer"
 # Tokens above which attention with dropout needs too much on a CPU.
 LONG_TEXT = 512
 # What a training needs to go on as if undisturbed: weights, optimizer, scheduler and random states.
-CHECKPOINT_FILES = ("*model[._-]*", "*optim*", SCHEDULER_NAME, "rng_state*.pth")
+CHECKPOINT_FILES = ("*.safetensors", OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state*.pth")
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
 
@@ -373,7 +373,7 @@ def complete_checkpoints(folder: Path) -> list[Path]:
             json.loads(state.read_text(encoding="utf-8"))
         except ValueError:
             continue
-        if all(any(state.parent.rglob(name)) for name in CHECKPOINT_FILES):
+        if all(any(state.parent.glob(name)) for name in CHECKPOINT_FILES):
             found.append(state.parent)
     return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 

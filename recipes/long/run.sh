@@ -9,7 +9,7 @@
 # measured. There the two trainings took 52 and 26 minutes on a core.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/long}
-flags=${FLAGS:-} dtype=${DTYPE:-float32}
+flags=${FLAGS:-} dtype=${DTYPE:-float32} checkpoint=$here/../../checkpoints/dse-minilm-l6
 encoder=$(python -c "from hf_dse.demo import default_encoder; print(default_encoder())")
 mkdir -p "$out"
 
@@ -26,7 +26,7 @@ mkdir -p "$out"
 
 # One vector that learns from the questions.
 [ -f "$out/one/results.json" ] || hf-dse distill --stage ranking --output_dir "$out/one" --overwrite_output_dir \
-    --model_name_or_path "$here/../../checkpoints/dse-minilm-l6" --train_file "$out/train.jsonl" \
+    --model_name_or_path "$checkpoint" --train_file "$out/train.jsonl" \
     --corpus_file "$out/corpus.jsonl" --max_length 2048 --query_max_length 256 --num_negatives 0 --num_candidates 2 \
     --queries_per_document 8 --per_device_train_batch_size 96 --freeze_layers 4 --attention_probs_dropout_prob 0 \
     --hidden_dropout_prob 0 --learning_rate 5e-5 --warmup_steps 0.1 --max_steps 100 --eval_strategy no \
@@ -39,7 +39,7 @@ mkdir -p "$out"
     --overwrite_output_dir $flags
 
 # What they find.
-students=("$out/mixed-whitened" "$here/../../checkpoints/dse-minilm-l6" "$out"/{one,chunks}/model)
+students=("$out/mixed-whitened" "$checkpoint" "$out"/{one,chunks}/model)
 for set in qmsum:test fairytaleqa:test squality:validation; do
     name=${set%:*}
     if [ ! -f "$out/$name.md" ]; then
