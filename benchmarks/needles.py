@@ -7,10 +7,10 @@ from itertools import cycle, islice, product
 
 import numpy as np
 
-from hf_dse.bench.arguments import NEEDLES
-from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse import Rankings, make_rankings
 
 
+NEEDLES = ("passkey", "needle")
 # What LongEmbed counts as a token.
 WORDS_PER_TOKEN = 0.75
 NUM_DOCUMENTS = 100
@@ -56,9 +56,9 @@ def make_needles(task: str, length: int, texts: Sequence[str] = (), *, seed: int
         task (`str`):
             `"passkey"` or `"needle"`.
         length (`int`):
-            Length of the documents, in tokens of 0.75 words, at least 64.
+            Length of the documents, in tokens of 0.75 words, at least 64, which hold a needle.
         texts (`Sequence[str]`, *optional*):
-            With `"needle"`: sentences or longer texts, which are joined, and repeated if they are too short.
+            With `"needle"`: sentences, which are joined, and repeated if they are too short.
         seed (`int`, *optional*, defaults to 42):
             Seed of names, numbers and places.
 
@@ -66,12 +66,10 @@ def make_needles(task: str, length: int, texts: Sequence[str] = (), *, seed: int
         [`Rankings`].
 
     Raises:
-        `ValueError`: for another task, a length below 64, or no words in `texts` for `"needle"`.
+        `ValueError`: for a length below 64.
     """
-    if task not in NEEDLES:
-        raise ValueError(f"task={task!r}: the tasks are {', '.join(NEEDLES)}.")
     if length < 64:
-        raise ValueError(f"length={length}: it has to be at least 64 tokens.")
+        raise ValueError(f"length={length}: it has to be at least 64 tokens, which hold a needle.")
     rng = np.random.default_rng([seed, length, NEEDLES.index(task)])
     names = [f"{first} {last}" for first, last in product(FIRST_NAMES, LAST_NAMES)]
     names = [names[place] for place in rng.permutation(len(names))[:NUM_DOCUMENTS]]
@@ -84,9 +82,7 @@ def make_needles(task: str, length: int, texts: Sequence[str] = (), *, seed: int
         ]
         questions = [f"What is the pass key of {name}?" for name in names]
     else:
-        sentences = [text for text in texts if text.strip()]
-        if not sentences:
-            raise ValueError("texts: there are no words to hide a needle in: pass texts.")
+        sentences = texts
         facts = [(fact, question, thing) for (fact, question), thing in product(FACTS, THINGS)]
         facts = [facts[place] for place in rng.permutation(len(facts))[:NUM_DOCUMENTS]]
         both = [

@@ -1,11 +1,11 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-How much an embedding depends on how it is computed: the largest difference of a number of an embedding to float32, one
-text at a time, and the Spearman correlation with the labels of sentence pairs. Then the same for one text of 65,536
-tokens, and for weights that are far larger and smaller than usual, to float64. Embeddings have the length 1.
+How much an embedding depends on how it is computed: the largest difference in a dimension of an embedding to float32,
+one text at a time, and the Spearman correlation with the labels of sentence pairs. Then the same for one text of
+65,536 tokens, and for weights that are far larger and smaller than usual, to float64. Embeddings have the length 1.
 
-    python studies/precision.py [MODEL] [--encoder ENCODER] [--dataset_name FOLDER] [--max_eval_samples N]
+    python benchmarks/precision.py [MODEL] [--encoder ENCODER] [--dataset_name FOLDER] [--max_eval_samples N]
 
 MODEL is a DSE model, by default the checkpoint of this repository; the pairs are by default those that come with it.
 ENCODER is converted for the long text.
@@ -28,7 +28,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTo
 
 from hf_dse import DataArguments, convert_encoder, encode, export_graph, export_model, load_pairs
 from hf_dse.common.display import markdown
-from hf_dse.student.checkpoint import limit_tokens
+from hf_dse.convert.student import limit_tokens
 
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "dse-minilm-l6"

@@ -1,0 +1,90 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The error of projected attention: against a plain computation, and the spectrum."""
+
+import attention_error
+import pytest
+import torch
+from attention_error import attention_matrix, cumulative_energy, cut_documents, layer_errors, measure_spectrum, project
+
+from hf_dse import DseModel
+
+
+@pytest.fixture
+def softmax(make_model):
+    return make_model(DseModel, layer_types=["full_attention"] * 2)
+
+
+@pytest.mark.parametrize("name", ["mean", "max", "strided", "learned"])
+def test_there_is_no_error_up_to_k_tokens(softmax, name):
+    input_ids = torch.randint(5, 40, (1, 12))
+    run = attention_error.run(softmax, input_ids)
+    for k in (12, 20):
+        errors = layer_errors(project(softmax, k, name), input_ids, run)
+        torch.testing.assert_close(errors, torch.zeros(2), rtol=0, atol=1e-5)
+    assert (layer_errors(project(softmax, 6, name), input_ids, run) > 1e-2).all()
+
+
+@torch.inference_mode()
+def test_the_error_is_that_of_a_plain_computation(softmax):
+    input_ids = torch.randint(5, 40, (1, 10))
+    errors = layer_errors(project(softmax, 4, "mean"), input_ids, attention_error.run(softmax, input_ids))
+    states = softmax(input_ids, output_hidden_states=True).hidden_states
+    # First and last token stay, the eight between them are two segments of four tokens.
+    pool = torch.zeros(4, 10)
+    pool[0, 0] = pool[3, 9] = 1.0
+    pool[1, 1:5] = pool[2, 5:9] = 0.25
+    counts = torch.tensor([1.0, 4.0, 4.0, 1.0])
+    for number, layer in enumerate(softmax.encoder.layer):
+        x, attention = states[number][0], layer.attention.self
+        expected, found = torch.empty(10, 16), torch.empty(10, 16)
+        for head in (slice(0, 8), slice(8, 16)):
+            query = attention.query(x)[:, head]
+            logits = query @ attention.key(x)[:, head].T / 8**0.5
+            expected[:, head] = logits.softmax(dim=-1) @ attention.value(x)[:, head]
+            logits = query @ attention.key(pool @ x)[:, head].T / 8**0.5 + counts.log()
+            found[:, head] = logits.softmax(dim=-1) @ attention.value(pool @ x)[:, head]
+        plain = ((found - expected) ** 2).sum().sqrt() / (expected**2).sum().sqrt()
+        assert errors[number].item() == pytest.approx(plain.item(), rel=1e-4)
+
+
+@torch.inference_mode()
+def test_the_spectrum_is_that_of_the_recorded_attention(softmax):
+    input_ids = torch.randint(5, 40, (1, 12))
+    run = attention_error.run(softmax, input_ids)
+    rows = measure_spectrum(softmax, [run], [5, 20])
+    softmax.set_attn_implementation("eager")
+    recorded = softmax(input_ids, output_attentions=True).attentions
+    for number, (row, attentions) in enumerate(zip(rows, recorded, strict=True)):
+        made = attention_matrix(softmax.encoder.layer[number].attention.self, run.states[number])
+        torch.testing.assert_close(made, attentions)
+        energy = torch.linalg.svdvals(attentions[0]) ** 2
+        shares = energy.cumsum(dim=-1) / energy.sum(dim=-1, keepdim=True)
+        assert row["shares"]["5"] == pytest.approx(shares[:, 4].mean().item(), abs=1e-5)
+        assert row["shares"]["20"] == pytest.approx(1.0)
+        assert row["num_values"] == pytest.approx((1 + (shares < 0.9).sum(dim=-1)).double().mean().item())
+
+
+def test_the_energy_of_a_known_matrix():
+    basis, _ = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0)))
+    matrix = basis @ torch.diag(torch.tensor([1.0, 3.0, 0.0, 2.0])) @ basis.T
+    expected = torch.tensor([9 / 14, 13 / 14, 1.0, 1.0], dtype=torch.float64)
+    torch.testing.assert_close(cumulative_energy(matrix), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_documents_have_the_length_asked_for(bert_tokenizer):
+    texts = [f"the cat sat on mat {number}" for number in range(30)]
+    documents = cut_documents(bert_tokenizer, texts, 20, 4)
+    assert [len(document) for document in documents] == [20] * 4
+    assert documents[0] == bert_tokenizer(" ".join(texts[:6]), truncation=True, max_length=20)["input_ids"]
+    with pytest.raises(ValueError, match="fewer than 2000 tokens altogether: lower `--lengths`"):
+        cut_documents(bert_tokenizer, texts, 2000, 1)
+
+
+def test_the_command(save_bert, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("\n".join(f"the cat sat on mat {number}" for number in range(50)))
+    argv = [str(save_bert(tmp_path / "bert")), str(tmp_path / "texts.txt"), "--lengths", "40", "--num_texts", "2"]
+    attention_error.main([*argv, "--projected_lengths", "8", "40", "--projections", "mean", "random"])
+    out = capsys.readouterr().out
+    assert "| mean | 40 | 40 | 0.0 | 0.0 | 0.0 |" in out and "| random | 40 | 8 | " in out
+    assert "| 40 | 1 | " in out and "% in first 8" in out
