@@ -26,8 +26,12 @@ Shapes in comments: B batch, N tokens, K slots, W tokens of the longest slot, C 
 features with an E of their own, D hidden size.
 """
 
+import json
+import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,15 +51,21 @@ from .layout_dse import (
     DseLayout,
     DseSlots,
     count_tokens,
-    expand_recorded,
-    expand_rows,
     lay_out,
     mask_of,
     read_padding,
+    read_shape,
     restore_order,
     take_tokens,
 )
-from .pairs_dse import DseClassificationHead, DsePairOutput, fit_problem_type, get_problem_type, split_pairs
+from .pairs_dse import (
+    DseClassificationHead,
+    DsePairOutput,
+    check_labels,
+    first_line,
+    get_problem_type,
+    split_pairs,
+)
 
 
 # The fixed start of a projection: what fills the k slots, from states [B, N, D] to [B, K, D]
@@ -261,7 +271,7 @@ class DseChunkedAttention(DseSelfAttention):
         return add_ends(key, layout.ends), add_ends(value, layout.ends)
 
 
-def add_ends(chunks: torch.Tensor, ends: torch.LongTensor) -> torch.Tensor:
+def add_ends(chunks: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """Puts the ends [B, 2] of a text before each of its chunks [B * N / C, C, D]; returns [B * N / C, 2 + C, D]."""
     of_text = take_tokens(chunks.reshape(ends.shape[0], -1, chunks.shape[2]), ends)
     num_chunks = chunks.shape[0] // ends.shape[0]
@@ -285,8 +295,7 @@ class DseLinearAttention(DseSelfAttention):
         self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys E K and values F V of the slots, `(batch_size, num_slots, hidden_size)`."""
-        # In layers of a funnel the states are the slots already.
-        if layout.slots is None or layout.rows is not None:
+        if layout.slots is None:
             return super().project(hidden_states, layout, linformer)
         linformer = linformer or self.linformer
         fill = partial(self.fill_slots, slots=layout.slots, layer_idx=self.layer_idx)
@@ -326,7 +335,8 @@ class DseSelfOutput(nn.Module):
 class DseAttention(nn.Module):
     def __init__(self, config: DseConfig, layer_idx: int):
         super().__init__()
-        self.self = LAYER_TYPES[config.layer_types[layer_idx]](config, layer_idx)
+        layer_types: Any = config.layer_types
+        self.self = LAYER_TYPES[layer_types[layer_idx]](config, layer_idx)
         self.output = DseSelfOutput(config)
 
     def forward(
@@ -399,7 +409,7 @@ class DseEmbeddings(nn.Module):
         self,
         inputs_embeds: torch.Tensor,
         position_ids: torch.Tensor,
-        token_type_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         if position_ids.is_floating_point():
             before = position_ids.long().clamp(max=self.position_embeddings.num_embeddings - 2)
@@ -421,34 +431,60 @@ class DseEncoder(nn.Module):
         self.config = config
         self.layer = nn.ModuleList([DseLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
         self.linformer = None
-        is_shared = config.linformer_sharing == "layerwise" and "linear_attention" in config.layer_types
+        lengths = dict(zip(config.layer_types or [], config.projected_lengths, strict=True))
+        is_shared = config.linformer_sharing == "layerwise" and "linear_attention" in lengths
         # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
         if config.is_projection_learned and is_shared:
-            num_slots = config.projected_lengths[config.layer_types.index("linear_attention")]
-            self.linformer = LINFORMERS[config.linformer_projection](config, num_slots)
+            self.linformer = LINFORMERS[config.linformer_projection](config, lengths["linear_attention"])
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        lengths: torch.LongTensor | None,
+        lengths: torch.Tensor | None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> list[torch.Tensor]:
         """Returns the hidden states of the last `pooling_layers` layers, each `(batch_size, seq_len, hidden_size)`."""
         layouts = lay_out(self.config, hidden_states, lengths)
-        num_below = self.config.num_hidden_layers - self.config.funnel_layers
-        last_states = []
-        for layer_idx, (layer, layout) in enumerate(zip(self.layer, layouts, strict=True)):
-            if layer_idx == num_below and layout.rows is not None:
-                hidden_states = FILLINGS[self.config.linformer_start](hidden_states, layout.slots, layer_idx)
+        last_states: list[torch.Tensor] = []
+        for layer, layout in zip(self.layer, layouts, strict=True):
             hidden_states = layer(hidden_states, layout, self.linformer, **kwargs)
-            last_states = [*last_states, (hidden_states, layout.rows)][-self.config.pooling_layers :]
-        return [expand_rows(states, rows) for states, rows in last_states]
+            last_states = [*last_states, hidden_states][-self.config.pooling_layers :]
+        return last_states
+
+
+def save_pooling(config: DseConfig, folder: str | os.PathLike) -> None:
+    """
+    Writes `modules.json` and `1_Pooling/config.json`, by which sentence-transformers, and the tools that read its
+    files, get the `pooler_output` of [`DseModel`].
+    """
+    kinds = ["Transformer", "Pooling"] + ["Normalize"] * config.normalize_embeddings
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for idx, (kind, path) in enumerate(zip(kinds, paths, strict=False))
+    ]
+    pooling = {
+        "word_embedding_dimension": config.embedding_size,
+        "pooling_mode_cls_token": config.pooling_mode == "cls",
+        "pooling_mode_mean_tokens": config.pooling_mode == "mean",
+        "pooling_mode_max_tokens": config.pooling_mode == "max",
+        # Tools that pool themselves expect these keys, too.
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_weightedmean_tokens": False,
+        "pooling_mode_lasttoken": False,
+        "include_prompt": True,
+    }
+    path = Path(folder) / paths[1] / "config.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(pooling, indent=2) + "\n", encoding="utf-8")
+    (Path(folder) / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
 
 
 @auto_docstring
 class DsePreTrainedModel(PreTrainedModel):
     config: DseConfig
     base_model_prefix = "dse"
+    _input_embed_layer = "word_embeddings"
     supports_gradient_checkpointing = True
     _no_split_modules = ["DseEmbeddings", "DseLayer"]
     _supports_sdpa = True
@@ -465,8 +501,26 @@ class DsePreTrainedModel(PreTrainedModel):
             )
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
+    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+        """
+        Saves the model, and how sentence-transformers pools its token vectors.
+
+        Args:
+            save_directory (`str` or `os.PathLike`):
+                The folder.
+            args:
+                Further arguments of [`~transformers.PreTrainedModel.save_pretrained`], but for `push_to_hub`.
+            kwargs:
+                The same by name.
+        """
+        if kwargs.get("push_to_hub"):
+            raise ValueError("`push_to_hub=True` would leave files out: use `model.push_to_hub(repo_id)`.")
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if args[0] if args else kwargs.get("is_main_process", True):
+            save_pooling(self.config, save_directory)
+
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module):
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, DseLinformer):
             for weight in module.parameters():
@@ -475,9 +529,10 @@ class DsePreTrainedModel(PreTrainedModel):
                 else:
                     init.zeros_(weight)
         elif isinstance(module, DseClassificationHead) and module.kind != "mlp":
-            init.copy_(module.scale, module.first_scale())
+            init.ones_(module.scale)
             init.zeros_(module.bias)
             init.zeros_(module.moments)
+            init.copy_(module.start, first_line(len(module.scale)))
 
 
 @auto_docstring(
@@ -487,26 +542,20 @@ class DsePreTrainedModel(PreTrainedModel):
     """
 )
 class DseModel(DsePreTrainedModel):
-    # The head of a checkpoint for sentence pairs is no part of the encoder.
+    # The head of a checkpoint for sentence pairs is not a part of the encoder.
     _keys_to_ignore_on_load_unexpected = [r"^similarity\."]
 
     def __init__(self, config: DseConfig):
-        # Fields that `from_pretrained` was given are not checked yet, unlike those of the file.
+        # Arguments of `from_pretrained` replace fields after the fields of the file were checked.
         config.validate()
         super().__init__(config)
         self.embeddings = DseEmbeddings(config)
         self.encoder = DseEncoder(config)
-        pooled_size = config.pooling_layers * config.hidden_size
-        size = config.projection_dim or pooled_size
-        has_projection = size != pooled_size or config.square_projection
-        self.projection = nn.Linear(pooled_size, size) if has_projection else None
+        self.projection = (
+            # CODEPATH: checkpoints that were whitened or converted with a `projection_dim` have a projection
+            nn.Linear(config.pooled_size, config.projection_dim) if config.projection_dim else None
+        )
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Module):
-        self.embeddings.word_embeddings = value
 
     @can_return_tuple
     @auto_docstring
@@ -519,15 +568,16 @@ class DseModel(DsePreTrainedModel):
         inputs_embeds: torch.FloatTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
         if torch.jit.is_tracing():
             raise ValueError("`torch.jit.trace` keeps one length: use `torch.export`, or `hf-dse export`.")
-        shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
+        shape = read_shape(input_ids, inputs_embeds)
         self.check_shapes(shape, attention_mask)
-        self.check_ids(input_ids, token_type_ids)
-        self.check_positions(shape, position_ids)
-        inputs = {
+        if position_ids is not None and (position_ids.is_floating_point() or position_ids.shape[-1:] != shape[1:]):
+            raise ValueError(
+                f"`position_ids` must be integers of the shape {tuple(shape)}, got {position_ids.dtype} of the shape "
+                f"{tuple(position_ids.shape)}."
+            )
+        inputs: dict[str, Any] = {
             "input_ids": input_ids,
             "inputs_embeds": inputs_embeds,
             "token_type_ids": token_type_ids,
@@ -540,22 +590,18 @@ class DseModel(DsePreTrainedModel):
                 if tokens is not None:
                     inputs[name] = take_tokens(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
         outputs = self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
-        # CODEPATH: checkpoints converted with `funnel_layers` have rows there, not tokens
-        if self.config.funnel_layers and (outputs.hidden_states or outputs.attentions):
-            rows = lay_out(self.config, outputs.last_hidden_state, lengths)[-1].rows
-            outputs = outputs if rows is None else expand_recorded(outputs, rows)
-        return outputs if order is None else restore_order(outputs, order, self.config.layer_types)
+        return outputs if order is None else restore_order(outputs, order, self.config.layer_types or [])
 
     # The last layer's states are not the last hidden state where several layers are pooled, or there is a projection.
     @merge_with_config_defaults
     @capture_outputs(tie_last_hidden_states=False)
     def encode(
         self,
-        input_ids: torch.LongTensor | None,
-        token_type_ids: torch.LongTensor | None,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
-        inputs_embeds: torch.FloatTensor | None,
-        lengths: torch.LongTensor | None,
+        inputs_embeds: torch.Tensor | None,
+        lengths: torch.Tensor | None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """The forward pass of texts whose real tokens come first, `lengths` of them or all."""
@@ -575,7 +621,7 @@ class DseModel(DsePreTrainedModel):
             embeddings = nn.functional.normalize(embeddings, dim=-1)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=embeddings)
 
-    def check_shapes(self, shape: tuple[int, ...], attention_mask: torch.Tensor | None):
+    def check_shapes(self, shape: torch.Size, attention_mask: torch.Tensor | None) -> None:
         if len(shape) != 2:
             raise ValueError(
                 f"`input_ids` must have the shape (batch_size, seq_len), got {tuple(shape)}. For pairs use "
@@ -596,40 +642,7 @@ class DseModel(DsePreTrainedModel):
                 f"convert an encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
             )
 
-    def check_ids(self, input_ids: torch.LongTensor | None, token_type_ids: torch.LongTensor | None):
-        sizes = {"input_ids": self.config.vocab_size, "token_type_ids": self.config.type_vocab_size}
-        for (name, size), ids in zip(sizes.items(), (input_ids, token_type_ids), strict=True):
-            if ids is None or not size:
-                continue
-            if ids.dtype not in (torch.long, torch.int):
-                raise ValueError(f"`{name}` must be integers (`torch.long`), got {ids.dtype}.")
-            # On other devices it would be one more transfer.
-            if ids.device.type == "cpu" and not is_tracing(ids):
-                lowest, highest = (limit.item() for limit in ids.aminmax())
-                if lowest < 0 or highest >= size:
-                    raise ValueError(
-                        f"`{name}` must be from 0 to {size - 1}, got {lowest} to {highest}: use the tokenizer of this "
-                        "model."
-                    )
-
-    def check_positions(self, shape: tuple[int, ...], position_ids: torch.Tensor | None):
-        if position_ids is None:
-            return
-        if position_ids.shape not in (shape, (1, shape[1]), shape[1:]):
-            raise ValueError(
-                f"`position_ids` must have the shape (batch_size, seq_len) of the input, {tuple(shape)}, or one row "
-                f"for all texts, got {tuple(position_ids.shape)}."
-            )
-        if position_ids.dtype not in (torch.long, torch.int) and not position_ids.is_floating_point():
-            raise ValueError(f"`position_ids` must be integers (`torch.long`) or fractions, got {position_ids.dtype}.")
-        last = self.embeddings.position_embeddings.num_embeddings - 1
-        if position_ids.device.type == "cpu" and not is_tracing(position_ids):
-            lowest, highest = (limit.item() for limit in position_ids.aminmax())
-            # NaN is in no range.
-            if not (lowest >= 0 and highest <= last):
-                raise ValueError(f"`position_ids` must be from 0 to {last}, got {lowest} to {highest}.")
-
-    def fit_positions(self, inputs_embeds: torch.Tensor, lengths: torch.LongTensor | None) -> torch.Tensor:
+    def fit_positions(self, inputs_embeds: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
         """Positions `(batch_size or 1, seq_len)`; in a text longer than the table they span it, or start again."""
         num_tokens, num_positions = inputs_embeds.shape[1], self.config.original_max_position_embeddings
         positions = torch.arange(num_tokens, device=inputs_embeds.device)[None]
@@ -642,7 +655,7 @@ class DseModel(DsePreTrainedModel):
         scale = ((num_positions - 1) / last).clamp(max=1.0)
         return (positions * scale).clamp(max=num_positions - 1)
 
-    def pool(self, hidden_states: torch.Tensor, lengths: torch.LongTensor | None) -> torch.Tensor:
+    def pool(self, hidden_states: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
         """Token states `(batch_size, seq_len, size)` to one vector each, `(batch_size, size)`."""
         # CODEPATH: checkpoints converted with `pooling_mode="cls"`
         if self.config.pooling_mode == "cls":
@@ -670,8 +683,6 @@ class DseModel(DsePreTrainedModel):
 class DseForSequenceClassification(DsePreTrainedModel):
     # The loss is the mean over a batch: gradient accumulation has to scale it.
     accepts_loss_kwargs = False
-    # Earlier versions had no moments.
-    _keys_to_ignore_on_load_missing = [r"^similarity\.moments$"]
 
     def __init__(self, config: DseConfig):
         super().__init__(config)
@@ -700,12 +711,10 @@ class DseForSequenceClassification(DsePreTrainedModel):
             0 for the first sentence, 1 for the second. Without them a pair is split at its separator tokens.
         labels (`torch.Tensor` of shape `(batch_size,)`, *optional*):
             With one label: a score (mean squared error), or 0 and 1 if `config.problem_type` is
-            `"multi_label_classification"` (binary cross-entropy). With several: a class (cross-entropy), whatever the
-            `problem_type` of an earlier training was.
+            `"multi_label_classification"` (binary cross-entropy). With several: a class (cross-entropy), or numbers
+            of shape `(batch_size, num_labels)` if `config.problem_type` says so.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
-        shape = input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]
+        shape = read_shape(input_ids, inputs_embeds)
         if attention_mask is not None and attention_mask.shape != shape:
             raise ValueError(
                 f"`attention_mask` must have the shape {tuple(shape)} of the input, got {tuple(attention_mask.shape)}."
@@ -718,17 +727,15 @@ class DseForSequenceClassification(DsePreTrainedModel):
         if len(shape) == 2:
             inputs = split_pairs(self.config, input_ids, attention_mask, token_type_ids, inputs_embeds)
         else:
-            inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-            inputs = {name: tokens.flatten(0, 1) for name, tokens in inputs.items() if tokens is not None}
+            given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+            inputs = {name: tokens.flatten(0, 1) for name, tokens in given.items() if tokens is not None}
         outputs = self.dse(**inputs, return_dict=True, **kwargs)
         embeddings = outputs.pooler_output.unflatten(0, (-1, 2))  # [B, 2, D]
         if labels is not None:
-            fit_problem_type(self.config, labels, len(embeddings))
+            labels = labels.to(embeddings.device)
+            check_labels(self.config, labels, len(embeddings))
         logits = self.similarity(embeddings[:, 0], embeddings[:, 1], labels)
-
-        loss = None
-        if labels is not None:
-            loss = self.compute_loss(logits, labels.to(logits.device))
+        loss: Any = None if labels is None else self.compute_loss(logits, labels)
         return DsePairOutput(
             loss=loss,
             logits=logits,

@@ -72,16 +72,6 @@ def project(xs, kind, k, layer, num_layers):
     return slots, [len(ranks) for ranks in tokens_of]
 
 
-def funnel_rows(length, kind, k, layer, num_layers):
-    """The row of each token: that of its segment, or the one that it was selected for."""
-    if length <= k:
-        return list(range(length))
-    row_of = {rank: row for row, ranks in enumerate(slot_tokens(length, k)) for rank in ranks}
-    if kind == "strided":
-        row_of |= {rank: row for row, (rank, _) in enumerate(selected_tokens(length, k, layer, num_layers))}
-    return [row_of[rank] for rank in range(length)]
-
-
 def project_learned(xs, config, k, layer, parameter, group):
     """Project `xs` with one group of a learned E (or F) or of a convolution kernel, added to the base projection."""
     tokens_of = slot_tokens(len(xs), k)
@@ -122,16 +112,14 @@ def projected_length(config, layer):
     return config.linformer_length if isinstance(config.linformer_length, int) else config.linformer_length[layer]
 
 
-def keys_and_values(xs, config, state, layer, row_counts=None):
+def keys_and_values(xs, config, state, layer):
     """For each head: its keys, its values, and the number of tokens that each of them stands for."""
     name = f"encoder.layer.{layer}.attention.self"
     heads = range(config.num_attention_heads)
     k = projected_length(config, layer)
     kind, sharing = config.linformer_projection, config.linformer_sharing
 
-    if row_counts is not None:
-        slots, counts = {"key": xs, "value": xs}, row_counts
-    elif config.layer_types[layer] in ("full_attention", "chunked_attention"):
+    if config.layer_types[layer] in ("full_attention", "chunked_attention"):
         slots, counts = {"key": xs, "value": xs}, [1] * len(xs)
     elif kind not in LEARNED_KINDS:
         x_projected, counts = project(xs, kind, k, layer, config.num_hidden_layers)
@@ -174,7 +162,7 @@ def attend(query, keys, values, counts):
     ) / total
 
 
-def encoder_layer(xs, config, state, layer, row_counts=None, ends=()):
+def encoder_layer(xs, config, state, layer, ends=()):
     """
     Returns the layer's outputs, and its attention weights `[head][token]`, each a vector over the open slots. Of a
     chunk these are first the ends of the text that are not in it, then its own tokens.
@@ -190,7 +178,7 @@ def encoder_layer(xs, config, state, layer, row_counts=None, ends=()):
         weights = [[token for _, of_heads in parts for token in of_heads[head]] for head in heads]
         return [x for outputs, _ in parts for x in outputs], weights
     name, eps = f"encoder.layer.{layer}", config.layer_norm_eps
-    per_head = keys_and_values([*ends, *xs], config, state, layer, row_counts)
+    per_head = keys_and_values([*ends, *xs], config, state, layer)
     queries = linear(xs, state, f"{name}.attention.self.query")
     contexts, weights = [], [[] for _ in per_head]
     for query in queries:
@@ -222,11 +210,9 @@ def embed_tokens(config, state, token_ids, type_ids):
 
 def token_vectors(hidden_states, config, state):
     """The vectors of the tokens that are pooled, from the hidden states of all layers."""
-    # Its hidden states of the last layers, one after the other.
+    # The hidden states of the last layers, one after the other.
     xs = [torch.cat(of_token) for of_token in zip(*hidden_states[-config.pooling_layers :], strict=True)]
-    if config.projection_dim is not None and config.projection_dim != len(xs[0]):
-        xs = linear(xs, state, "projection")
-    return xs
+    return xs if config.projection_dim is None else linear(xs, state, "projection")
 
 
 def pool(xs, config):
@@ -261,17 +247,10 @@ def encode_sentence(config, state, token_ids, type_ids=None):
     """
     hidden_states = [embed_tokens(config, state, token_ids, type_ids or [0] * len(token_ids))]
     attentions = []
-    num_below = config.num_hidden_layers - config.funnel_layers
-    xs, rows, counts = hidden_states[0], range(len(token_ids)), None
     for layer in range(config.num_hidden_layers):
-        if config.funnel_layers and layer == num_below:
-            # From here on there are k rows; what is returned has the row of each token.
-            how = config.linformer_projection, projected_length(config, layer), layer, config.num_hidden_layers
-            rows = funnel_rows(len(xs), *how)
-            xs, counts = project(xs, *how)
-        xs, weights = encoder_layer(xs, config, state, layer, counts)
-        hidden_states.append([xs[row] for row in rows])
-        attentions.append([[of_head[row] for row in rows] for of_head in weights])
+        xs, weights = encoder_layer(hidden_states[-1], config, state, layer)
+        hidden_states.append(xs)
+        attentions.append(weights)
     xs = token_vectors(hidden_states, config, state)
     return hidden_states, attentions, xs, pool(xs, config)
 
@@ -287,4 +266,5 @@ def pair_logits(config, state, u, v):
     similarity = u @ v
     if config.similarity == "cosine":
         similarity = similarity / (torch.sqrt(u @ u) * torch.sqrt(v @ v))
-    return similarity * state["similarity.scale"] + state["similarity.bias"]
+    slope, intercept = state["similarity.start"]
+    return state["similarity.scale"] * slope * similarity + intercept + state["similarity.bias"]

@@ -52,7 +52,6 @@ from hf_dse import (  # noqa: E402
     export_graph,
     export_model,
     load_pairs,
-    merge_models,
     whiten_encoder,
 )
 from hf_dse.common.display import markdown  # noqa: E402
@@ -154,17 +153,6 @@ def write_whiten(folder: Path) -> PreTrainedModel:
     return model
 
 
-def write_merge(folder: Path) -> PreTrainedModel:
-    first, tokenizer = source()
-    second, _ = source()
-    with torch.no_grad():
-        for parameter in second.parameters():
-            parameter.mul_(1.02)
-    model = merge_models([first, second])
-    export_model(model, tokenizer, folder)
-    return model
-
-
 def write_sentence_transformers(folder: Path) -> PreTrainedModel:
     model = write_whiten(folder.with_name("start"))
     SentenceTransformer(str(folder.with_name("start")), device="cpu").save(str(folder))
@@ -186,8 +174,8 @@ def write_push(folder: Path) -> PreTrainedModel:
     model, tokenizer = source()
     start = export_model(model, tokenizer, folder.with_name("start"), model_id="user/model")
     with Hub() as hub:
-        environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": WRITER}
-        subprocess.run([sys.executable, "-c", PUSH, start, folder], env=environment, check=True)
+        options = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITER}
+        subprocess.run([sys.executable, "-c", PUSH, start, folder], env=os.environ | options, check=True)
     return model
 
 
@@ -204,7 +192,6 @@ WRITERS: dict[str, Callable[[Path], PreTrainedModel]] = {
     "`export_model`": write_export,
     "`hf-dse convert`": write_convert,
     "`whiten_encoder`": write_whiten,
-    "`merge_models`": write_merge,
     "`SentenceTransformer.save`": write_sentence_transformers,
     "`push_model`": write_push,
     "ONNX": lambda folder: write_graph(folder, "onnx"),

@@ -18,7 +18,7 @@ tokens, K slots, W tokens of the longest slot, C tokens of a chunk, L layers.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -30,35 +30,43 @@ from .configuration_dse import DseConfig
 class DseOrder(NamedTuple):
     """The order in which the real tokens of each text come first."""
 
-    tokens: torch.LongTensor  # [B, N] the token at each place of this order
-    places: torch.LongTensor  # [B, N] the place of each token in it
+    tokens: torch.Tensor  # [B, N] the token at each place of this order
+    places: torch.Tensor  # [B, N] the place of each token in it
 
 
 class DseSlots(NamedTuple):
     """Which tokens fill the k rows that keys and values are projected to."""
 
     num_slots: int  # slots in use, min(k, N)
-    segments: torch.LongTensor | None = None  # [B, K, W] the tokens of each slot
-    in_segment: torch.BoolTensor | None = None  # [B, K, W, 1] False where a slot has fewer than W tokens
-    sizes: torch.LongTensor | None = None  # [B, K] number of tokens of each slot
-    selected: torch.LongTensor | None = None  # [L, B, K] the one token of each slot, in each layer
+    segments: torch.Tensor | Any = None  # [B, K, W] the tokens of each slot
+    in_segment: torch.Tensor | Any = None  # [B, K, W, 1] False where a slot has fewer than W tokens
+    sizes: torch.Tensor | Any = None  # [B, K] number of tokens of each slot
+    selected: torch.Tensor | Any = None  # [L, B, K] the one token of each slot, in each layer
 
 
 class DseLayout(NamedTuple):
-    """What a layer has to know about the texts of a batch, whose real tokens come first."""
+    """Padding, slots and chunks of the texts of a batch, whose real tokens come first."""
 
     bias: torch.Tensor | None  # added to attention logits: [B, 1, 1, N], for slots [B, 1, 1, K]
-    is_token: torch.BoolTensor | None = None  # [B, N, 1] the mask m; None where there is no padding
-    slots: DseSlots | None = None  # None where every token has a slot of its own
+    is_token: torch.Tensor | None = None  # [B, N, 1] the mask m; None where there is no padding
+    slots: DseSlots | Any = None  # None where every token has a slot of its own
     chunk_size: int | None = None  # None where all tokens are in one chunk; bias is [B * N / C, 1, 1, 2 + C] otherwise
-    ends: torch.LongTensor | None = None  # [B, 2] the first and the last token of each text, keys of all of its chunks
-    rows: torch.LongTensor | None = None  # [B, N] the slot of each token, in layers whose states are the slots
+    ends: torch.Tensor | None = None  # [B, 2] the first and the last token of each text, keys of all of its chunks
 
 
 # Padding
 
 
-def read_padding(attention_mask: torch.Tensor | None) -> tuple[torch.LongTensor | None, DseOrder | None]:
+def read_shape(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Size:
+    """Shape of the tokens of the input."""
+    if input_ids is not None and inputs_embeds is None:
+        return input_ids.shape
+    if inputs_embeds is not None and input_ids is None:
+        return inputs_embeds.shape[:-1]
+    raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
+
+
+def read_padding(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None, DseOrder | None]:
     """
     Real tokens of each text [B, 1], `None` without padding, and the order that puts them first, `None` where they are
     first already. A traced graph is for all masks, so it has both.
@@ -78,7 +86,7 @@ def read_padding(attention_mask: torch.Tensor | None) -> tuple[torch.LongTensor 
     return None if all_real else lengths, None if all_first else order_tokens(is_token)
 
 
-def order_tokens(is_token: torch.BoolTensor) -> DseOrder:
+def order_tokens(is_token: torch.Tensor) -> DseOrder:
     """The order [B, N] of the tokens in which the real ones come first and nothing else changes."""
     # Not a sort: the sorts of ONNX keep no order among equals.
     num_before = is_token.cumsum(dim=1) - is_token.long()
@@ -87,7 +95,7 @@ def order_tokens(is_token: torch.BoolTensor) -> DseOrder:
     return DseOrder(torch.zeros_like(places).scatter(1, places, positions), places)
 
 
-def take_tokens(states: torch.Tensor, tokens: torch.LongTensor) -> torch.Tensor:
+def take_tokens(states: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Picks tokens [B, ...] of states [B, N, *]; returns [B, ..., *]."""
     batch = torch.arange(states.shape[0], device=states.device)
     return states[batch.view(-1, *[1] * (tokens.dim() - 1)), tokens]
@@ -97,9 +105,10 @@ def restore_order(
     outputs: BaseModelOutputWithPooling, order: DseOrder, layer_types: list[str]
 ) -> BaseModelOutputWithPooling:
     """Puts token states and attention weights, whose real tokens come first, back into the order of the input."""
-    outputs.last_hidden_state = take_tokens(outputs.last_hidden_state, order.places)
+    if outputs.last_hidden_state is not None:
+        outputs.last_hidden_state = take_tokens(outputs.last_hidden_state, order.places)
     if outputs.hidden_states is not None:
-        # Those of some layers may not be wanted.
+        # Some layers may not be wanted.
         outputs.hidden_states = tuple(
             None if states is None else take_tokens(states, order.places) for states in outputs.hidden_states
         )
@@ -118,43 +127,20 @@ def restore_axes(weights: torch.Tensor, order: DseOrder, axes: tuple[int, ...]) 
     return weights
 
 
-def expand_rows(states: torch.Tensor, rows: torch.LongTensor | None) -> torch.Tensor:
-    """Gives every token the state of its row: states [B, K, *] become [B, N, *]."""
-    return states if rows is None else take_tokens(states, rows)
-
-
-def expand_recorded(outputs: BaseModelOutputWithPooling, rows: torch.LongTensor) -> BaseModelOutputWithPooling:
-    """Gives every token the recorded states and attention weights of its row, in the layers that have rows."""
-    num_tokens = rows.shape[1]
-    if outputs.hidden_states is not None:
-        outputs.hidden_states = tuple(
-            states if states is None or states.shape[1] == num_tokens else expand_rows(states, rows)
-            for states in outputs.hidden_states
-        )
-    if outputs.attentions is not None:
-        outputs.attentions = tuple(
-            weights
-            if weights.shape[2] == num_tokens
-            else expand_rows(weights.transpose(1, 2), rows).transpose(1, 2)  # [B, H, N, K]
-            for weights in outputs.attentions
-        )
-    return outputs
-
-
-def count_tokens(states: torch.Tensor, lengths: torch.LongTensor | None) -> torch.LongTensor:
+def count_tokens(states: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
     """Real tokens of each text [B, 1]; without padding all N tokens of the states, [1, 1]."""
     if lengths is not None:
         return lengths
     return torch.full((1, 1), states.shape[1], dtype=torch.long, device=states.device)
 
 
-def mask_of(lengths: torch.LongTensor, num_tokens: int) -> torch.BoolTensor:
+def mask_of(lengths: torch.Tensor, num_tokens: int) -> torch.Tensor:
     """The mask [B, N] of texts whose real tokens come first."""
     return torch.arange(num_tokens, device=lengths.device) < lengths
 
 
-def mask_bias(is_open: torch.BoolTensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to attention logits, [B, 1, 1, N]: 0 where they count, the lowest float where they do not."""
+def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The bias of attention logits, [B, 1, 1, N]: 0 where they count, the lowest float where they do not."""
     bias = torch.zeros(is_open.shape, dtype=dtype, device=is_open.device)
     return bias.masked_fill(~is_open, torch.finfo(dtype).min)[:, None, None]
 
@@ -163,7 +149,7 @@ def mask_bias(is_open: torch.BoolTensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def lay_out_full(
-    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.LongTensor | None
+    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.Tensor | None
 ) -> DseLayout:
     """Every token attends to all others: only padding is left out."""
     if lengths is None:
@@ -173,11 +159,11 @@ def lay_out_full(
 
 
 def lay_out_chunks(
-    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.LongTensor | None
+    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.Tensor | None
 ) -> DseLayout:
     """
-    Every token attends to its chunk of C tokens, and to the first and the last token of the text, which pretrained
-    encoders lean on. The last chunk is filled up with padding.
+    Every token attends to its chunk of C tokens, and to the attention sinks of pretrained encoders, the first and the
+    last token of the text. The last chunk is filled up with padding.
     """
     batch_size, num_tokens = hidden_states.shape[:2]
     if fits(num_tokens, config.attention_chunk_size):
@@ -195,12 +181,12 @@ def lay_out_chunks(
 
 
 def lay_out_slots(
-    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.LongTensor | None
+    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.Tensor | None
 ) -> DseLayout:
     """
     Every token attends to k slots. A text of up to k tokens has one of them in each slot. In a longer text the first
-    and the last token have a slot each, for pretrained encoders lean on them, and the others share the k - 2 slots
-    between.
+    and the last token, the attention sinks of pretrained encoders, have a slot each, and the others share the k - 2
+    slots between.
     """
     num_tokens, dtype = hidden_states.shape[1], hidden_states.dtype
     if not config.is_projection_learned and fits(num_tokens, num_slots):
@@ -231,27 +217,7 @@ def lay_out_slots(
     return DseLayout(bias, is_token, slots)
 
 
-def lay_out_funnel(
-    config: DseConfig, num_slots: int, hidden_states: torch.Tensor, lengths: torch.LongTensor | None
-) -> DseLayout:
-    """Slots attend to slots. Of the m tokens between the ends, token j has slot floor(j (k - 2) / m) of k - 2."""
-    layout = lay_out_slots(config, num_slots, hidden_states, lengths)
-    if layout.slots is None:
-        return layout
-    lengths = count_tokens(hidden_states, lengths)
-    tokens = torch.arange(hidden_states.shape[1], device=lengths.device)[None]
-    rows = 1 + (tokens - 1) * (num_slots - 2) // (lengths - 2).clamp(min=1)
-    rows = torch.where((lengths <= num_slots) | (tokens == 0), tokens, rows)
-    # Padding has any slot.
-    rows = rows.clamp(max=layout.slots.num_slots - 1)
-    if layout.slots.selected is not None:
-        # One at the edge of its segment is rounded to the token before.
-        selected = layout.slots.selected[config.num_hidden_layers - config.funnel_layers]
-        rows = rows.scatter(1, selected, torch.arange(layout.slots.num_slots, device=rows.device).expand_as(selected))
-    return layout._replace(rows=rows)
-
-
-def cut_segments(slots: DseSlots, lengths: torch.LongTensor, num_slots: int, num_tokens: int) -> DseSlots:
+def cut_segments(slots: DseSlots, lengths: torch.Tensor, num_slots: int, num_tokens: int) -> DseSlots:
     """Cuts the m tokens between the ends into k - 2 segments: token j of them goes to floor(j (k - 2) / m)."""
     edges = torch.arange(slots.num_slots + 1, device=lengths.device)[None]
     # Segment i starts at ceil(i m / (k - 2)).
@@ -266,7 +232,7 @@ def cut_segments(slots: DseSlots, lengths: torch.LongTensor, num_slots: int, num
     return slots._replace(segments=tokens, in_segment=(steps < sizes[..., None])[..., None], sizes=sizes)
 
 
-def select_tokens(slots: DseSlots, lengths: torch.LongTensor, num_slots: int, num_layers: int) -> DseSlots:
+def select_tokens(slots: DseSlots, lengths: torch.Tensor, num_slots: int, num_layers: int) -> DseSlots:
     """
     Selects evenly spaced tokens between the ends. Layer i of L selects those at (2i + 1) / 2L of their segments, so
     that together the layers see more of a long text.
@@ -288,11 +254,10 @@ LAYOUTS: dict[str, Callable[..., DseLayout]] = {
     "linear_attention": lay_out_slots,
     "chunked_attention": lay_out_chunks,
     "full_attention": lay_out_full,
-    "funnel": lay_out_funnel,
 }
 
 
-def lay_out(config: DseConfig, hidden_states: torch.Tensor, lengths: torch.LongTensor | None) -> list[DseLayout]:
+def lay_out(config: DseConfig, hidden_states: torch.Tensor, lengths: torch.Tensor | None) -> list[DseLayout]:
     """
     The layout of each layer; layers of the same type and projected length share one.
 
@@ -301,14 +266,12 @@ def lay_out(config: DseConfig, hidden_states: torch.Tensor, lengths: torch.LongT
             The model.
         hidden_states (`torch.Tensor` of shape `(batch_size, seq_len, hidden_size)`):
             States of texts whose real tokens come first; gives shape, device and precision.
-        lengths (`torch.LongTensor` of shape `(batch_size, 1)`, *optional*):
+        lengths (`torch.Tensor` of shape `(batch_size, 1)`, *optional*):
             Real tokens of each text; without it there is no padding.
 
     Returns:
         `list[DseLayout]`: one for each layer.
     """
-    num_below = config.num_hidden_layers - config.funnel_layers
-    types = config.layer_types[:num_below] + ["funnel"] * config.funnel_layers
-    kinds = list(zip(types, config.projected_lengths, strict=True))
+    kinds = list(zip(config.layer_types or [], config.projected_lengths, strict=True))
     layouts = {kind: LAYOUTS[kind[0]](config, kind[1], hidden_states, lengths) for kind in dict.fromkeys(kinds)}
     return [layouts[kind] for kind in kinds]

@@ -12,7 +12,7 @@ from transformers_tests.test_modeling_common import ModelTesterMixin, ids_tensor
 from hf_dse import DseConfig, DseForSequenceClassification, DseModel
 
 
-# By these tables the suite knows what a class is for: with them it makes labels and tests the losses of our head too.
+# These tables say the purpose of a class: with them the suite makes labels and tests the losses of our head, too.
 MODEL_MAPPING_NAMES["dse"] = DseModel.__name__
 MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["dse"] = DseForSequenceClassification.__name__
 
@@ -123,18 +123,6 @@ class TestDseModelOtherChoices(ModelTesterMixin, unittest.TestCase):
             pooling_layers=2,
             projection_dim=24,
         )
-
-    def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
-        return with_real_tokens_first(self)
-
-
-class TestDseModelFunnel(ModelTesterMixin, unittest.TestCase):
-    """The last layer has fewer rows than there are tokens."""
-
-    all_model_classes = (DseModel,)
-
-    def setUp(self):
-        self.model_tester = DseModelTester(self, linformer_projection="strided", funnel_layers=1)
 
     def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
         return with_real_tokens_first(self)

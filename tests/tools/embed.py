@@ -77,12 +77,12 @@ def txtai(folder, texts):
 
 
 def fastembed(folder, texts):
-    """Of a graph; the first output, or the mean of the token vectors."""
+    """The first output of a graph, or the mean of the token vectors."""
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
-    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-        dim = json.load(file)["projection_dim"]
+    with open(os.path.join(folder, "1_Pooling", "config.json"), encoding="utf-8") as file:
+        dim = json.load(file)["word_embedding_dimension"]
     vectors = {}
     for pooling, options in (
         (PoolingType.DISABLED, {"normalization": False}),

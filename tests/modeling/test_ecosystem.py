@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 
-import faiss
 import numpy as np
 import onnx
 import onnxruntime
@@ -16,7 +15,6 @@ import openvino
 import pytest
 import torch
 from datasets import Dataset
-from sklearn.metrics import ndcg_score
 from transformers import (
     AttentionInterface,
     AutoConfig,
@@ -26,10 +24,7 @@ from transformers import (
     pipeline,
 )
 
-from hf_dse import DseModel, convert_encoder, encode, evaluate_model, export_graph, export_model, rank
-from hf_dse.publish.graph import GRAPH_FORMATS
-from hf_dse.student.convert import make_pair_model
-from hf_dse_cli import main
+from hf_dse import DseModel, convert_encoder, evaluate_pairs, export_graph, export_model, make_pair_model
 
 
 PROJECTIONS = ["learned", "conv", "mean", "max", "strided"]
@@ -141,7 +136,7 @@ def test_a_stock_training_script_for_pairs(folders, tmp_path, name, way):
     # The saved model reproduces the evaluation; here every sentence is encoded separately.
     model = AutoModelForSequenceClassification.from_pretrained(output)
     tokenizer = AutoTokenizer.from_pretrained(output)
-    metrics = evaluate_model(model, tokenizer, Dataset.from_dict(PAIRS), task="stsb")
+    metrics = evaluate_pairs(model, tokenizer, Dataset.from_dict(PAIRS), task="stsb", show_progress=False)
     assert metrics["pearson"] == pytest.approx(after["eval_pearson"], abs=1e-5)
 
 
@@ -162,7 +157,7 @@ def test_feature_extraction_pipeline(folders, batch_size):
 
 
 def test_text_classification_pipeline_of_a_folder(folders):
-    """A single pair, with the model loaded by folder name; for batches see tests/test_pair_model.py."""
+    """A single pair, with the model loaded by folder name; for batches see test_pair_model.py."""
     classify = pipeline("text-classification", model=folders["dse"], device="cpu")
     model = AutoModelForSequenceClassification.from_pretrained(folders["dse"])
     pairs = [{"text": first, "text_pair": second} for first, second in zip(TEXTS[:3], TEXTS[3:], strict=True)]
@@ -297,14 +292,11 @@ RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
 
 @pytest.fixture
 def export_graph_of(tmp_path, make_model, bert_tokenizer):
-    """Makes a checkpoint and exports it as a graph with `hf-dse export`."""
+    """Exports a model as a graph."""
 
-    def make(*options, **fields):
+    def make(fields, **options):
         model = make_model(**fields)
-        folder = export_model(model, bert_tokenizer, tmp_path / "model")
-        command = ["export", "--model_name_or_path", str(folder), "--output_dir", str(tmp_path / "graph"), *options]
-        assert main(command) == 0
-        return model.base_model, tmp_path / "graph"
+        return model.base_model, export_graph(model, bert_tokenizer, tmp_path / "graph", **options)
 
     return make
 
@@ -314,24 +306,25 @@ def export_graph_of(tmp_path, make_model, bert_tokenizer):
     ("format", "fields"),
     [
         *[("onnx", {"linformer_projection": projection}) for projection in PROJECTIONS],
-        *[("openvino", {"linformer_projection": projection}) for projection in ("learned", "strided")],
-        ("onnx", {"position_extension": "dynamic", "original_max_position_embeddings": 16}),
-        # More slots than the example has tokens, and non-default options.
-        ("onnx", {"linformer_length": 32}),
+        # More slots than the example has tokens.
+        ("onnx", {"linformer_length": 32, "position_extension": "dynamic", "original_max_position_embeddings": 16}),
         ("onnx", {"linformer_sharing": "none", "linformer_init": "random", "projection_dim": 6}),
-        *[
-            ("onnx", {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": size})
-            for size in (8, 20)
-        ],
-        *[("onnx", {"linformer_projection": kind, "funnel_layers": 1}) for kind in ("mean", "max", "strided")],
-        ("openvino", {"linformer_projection": "strided", "funnel_layers": 1}),
-        ("onnx", {"position_extension": "tile", "original_max_position_embeddings": 16}),
-        ("openvino", {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 8}),
         ("onnx", {"layer_types": ["full_attention", "linear_attention"], "pooling_mode": "cls", "pooling_layers": 2}),
+        (
+            "onnx",
+            {
+                "layer_types": ["chunked_attention", "linear_attention"],
+                "attention_chunk_size": 20,
+                "position_extension": "tile",
+                "original_max_position_embeddings": 16,
+            },
+        ),
+        ("openvino", {"linformer_projection": "learned"}),
+        ("openvino", {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 8}),
     ],
 )
 def test_graph_gives_the_embeddings_for_every_shape(export_graph_of, format, fields):
-    model, folder = export_graph_of("--format", format, **fields)
+    model, folder = export_graph_of(fields, format=format)
     with torch.inference_mode():
         for shape in SHAPES:
             batch = token_batch(*shape)
@@ -356,7 +349,9 @@ def test_vllm_is_refused(folders):
 
 @pytest.mark.slow
 def test_graph_folder(export_graph_of):
-    model, folder = export_graph_of("--format", "onnx", "--int8", "true", "--max_length", "10", projection_dim=6)
+    prompts = {"query": "the ", "document": ""}
+    fields = {"projection_dim": 6, "prompts": prompts, "query_length": 4}
+    model, folder = export_graph_of(fields, int8=True, max_length=10)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert names == {
         *("onnx/model.onnx", "onnx/model_quantized.onnx", "config.json", "configuration_dse.py"),
@@ -364,7 +359,9 @@ def test_graph_folder(export_graph_of):
         *("sentence_bert_config.json", "config_sentence_transformers.json"),
     }
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["DseModel"]
-    assert json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"] == 10
+    lengths = json.loads((folder / "sentence_bert_config.json").read_text())
+    assert (lengths["max_seq_length"], lengths["query_length"]) == (10, 4)
+    assert json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"] == prompts
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.model_max_length == 10
     operators = {node.op_type for node in onnx.load(folder / "onnx" / "model_quantized.onnx").graph.node}
@@ -387,36 +384,12 @@ def test_graph_takes_what_the_tokenizer_returns(tmp_path, make_model, bert_token
             np.testing.assert_allclose(run_onnx(folder, batch)[0], model(**batch).pooler_output, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--format", "tflite"], "invalid choice: 'tflite'"),
-        (["--format", "openvino", "--int8", "true"], "int8=True is not supported with format="),
-        (["--int8", "true"], "add `--format onnx`"),
-        (["--format", "onnx", "--model_id", "user/name"], "`--model_id` is for the model card"),
-    ],
-)
-def test_unsupported_export_options_are_errors(folders, tmp_path, capsys, options, message):
-    command = ["export", "--model_name_or_path", folders["dse"], "--output_dir", str(tmp_path / "graph"), *options]
-    assert main(command) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "graph").exists()
-
-
-def test_missing_packages_are_named(make_model, bert_tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setitem(GRAPH_FORMATS, "onnx", ("onnx", "no_such_package"))
-    with pytest.raises(
-        ImportError, match=r"needs no_such_package, which is not installed: `pip install hf-dse\[onnx\]`"
-    ):
-        export_graph(make_model(), bert_tokenizer, tmp_path / "graph")
-
-
-# sentence-transformers, MTEB, faiss
+# MTEB
 
 
 @pytest.mark.slow
 def test_mteb(folders, tmp_path, make_model, bert_tokenizer):
-    """Of several folders, each has its own results; those of a model without a name would come from mteb's cache."""
+    """Each of several folders has its own results; a model without a name would get results of mteb's cache."""
     import mteb
     from mteb.models import SentenceTransformerEncoderWrapper
     from mteb.tasks import STSBenchmarkSTS
@@ -439,101 +412,9 @@ def test_mteb(folders, tmp_path, make_model, bert_tokenizer):
     other = export_model(make_model(num_labels=1), bert_tokenizer, tmp_path / "other")
     assert measure(str(other))["cosine_pearson"] != pytest.approx(measure(folders["dse"])["cosine_pearson"], abs=1e-3)
     scores = measure(folders["dse"])
-    metrics = evaluate_model(
-        AutoModelForSequenceClassification.from_pretrained(folders["dse"]), bert_tokenizer, pairs, task="stsb"
-    )
-    # The head of a cosine is linear, so the correlations of its logits are those of the cosines.
+    model = AutoModelForSequenceClassification.from_pretrained(folders["dse"])
+    metrics = evaluate_pairs(model, bert_tokenizer, pairs, task="stsb", show_progress=False)
+    # The head of a cosine is linear, so its logits and the cosines have the same correlations.
     assert scores["cosine_pearson"] == pytest.approx(metrics["pearson"], abs=1e-4)
     assert scores["cosine_spearman"] == pytest.approx(metrics["spearman"], abs=1e-4)
     assert scores["main_score"] == scores["cosine_spearman"]
-
-
-def test_search_with_faiss_and_sentence_transformers(folders):
-    from sentence_transformers.util import semantic_search
-
-    words = "the a cat dog sat ran on mat house is old new in and of".split()
-    rng = np.random.default_rng(0)
-    corpus = [" ".join(rng.choice(words, rng.integers(1, 20))) for _ in range(60)]
-    # A query is a part of its relevant text; texts that share most of its words are half relevant.
-    queries = [" ".join(text.split()[: 1 + len(text.split()) // 2]) for text in corpus[:20]]
-    gains = np.array(
-        [[len({*q.split()} & {*t.split()}) / len({*q.split()} | {*t.split()}) for t in corpus] for q in queries]
-    )
-
-    tokenizer = AutoTokenizer.from_pretrained(folders["dse"])
-    model = AutoModel.from_pretrained(folders["dse"])
-    corpus_vectors, query_vectors = (
-        encode(model, tokenizer, texts, normalize=True, show_progress=False) for texts in (corpus, queries)
-    )
-    _, exact = rank(query_vectors, corpus_vectors, top_k=10, show_progress=False)
-
-    dataset = Dataset.from_dict({"text": corpus, "vector": list(corpus_vectors)})
-    dataset.add_faiss_index("vector", metric_type=faiss.METRIC_INNER_PRODUCT)
-    found = {
-        "Dataset.add_faiss_index": dataset.search_batch("vector", query_vectors, k=10).total_indices,
-        "semantic_search": [
-            [hit["corpus_id"] for hit in hits]
-            for hits in semantic_search(torch.from_numpy(query_vectors), torch.from_numpy(corpus_vectors), top_k=10)
-        ],
-    }
-
-    def ndcg(positions):
-        scores = np.zeros_like(gains)
-        np.put_along_axis(scores, np.asarray(positions), np.arange(10, 0, -1.0)[None], axis=1)
-        return ndcg_score(gains, scores, k=10)
-
-    assert ndcg(exact) > 1.2 * np.mean(
-        [ndcg(rng.permuted(np.tile(np.arange(60), (20, 1)), axis=1)[:, :10]) for _ in range(9)]
-    )
-    for way, positions in found.items():
-        assert ndcg(positions) == pytest.approx(ndcg(exact), abs=1e-9), way
-
-
-# Experiment trackers
-
-
-@pytest.fixture
-def distill(folders, tmp_path):
-    """Runs `hf-dse distill` with `--report_to`, and returns the logs of Trainer under the names of the trackers."""
-
-    def run(report_to):
-        for split in ("train", "validation"):
-            Dataset.from_dict(PAIRS).to_json(tmp_path / f"{split}.jsonl")
-        command = f"distill --model_name_or_path {folders['dse']} --train_file {tmp_path}/train.jsonl "
-        command += f"--validation_file {tmp_path}/validation.jsonl --output_dir {tmp_path}/run --num_labels 1 "
-        command += "--distillation_alpha 0 --max_length 32 --num_train_epochs 1 --logging_steps 1 --use_cpu "
-        command += f"--disable_tqdm true --report_to {report_to}"
-        assert main(command.split()) == 0
-        (checkpoint,) = (tmp_path / "run").glob("checkpoint-*")
-        history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
-        names = {"train/loss": "loss", "eval/pearson": "eval_pearson"}
-        return {tag: {row["step"]: row[name] for row in history if name in row} for tag, name in names.items()}
-
-    return run
-
-
-def test_tensorboard(distill, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    expected = distill("tensorboard")
-    (events,) = (tmp_path / "run").rglob("events.out.tfevents.*")
-    log = EventAccumulator(str(events)).Reload()
-    for tag, values in expected.items():
-        logged = {event.step: event.value for event in log.Scalars(tag)}
-        assert values and {step: logged[step] for step in values} == pytest.approx(values, abs=1e-5)
-
-
-@pytest.mark.slow
-def test_trackio(distill, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    trackio = pytest.importorskip("trackio")
-    expected = distill("trackio")
-    (run,) = trackio.Api().runs("huggingface")
-    for tag, values in expected.items():
-        command = ["get", "metric", "--project", "huggingface", "--run", run.name, "--metric", tag, "--json"]
-        printed = subprocess.run(
-            [sys.executable, "-m", "trackio.cli", *command], capture_output=True, text=True, check=True
-        ).stdout
-        logged = [point["value"] for point in json.loads(printed)["values"]]
-        # Trackio numbers the entries itself.
-        assert values and logged == pytest.approx(list(values.values()), abs=1e-5)

@@ -8,7 +8,7 @@ import pytest
 from writers_and_readers import READERS, WRITERS, measure
 
 
-TABLE = Path(__file__).parents[1] / "docs" / "compatibility.md"
+TABLE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hf_dse import DseConfig, DseForSequenceClassification, DseModel
-from hf_dse.student.checkpoint import CODE_FILES
+from hf_dse.convert.student import CODE_FILES
 
 
 AUTO_CLASSES = {DseModel: "AutoModel", DseForSequenceClassification: "AutoModelForSequenceClassification"}

@@ -15,11 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from filelock import FileLock
-from tokenizers import Tokenizer
 from transformers import AutoModel, AutoTokenizer
 
 from hf_dse import (
@@ -33,9 +31,9 @@ from hf_dse import (
 )
 
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 FLAGSHIP = TESTS.parent / "checkpoints" / "dse-minilm-l6"
-# Where `make tools` installs what needs another huggingface-hub, and packages of JavaScript.
+# `make tools` installs packages that need another huggingface-hub here, and packages of JavaScript.
 TOOLS = Path(sys.prefix) / "tools"
 
 MODELS = ["flagship", "projected", "long"]
@@ -46,7 +44,7 @@ def text_of(num_words):
     return " ".join(random.Random(num_words).choices(WORDS, k=num_words))
 
 
-# Every model cuts the last one, and the long one no other.
+# The projected model cuts three of them, the long one the last, and the checkpoint none.
 TEXTS = ["1", "A cat sleeps, but not for long: is it hungry?", *map(text_of, (100, 700, 1400, 2200))]
 
 
@@ -109,7 +107,7 @@ def embed_with(command, folders, tmp_path, suffix):
     (tmp_path / "texts.json").write_text(json.dumps(TEXTS))
     files = {name: tmp_path / f"{name}{suffix}" for name in folders}
     targets = [str(path) for name in folders for path in (folders[name], files[name])]
-    # Frameworks have caches of their own in the home folder or that of temporary files.
+    # Frameworks have caches of their own in the home folder or among temporary files.
     environment = os.environ | dict.fromkeys(("HOME", "TMPDIR", "HF_MODULES_CACHE"), str(tmp_path))
     command = [*command, str(tmp_path / "texts.json"), *targets]
     result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
@@ -119,7 +117,7 @@ def embed_with(command, folders, tmp_path, suffix):
 
 @pytest.mark.slow
 def test_the_texts_have_the_lengths_that_are_to_be_tested(folders):
-    for name, num_cut in {"flagship": 3, "projected": 3, "long": 1}.items():
+    for name, num_cut in {"flagship": 0, "projected": 3, "long": 1}.items():
         tokenizer = AutoTokenizer.from_pretrained(folders[name])
         lengths = [len(tokenizer(text)["input_ids"]) for text in TEXTS]
         assert sum(length > tokenizer.model_max_length for length in lengths) == num_cut
@@ -212,83 +210,3 @@ def test_javascript(folders, expected, embed_alone, tmp_path):
         assert (unit(vectors) * expected[name]).sum(axis=-1).min() > 0.99
         if quantized is not None:
             assert (unit(quantized) * expected[name]).sum(axis=-1).min() > 0.97
-
-
-# text-embeddings-inference
-
-
-class TextEmbeddingsInference:
-    """
-    text-embeddings-inference cannot be installed here, so this is a copy of its rules: what the router reads of a
-    local folder, and how its backend of ONNX Runtime embeds a batch (github.com/huggingface/text-embeddings-inference:
-    router/src/lib.rs, core/src/tokenization.rs, backends/ort/src/lib.rs). It checks types as its parser does.
-    """
-
-    def __init__(self, folder):
-        config = self.read(folder / "config.json", architectures=list, model_type=str, max_position_embeddings=int)
-        self.read(folder / "config.json", hidden_size=int, num_hidden_layers=int)
-        assert not any(name.endswith("Classification") for name in config["architectures"]), "this is a classifier"
-        self.pad_token_id = config.get("pad_token_id", 0)
-        assert isinstance(self.pad_token_id, int)
-        pooling = self.read(
-            folder / "1_Pooling" / "config.json", pooling_mode_cls_token=bool, pooling_mode_mean_tokens=bool
-        )
-        self.pooling = "cls" if pooling["pooling_mode_cls_token"] else "mean"
-        assert self.pooling == "cls" or pooling["pooling_mode_mean_tokens"], "this pooling is not supported"
-        self.max_length = self.read(folder / "sentence_bert_config.json", max_seq_length=int)["max_seq_length"]
-        prompts = folder / "config_sentence_transformers.json"
-        if prompts.exists():
-            assert all(isinstance(text, str) for text in (self.read(prompts).get("prompts") or {}).values())
-
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.tokenizer.no_padding()
-        self.tokenizer.enable_truncation(self.max_length)
-        padding_side = self.read(folder / "tokenizer_config.json").get("padding_side", "right")
-        assert padding_side == "right", "this copy pads at the right only"
-
-        graph = folder / "model.onnx"
-        graph = graph if graph.exists() else folder / "onnx" / "model.onnx"
-        self.session = onnxruntime.InferenceSession(graph)
-        self.inputs = {node.name for node in self.session.get_inputs()}
-        self.outputs = [node.name for node in self.session.get_outputs()]
-
-    @staticmethod
-    def read(file, **fields):
-        content = json.loads(file.read_text(encoding="utf-8"))
-        for name, kind in fields.items():
-            assert type(content.get(name)) is kind, f"{file.name}: {name} is {content.get(name)!r}"
-        return content
-
-    def embed(self, texts, output=None):
-        encodings = self.tokenizer.encode_batch(texts)
-        length = max(len(encoding.ids) for encoding in encodings)
-        rows = {"input_ids": [], "attention_mask": [], "token_type_ids": []}
-        for encoding in encodings:
-            padding = [0] * (length - len(encoding.ids))
-            rows["input_ids"].append(encoding.ids + [self.pad_token_id] * len(padding))
-            rows["attention_mask"].append([1] * len(encoding.ids) + padding)
-            rows["token_type_ids"].append(encoding.type_ids + padding)
-        feed = {name: np.array(values) for name, values in rows.items()}
-        if "token_type_ids" not in self.inputs:
-            del feed["token_type_ids"]
-        preferred = ("sentence_embedding", "last_hidden_state", "token_embeddings")
-        output = output or next(name for name in preferred if name in self.outputs)
-        (vectors,) = self.session.run([output], feed)
-        if output == "sentence_embedding":
-            return vectors
-        if self.pooling == "cls":
-            return vectors[:, 0]
-        mask = feed["attention_mask"][..., None]
-        return (vectors * mask).sum(axis=1) / mask.sum(axis=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_rules_of_text_embeddings_inference(name, folders, expected):
-    server = TextEmbeddingsInference(folders[f"{name}-onnx"])
-    assert server.max_length == AutoTokenizer.from_pretrained(folders[name]).model_max_length
-    for batch in (slice(0, 4), slice(4, 6)):
-        np.testing.assert_allclose(unit(server.embed(TEXTS[batch])), expected[name][batch], rtol=0, atol=1e-4)
-    # It would pool right, too.
-    vectors = server.embed(TEXTS[:4], output="token_embeddings")
-    np.testing.assert_allclose(unit(vectors), expected[name][:4], rtol=0, atol=1e-4)

@@ -10,14 +10,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_dse import DataArguments, evaluate_model, load_pairs
+from hf_dse import DataArguments, evaluate_pairs, load_pairs
+from hf_dse.convert.student import CODE_FILES
 from hf_dse.data.tasks import EMBEDDED
-from hf_dse.student.checkpoint import CODE_FILES
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "checkpoints" / "dse-minilm-l6"
-pytestmark = pytest.mark.skipif(not CHECKPOINT.exists(), reason="`make flagship DATA=...` has not been run")
 
 
 def test_complete_and_small():
@@ -69,5 +68,5 @@ def test_reproduces_the_numbers_of_the_card(name):
     model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT)
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
-    scores = evaluate_model(model, tokenizer, pairs, task="stsb", max_length=256, show_progress=False)
+    scores = evaluate_pairs(model, tokenizer, pairs, task="stsb", max_length=256, show_progress=False)
     assert 100 * scores[name.lower()] == pytest.approx(float(number), abs=0.05)

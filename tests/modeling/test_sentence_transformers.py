@@ -1,0 +1,181 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The real sentence-transformers loads a model folder and returns exactly the embeddings of `DseModel`."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import (
+    CrossEncoder,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from transformers import AutoModel, AutoTokenizer
+
+from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, export_model
+
+
+# From one token to far above k = 8, up to the limit of 64.
+TEXTS = [
+    "cat",
+    "a dog ran on the mat",
+    "the old house is in the new house",
+    "the cat and a dog " * 9,
+    "new",
+    "is 1 + 1 = 2?",
+]
+
+
+def embed_alone(model, tokenizer, **truncation):
+    """Embeds one text after the other, directly with the model."""
+    truncation = truncation or {"truncation": True}
+    with torch.inference_mode():
+        batches = [tokenizer(text, return_tensors="pt", **truncation) for text in TEXTS]
+        return torch.cat([model.base_model(**batch).pooler_output for batch in batches]).numpy()
+
+
+@pytest.fixture
+def load(tmp_path, bert_tokenizer):
+    """Exports a model and loads the folder with sentence-transformers."""
+
+    def make(model, name="model", **options):
+        folder = export_model(model, bert_tokenizer, tmp_path / name, **options)
+        return SentenceTransformer(str(folder), device="cpu")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("model_class", "fields"),
+    [
+        (DseModel, {}),
+        (DseModel, {"normalize_embeddings": True, "projection_dim": 6}),
+        (DseForSequenceClassification, {"similarity": "mlp", "projection_dim": 16}),
+        (DseForSequenceClassification, {"pooling_mode": "cls", "projection_dim": 6}),
+        (DseForSequenceClassification, {"pooling_mode": "max", "pooling_layers": 2, "linformer_projection": "mean"}),
+        (DseForSequenceClassification, {"pooling_mode": "max", "pooling_layers": 2, "projection_dim": 6}),
+    ],
+)
+@pytest.mark.parametrize("writer", ["export_model", "save_pretrained"])
+def test_encode_returns_our_embeddings(tmp_path, make_model, bert_tokenizer, model_class, fields, writer, recwarn):
+    model = make_model(model_class, **fields)
+    folder = tmp_path / "model"
+    if writer == "export_model":
+        export_model(model, bert_tokenizer, folder)
+    else:
+        model.save_pretrained(folder)
+        bert_tokenizer.save_pretrained(folder)
+    loaded = SentenceTransformer(str(folder), device="cpu")
+    assert not [warning for warning in recwarn if "sentence_transformers" in str(warning.message)]
+    assert type(loaded[0].auto_model) is DseModel
+    modules = ["Transformer", "Pooling"] + ["Normalize"] * model.config.normalize_embeddings
+    assert [type(module).__name__ for module in loaded] == modules
+    assert loaded.max_seq_length == 64
+    assert loaded.get_embedding_dimension() == model.config.embedding_size
+
+    embeddings = loaded.encode(TEXTS, batch_size=len(TEXTS))
+    assert embeddings.shape == (len(TEXTS), model.config.embedding_size)
+    np.testing.assert_allclose(embeddings, embed_alone(model, bert_tokenizer), rtol=0, atol=1e-6)
+    ours = encode(model, bert_tokenizer, TEXTS, show_progress=False)
+    np.testing.assert_allclose(embeddings, ours, rtol=0, atol=1e-6)
+    # Tools that pool token vectors themselves get the same.
+    if model.config.pooling_mode == "mean" and not model.config.normalize_embeddings:
+        tokens = loaded.encode(TEXTS, output_value="token_embeddings")
+        for vectors, embedding in zip(tokens, embeddings, strict=True):
+            np.testing.assert_allclose(vectors.mean(dim=0), embedding, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "is_probability"),
+    [
+        ({"num_labels": 1}, False),
+        ({"num_labels": 1, "problem_type": "multi_label_classification"}, True),
+        ({"num_labels": 3, "problem_type": "single_label_classification"}, False),
+    ],
+)
+def test_cross_encoder_returns_the_scores_of_the_head(tmp_path, make_model, bert_tokenizer, labels, is_probability):
+    model = make_model(**labels)
+    with torch.no_grad():
+        logits = model(**bert_tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")).logits
+    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    # It has to know the number of several labels.
+    options = {"num_labels": 3} if labels["num_labels"] == 3 else {}
+    scores = CrossEncoder(str(folder), device="cpu", **options).predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
+    expected = logits.sigmoid() if is_probability else logits
+    np.testing.assert_allclose(scores, expected.squeeze(1), rtol=0, atol=1e-5)
+
+
+def test_cross_encoder_of_an_encoder_returns_cosines(tmp_path, bert_tokenizer, save_bert):
+    # Converted, so that it has no head and no training.
+    model = convert_encoder(str(save_bert(tmp_path / "bert")))
+    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    scores = CrossEncoder(str(folder), device="cpu").predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
+    embeddings = torch.from_numpy(encode(model, bert_tokenizer, TEXTS, normalize=True, show_progress=False))
+    np.testing.assert_allclose(scores, (embeddings * embeddings.flip(0)).sum(dim=1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
+def test_similarity_function_is_that_of_the_model(load, make_model, bert_tokenizer, similarity):
+    model = make_model(similarity=similarity)
+    loaded = load(model)
+    vectors = torch.from_numpy(embed_alone(model, bert_tokenizer))
+    if similarity != "dot":
+        vectors = torch.nn.functional.normalize(vectors, dim=-1)
+    embeddings = loaded.encode(TEXTS)
+    torch.testing.assert_close(loaded.similarity(embeddings, embeddings), vectors @ vectors.T, rtol=0, atol=1e-5)
+
+
+def test_sentence_transformers_saves_the_same_modules(tmp_path, load, make_model, bert_tokenizer):
+    model = make_model(DseModel, normalize_embeddings=True)
+    prompts = {"query": "ask: ", "document": ""}
+    folder, theirs = tmp_path / "model", tmp_path / "theirs"
+    loaded = load(model, max_length=32)
+    loaded.prompts = prompts
+    loaded.save(str(theirs))
+    written, expected = (json.loads((place / "modules.json").read_text()) for place in (folder, theirs))
+    kinds = [[module["type"].rpartition(".")[2] for module in modules] for modules in (written, expected)]
+    assert kinds == [["Transformer", "Pooling", "Normalize"]] * 2
+    assert [module["path"] for module in written] == [module["path"] for module in expected]
+    written, expected = (json.loads((place / "config.json").read_text()) for place in (folder, theirs))
+    assert written == expected
+    # Saving the model inside does not overwrite the settings, which sentence-transformers saves before.
+    settings = json.loads((theirs / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == prompts and settings["similarity_fn_name"] == "cosine"
+    again = SentenceTransformer(str(theirs), device="cpu")
+    assert again.max_seq_length == 32 and (theirs / "modeling_dse.py").is_file()
+    expected = embed_alone(model, bert_tokenizer, truncation=True, max_length=32)
+    # Texts are cut at the stored length, by all.
+    ours = encode(model, AutoTokenizer.from_pretrained(theirs), TEXTS, show_progress=False)
+    for vectors in (again.encode(TEXTS), loaded.encode(TEXTS), ours):
+        np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
+
+
+def test_its_trainer_fine_tunes(tmp_path, load, make_model, bert_tokenizer):
+    model = load(make_model())
+    columns = {"sentence1": TEXTS, "sentence2": TEXTS[1:] + TEXTS[:1]}
+    args = SentenceTransformerTrainingArguments(
+        str(tmp_path / "run"), max_steps=8, learning_rate=1e-2, report_to="none", use_cpu=True, disable_tqdm=True
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model, args=args, train_dataset=Dataset.from_dict(columns), loss=MultipleNegativesRankingLoss(model)
+    )
+    before = model.encode(TEXTS)
+    trainer.train()
+    model.save_pretrained(str(tmp_path / "second"))
+    after = embed_alone(AutoModel.from_pretrained(tmp_path / "second"), bert_tokenizer)
+    assert np.isfinite(after).all() and not np.allclose(before, after, atol=1e-2)
+    np.testing.assert_allclose(model.encode(TEXTS), after, rtol=0, atol=1e-5)
+
+
+def test_the_error_for_an_old_transformers_version(tmp_path, load, make_model):
+    load(make_model())
+    file = tmp_path / "model" / "config_sentence_transformers.json"
+    # A version that does not exist yet, so the installed one is too old.
+    file.write_text(file.read_text().replace(">=5.20", ">=99"))
+    with pytest.raises(ImportError, match="transformers>=99, but transformers==.* is installed"):
+        SentenceTransformer(str(tmp_path / "model"), device="cpu")
