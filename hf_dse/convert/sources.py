@@ -54,7 +54,7 @@ DISTILBERT_NAMES = {
 
 @dataclass(frozen=True)
 class SourceArchitecture:
-    """How the config fields and parameter names of an architecture map to ours (those of BERT)."""
+    """How the config fields and parameter names of an architecture map to ours, which are BERT's."""
 
     fields: dict[str, str]
     names: dict[str, str] = field(default_factory=dict)
@@ -84,6 +84,7 @@ FREE_FIELDS = {"num_hidden_layers", "hidden_dropout_prob", "initializer_range"}
 
 
 def find_architecture(config: PreTrainedConfig, name_or_path: str) -> SourceArchitecture:
+    """The mapping of a source, or a `ValueError` with the reason why it cannot be converted."""
     kind = config.model_type
     known = ", ".join(SOURCES)
     if kind == "dse":
@@ -110,7 +111,8 @@ def find_architecture(config: PreTrainedConfig, name_or_path: str) -> SourceArch
     return SOURCES[kind]
 
 
-def _rename(state: dict[str, torch.Tensor], architecture: SourceArchitecture) -> dict[str, torch.Tensor]:
+def rename(state: dict[str, torch.Tensor], architecture: SourceArchitecture) -> dict[str, torch.Tensor]:
+    """Weights of a source by our names."""
     renamed = {}
     for name, tensor in state.items():
         for pattern, replacement in architecture.names.items():

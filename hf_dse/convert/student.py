@@ -9,24 +9,18 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
 from hf_dse.common.hub import split_revision
+from hf_dse.common.loading import load_config, load_encoder, read_json, reading, stores_head
+from hf_dse.convert.convert import ConvertArguments, make_pair_model
+from hf_dse.convert.folder import TRANSFORMERS_NEEDED as TRANSFORMERS_NEEDED
+from hf_dse.convert.folder import apply_settings
+from hf_dse.convert.options import DROPOUT
 from hf_dse.data.tokenization import check_vocabulary
-from hf_dse.inference.loading import (
-    MERGE_FIRST,
-    apply_settings,
-    load_config,
-    load_encoder,
-    read_json,
-    reading,
-    stores_head,
-)
 from hf_dse.modeling import DseForSequenceClassification, DseModel
-from hf_dse.student.convert import ConvertArguments, make_pair_model
-from hf_dse.student.options import DROPOUT
 
 
 logger = logging.get_logger(__name__)
@@ -43,14 +37,11 @@ TRAINING_STATE = (
     "training_args.bin",
 )
 
-# What the code of a checkpoint, and its files for sentence-transformers, need.
-TRANSFORMERS_NEEDED = ">=5.20"
+# Versions of sentence-transformers that read the files of a folder.
 SENTENCE_TRANSFORMERS_NEEDED = ">=5.4"
-# The first with lengths of queries and documents.
-SENTENCE_TRANSFORMERS_WITH_LENGTHS = ">=6.0"
 
-# What a tokenizer's padding and truncation leave behind in its `tokenizer_config.json`, and code of its source that is
-# not in our folder, but would run with `trust_remote_code`.
+# Traces of padding and truncation in a `tokenizer_config.json`, and code of the source that is not in our folder, but
+# would run with `trust_remote_code`.
 LEFTOVERS = (
     "max_length",
     "stride",
@@ -68,10 +59,10 @@ def has_head(model: PreTrainedModel) -> bool:
     return type(model).__name__ == "DseForSequenceClassification"
 
 
-def stored_dtype(name_or_path: str, revision: str = "main") -> torch.dtype | None:
+def stored_dtype(name_or_path: str) -> torch.dtype | None:
     """The type in which a checkpoint stores its weights, although they may be loaded in another; `None` if several."""
-    shards = read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME, revision).get("weight_map", {})
-    name, revision = split_revision(name_or_path, revision)
+    shards = read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map", {})
+    name, revision = split_revision(name_or_path)
     kinds = set()
     for file in set(shards.values()) or {SAFE_WEIGHTS_NAME}:
         weights = cached_file(name, file, revision=revision)
@@ -79,12 +70,6 @@ def stored_dtype(name_or_path: str, revision: str = "main") -> torch.dtype | Non
             # From the header, without reading a tensor.
             kinds |= {tensors.get_slice(key).get_dtype() for key in tensors.keys()}
     return str_to_torch_dtype.get(kinds.pop()) if len(kinds) == 1 else None
-
-
-def check_no_adapter(model: PreTrainedModel) -> None:
-    """Refuses a model with an adapter of PEFT, of which transformers would save the adapter alone."""
-    if getattr(model, "_hf_peft_config_loaded", False) or type(model).__module__.partition(".")[0] == "peft":
-        raise TypeError(f"The `{type(model).__name__}` has an adapter of PEFT, and {MERGE_FIRST}.")
 
 
 def limit_tokens(
@@ -102,7 +87,7 @@ def limit_tokens(
         model ([`DseModel`] or [`DseForSequenceClassification`]):
             Its model.
         max_length (`int`, *optional*):
-            The number of tokens. Defaults to the limit of the tokenizer, or that of the model if it is lower.
+            The number of tokens. Defaults to the limit of the tokenizer, or of the model if it is lower.
 
     Raises:
         `ValueError`: if `max_length` is below 1 or above the limit of the model, or the tokenizer has tokens that the
@@ -123,35 +108,40 @@ def limit_tokens(
     return tokenizer
 
 
-def load_dse_model(name_or_path: str) -> DseModel | DseForSequenceClassification:
+def load_dse_model(name_or_path: str, **options: Any) -> DseModel | DseForSequenceClassification:
     """Loads a DSE model, with its head for sentence pairs if it has one."""
     config = load_config(name_or_path)
     if config.model_type != "dse":
         raise ValueError(
-            f"{name_or_path} is of the type {config.model_type!r}, and this takes DSE models: make one of it with "
+            f"{name_or_path} is of the type {config.model_type!r} and has to be a DSE model: convert it with "
             "`hf-dse convert`."
         )
-    model = load_encoder(DseForSequenceClassification if stores_head(name_or_path) else DseModel, name_or_path)
+    kind = DseForSequenceClassification if stores_head(name_or_path) else DseModel
+    model = load_encoder(kind, name_or_path, **options)
     apply_settings(model, name_or_path)
     return model
 
 
 def take_options(name: str, convert_args: ConvertArguments, fields: Sequence[str]) -> dict[str, Any]:
-    """Those of the options of conversion that a DSE model takes; a warning if it is given others, save prompts."""
+    """The options of conversion that apply to a DSE model; a warning if there are others, except for prompts."""
     taken: dict[str, Any] = dict.fromkeys(("query_prompt", "document_prompt", *fields))
     if replace(convert_args, **taken) != ConvertArguments():
         logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
     return {field: value for field in fields if (value := getattr(convert_args, field)) is not None}
 
 
-def load_converted(name_or_path: str, convert_args: ConvertArguments) -> DseModel:
-    """A DSE model without its head, with the dropout of the arguments, or a converted encoder."""
+def load_or_convert(name_or_path: str, convert_args: ConvertArguments) -> Any:
+    """A DSE model with the prompts and the dropout of the arguments, or a converted encoder."""
     if load_config(name_or_path).model_type != "dse":
         return convert_args.convert(name_or_path)
-    model = load_encoder(AutoModel, name_or_path, **take_options(name_or_path, convert_args, DROPOUT))
-    apply_settings(model, name_or_path)
+    model = load_dse_model(name_or_path, **take_options(name_or_path, convert_args, DROPOUT))
     model.config.prompts = convert_args.prompts(model.config.prompts) or None
     return model
+
+
+def load_converted(name_or_path: str, convert_args: ConvertArguments) -> DseModel:
+    """A DSE model without its head, with the prompts and the dropout of the arguments, or a converted encoder."""
+    return load_or_convert(name_or_path, convert_args).base_model
 
 
 def load_student(
@@ -165,7 +155,7 @@ def load_student(
             A DSE model, with or without a head for this task: a Hub id, a folder or a loaded one. Or the name of an
             encoder that [`convert_encoder`] takes.
         convert_args (`ConvertArguments`):
-            How an encoder is converted. Of these, a DSE model takes the prompts, and the dropout if it is not loaded
+            How an encoder is converted. Only the prompts apply to a DSE model, and the dropout if it is not loaded
             yet.
         num_labels (`int`):
             Labels of the task. A task of two classes gets one logit, as in DSE.
@@ -176,27 +166,16 @@ def load_student(
     labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
     if num_labels == 2:
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
-    config = load_config(model) if isinstance(model, str) else model.config
-    name = model if isinstance(model, str) else type(model).__name__
-    if isinstance(model, str):
-        fits = config.model_type == "dse" and config.num_labels == labels["num_labels"] and stores_head(model)
-        if not fits:
-            return make_pair_model(load_converted(model, convert_args), **labels)
-        options = take_options(name, convert_args, DROPOUT)
-        student = load_encoder(DseForSequenceClassification, model, problem_type=labels["problem_type"], **options)
-        apply_settings(student, model)
-    elif config.model_type != "dse":
+    student: Any = load_or_convert(model, convert_args) if isinstance(model, str) else model
+    if student.config.model_type != "dse":
         raise TypeError(
-            f"A loaded student has to be a DSE model, got {name}: convert it with `convert_encoder`, or pass the name "
-            "that it was loaded by."
+            f"A loaded student has to be a DSE model, got {type(model).__name__}: convert it with `convert_encoder`, "
+            "or pass the name that it was loaded by."
         )
-    else:
-        take_options(name, convert_args, ())
-        if not has_head(model):
-            student = make_pair_model(model, **labels)
-        else:
-            model.config.problem_type = labels["problem_type"]
-            fits = config.num_labels == labels["num_labels"]
-            student = model if fits else make_pair_model(model.dse, **labels)
-    student.config.prompts = convert_args.prompts(student.config.prompts) or None
+    if not isinstance(model, str):
+        take_options(type(model).__name__, convert_args, ())
+        student.config.prompts = convert_args.prompts(student.config.prompts) or None
+    if not has_head(student) or student.config.num_labels != labels["num_labels"]:
+        return make_pair_model(student.base_model, **labels)
+    student.config.problem_type = labels["problem_type"]
     return student

@@ -6,19 +6,19 @@ the last ones; fitted to texts without labels and without training.
 
 Embeddings vary most in a few directions, but the differences between similar texts may be in the others. Whitening (Su
 et al. 2021, https://arxiv.org/abs/2103.15316) scales all principal directions to the same variance and drops the last
-ones. The argument `power` sets the degree of scaling. The first numbers are those in which texts vary most, so vectors
-that are cut (`truncate_dim`) keep more.
+ones. The argument `power` sets the degree of scaling. Texts vary most in the first dimensions, so vectors that are cut
+(`truncate_dim`) keep more.
 """
 
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from hf_dse.inference.encoding import encode
+from hf_dse.convert.student import has_head
 from hf_dse.modeling import DseModel
-from hf_dse.student.checkpoint import has_head
-from hf_dse.student.projection import set_projection
+from hf_dse.retrieval.encoding import encode
 
 
 # Less than this share of the largest spread is rounding.
@@ -53,7 +53,7 @@ def whiten_encoder(
             Texts similar to those that will be embedded; at least as many as the embedding has dimensions, better a
             few thousand.
         projection_dim (`int`):
-            Size of the new embedding, at most that of the current one.
+            Size of the new embedding, at most the size of the current one.
         power (`float`, *optional*, defaults to 0.5):
             Degree of scaling: 0 is PCA, which keeps the variances, 1 is whitening, which makes them equal.
         max_length (`int`, *optional*):
@@ -65,9 +65,9 @@ def whiten_encoder(
         [`DseModel`]: the model, in evaluation mode, with a `projection` and its size as `config.projection_dim`.
 
     Raises:
-        `TypeError`: for a model that is no `DseModel`.
-        `ValueError`: for an encoder with a projection or max pooling, a size or power out of range, too few texts, or
-            texts whose embeddings span fewer than `projection_dim` directions.
+        `TypeError`: for a model that is not a `DseModel`.
+        `ValueError`: for an encoder with a projection or max pooling, a size or power out of range, or texts whose
+            embeddings span fewer than `projection_dim` directions, such as too few.
 
     Example:
 
@@ -95,7 +95,7 @@ def whiten_encoder(
             "The encoder takes the maximum over its tokens, after the projection, and whitening is for vectors that "
             'are pooled already: whiten an encoder whose `pooling_mode` is "mean" or "cls".'
         )
-    size = model.config.pooling_layers * model.config.hidden_size
+    size = model.config.pooled_size
     if model.projection is not None:
         raise ValueError(
             f"The encoder already has a projection to {model.config.projection_dim} dimensions: whiten an encoder "
@@ -105,17 +105,12 @@ def whiten_encoder(
         raise ValueError(f"`projection_dim` must be from 1 to {size}, the pooled size, got {projection_dim}.")
     if not 0 <= power <= 1:
         raise ValueError(f"`power` must be between 0 (PCA) and 1 (whitening), got {power}.")
-    if len(texts) < size:
-        raise ValueError(
-            f"{len(texts)} texts are too few for embeddings of {size} dimensions: pass at least {size}, better ten "
-            "times as many."
-        )
 
     vectors = encode(model, processing_class, texts, batch_size=batch_size, max_length=max_length, normalize=True)
     embeddings = torch.from_numpy(vectors).double()
     _, spreads, directions = torch.linalg.svd(embeddings - embeddings.mean(dim=0), full_matrices=False)
     rank = int((spreads > 1e-6 * spreads[0]).sum())
-    # A layer norm takes one direction away, in which all embeddings are alike.
+    # All embeddings are alike in one direction, which a layer norm takes away.
     if rank < min(projection_dim, size - 1):
         raise ValueError(
             f"The embeddings of the texts span {rank} directions, fewer than `projection_dim` = {projection_dim}: "
@@ -129,4 +124,9 @@ def whiten_encoder(
     # The embeddings before have length 1.
     weight /= (embeddings @ weight.T).square().sum(dim=1).mean().sqrt()
 
-    return set_projection(model, weight).eval()
+    projection = nn.Linear(size, projection_dim, device=model.device, dtype=model.dtype)
+    with torch.no_grad():
+        projection.weight.copy_(weight)
+        projection.bias.zero_()
+    model.projection, model.config.projection_dim = projection, projection_dim
+    return model.eval()

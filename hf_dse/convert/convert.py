@@ -14,21 +14,11 @@ import torch
 from transformers import AutoModel
 from transformers.utils import logging
 
-from hf_dse.inference.loading import (
-    check_complete,
-    load_config,
-    load_tokenizer,
-    load_weights,
-    read_lengths,
-    read_modules,
-    read_pooling,
-    read_prompts,
-    read_similarity,
-    warn_of_prompts,
-)
+from hf_dse.common.loading import check_complete, load_config, load_tokenizer, load_weights
+from hf_dse.convert.folder import POOLINGS, TEXT_LENGTHS, read_settings, warn_of_lost_settings
+from hf_dse.convert.options import ConvertOptions
+from hf_dse.convert.sources import FREE_FIELDS, find_architecture, rename
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
-from hf_dse.student.options import ConvertOptions
-from hf_dse.student.sources import FREE_FIELDS, _rename, find_architecture
 
 
 logger = logging.get_logger(__name__)
@@ -36,19 +26,19 @@ logger = logging.get_logger(__name__)
 
 @dataclass
 class ConvertArguments(ConvertOptions):
-    """How an encoder is converted to a student. The fields are those of `DseConfig`."""
+    """How an encoder is converted to a student, by fields of `DseConfig`."""
 
     def convert(self, name_or_path: str) -> DseModel:
         """`convert_encoder` with these arguments."""
         overrides = asdict(self)
         del overrides["query_prompt"], overrides["document_prompt"]
-        overrides["prompts"] = self.prompts(read_prompts(name_or_path))
+        overrides["prompts"] = self.prompts(read_settings(name_or_path).get("prompts"))
         if len(self.linformer_length) == 1:
             overrides["linformer_length"] = self.linformer_length[0]
         return convert_encoder(name_or_path, **overrides)
 
     def prompts(self, known: dict[str, str] | None) -> dict[str, str]:
-        """The prompts of a model, with those given here in their place."""
+        """The prompts of a model, those given here in place of its own."""
         given = {"query": self.query_prompt, "document": self.document_prompt}
         return {**(known or {}), **{name: text for name, text in given.items() if text is not None}}
 
@@ -65,8 +55,8 @@ def convert_encoder(
     """
     Converts a pretrained BERT, RoBERTa, XLM-R or DistilBERT encoder to a [`DseModel`] with its weights. Only the
     parameters of the length projections (Linformer's E and F) and, with a `projection_dim`, of the linear layer of the
-    embedding are new. On inputs of up to `linformer_length` tokens the outputs equal those of the source. What was
-    kept, dropped and added is logged at level info.
+    embedding are new. On inputs of up to `linformer_length` tokens the outputs equal those of the source. A report of
+    kept, dropped and new weights is logged at level info.
 
     Args:
         name_or_path (`str`):
@@ -79,13 +69,13 @@ def convert_encoder(
         max_position_embeddings (`int`, *optional*):
             Longest input in tokens. Defaults to the source's limit.
         position_extension (`str`, *optional*, defaults to `"dynamic"`):
-            How positions go beyond the source's limit. `"dynamic"`: those of a text that is longer than the source's
-            table are fractions that span it. `"tile"`: they start again at the end of the table. Inputs that the
-            source takes stay exact.
+            How positions go beyond the source's limit. `"dynamic"`: the positions of a text that is longer than the
+            source's table are fractions that span it. `"tile"`: positions start again at the end of the table. Inputs
+            that the source takes stay exact.
         random_init (`bool`, *optional*, defaults to `False`):
-            Whether to use random weights instead of those of the source.
+            Whether to use random weights instead of the source's.
         config_overrides:
-            Fields of [`DseConfig`], except those that the weights of the source determine, such as `hidden_size`.
+            Fields of [`DseConfig`], except the ones that the weights of the source fix, such as `hidden_size`.
             `layer_types` may name one type for all layers.
 
     Returns:
@@ -117,7 +107,7 @@ def convert_encoder(
     source, loading = load_weights(AutoModel, name_or_path, dtype=torch.float32)
     check_complete(name_or_path, loading)
     absent = loading["missing_keys"]
-    state = _rename({name: value for name, value in source.state_dict().items() if name not in absent}, architecture)
+    state = rename({name: value for name, value in source.state_dict().items() if name not in absent}, architecture)
     positions = "embeddings.position_embeddings.weight"
     if architecture.position_offset:
         state[positions] = state[positions][source_config.pad_token_id + 1 :]
@@ -145,16 +135,17 @@ def convert_encoder(
     layer_types = [layer_types] if isinstance(layer_types, str) else layer_types
     if len(layer_types) == 1:
         fields["layer_types"] = layer_types * len(keep_layers)
-    if fields.get("pooling_mode") is None:
-        fields["pooling_mode"] = _pooling_mode(name_or_path)
-    modules = read_modules(name_or_path)
-    kept = {"normalize_embeddings": "Normalize" in modules, "similarity": read_similarity(name_or_path)}
-    fields = {**kept, "num_labels": 1, **fields}
-    fields.setdefault("prompts", read_prompts(name_or_path))
-    warn_of_prompts(name_or_path)
+    fields = {"num_labels": 1, **read_settings(name_or_path), **fields}
+    if fields.setdefault("pooling_mode", "mean") not in POOLINGS:
+        raise ValueError(
+            f"The pooling of {name_or_path} ({fields['pooling_mode']}) is not mean, cls or max alone: choose one with "
+            "`pooling_mode`."
+        )
+    warn_of_lost_settings(name_or_path)
     fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
-    for name, length in (read_lengths(name_or_path) or {}).items():
-        fields.setdefault(name, min(length, fields["max_position_embeddings"]))
+    for name in TEXT_LENGTHS:
+        if fields.get(name) is not None and name not in config_overrides:
+            fields[name] = min(fields[name], fields["max_position_embeddings"])
     if fields["max_position_embeddings"] > limit:
         fields.update(position_extension=position_extension, original_max_position_embeddings=limit)
     config = DseConfig(**fields)
@@ -175,12 +166,6 @@ def convert_encoder(
         raise ValueError(
             f"{name_or_path} cannot be converted exactly: missing weights {not_new or 'none'}, weights that a DSE "
             f"encoder does not have {dropped_inside or 'none'}."
-        )
-    lost = [module for module in modules if module not in ("Transformer", "Pooling", "Normalize")]
-    if lost:
-        logger.warning(
-            f"{name_or_path} is a sentence-transformers model with the modules {modules}: {lost} cannot be "
-            "converted, so the embeddings of the student differ from those of the source until it is trained."
         )
     unused = [*dropped, *unexpected]
     logger.info(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, unused))
@@ -209,7 +194,7 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
         # They also set the number of labels, and override `num_labels`.
         fields.pop("id2label", None)
         fields.pop("label2id", None)
-    model = DseForSequenceClassification(DseConfig(**{**fields, **config_overrides}))
+    model: Any = DseForSequenceClassification(DseConfig(**{**fields, **config_overrides}))
     model.dse.load_state_dict(encoder.state_dict())
     model.set_attn_implementation(encoder.config._attn_implementation)
     return model.to(encoder.device, encoder.dtype).eval()
@@ -243,15 +228,6 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
         "sep_token_id": tokenizer.sep_token_id,
         "num_pair_separators": max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2),
     }
-
-
-def _pooling_mode(name_or_path: str) -> str:
-    pooling = read_pooling(name_or_path)
-    if pooling not in ("mean", "cls", "max"):
-        raise ValueError(
-            f"The pooling of {name_or_path} ({pooling}) is not mean, cls or max alone: choose one with `pooling_mode`."
-        )
-    return pooling
 
 
 def _evenly_spaced(num_source_layers: int, num_layers: int) -> list[int]:
@@ -296,12 +272,12 @@ def _report(
     positions = f"{min(limit, config.max_position_embeddings)} of {limit} positions"
     if config.position_extension is not None:
         positions = f"{limit} positions, extended to {config.max_position_embeddings} ({config.position_extension})"
-    num_linear, num_chunked = (config.layer_types.count(f"{kind}_attention") for kind in ("linear", "chunked"))
+    kinds_of_layers = config.layer_types or []
+    num_linear, num_chunked = (kinds_of_layers.count(f"{kind}_attention") for kind in ("linear", "chunked"))
     chunked = f"{num_chunked} in chunks of {config.attention_chunk_size} tokens, " if num_chunked else ""
-    funnel = f" (the last {config.funnel_layers} with k rows)" if config.funnel_layers else ""
     lines = [
         f"Converted {name}: {config.linformer_projection} projection to k = {config.linformer_length}, "
-        f"{num_linear} of {config.num_hidden_layers} layers linear{funnel}, {chunked}{config.pooling_mode} pooling",
+        f"{num_linear} of {config.num_hidden_layers} layers linear, {chunked}{config.pooling_mode} pooling",
         f"  kept:    embeddings, {positions}, layers {keep_layers} of {num_layers}",
         f"  dropped: {', '.join([*others, *([f'layers {gone}'] if gone else [])]) or 'nothing'}",
         f"  new:     {', '.join(kinds) or 'nothing'}",

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 
-# What a conversion can change of a model that is loaded again: how it is trained, not what it computes.
+# Options that also apply to a DSE model that is loaded again: how it is trained, not what it computes.
 DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
-# What a stage can change of the model of the stage before it.
+# Options that also apply to the model of the stage before.
 LATER_OPTIONS = ("query_prompt", "document_prompt", *DROPOUT)
 
 
 @dataclass
 class ConvertOptions:
-    """How an encoder is converted to a student. The fields are those of `DseConfig`."""
+    """How an encoder is converted to a student, by fields of `DseConfig`."""
 
-    complete: ClassVar[str] = "ConvertArguments"
+    complete: ClassVar[str] = "hf_dse.convert.convert.ConvertArguments"
 
     linformer_length: list[int] = field(
         default_factory=lambda: [128],
@@ -57,13 +57,6 @@ class ConvertOptions:
             "the text."
         },
     )
-    funnel_layers: int = field(
-        default=0,
-        metadata={
-            "help": "Last layers, linear ones, that have k rows instead of all tokens of a longer text, which saves "
-            "their time: for strided, mean and max."
-        },
-    )
     num_hidden_layers: int | None = field(
         default=None, metadata={"help": "Layers of the student; evenly spaced layers of the source are kept."}
     )
@@ -93,7 +86,8 @@ class ConvertOptions:
         default=1, metadata={"help": "Number of last layers to concatenate before pooling (DSE: 4)."}
     )
     projection_dim: int | None = field(
-        default=None, metadata={"help": "Numbers in an embedding. Default: as many as pooling gives."}
+        default=None,
+        metadata={"help": "Dimensions of a new linear layer of the embedding. Default: no such layer."},
     )
     normalize_embeddings: bool | None = field(
         default=None,
