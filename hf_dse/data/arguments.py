@@ -3,7 +3,9 @@
 """Options of the data. Like all modules named `arguments` it imports nothing heavy, so that help is fast."""
 
 from dataclasses import dataclass, field
+from os import PathLike, fspath
 
+from hf_dse.common.options import check_positive
 from hf_dse.data.tasks import EMBEDDED, PAIR_TASKS
 
 
@@ -18,17 +20,15 @@ class DataArguments:
     dataset_name: str | None = field(
         default=None,
         metadata={
-            "help": "A dataset of the Hub, a local folder with `train.*`, `validation.*`, `test.*` (csv, jsonl, json, "
-            "parquet), one such file for the train split, a folder as those of BEIR (`corpus.jsonl`, `queries.jsonl`, "
-            f"`qrels/`), or `{EMBEDDED}`, the small set shipped with the package. Default: `--task_name` of GLUE."
+            "help": "A dataset of the Hub, a local folder with `train.*`, `validation.*`, `test.*` (csv, tsv, jsonl, "
+            "json, parquet), one such file for the train split, a folder of `save_to_disk`, one as those of BEIR "
+            f"(`corpus.jsonl`, `queries.jsonl`, `qrels/`), or `{EMBEDDED}`, the small set shipped with the package. "
+            "Default: `--task_name` of GLUE."
         },
     )
-    dataset_config_name: str | None = field(
-        default=None,
-        metadata={"help": "Configuration of the Hub dataset; of a retrieval set in many languages, one of these."},
-    )
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of the Hub dataset."})
     train_file: str | None = field(
-        default=None, metadata={"help": "Training pairs: a csv, jsonl, json or parquet file."}
+        default=None, metadata={"help": "Training pairs: a csv, tsv, jsonl, json or parquet file."}
     )
     validation_file: str | None = field(default=None, metadata={"help": "Validation pairs, in the same formats."})
     test_file: str | None = field(default=None, metadata={"help": "Test pairs, in the same formats."})
@@ -49,7 +49,7 @@ class DataArguments:
     label_column: str = field(default="label", metadata={"help": "Column of the gold label."})
     num_labels: int | None = field(
         default=None,
-        metadata={"help": "1 for a regression, 2 or more for classes, without `--task_name`. Default: by the labels."},
+        metadata={"help": "1 for a regression, 2 or more for classes, if there is no `--task_name`."},
     )
     symmetric: bool | None = field(
         default=None,
@@ -65,18 +65,14 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        # It imports torch, and help must be fast.
-        from hf_dse.modeling.configuration_dse import MOST_LABELS
+        if self.num_labels is not None and self.num_labels < 1:
+            raise ValueError(f"num_labels={self.num_labels}: it must be 1 (regression) or the number of classes.")
+        check_positive(self, "max_train_samples", "max_eval_samples")
 
-        if self.num_labels is not None and not 1 <= self.num_labels <= MOST_LABELS:
-            raise ValueError(
-                f"num_labels={self.num_labels}: it must be 1 (regression) or the number of classes, at most "
-                f"{MOST_LABELS:,}."
-            )
-        for name in ("max_train_samples", "max_eval_samples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: it must be at least 1; omit it to keep every pair.")
+
+def to_arguments(data: DataArguments | str | PathLike) -> DataArguments:
+    """Returns the arguments themselves, or those of a data set's name, folder or file."""
+    return data if isinstance(data, DataArguments) else DataArguments(dataset_name=fspath(data))
 
 
 @dataclass
@@ -84,7 +80,7 @@ class TextArguments:
     """Which texts to learn from."""
 
     train_file: str = field(
-        metadata={"help": "Texts without labels: .txt with one per line, or a csv, json, jsonl or parquet file."}
+        metadata={"help": "Texts without labels: .txt with one per line, or a csv, tsv, json, jsonl or parquet file."}
     )
     validation_file: str | None = field(default=None, metadata={"help": "Texts to evaluate on, in the same formats."})
     text_column: str = field(
@@ -96,7 +92,4 @@ class TextArguments:
     max_eval_samples: int | None = field(default=None, metadata={"help": "The same for validation texts."})
 
     def __post_init__(self) -> None:
-        for name in ("max_train_samples", "max_eval_samples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}: it must be at least 1; omit it to keep every text.")
+        check_positive(self, "max_train_samples", "max_eval_samples")

@@ -3,16 +3,15 @@
 """Splitting long texts into passages."""
 
 import re
-from collections.abc import Iterable, Iterator
-from numbers import Integral
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 
-# Where a passage may end, the best places first: before a heading of Markdown, after a paragraph, a sentence, a line
-# and a word. White space belongs to the passage before it. Each with the part of a passage that has to be before it,
-# so that a title stays with its text.
+# The places where a passage may end, the best first: before a heading of Markdown, after a paragraph, a sentence, a
+# line and a word. White space belongs to the passage before it. Each has the part of a passage that has to be before
+# it, so that a title stays with its text.
 BREAKS = tuple(
     (re.compile(pattern), least)
     for pattern, least in (
@@ -24,6 +23,9 @@ BREAKS = tuple(
     )
 )
 
+# A line that begins or ends code in Markdown, where a "#" begins a comment.
+FENCE = re.compile(r"^[^\S\n]*(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
+
 # Characters that are tokenized together: the offsets of a whole book would take gigabytes.
 BLOCK = 2**16
 
@@ -31,8 +33,8 @@ BLOCK = 2**16
 def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int = 128) -> list[str]:
     """
     Splits a text into passages, each with as much as fits into `chunk_size` tokens. A passage ends with a section or a
-    paragraph if one ends in its second half, otherwise with a sentence or a line, and only a very long sentence ends
-    with a word. Nothing is lost, and nothing is there twice: the passages together are the text.
+    paragraph if one ends in its second half, otherwise with a sentence or a line, and only a very long sentence is
+    split at a word. Nothing is lost or repeated: the passages together are the text.
 
     Args:
         text (`str`):
@@ -45,10 +47,6 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
     Returns:
         `list[str]`: the passages; none of an empty text.
 
-    Raises:
-        `ValueError`: if `chunk_size` is below 1, the text has half a character, or the tokenizer does not tell which
-            text a token stands for.
-
     Example:
 
     ```python
@@ -60,26 +58,15 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
     ['Cats purr. ', 'Dogs bark at cats. Birds sing.']
     ```
     """
-    check_chunk_size(chunk_size)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{text[:80]!r} is no text in UTF-8: {error}. Remove such characters.") from error
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1.")
     if not processing_class.is_fast:
-        raise ValueError(
-            f"The tokenizer {type(processing_class).__name__} does not tell which text a token stands for, so it "
-            "cannot split texts: use a fast tokenizer, or whole files (`--chunk_size 0`)."
-        )
+        raise ValueError(f"{type(processing_class).__name__} cannot split texts: use a fast tokenizer.")
     return list(_fit(text, processing_class, chunk_size))
 
 
-def check_chunk_size(chunk_size: int) -> None:
-    if not isinstance(chunk_size, Integral) or chunk_size < 1:
-        raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1, a whole number.")
-
-
 def _fit(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) -> Iterator[str]:
-    """The passages of a text. Some are split again, for alone they have more tokens than within the text."""
+    """Yields the passages of a text. Some are split again, because alone they have more tokens than in the text."""
     passages = _split(text, processing_class, chunk_size)
     for passage in passages:
         size = len(processing_class(passage, add_special_tokens=False, verbose=False)["input_ids"])
@@ -88,30 +75,62 @@ def _fit(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) 
         elif len(passages) > 1:
             yield from _fit(passage, processing_class, chunk_size)
         else:
-            # In some tokenizers, white space begins where it ends.
+            # In some tokenizers, the offset of white space is its end.
             half = len(passage) // 2
-            yield from _fit(passage[:half], processing_class, chunk_size)
-            yield from _fit(passage[half:], processing_class, chunk_size)
+            for part in (passage[:half], passage[half:]):
+                yield from _fit(part, processing_class, chunk_size)
 
 
 def _split(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) -> list[str]:
     passages: list[str] = []
+    code = _find_code(text)
     start, size = 0, BLOCK
     while start < len(text):
         block = text[start : start + size]
-        ends = _ends(block, processing_class, chunk_size, is_last=start + size >= len(text))
+        breaks = _find_breaks(block, start, code)
+        ends = _ends(block, breaks, processing_class, chunk_size, is_last=start + size >= len(text))
         # A block without an end is part of one passage, such as a very long word.
         start, size = start + (ends[-1] if ends else 0), BLOCK if ends else 2 * size
         passages += [block[first:last] for first, last in zip([0, *ends], ends, strict=False)]
     return passages
 
 
-def _ends(block: str, processing_class: PreTrainedTokenizerBase, chunk_size: int, is_last: bool) -> list[int]:
-    """Where the passages of a block end; the end of one that goes on in the next block is not known yet."""
+def _find_breaks(block: str, start: int, code: Sequence[int]) -> list[tuple[np.ndarray, float]]:
+    """Returns the places of each kind of [`BREAKS`] in a block; code has no headings."""
+    breaks = [(np.array([0, *(match.end() for match in kind.finditer(block))]), least) for kind, least in BREAKS]
+    headings, least = breaks[0]
+    is_in_code = np.searchsorted(code, start + headings) % 2 == 1
+    breaks[0] = headings[~is_in_code | (headings == 0)], least
+    return breaks
+
+
+def _find_code(text: str) -> list[int]:
+    """Returns where each fenced code block of a Markdown text begins and ends, one after the other."""
+    edges: list[int] = []
+    fence = ""
+    for match in FENCE.finditer(text):
+        mark, rest = match.groups()
+        # ```code``` on one line is not a block.
+        if not fence and not (mark[0] == "`" and "`" in rest):
+            fence = mark
+            edges.append(match.start())
+        elif fence and mark.startswith(fence) and not rest.strip():
+            fence = ""
+            edges.append(match.end())
+    return edges
+
+
+def _ends(
+    block: str,
+    breaks: Sequence[tuple[np.ndarray, float]],
+    processing_class: PreTrainedTokenizerBase,
+    chunk_size: int,
+    is_last: bool,
+) -> list[int]:
+    """Returns the ends of the passages of a block; the end of one that goes on in the next block is unknown."""
     encoded = processing_class(block, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     # In a few tokenizers, tokens do not have the order of the text.
     starts = np.maximum.accumulate([0, *(first for first, _ in encoded["offset_mapping"])])[1:]
-    breaks = [(np.array([0, *(match.end() for match in kind.finditer(block))]), least) for kind, least in BREAKS]
     ends: list[int] = []
     start = 0
     while len(starts) - (token := int(np.searchsorted(starts, start))) > chunk_size:
@@ -130,7 +149,7 @@ def _ends(block: str, processing_class: PreTrainedTokenizerBase, chunk_size: int
 
 
 def line_numbers(passages: Iterable[str]) -> Iterator[int]:
-    """The line, counted from 1, in which each passage of a text begins; blank lines at its start do not count."""
+    """Yields the line, counted from 1, in which each passage of a text begins, without blank lines at its start."""
     line = 1
     for passage in passages:
         yield line + passage.count("\n", 0, len(passage) - len(passage.lstrip()))

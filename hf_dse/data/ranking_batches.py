@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""From queries with candidates to tokenized batches: which candidates a step sees, and the collator."""
+"""From queries with candidates to tokenized batches: the candidates of a step, and the collator."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,24 +10,17 @@ import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
-from transformers.utils import logging
 
-from hf_dse.data.collators import PairCollator
+from hf_dse.data.collators import PairCollator, TextCollator
 from hf_dse.data.rankings import Rankings, fold
-from hf_dse.data.tokenization import pad, tokenize
 
 
-logger = logging.get_logger(__name__)
-
-# A number that is no position and no id.
+# Stands for a missing position or id.
 NOTHING = -1
-
-# Columns of queries and documents with what another encoder makes of them: of each text, and of each of its chunks.
-VECTORS = ("embeddings", "chunk_embeddings")
 
 
 def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
-    """The same queries with a smaller corpus: only their candidates, and the rows `extra`."""
+    """Returns the same queries with a smaller corpus: only their candidates, and the rows `extra`."""
     lists = rankings.queries["documents"][:]
     rows = sorted({*(row for rows in lists for row in rows), *extra})
     if len(rows) == len(rankings.corpus):
@@ -41,22 +34,12 @@ def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
 
 class RankingRows(torch.utils.data.Dataset):
     """
-    Queries with candidates drawn anew in each epoch, and optionally pairs of sentences after them.
+    Queries with candidates drawn anew in each epoch, and optionally pairs of sentences after them. A query has
+    `num_candidates`: one of its positives first, then others in random order, and further positives only if there are
+    not enough others. A column `embeddings` of queries and corpus, the vectors of another encoder, is passed on.
 
-    An index is `row + epoch * len(rows)`, so that what it stands for depends on nothing but the seed: it is the same
-    in every process and worker, and in a training that is resumed.
-
-    Args:
-        rankings ([`Rankings`]):
-            The queries. Their column `evidence`, and `embeddings` and `chunk_embeddings` of queries and corpus, are
-            passed on.
-        num_candidates (`int`):
-            Candidates of a query: one of its positives first, then others in random order, and further positives only
-            if there are not enough others.
-        seed (`int`):
-            Seed of the draws.
-        pairs (`datasets.Dataset`, *optional*):
-            Pairs of sentences.
+    An index is `row + epoch * len(rows)`, so that its item depends on nothing but the seed: it is the same in every
+    process and worker, and in a training that is resumed.
     """
 
     def __init__(self, rankings: Rankings, num_candidates: int, seed: int, pairs: Dataset | None = None):
@@ -85,14 +68,14 @@ class RankingRows(torch.utils.data.Dataset):
         return len(self.queries) + (0 if self.pairs is None else len(self.pairs))
 
     def draw(self, row: int, epoch: int) -> np.ndarray:
-        """Positions of the candidates of a query that an epoch sees."""
+        """Returns the positions of the candidates of a query that an epoch sees."""
         is_positive = self.labels[row] > 0
         generator = np.random.default_rng((self.seed, epoch, row))
         positives, others = (generator.permutation(np.flatnonzero(part)) for part in (is_positive, ~is_positive))
         return np.concatenate([positives[:1], others, positives[1:]])[: self.num_candidates]
 
     def first_documents(self, epoch: int) -> list[int]:
-        """The number of the first document that an epoch sees of each query, its positive; -1 for pairs."""
+        """Returns the first document that an epoch sees of each query, its positive, as a number; -1 for pairs."""
         rows = range(len(self.queries))
         numbers = [int(self.text_ids[self.documents[row][self.draw(row, epoch)[0]]]) for row in rows]
         return numbers + [NOTHING] * (len(self) - len(numbers))
@@ -112,35 +95,23 @@ class RankingRows(torch.utils.data.Dataset):
             "teacher_logits": self.logits[row][drawn],
             "positives": self.positives[row],
         }
-        for part, kind in ((query, "query"), (documents, "document")):
-            features |= {f"{kind}_{name}": part[name] for name in VECTORS if name in part}
-        return features | {"evidence": query["evidence"]} if "evidence" in query else features
+        if "embeddings" in query:
+            features |= {"query_embeddings": query["embeddings"], "document_embeddings": documents["embeddings"]}
+        return features
 
 
 def _with_arrays(part: Dataset) -> Dataset:
-    wanted = [name for name in ("query", "evidence", "text", *VECTORS) if name in part.column_names]
-    part = part.select_columns(wanted)
-    vectors = [name for name in VECTORS if name in wanted]
-    return part.with_format("numpy", columns=vectors, output_all_columns=True) if vectors else part
+    part = part.select_columns([name for name in ("query", "text", "embeddings") if name in part.column_names])
+    has_vectors = "embeddings" in part.column_names
+    return part.with_format("numpy", columns=["embeddings"], output_all_columns=True) if has_vectors else part
 
 
-class RankingCollator:
+class RankingCollator(TextCollator):
     """
-    Tokenizes queries and their candidates, each distinct document of a batch once, and pairs of sentences if a batch
-    has any. Use it with `remove_unused_columns=False`.
+    Tokenizes rows of [`RankingRows`]: queries and their candidates, each distinct document of a batch once, after the
+    `prompts` named `"query"` and `"document"`, and pairs of sentences if a batch has any.
 
-    Args:
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        max_length (`int`):
-            Maximum tokens of a document, and of a sentence of a pair; `n_truncated` counts the truncated texts.
-        query_max_length (`int`, *optional*):
-            Maximum tokens of a query. Defaults to `max_length`.
-        prompts (`Mapping[str, str]`, *optional*):
-            What is put before texts, by the names `"query"` and `"document"`.
-
-    A call accepts rows of [`RankingRows`]. For Q queries with at most C candidates, D distinct documents and P pairs
-    it returns
+    For Q queries with at most C candidates, D distinct documents and P pairs a call returns
 
     - `query_input_ids`, `query_attention_mask` of shape `(Q, query_len)`, `document_input_ids`,
       `document_attention_mask` of shape `(D, document_len)`,
@@ -151,8 +122,6 @@ class RankingCollator:
     - `query_embeddings` and `document_embeddings` of another encoder, if the rows have them,
     - `pair_input_ids`, `pair_attention_mask` of shape `(P, 2, pair_len)`, and `pair_labels` and `pair_teacher_logits`
       as those of [`PairCollator`].
-
-    What would be empty is left out.
     """
 
     def __init__(
@@ -162,73 +131,50 @@ class RankingCollator:
         query_max_length: int | None = None,
         prompts: Mapping[str, str] | None = None,
     ):
-        self.processing_class = processing_class
-        self.max_lengths = {"query": query_max_length or max_length, "document": max_length}
+        super().__init__(processing_class, max_length)
+        self.query_max_length = query_max_length or max_length
         self.prompts = dict(prompts or {})
         self.pair_collator = PairCollator(processing_class, max_length)
-        self.n_truncated = 0
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         lists = [feature for feature in features if "query" in feature]
         pairs = [feature for feature in features if "query" not in feature]
-        batch = self._lists(lists) if lists else {}
+        batch = self._collate_lists(lists) if lists else {}
         if pairs:
             batch |= {f"pair_{name}": values for name, values in self.pair_collator(pairs).items()}
         return batch
 
-    def _lists(self, lists: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        # Of each distinct document, a list that it is in, and its place there.
+    def _collate_lists(self, lists: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+        # Each distinct document: a list that it is in, and its place there.
         first: dict[int, tuple[Mapping[str, Any], int]] = {}
         for features in lists:
             for order, number in enumerate(features["document_ids"].tolist()):
                 first.setdefault(number, (features, order))
         position = {number: place for place, number in enumerate(first)}
-        documents = [[position[number] for number in features["document_ids"].tolist()] for features in lists]
-        # What is known of each distinct document.
-        known = {
-            name: [features[name][order] for features, order in first.values()]
-            for name in ("documents", *(f"document_{name}" for name in VECTORS))
-            if name in lists[0]
+        texts = {
+            "query": [features["query"] for features in lists],
+            "document": [features["documents"][order] for features, order in first.values()],
         }
-        batch = self._tokenize("query", [features["query"] for features in lists])
-        batch |= self._read_documents(known, documents, lists)
-        batch["documents"] = fill(documents, NOTHING)
+        batch: dict[str, torch.Tensor] = {}
+        for kind, option in (("query", "query_max_length"), ("document", "max_length")):
+            prompted = [self.prompts.get(kind, "") + text for text in texts[kind]]
+            tokens = self.tokenize(prompted, f"{kind} texts", getattr(self, option), option)
+            batch |= {f"{kind}_{name}": values for name, values in tokens.items()}
+        places = [[position[number] for number in features["document_ids"].tolist()] for features in lists]
+        batch["documents"] = fill(places, NOTHING)
         for name in ("labels", "teacher_logits"):
             batch[name] = fill([features[name] for features in lists], math.nan).float()
         batch["document_ids"] = torch.tensor(list(position))
         batch["positives"] = fill([features["positives"] for features in lists], NOTHING)
         if "query_embeddings" in lists[0]:
-            batch["query_embeddings"] = stack([features["query_embeddings"] for features in lists])
-        if "document_embeddings" in known:
-            batch["document_embeddings"] = stack(known["document_embeddings"])
+            queries = [features["query_embeddings"] for features in lists]
+            documents = [features["document_embeddings"][order] for features, order in first.values()]
+            batch["query_embeddings"] = torch.from_numpy(np.stack(queries))
+            batch["document_embeddings"] = torch.from_numpy(np.stack(documents))
         return batch
-
-    def _read_documents(
-        self, known: dict[str, list], documents: list[list[int]], lists: Sequence[Mapping[str, Any]]
-    ) -> dict[str, torch.Tensor]:
-        """What the model reads of the distinct documents; `documents` are the positions of those of each list."""
-        return self._tokenize("document", known["documents"])
-
-    def _tokenize(self, kind: str, texts: list[str]) -> dict[str, torch.Tensor]:
-        limit = self.max_lengths[kind]
-        prompt = self.prompts.get(kind, "")
-        encoded, cut = tokenize(self.processing_class, [prompt + text for text in texts], limit)
-        if cut and not self.n_truncated:
-            name = "query_max_length" if kind == "query" else "max_length"
-            logger.warning(
-                f"A {kind} is cut at {limit} tokens, as are {cut} of {len(texts)} in its batch: raise `{name}` if the "
-                "ends of the texts matter. Later ones are only counted."
-            )
-        self.n_truncated += cut
-        padded = pad(self.processing_class, encoded, torch.device("cpu"))
-        return {f"{kind}_{name}": padded[name] for name in ("input_ids", "attention_mask")}
-
-
-def stack(vectors: Sequence[np.ndarray]) -> torch.Tensor:
-    return torch.from_numpy(np.stack(vectors))
 
 
 def fill(rows: Sequence[Sequence], value: float) -> torch.Tensor:
-    """Rows of different lengths as a tensor `(num_rows, longest)`, filled up with a value."""
+    """Returns rows of different lengths as a tensor `(num_rows, longest)`, filled up with a value."""
     longest = max(map(len, rows), default=0)
     return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows]).view(len(rows), longest)

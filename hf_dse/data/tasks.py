@@ -13,23 +13,8 @@ EMBEDDED = "embedded"
 @dataclass(frozen=True)
 class PairTask:
     """
-    A sentence-pair task.
-
-    Args:
-        name (`str`):
-            Name of the task.
-        sentence1 (`str`):
-            Column of the first sentence.
-        sentence2 (`str`):
-            Column of the second sentence.
-        num_labels (`int`):
-            1 for a regression, otherwise the number of classes.
-        symmetric (`bool`):
-            Whether the label stays the same if the two sentences are swapped.
-        metric_for_best_model (`str`):
-            The metric for comparing checkpoints.
-        glue_name (`str`, *optional*):
-            Configuration of the task in the GLUE dataset.
+    A sentence-pair task: its two columns, 1 label for a regression or the number of classes, whether the order of the
+    sentences does not matter, the metric that compares checkpoints, and its configuration in GLUE.
     """
 
     name: str

@@ -1,42 +1,93 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Texts without labels."""
+"""Texts: sentences without labels, and documents."""
+
+from pathlib import Path
 
 from datasets import Dataset
 from transformers.utils import logging
 
-from hf_dse.data.tables import check_texts, read_texts
+from hf_dse.common.files import to_path
+from hf_dse.data.sources import find_files, folder_splits, read_source
+from hf_dse.data.tables import (
+    READERS,
+    Columns,
+    check_texts,
+    column_names,
+    find_column,
+    find_table,
+    read_columns,
+    read_text,
+)
 
 
 logger = logging.get_logger(__name__)
 
+# Names of the column of a document's text.
+TEXT = ("text", "contents", "body")
+
+
+def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
+    """
+    Returns texts: the lines of a .txt file, the columns of a table, the `corpus` of a folder in the layout of BEIR,
+    whose `"text"` begins with the title where there is one, the .txt and .md files of a folder (with the column
+    `file`, their relative paths), or a data set of the Hub as a folder. `text_column` names the texts, also of files
+    without columns.
+    """
+    file = to_path(path)
+    table = find_table(file, "corpus")
+    if not file.exists():
+        raise FileNotFoundError(f"{path}: there is no such file or folder.")
+    if file.is_dir() and table is None:
+        columns = _read_folder(file, text_column)
+    elif file.suffix.lower() == ".txt":
+        # Not `splitlines`, which also splits at other characters. The last line may have no line break.
+        lines = read_text(file).removesuffix("\n").split("\n")
+        columns = {text_column: [] if lines == [""] else lines}
+    else:
+        columns = read_columns(table or file)
+        if table is not None and text_column == "text":
+            columns["text"] = join_titles(columns, str(table))[0]
+    find_column(columns, path, [text_column], "Choose one with `--text_column`, in Python `text_column`.")
+    check_texts(columns[text_column], path, text_column)
+    return columns
+
+
+def _read_folder(folder: Path, text_column: str) -> dict[str, list]:
+    """Returns the texts of a folder without a corpus in the layout of BEIR."""
+    names, tables = find_files(folder, (".txt", ".md")), find_files(folder, READERS)
+    if tables and all(name.name.lower() == "readme.md" for name in names):
+        splits = folder_splits(folder)
+        if len(splits) > 1:
+            raise ValueError(f"{folder} has the splits {', '.join(splits)}: name the file of one of them.")
+        columns = read_source(splits.popitem()[1])
+        return {name: columns[name][:] for name in column_names(columns)}
+    if not names:
+        raise FileNotFoundError(f"{folder}: there are no .txt or .md files in this folder, and no corpus.jsonl.")
+    if tables:
+        logger.warning(f"{folder}: {len(tables)} tables are not read, such as {tables[0]}: name a table to read it.")
+    return {"file": [name.as_posix() for name in names], text_column: [read_text(folder / name) for name in names]}
+
+
+def join_titles(columns: Columns, where: str) -> tuple[list[str], list[str]]:
+    """Returns the texts of documents, each after its title if it has one, as BEIR does it, and the titles."""
+    name = find_column(columns, where, TEXT)
+    texts = columns[name][:]
+    check_texts(texts, where, name)
+    # A data frame has NaN where there is no title.
+    given = columns["title"][:] if "title" in column_names(columns) else [None] * len(texts)
+    titles = ["" if title is None or title != title else title for title in given]
+    check_texts(titles, where, "title")
+    joined = [f"{title} {text}".strip() if title else text for title, text in zip(titles, texts, strict=True)]
+    return joined, titles
+
 
 def load_texts(path: str, text_column: str = "text", max_samples: int | None = None) -> Dataset:
     """
-    Reads the texts of a file and drops the empty ones.
-
-    Args:
-        path (`str`):
-            A .txt file with one text per line, or a csv, json, jsonl or parquet file.
-        text_column (`str`, *optional*, defaults to `"text"`):
-            Column of the texts in a table, or several with commas between them: `"question1,question2"`.
-        max_samples (`int`, *optional*):
-            Keep only the first texts.
-
-    Returns:
-        `Dataset`: the column `text`.
-
-    Raises:
-        `FileNotFoundError`: if the file does not exist.
-        `ValueError`: if the column does not exist, there is no text, or a text is not a string.
+    Returns the texts of a file as the column `text`, without the empty ones. `text_column` names the column of a
+    table, or several with commas between them (`"question1,question2"`); `max_samples` keeps only the first texts.
     """
-    columns = read_texts(path, text_column.split(",")[0])
-    texts = []
-    for name in text_column.split(","):
-        if name not in columns:
-            read_texts(path, name)
-        check_texts(columns[name], path, name)
-        texts += columns[name]
+    texts = [text for name in text_column.split(",") for text in read_texts(path, name)[name]]
     kept = [text for text in texts if text.strip()]
     if len(kept) < len(texts):
         logger.warning(f"{path}: dropped {len(texts) - len(kept)} of {len(texts)} texts because they are empty.")

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from tokenizers import normalizers
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 # A batch of longer texts than this, in tokens, has fewer texts.
@@ -23,18 +22,18 @@ def tokenize(
     processing_class: PreTrainedTokenizerBase, texts: list[str], max_length: int | None
 ) -> tuple[list[dict[str, list[int]]], int]:
     """Tokenizes texts without padding; returns one `dict` per text and the number of truncated texts."""
-    truncation = {"truncation": max_length is not None, "max_length": max_length}
-    encoded = processing_class(texts, **truncation, verbose=False)
+    # Some tokenizers return an attention mask only on request.
+    encoded = processing_class(
+        texts, truncation=max_length is not None, max_length=max_length, return_attention_mask=True, verbose=False
+    )
     lengths = [len(ids) for ids in encoded["input_ids"]]
     if not all(lengths):
         raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: remove it.")
     if encoded.encodings is not None:
         num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
     else:
-        # A slow tokenizer. Only texts that fill the limit can be truncated, so only these are tokenized again.
-        full = [text for text, length in zip(texts, lengths, strict=True) if length == max_length]
-        whole = processing_class(full, verbose=False)["input_ids"] if full else []
-        num_cut = sum(len(ids) > (max_length or 0) for ids in whole)
+        # A slow tokenizer.
+        num_cut = sum(max_length is not None and size > max_length for size in token_lengths(processing_class, texts))
     features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
     return features, num_cut
 
@@ -43,22 +42,14 @@ def pad(
     processing_class: PreTrainedTokenizerBase, features: list[dict[str, list[int]]], device: torch.device
 ) -> Mapping[str, torch.Tensor]:
     """Pads tokenized texts to the longest one; returns tensors of shape `(batch_size, seq_len)`."""
-    return processing_class.pad(features, return_tensors="pt", verbose=False).to(device)
+    padded = processing_class.pad(features, return_attention_mask=True, return_tensors="pt", verbose=False)
+    return padded.to(device)
 
 
 def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """
-    Groups texts of similar length, the longest first: the first batch needs the most memory.
-
-    Args:
-        lengths (`Sequence[int]`):
-            Number of tokens of each text.
-        batch_size (`int`):
-            Maximum number of texts in a batch. A batch also has at most `batch_size * 512` tokens with padding, or a
-            single text.
-
-    Returns:
-        `Iterator[list[int]]`: positions of the texts of each batch; each text is in one batch.
+    Yields the positions of texts of similar length, the longest first, which need the most memory. A batch has at most
+    `batch_size` texts and `batch_size * 512` tokens with padding, or a single text.
     """
     batch: list[int] = []
     longest = 0
@@ -76,8 +67,8 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
 
 def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
     """
-    Maximum tokens of an input that a model takes, including special tokens. Without a limit of the model it is the
-    `model_max_length` of the tokenizer, and `None` without either.
+    Returns the maximum tokens of an input of a model, including special tokens. Without a limit of the model this is
+    the `model_max_length` of the tokenizer, and `None` without either.
     """
     limits = [getattr(model.config, "max_position_embeddings", None)]
     for name, module in model.base_model.named_modules():
@@ -105,41 +96,13 @@ def check_vocabulary(model: PreTrainedModel, processing_class: PreTrainedTokeniz
         )
 
 
-def lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer that makes texts lowercase before all else, as sentence-transformers does with `do_lower_case`."""
-    backend = tokenizer.backend_tokenizer
-    normalizer = backend.normalizer
-    is_one = not isinstance(normalizer, normalizers.Sequence)
-    steps: list[Any] = [normalizer] * (normalizer is not None) if is_one else [*normalizer]
-    if any(isinstance(step, normalizers.Lowercase) or getattr(step, "lowercase", False) for step in steps):
-        return tokenizer
-    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
-    # Others make their normalizer anew when a saved one is loaded.
-    settings = {**tokenizer.init_kwargs, "model_input_names": tokenizer.model_input_names, "tokenizer_object": backend}
-    return PreTrainedTokenizerFast(**settings)
-
-
 def check_max_length(
     max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, pair: bool = False
 ) -> int | None:
     """
-    Checks a limit in tokens, including special tokens.
-
-    Args:
-        max_length (`int`, *optional*):
-            The limit; `None` is the `model_max_length` of the tokenizer, or the limit of the model if it is lower.
-        model (`PreTrainedModel`):
-            The model.
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        pair (`bool`, *optional*, defaults to `False`):
-            Whether the limit is for two sentences in one sequence.
-
-    Returns:
-        `int`, *optional*: the limit; `None` if there is none.
-
-    Raises:
-        `ValueError`: if the limit is above that of the model, or leaves no room for text.
+    Returns a limit in tokens, including special tokens, of a text or of two in one sequence (`pair`). `None` is the
+    `model_max_length` of the tokenizer, or the limit of the model if that is lower. Raises a `ValueError` for a limit
+    above that of the model, or without room for text.
     """
     most = max_tokens(model, processing_class)
     if max_length is None:
@@ -153,51 +116,20 @@ def check_max_length(
     return max_length
 
 
-def lengths(
-    dataset: Dataset, processing_class: PreTrainedTokenizerBase, *, max_length: int | None = None, joint: bool = False
-) -> Dataset:
-    """
-    Adds a column `length`, for sampling batches of similar length.
-
-    Args:
-        dataset (`Dataset`):
-            Pairs with the columns `sentence1` and `sentence2`.
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        max_length (`int`, *optional*):
-            Upper limit of the lengths.
-        joint (`bool`, *optional*, defaults to `False`):
-            `True` counts the tokens of the pair in one sequence (cross-encoder), `False` those of the longer sentence.
-
-    Returns:
-        `Dataset`: the dataset with the column `length`.
-    """
-
-    first, second = dataset["sentence1"][:], dataset["sentence2"][:]
-    if joint:
-        sizes = token_lengths(processing_class, first, second)
-    else:
-        both = (token_lengths(processing_class, first), token_lengths(processing_class, second))
-        sizes = [max(pair) for pair in zip(*both, strict=True)]
-    if max_length is not None:
-        sizes = [min(size, max_length) for size in sizes]
+def lengths(dataset: Dataset, processing_class: PreTrainedTokenizerBase, *, max_length: int | None = None) -> Dataset:
+    """Returns pairs or texts with a column `length`, the tokens of the longer sentence, at most `max_length`."""
+    names = ("sentence1", "sentence2") if "sentence1" in dataset.column_names else ("text",)
+    sizes = zip(*(token_lengths(processing_class, dataset[name][:]) for name in names), strict=True)
+    longest = [max(row) if max_length is None else min(max(row), max_length) for row in sizes]
     if "length" in dataset.column_names:
         dataset = dataset.remove_columns("length")
-    return dataset.add_column("length", sizes)
-
-
-def text_lengths(dataset: Dataset, processing_class: PreTrainedTokenizerBase, max_length: int) -> Dataset:
-    """The same for texts, the column `text`. A dataset that has the column `length` is returned as it is."""
-    if "length" in dataset.column_names:
-        return dataset
-    sizes = token_lengths(processing_class, dataset["text"][:])
-    return dataset.add_column("length", [min(size, max_length) for size in sizes])
+    return dataset.add_column("length", longest)
 
 
 def token_lengths(
     processing_class: PreTrainedTokenizerBase, first: list[str], second: list[str] | None = None
 ) -> list[int]:
-    """Counts tokens of sentences or pairs, including special tokens, without truncation."""
+    """Counts the tokens of sentences or pairs, including special tokens, without truncation."""
     sizes: list[int] = []
     for start in range(0, len(first), 1000):
         part = slice(start, start + 1000)

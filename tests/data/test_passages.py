@@ -1,0 +1,115 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Passages of long texts: nothing is lost, all fit, and they end at good places."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hf_dse.data.passages
+from hf_dse.data.passages import line_numbers, split_text
+
+
+@pytest.fixture(params=["bert", "roberta"], scope="module")
+def tokenizer(request, bert_tokenizer, roberta_tokenizer):
+    """Words that are spelled in pieces, or several tokens for one character."""
+    return bert_tokenizer if request.param == "bert" else roberta_tokenizer
+
+
+PIECES = [
+    "cat",
+    "dog.",
+    "Is it?",
+    "é",
+    "日本。",
+    "👩‍🔬",
+    "\n",
+    "\n\n",
+    "# a\n",
+    "```\n",
+    " ",
+    "\t",
+    "\r",
+    "\u2028",
+    "x" * 30,
+]
+TEXT = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(text=TEXT, chunk_size=st.integers(1, 20), block=st.sampled_from([1, 3, 16, 2**16]))
+def test_nothing_is_lost_and_all_fit(tokenizer, text, chunk_size, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hf_dse.data.passages, "BLOCK", block)
+        passages = split_text(text, tokenizer, chunk_size)
+    assert "".join(passages) == text and all(passages)
+    sizes = [len(tokenizer(passage, add_special_tokens=False)["input_ids"]) for passage in passages]
+    assert all(size <= chunk_size or len(passage) == 1 for size, passage in zip(sizes, passages, strict=True))
+    # As a text editor counts lines, by the first sign of the passage.
+    start = 0
+    for passage, line in zip(passages, line_numbers(passages), strict=True):
+        first = start + len(passage) - len(passage.lstrip())
+        assert line == text[:first].count("\n") + 1
+        start += len(passage)
+
+
+@pytest.mark.parametrize(
+    ("chunk_size", "passages"),
+    [
+        # 6 tokens, and each other sentence 4.
+        (10, ["the cat sat on mat. the dog ran. ", "the cat ran.\n\na dog sat. ", "old cat is in the house"]),
+        (14, ["the cat sat on mat. the dog ran. the cat ran.\n\n", "a dog sat. old cat is in the house"]),
+        (
+            4,
+            [
+                *["the cat sat on ", "mat. ", "the dog ran. ", "the cat ran.\n\n"],
+                *["a dog sat. ", "old cat is in ", "the house"],
+            ],
+        ),
+        (99, ["the cat sat on mat. the dog ran. the cat ran.\n\na dog sat. old cat is in the house"]),
+    ],
+)
+def test_passages_end_with_paragraphs_and_sentences(bert_tokenizer, chunk_size, passages):
+    assert split_text("".join(passages), bert_tokenizer, chunk_size) == passages
+
+
+def test_headings_stay_with_their_text(bert_tokenizer):
+    parts = ["# a cat\n\nthe cat sat. the cat ran.\n\n", "## a dog\n\nthe dog sat. the dog ran.\n"]
+    for size in (14, 15, 16, 17):
+        assert split_text("".join(parts), bert_tokenizer, size) == parts
+
+
+@pytest.mark.parametrize(
+    ("code", "is_code"),
+    [
+        ("```\nran\n# mat\n```\n", True),
+        ("```sh\nran\n# mat\n```\n", True),
+        ("~~~\nran\n# mat\n~~~\n", True),
+        ("  ````\n```\n# mat\n````\n", True),
+        ("```ran``` in\n# mat\n", False),
+        ("~~~\nran\n~~~\n# mat\n", False),
+    ],
+)
+@pytest.mark.parametrize("block", [16, 2**16])
+def test_comments_in_code_are_not_headings(bert_tokenizer, code, is_code, block, monkeypatch):
+    """In Markdown, passages ended at the comments of scripts."""
+    monkeypatch.setattr(hf_dse.data.passages, "BLOCK", block)
+    text = f"a cat sat on the old mat in the new house.\n\n{code}\na dog is in the old house and the cat ran.\n"
+    size = len(bert_tokenizer(text[: text.index("mat\n") + 4])["input_ids"]) + 4
+    passages = split_text(text, bert_tokenizer, size)
+    assert "".join(passages) == text
+    assert any(passage.startswith("# mat") for passage in passages) != is_code
+
+
+@pytest.mark.parametrize("text", ["." * 100_000, "\n" * 100_000, "a. " * 30_000, "```\n# a\n" * 15_000])
+def test_long_texts_take_seconds(bert_tokenizer, text):
+    begin = time.monotonic()
+    assert "".join(split_text(text, bert_tokenizer, 60)) == text
+    assert time.monotonic() - begin < 20
+
+
+def test_errors(bert_tokenizer):
+    with pytest.raises(ValueError, match="chunk_size=0: it has to be at least 1"):
+        split_text("a", bert_tokenizer, 0)

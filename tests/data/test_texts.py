@@ -1,0 +1,80 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of files, and documents with titles."""
+
+import json
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from hf_dse.data.arguments import DataArguments
+from hf_dse.data.ranking_files import load_corpus
+from hf_dse.data.texts import load_texts, read_texts
+
+
+PAIRS = Dataset.from_dict({"sentence1": ["a", "b", "c"], "sentence2": ["d", "e", "f"], "label": [0.5, 1.5, 2.5]})
+
+
+def test_texts_of_files(tmp_path, warnings):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfa\r\n\r\nb\xe2\x80\xa8c\r\n")
+    assert read_texts(tmp_path / "a.txt") == {"text": ["a", "", "b\u2028c"]}
+    assert load_texts(str(tmp_path / "a.txt"))["text"][:] == ["a", "b\u2028c"]
+    assert "dropped 1 of 3 texts because they are empty" in warnings[0]
+    PAIRS.to_csv(tmp_path / "pairs.csv")
+    assert load_texts(str(tmp_path / "pairs.csv"), "sentence1,sentence2")["text"][:] == list("abcdef")
+    assert load_texts(str(tmp_path / "pairs.csv"), "sentence1", 2)["text"][:] == ["a", "b"]
+    # Row numbers of a corpus are line numbers; blank lines are not documents.
+    corpus = load_corpus(tmp_path / "a.txt")
+    assert corpus.to_dict() == {"doc_id": ["0", "2"], "text": ["a", "b\u2028c"]}
+    assert "1 blank lines are left out" in warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("other.jsonl", '{"txt": "a"}\n', "no column 'text'; the columns are txt. Choose one with `--text_column`"),
+        ("ragged.jsonl", '{"text": "a"}\n{"txt": "a"}\n', "row 1: text is None, not a string"),
+        ("number.jsonl", '{"text": 3}\n', "row 0: text is 3, not a string"),
+        ("nan.json", '[{"text": NaN}]', "row 0: text is nan, not a string"),
+        ("utf16.txt", "hello".encode("utf-16"), "utf16.txt: not a text in UTF-8"),
+        ("blank.txt", " \n\n", "blank.txt has no text"),
+        ("a.pdf", "x", "unsupported ending '.pdf'"),
+    ],
+)
+def test_bad_texts(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=message):
+        load_texts(str(path))
+
+
+def test_titles(tmp_path):
+    """NaN of a data frame became the word "nan"."""
+    rows = [{"_id": "a", "title": "Heart", "text": "It beats."}, {"_id": "b", "title": float("nan"), "text": "Bread."}]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in [*rows, {"_id": "c", "title": None, "text": "Rain."}]))
+    for name in (path, tmp_path):
+        assert load_corpus(name).to_dict() == {
+            "doc_id": ["a", "b", "c"],
+            "text": ["Heart It beats.", "Bread.", "Rain."],
+            "title": ["Heart", "", ""],
+        }
+    assert read_texts(tmp_path)["text"] == ["Heart It beats.", "Bread.", "Rain."]
+    for bad in (5, ["x"], True):
+        path.write_text(json.dumps({"_id": "a", "title": bad, "text": "x"}))
+        with pytest.raises(ValueError, match=r"corpus.jsonl, row 0: title is .*, not a string"):
+            load_corpus(path)
+    Dataset.from_dict({"_id": ["a", "b"], "title": [float("nan")] * 2, "text": ["x", "y"]}).to_parquet(
+        tmp_path / "corpus.parquet"
+    )
+    assert load_corpus(tmp_path / "corpus.parquet").to_dict() == {"doc_id": ["a", "b"], "text": ["x", "y"]}
+
+
+def test_a_corpus_that_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there are no .txt or .md files in this folder, and no corpus.jsonl"):
+        load_corpus(DataArguments(corpus_file=str(tmp_path)))
+    with pytest.raises(FileNotFoundError, match="nowhere: there is no such file or folder"):
+        read_texts(Path("nowhere"))
+    with pytest.raises(ValueError, match="There are no documents: name them"):
+        load_corpus(DataArguments())

@@ -1,0 +1,88 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens, limits, and batches of similar length."""
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import (
+    BertForSequenceClassification,
+    BertTokenizer,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from hf_dse.data.tokenization import (
+    check_max_length,
+    check_vocabulary,
+    length_batches,
+    lengths,
+    max_tokens,
+    pad,
+    token_lengths,
+    tokenize,
+)
+
+
+def test_lengths(bert_tokenizer):
+    rows = {"sentence1": ["the cat sat", "a"], "sentence2": ["a dog", "the dog ran on the mat"], "length": [0, 0]}
+    pairs = Dataset.from_dict(rows)
+    assert lengths(pairs, bert_tokenizer)["length"][:] == [5, 8]
+    assert lengths(pairs, bert_tokenizer, max_length=7)["length"][:] == [5, 7]
+    assert lengths(Dataset.from_dict({"text": ["a cat", "a"]}), bert_tokenizer, max_length=3)["length"][:] == [3, 3]
+    assert token_lengths(bert_tokenizer, ["a cat", "a"], ["a dog ran", "a"]) == [8, 5]
+
+
+def test_batches_hold_each_text_once():
+    sizes = [3, 700, 5, 90, 4, 2000, 3, 80]
+    batches = list(length_batches(sizes, 4))
+    assert sorted(row for batch in batches for row in batch) == list(range(8))
+    assert batches[0] == [5]
+    for batch in batches:
+        assert len(batch) <= 4 and max(sizes[row] for row in batch) * len(batch) <= max(4 * 512, sizes[batch[0]])
+
+
+def test_a_tokenizer_that_returns_no_mask(bert_tokenizer):
+    """Padding would be read as text."""
+    plain = PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer.backend_tokenizer, pad_token="[PAD]")
+    plain.model_input_names = ["input_ids"]
+    features, _ = tokenize(plain, ["a cat", "a"], 8)
+    assert pad(plain, features, torch.device("cpu"))["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+def test_texts_without_tokens_are_named(bert_tokenizer):
+    plain = PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer.backend_tokenizer, pad_token="[PAD]")
+    plain.backend_tokenizer.post_processor = None
+    with pytest.raises(ValueError, match="The text '' has no tokens, so it has no embedding: remove it"):
+        tokenize(plain, ["a", ""], 8)
+
+
+def test_limits(save_bert, bert_tokenizer, tmp_path):
+    model = BertForSequenceClassification.from_pretrained(save_bert(tmp_path, BertForSequenceClassification))
+    assert max_tokens(model, bert_tokenizer) == check_max_length(None, model, bert_tokenizer) == 64
+    assert check_max_length(3, model, bert_tokenizer) == 3
+    for limit, is_pair, message in (
+        (65, False, "max_length=65 is above the 64 tokens this model takes: pass at most 64"),
+        (2, False, "max_length=2 leaves no room for a text: pass at least 3"),
+        (4, True, "max_length=4 leaves no room for two sentences: pass at least 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_max_length(limit, model, bert_tokenizer, is_pair)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    roberta = RobertaModel(RobertaConfig(vocab_size=9, max_position_embeddings=34, pad_token_id=1, **sizes))
+    # Positions start after the padding index.
+    assert max_tokens(roberta, bert_tokenizer) == 32
+    with pytest.raises(ValueError, match=f"has {len(bert_tokenizer)} tokens, but RobertaModel has embeddings for 9"):
+        check_vocabulary(roberta, bert_tokenizer)
+
+
+def test_slow_tokenizers_count_cut_texts(bert_tokenizer):
+    class Slow(BertTokenizer):
+        def __call__(self, *args, **options):
+            encoded = super().__call__(*args, **options)
+            encoded._encodings = None
+            return encoded
+
+    slow = Slow(vocab=bert_tokenizer.get_vocab())
+    assert tokenize(slow, ["the cat sat", "the dog ran on the mat"], 5)[1] == 1
