@@ -2,35 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths that users name, YAML, and writing files and folders in one step while other processes are kept out."""
 
-import ctypes
 import hashlib
 import logging
 import os
 import shutil
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, BinaryIO
 
-import numpy as np
 from filelock import FileLock, Timeout
 
 
 logger = logging.getLogger(__name__)
 
-# With this first sign the Trainer does not push it to the Hub.
+# The Trainer does not push files whose names begin with an underscore.
 LOCK_FILE = "_lock"
 
-# In the messages of numpy, of libraries in Rust and of torch, whose errors of a full disk have no number or are no
-# `OSError`.
+# Parts of the messages of numpy, of libraries in Rust and of torch about a full disk. These errors have no number, or
+# are not an `OSError`.
 WRITE_ERRORS = (" requested and ", "(os error ", "inline_container.cc")
 
 
 def to_path(name: str | os.PathLike) -> Path:
-    """The path of a file or folder that a user named; a `ValueError` for `~user` without such a user."""
+    """Returns the path that a user named; raises a `ValueError` for `~user` if there is no such user."""
     try:
         return Path(name).expanduser()
     except RuntimeError as error:
@@ -40,38 +35,39 @@ def to_path(name: str | os.PathLike) -> Path:
 @contextmanager
 def locked(folder: Path, name: Path | None = None, wait: bool = False) -> Iterator[None]:
     """
-    Creates a folder and keeps other processes out that lock it too. The lock ends with the process, also by a kill.
-
-    Raises:
-        `BlockingIOError`: if another process has the lock, unless it is to `wait` for its end; it says that `name` is
-        in use, by default the folder.
+    Creates a folder and keeps out other processes that lock it; with `wait`, waits for them. Messages call the folder
+    `name`. The lock ends with the process, also after a kill.
     """
     is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK_FILE)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        if not wait:
-            raise BlockingIOError(
-                f"{name or folder} is in use by another process: wait until that ends, or name another output."
-            ) from error
-        logger.info(f"{name or folder} is in use by another process: waiting for its end")
-        lock.acquire()
+    timeout = 0
+    while not lock.is_locked:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            # The other process may remove a folder that it has made.
+            with suppress(FileNotFoundError):
+                lock.acquire(timeout=timeout)
+        except Timeout as error:
+            if not wait:
+                raise BlockingIOError(
+                    f"{name or folder} is in use by another process: wait until that ends, or name another output."
+                ) from error
+            logger.info(f"{name or folder} is in use by another process: waiting for its end")
+            timeout = -1
     try:
         yield
     finally:
         with suppress(OSError):
             (folder / LOCK_FILE).unlink()
             if is_new:
-                # Nothing was written into it.
+                # Fails, and is to fail, if the folder has files.
                 folder.rmdir()
         lock.release()
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raises an `OSError` that names the output where a library's error, such as that of a full disk, does not."""
+    """Raises an `OSError` that names the output where the error of a library, such as a full disk, does not."""
     try:
         yield
     except Exception as error:
@@ -94,14 +90,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def save_array(file: BinaryIO, array: np.ndarray) -> None:
-    """Writes an array in the format of numpy."""
-    # Into a file itself numpy writes by a buffer of its own, whose last bytes a full disk drops without an error.
-    np.save(SimpleNamespace(write=file.write), array)
-
-
 def digest_of(path: Path) -> str:
-    """A hash of a file, or of all files of a folder and their names."""
+    """Returns a hash of a file, or of all files of a folder and their names."""
     digest = hashlib.sha256()
     files = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
     for part in files:
@@ -114,18 +104,13 @@ def digest_of(path: Path) -> str:
 
 @contextmanager
 def folder_in_one_step(target: Path, overwrite: bool) -> Iterator[Path]:
-    """
-    Yields a new folder, which becomes the model folder `target` at the end. If an error occurs, nothing changes.
-
-    Raises:
-        `FileExistsError`: if `target` must not be written, now or at the end: see [`check_target`].
-    """
+    """Yields a new folder, which becomes the model folder `target` at the end. If an error occurs, nothing changes."""
     check_target(target, overwrite)
     # In the same parent folder, because a folder can only be moved in one step within a file system.
     partial = target.with_name(f".{target.name}.partial")
     new, old = partial / "new", partial / "old"
     with locked(partial, target):
-        # What a killed process left.
+        # A killed process left these.
         if old.exists() and not target.exists():
             old.rename(target)
         for leftover in (new, old):
@@ -135,22 +120,14 @@ def folder_in_one_step(target: Path, overwrite: bool) -> Iterator[Path]:
             with writing(target):
                 yield new
             check_target(target, overwrite)
-            if not target.exists():
-                new.rename(target)
-            elif not _swap(new, target):
+            # After a kill between the two steps the next call moves the old folder back.
+            if target.exists():
                 target.rename(old)
-                new.rename(target)
+            new.rename(target)
         finally:
             if old.exists() and not target.exists():
                 old.rename(target)
             shutil.rmtree(partial, ignore_errors=True)
-
-
-def _swap(first: Path, second: Path) -> bool:
-    """Swaps two folders in one step, so that a kill leaves both; `False` where the system cannot."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    here, exchange = -100, 2
-    return rename is not None and rename(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
 
 
 def check_target(target: Path, overwrite: bool) -> None:
@@ -159,11 +136,9 @@ def check_target(target: Path, overwrite: bool) -> None:
         return
     if not target.is_dir():
         raise FileExistsError(f"{target} is a file: name a folder.")
-    # The folder is replaced by a new one, under whose name nothing that is in the old one would stand any more.
+    # The folder is moved away, and a process inside would stay in the old one.
     if Path.cwd().resolve().is_relative_to(target.resolve()):
         raise FileExistsError(f"{target} is the folder that you are in, or above it: name a folder in it.")
-    if target.is_mount():
-        raise FileExistsError(f"{target} is a mount point, which cannot be replaced: name a folder in it.")
     if not any(target.iterdir()):
         return
     if not overwrite:
@@ -180,7 +155,7 @@ def check_target(target: Path, overwrite: bool) -> None:
 
 
 def output_path(name: str, endings: tuple[str, ...]) -> Path:
-    """Checks the name of an output file, to fail early."""
+    """Returns the path of an output file; raises a `ValueError` for a folder or another ending, to fail early."""
     path = to_path(name)
     if path.suffix not in endings:
         raise ValueError(f"{name}: unsupported ending {path.suffix!r}; the output is {' or '.join(endings)}.")
@@ -189,46 +164,19 @@ def output_path(name: str, endings: tuple[str, ...]) -> Path:
     return path
 
 
-# Values in a YAML file, those of its anchors counted wherever they are used.
-MOST_VALUES = 100_000
-
-
 def read_yaml(path: Path) -> Any:
-    """
-    Reads a YAML file of plain values: mappings, lists, texts, numbers, true and false, and nothing.
-
-    Raises:
-        `ValueError`: if it is no YAML, or has other values, the same name twice, or more than [`MOST_VALUES`].
-    """
+    """Reads a YAML file as `yaml.safe_load` does, which would silently keep the last of two values with one name."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        def compose_mapping_node(self, anchor):
-            node = super().compose_mapping_node(anchor)
-            names = Counter(name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode))
-            for name, number in names.most_common(1):
-                if number > 1:
-                    raise ValueError(f"{name!r} is there twice")
-            return node
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+            names = [key.value for key, _ in node.value]
+            twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+            if twice is not None:
+                raise ValueError(f"{twice!r} is there twice")
+            return super().construct_mapping(node, deep)
 
     try:
-        content = Loader(path.read_text(encoding="utf-8")).get_single_data()
-        _check_values(content)
-    except RecursionError:
-        raise ValueError(f"{path} is not valid YAML: it is nested too deeply.") from None
-    # A ValueError: no UTF-8, or no such date.
+        return Loader(path.read_text(encoding="utf-8")).get_single_data()
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}.") from error
-    return content
-
-
-def _check_values(content: Any) -> None:
-    values, number = [content], 0
-    while values:
-        value, number = values.pop(), number + 1
-        if number > MOST_VALUES:
-            raise ValueError(f"it has more than {MOST_VALUES:,} values, or an anchor inside itself")
-        if isinstance(value, dict | list):
-            values += [*value, *value.values()] if isinstance(value, dict) else value
-        elif not isinstance(value, str | int | float | None):
-            raise ValueError(f"{value} is a {type(value).__name__}: put it into quotes to make it a text")

@@ -11,18 +11,7 @@ from typing import Any
 
 
 def check_positive(args: Any, *names: str) -> None:
-    """
-    Checks that counts are at least 1.
-
-    Args:
-        args (dataclass):
-            The options.
-        names (`str`):
-            Fields that are `None`, a number, or a list of numbers.
-
-    Raises:
-        `ValueError`: for a number below 1, or an empty list.
-    """
+    """Raises a `ValueError` for a field below 1, or an empty list; `None` is allowed."""
     for name in names:
         value = getattr(args, name)
         numbers = value if isinstance(value, list) else [value]
@@ -31,6 +20,7 @@ def check_positive(args: Any, *names: str) -> None:
 
 
 def check_at_least(least: float, **values: float | None) -> None:
+    """Raises a `ValueError` for a value below `least`; `None` is allowed."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name}={value}: it has to be at least {least}.")
@@ -47,32 +37,19 @@ def check_numbers(args: Any) -> None:
                 raise ValueError(f"{entry.name}={value}: it has to be below 2 ** 63.")
 
 
-def check_arguments(args: object, kind: type, example: str) -> None:
-    """Raises a `TypeError` for what are no arguments of this kind, such as a name alone."""
-    if not isinstance(args, kind):
-        name = kind.__name__
-        raise TypeError(f"`{name}` are needed, and this is a `{type(args).__name__}`: pass `{name}({example})`.")
-
-
 def complete(kind: type) -> type:
     """
-    The class that a dataclass of options stands for. Where the options of a command include those of transformers, or
-    its class needs torch, a class without them is read first, for help and errors are to be fast: its attribute
-    `complete` is the public name of the whole class.
+    Returns the class that a dataclass of options stands for: its attribute `complete`, the name of a class that needs
+    torch or transformers, which help and errors do not load.
     """
     name = getattr(kind, "complete", None)
-    return kind if name is None else getattr(importlib.import_module("hf_dse"), name)
+    if name is None:
+        return kind
+    module, _, name = name.rpartition(".")
+    return getattr(importlib.import_module(module or "hf_dse"), name)
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """A part of a message on a word that is none of these words: the most similar one, or nothing."""
+    """Returns a part of a message that names the most similar one of the allowed words, or an empty text."""
     close = difflib.get_close_matches(word, list(words), n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def refuse_options(args: Any, reason: str, *names: str, advice: str = "leave it out.") -> None:
-    """Raises a `ValueError` for the first of these options that has another value than its default."""
-    defaults = {option.name: option.default for option in dataclasses.fields(args)}
-    for name in names:
-        if getattr(args, name) != defaults[name]:
-            raise ValueError(f"`--{name}` {reason}: {advice}")

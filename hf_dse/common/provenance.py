@@ -28,8 +28,8 @@ from hf_dse.common.hub import split_revision
 @dataclass(frozen=True)
 class Source:
     """
-    A model or dataset that the card names; as a string, a Markdown link if it is on the Hub. `hub_id` and `url` of a
-    local model are those of the model on the Hub that it was made from.
+    A model or dataset that the card names; as a string, a Markdown link if it is on the Hub. A local model has the
+    `hub_id` and `url` of the model on the Hub that it was made from.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Source:
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 # An option with a token of the Hub, and its value if it is in the same word.
 TOKEN = re.compile(r"--(?:\w+[_-])?token(=.*)?", re.DOTALL)
-# Folders that only have a meaning inside another one: those of `hf-dse distill`, and of the Trainer.
+# Folders of `hf-dse distill` and of the Trainer, whose names say nothing without the folder around them.
 PART_OF_A_RUN = re.compile(r"model|checkpoint-\d+")
 
 
@@ -70,7 +70,7 @@ def describe_source(name: str, prefix: str = "") -> Source:
 
 
 def local_name(path: Path) -> str:
-    """Returns the last part of a path; of the folder of a model in a run, also the name of the run."""
+    """Returns the last part of a path, and the name of the run before it for a model folder of a run."""
     path = Path(os.path.abspath(path.expanduser()))
     is_in_run = PART_OF_A_RUN.fullmatch(path.name) and path.parent.name and path.parent != Path.home()
     return f"{path.parent.name}/{path.name}" if is_in_run else path.name
@@ -131,29 +131,18 @@ def code_commit() -> str | None:
 
 
 def weight_bytes(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor, which are the same on each device."""
+    """Returns the bytes of a tensor, the same on each device."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> str:
-    """
-    Identifies a model and its tokenizer by everything that affects scores.
-
-    Args:
-        model (`PreTrainedModel`):
-            The model: its weights and configuration are included.
-        processing_class (`PreTrainedTokenizerBase`):
-            Its tokenizer: vocabulary and rules are included, but not the padding and truncation of the last call.
-
-    Returns:
-        `str`: a SHA-256 in hexadecimal digits.
-    """
+    """Returns a SHA-256 of all that affects scores: weights, configuration, vocabulary and rules of the tokenizer."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(weight_bytes(tensor))
     config = model.config.to_dict()
-    # The origin of a model and the library that reads it do not affect its scores, and prompts are part of a text.
+    # The origin of a model and the library that reads it do not affect its scores, and prompts are parts of the texts.
     for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures", "prompts"):
         config.pop(name, None)
     for name in ("query_length", "document_length"):

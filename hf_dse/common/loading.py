@@ -1,0 +1,161 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Loading configurations, tokenizers and encoders, with errors that name the checkpoint."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from tokenizers import normalizers
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
+
+from hf_dse.common.display import one_line
+from hf_dse.common.hub import source_of, split_revision, weights_of
+
+
+logger = logging.get_logger(__name__)
+
+# How sentence-transformers reads texts with a checkpoint.
+LENGTHS = "sentence_bert_config.json"
+
+
+@contextmanager
+def reading(name_or_path: str | PathLike) -> Iterator[None]:
+    """Names the checkpoint in the errors of calls that read its files, as a `ValueError` if these are damaged."""
+    try:
+        yield
+    except (ImportError, MemoryError):
+        raise
+    except OSError as error:
+        if type(error) is not OSError or Path(name_or_path).exists() or str(name_or_path) in str(error):
+            raise
+        raise OSError(f"{name_or_path} is not a local folder, and the Hub does not give it: {error}") from error
+    except Exception as error:
+        if isinstance(error, ValueError) and str(name_or_path) in str(error):
+            raise
+        reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        if "ignore_mismatched_sizes" in reason:
+            reason = "its weights have other sizes than its config.json says; `--verbose` lists them"
+        raise ValueError(
+            f"{name_or_path} cannot be loaded: its files are damaged or do not fit together: {reason}"
+        ) from error
+
+
+def load_config(name_or_path: str | PathLike, *, trust_remote_code: bool = False) -> PreTrainedConfig:
+    """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
+    if Path(name_or_path).is_dir() and not read_json(name_or_path, "config.json"):
+        if adapter := read_json(name_or_path, "adapter_config.json"):
+            base = adapter.get("base_model_name_or_path") or "a model that it does not name"
+            raise ValueError(
+                f"{name_or_path} is a PEFT adapter for {base}: merge it first with `merge_and_unload` of its "
+                "`PeftModel`, and save the model that it returns."
+            )
+    with reading(name_or_path):
+        return AutoConfig.from_pretrained(**source_of(name_or_path, trust_remote_code=trust_remote_code))
+
+
+def load_tokenizer(
+    tokenizer: PreTrainedTokenizerBase | str | PathLike, *, trust_remote_code: bool = False
+) -> PreTrainedTokenizerBase:
+    """
+    The tokenizer itself, or the one of a folder or a Hub id. It makes texts lowercase where the settings of
+    sentence-transformers say so (`do_lower_case`).
+    """
+    if isinstance(tokenizer, PreTrainedTokenizerBase):
+        return tokenizer
+    with reading(tokenizer):
+        loaded = AutoTokenizer.from_pretrained(**source_of(tokenizer, trust_remote_code=trust_remote_code))
+    is_lower = read_json(str(tokenizer), LENGTHS).get("do_lower_case")
+    return _lowercase(loaded) if is_lower and loaded.is_fast else loaded
+
+
+def _lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    backend = tokenizer.backend_tokenizer
+    normalizer = backend.normalizer
+    is_sequence = isinstance(normalizer, normalizers.Sequence)
+    steps: list[Any] = [*normalizer] if is_sequence else [normalizer] * (normalizer is not None)
+    if any(isinstance(step, normalizers.Lowercase) or getattr(step, "lowercase", False) for step in steps):
+        return tokenizer
+    backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
+    # Other classes make their normalizer anew when a saved tokenizer is loaded.
+    settings = {**tokenizer.init_kwargs, "model_input_names": tokenizer.model_input_names, "tokenizer_object": backend}
+    return PreTrainedTokenizerFast(**settings)
+
+
+def load_weights(
+    auto_class: Any, name_or_path: str | PathLike, *, trust_remote_code: bool = False, **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    """`from_pretrained` of a class, from safetensors only: the model, and which weights its checkpoint lacks."""
+    load_config(name_or_path, trust_remote_code=trust_remote_code)
+    logger.info(f"Loading {one_line(name_or_path)}")
+    options |= weights_of(name_or_path, trust_remote_code=trust_remote_code)
+    with reading(name_or_path):
+        return auto_class.from_pretrained(output_loading_info=True, **options)
+
+
+def load_encoder(auto_class: Any, name_or_path: str | PathLike, **options: Any) -> Any:
+    """A model from a checkpoint that has all of its weights, or all but the pooler, which is not used."""
+    model, info = load_weights(auto_class, name_or_path, **options)
+    check_complete(name_or_path, info)
+    return model
+
+
+def check_complete(name_or_path: str | PathLike, info: dict[str, Any]) -> None:
+    """Raises a `ValueError` if a checkpoint lacks weights, by the `info` of its loading."""
+    lost = sorted(name for name in info["missing_keys"] if not name.startswith("pooler."))
+    if lost:
+        raise ValueError(
+            f"The checkpoint {name_or_path} lacks {len(lost)} weights of its architecture, such as `{lost[0]}`: they "
+            "would be random. Use a complete checkpoint."
+        )
+
+
+def read_file(name_or_path: str | PathLike, filename: str) -> str | None:
+    """The text of a file of a checkpoint; `None` if the file does not exist."""
+    path = _find_file(name_or_path, filename)
+    return None if path is None else Path(path).read_text(encoding="utf-8-sig")
+
+
+def read_json(name_or_path: str | PathLike, filename: str, kind: type = dict) -> Any:
+    """The object (or a list, as `kind`) in a json file of a checkpoint; an empty one if the file does not exist."""
+    try:
+        content = json.loads(read_file(name_or_path, filename) or json.dumps(kind()))
+    # A file that is not UTF-8 raises a ValueError too.
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{name_or_path}: {filename} is not valid JSON: {error}.") from error
+    if not isinstance(content, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise ValueError(f"{name_or_path}: {filename} has to hold {wanted}, and it holds a {type(content).__name__}.")
+    return content
+
+
+def read_max_length(name_or_path: str | PathLike) -> int | None:
+    """How many tokens of a text sentence-transformers reads with a checkpoint, if it has a length of its own."""
+    return read_json(name_or_path, LENGTHS).get("max_seq_length")
+
+
+def stores_head(name_or_path: str | PathLike) -> bool:
+    """Whether a DSE checkpoint has weights of a head for sentence pairs. Its config always names the encoder."""
+    names = set(read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map", {}))
+    weights = None if names else _find_file(name_or_path, SAFE_WEIGHTS_NAME)
+    if weights is not None:
+        with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
+            names = set(tensors.keys())
+    return any(name.startswith("similarity.") for name in names)
+
+
+def _find_file(name_or_path: str | PathLike, filename: str) -> str | None:
+    name, revision = split_revision(name_or_path)
+    kinds = ("gated_repo", "missing_entries", "connection_errors")
+    return cached_file(name, filename, revision=revision, **{f"_raise_exceptions_for_{kind}": False for kind in kinds})

@@ -1,0 +1,253 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders that are written whole or not at all, by one process at a time."""
+
+import errno
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hf_dse.common.files import (
+    LOCK_FILE,
+    check_target,
+    digest_of,
+    folder_in_one_step,
+    locked,
+    output_path,
+    read_yaml,
+    to_path,
+    write_atomically,
+    writing,
+)
+
+
+FORK = multiprocessing.get_context("fork")
+
+
+def start(function, *args):
+    process = FORK.Process(target=function, args=args)
+    process.start()
+    return process
+
+
+# Locks
+
+
+def hold(folder, held, seconds):
+    with locked(folder):
+        held.set()
+        time.sleep(seconds)
+
+
+def test_a_lock_keeps_others_out_until_its_process_ends(tmp_path, infos):
+    folder = tmp_path / "run"
+    process = start(hold, folder, held := FORK.Event(), 600)
+    assert held.wait(30)
+    with pytest.raises(
+        BlockingIOError, match="run is in use by another process: wait until that ends, or name another"
+    ):
+        with locked(folder):
+            pass
+    with pytest.raises(BlockingIOError, match="^output is in use"), locked(folder, Path("output")):
+        pass
+    process.kill()
+    process.join(30)
+    # Also after a kill, which left the file of the lock.
+    assert (folder / LOCK_FILE).exists()
+    with locked(folder, wait=True):
+        pass
+    assert list(folder.iterdir()) == [] and not infos
+
+
+def test_a_lock_waits(tmp_path, infos):
+    process = start(hold, tmp_path / "run", held := FORK.Event(), 1)
+    assert held.wait(30)
+    with locked(tmp_path / "run", wait=True):
+        process.join(30)
+    assert "is in use by another process: waiting for its end" in infos[0]
+
+
+def test_a_locked_folder_stays_only_with_files(tmp_path):
+    with locked(tmp_path / "empty"):
+        pass
+    with locked(tmp_path / "full"):
+        (tmp_path / "full" / "file").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
+
+
+# Files
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "file"
+    write_atomically(path, lambda file: file.write(b"old"))
+
+    def fail(file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, fail)
+    assert path.read_bytes() == b"old" and [file.name for file in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_named"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError("100 requested and 0 written"), True),
+        (RuntimeError("[enforce fail at inline_container.cc:659] unexpected pos"), True),
+        (FileNotFoundError(errno.ENOENT, "No such file", "other"), False),
+        (ValueError("another error"), False),
+    ],
+)
+def test_errors_of_a_full_disk_name_the_output(error, is_named):
+    kind = OSError if is_named else type(error)
+    message = "^out could not be written .*make room on its disk" if is_named else str(error).replace("[", r"\[")
+    with pytest.raises(kind, match=message), writing(Path("out")):
+        raise error
+
+
+def test_digests(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    assert digest_of(tmp_path / "a") == digest_of(tmp_path / "b") != digest_of(tmp_path / "a" / "file")
+    (tmp_path / "b" / "file").rename(tmp_path / "b" / "other")
+    assert digest_of(tmp_path / "a") != digest_of(tmp_path / "b")
+
+
+def test_names_of_outputs(tmp_path):
+    assert output_path(str(tmp_path / "a.npy"), (".npy",)) == tmp_path / "a.npy"
+    assert to_path("~/x") == Path.home() / "x"
+    with pytest.raises(ValueError, match=r"a.txt: unsupported ending '.txt'; the output is .npy or .parquet"):
+        output_path("a.txt", (".npy", ".parquet"))
+    (tmp_path / "b.npy").mkdir()
+    with pytest.raises(ValueError, match="b.npy is a folder: name a file in it"):
+        output_path(str(tmp_path / "b.npy"), (".npy",))
+    with pytest.raises(ValueError, match="there is no home folder ~nobody-here: write the whole path"):
+        to_path("~nobody-here/x")
+
+
+# Folders
+
+
+def write_model(target, content, overwrite=False):
+    with folder_in_one_step(target, overwrite) as new:
+        (new / "config.json").write_text(content)
+
+
+def test_a_folder_in_one_step(tmp_path):
+    target = tmp_path / "model"
+    write_model(target, "first")
+    with pytest.raises(FileExistsError, match="model is not empty: name another folder, or pass `overwrite=True`"):
+        write_model(target, "second")
+    with pytest.raises(RuntimeError), folder_in_one_step(target, True) as new:
+        (new / "config.json").write_text("half")
+        raise RuntimeError
+    assert (target / "config.json").read_text() == "first"
+    write_model(target, "second", overwrite=True)
+    assert (target / "config.json").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def replace_and_die(target, kill_at):
+    """Replaces a folder, and is killed just before a step."""
+    count = 0
+
+    def kill(event, args):
+        nonlocal count
+        count += event == "os.rename"
+        if event == "os.rename" and count == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with folder_in_one_step(target, True) as new:
+        (new / "config.json").write_text("new")
+        sys.addaudithook(kill)
+
+
+@pytest.mark.parametrize(("kill_at", "found"), [(1, "old"), (2, None), (3, "new")])
+def test_a_kill_loses_no_folder(tmp_path, kill_at, found):
+    target = tmp_path / "model"
+    write_model(target, "old")
+    process = start(replace_and_die, target, kill_at)
+    process.join(60)
+    assert process.exitcode == (-signal.SIGKILL if kill_at < 3 else 0)
+    content = (target / "config.json").read_text() if target.exists() else None
+    assert content == found
+    # The next call finds what was there.
+    with pytest.raises(FileExistsError, match="is not empty"), folder_in_one_step(target, False):
+        pass
+    assert (target / "config.json").read_text() == (found or "old")
+    write_model(target, "next", overwrite=True)
+    assert (target / "config.json").read_text() == "next"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_that_another_process_wrote_meanwhile_stays(tmp_path):
+    target = tmp_path / "model"
+    with pytest.raises(FileExistsError, match="model is not empty: name another folder"):
+        with folder_in_one_step(target, overwrite=False) as new:
+            (new / "config.json").write_text("second")
+            target.mkdir()
+            (target / "config.json").write_text("first")
+    assert (target / "config.json").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_two_processes_write_one_folder(tmp_path):
+    target = tmp_path / "model"
+    with folder_in_one_step(target, False), pytest.raises(BlockingIOError, match="model is in use by another process"):
+        write_model(target, "second")
+
+
+def test_folders_that_are_not_replaced(tmp_path, monkeypatch):
+    check_target(tmp_path / "new", overwrite=False)
+    (tmp_path / "empty").mkdir()
+    check_target(tmp_path / "empty", overwrite=False)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file is a file: name a folder"):
+        check_target(tmp_path / "file", overwrite=True)
+    home = tmp_path / "home"
+    (home / ".git").mkdir(parents=True)
+    for _ in range(2):
+        with pytest.raises(FileExistsError, match="home is not a plain model folder"):
+            check_target(home, overwrite=True)
+        (home / "config.json").touch()
+    monkeypatch.chdir(home / ".git")
+    with pytest.raises(FileExistsError, match="home is the folder that you are in, or above it"):
+        check_target(home, overwrite=True)
+
+
+# YAML
+
+
+def test_yaml(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("a: &x {b: 1}\nc: [*x, yes, 1.5, null, 'é']\n", encoding="utf-8")
+    assert read_yaml(path) == {"a": {"b": 1}, "c": [{"b": 1}, True, 1.5, None, "é"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("seed: 1\nseed: 2", "'seed' is there twice"),
+        ("a:\n  - {seed: 1, seed: 1}", "'seed' is there twice"),
+        ("seed: !!python/object/apply:os.system [x]", "could not determine a constructor"),
+        ("seed: [", "expected the node content"),
+        ("seed: *nowhere", "found undefined alias"),
+        ("? [a]\n: 2", "found unhashable key"),
+        (b"seed: \xff", "can't decode byte"),
+    ],
+)
+def test_bad_yaml_is_named(tmp_path, content, message):
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=f"(?s)recipe.yaml is not valid YAML: .*{message}"):
+        read_yaml(path)

@@ -1,0 +1,92 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Loading configurations, tokenizers and weights: what is refused, and errors that name the checkpoint."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, BertModel
+
+from hf_dse.common.loading import load_config, load_encoder, load_tokenizer, read_json, stores_head
+from hf_dse.modeling import DseForSequenceClassification, DseModel
+
+
+@pytest.fixture
+def folder(save_bert, tmp_path):
+    return save_bert(tmp_path / "bert")
+
+
+def test_a_whole_checkpoint(folder):
+    model = load_encoder(AutoModel, folder)
+    text = load_tokenizer(str(folder))("the cat", return_tensors="pt")
+    expected = BertModel.from_pretrained(folder)(**text).last_hidden_state
+    torch.testing.assert_close(model.eval()(**text).last_hidden_state, expected)
+    assert load_tokenizer(tokenizer := load_tokenizer(folder)) is tokenizer
+
+
+def test_missing_weights_would_be_random(folder):
+    weights = load_file(folder / "model.safetensors")
+    lost = {name: weights.pop(name) for name in [name for name in weights if name.startswith("pooler")]}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    # The pooler is not used.
+    load_encoder(AutoModel, folder)
+    assert lost and weights.pop("encoder.layer.1.output.dense.weight") is not None
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=f"{folder} lacks 1 weights .* `encoder.layer.1.output.dense.weight`"):
+        load_encoder(AutoModel, folder)
+
+
+def test_pickled_weights_are_refused(folder):
+    torch.save(BertModel.from_pretrained(folder).state_dict(), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(OSError, match="model.safetensors"):
+        load_encoder(AutoModel, folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("config.json", "{", "{folder}: config.json is not valid JSON"),
+        ("config.json", "[]", "{folder}: config.json has to hold an object, and it holds a list"),
+        ("config.json", '{"model_type": "bert", "hidden_size": "x"}', "{folder} cannot be loaded: its files are"),
+        ("model.safetensors", "x", "{folder} cannot be loaded: its files are damaged or do not fit together"),
+        ("config.json", b"\xff", "{folder}: config.json is not valid JSON"),
+    ],
+)
+def test_damaged_files_name_the_checkpoint(folder, name, content, match):
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=match.format(folder=folder)):
+        load_encoder(AutoModel, folder)
+
+
+def test_other_folders(tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "some/base"}')
+    with pytest.raises(ValueError, match="is a PEFT adapter for some/base: merge it first"):
+        load_config(str(tmp_path))
+    with pytest.raises(OSError, match="missing/model"):
+        load_config("missing/model")
+    assert read_json(str(tmp_path), "modules.json", kind=list) == []
+
+
+def test_tokenizers_are_lowercase_where_sentence_transformers_makes_them(folder):
+    cased = json.loads((folder / "tokenizer.json").read_text())
+    cased["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(cased))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings |= {"do_lower_case": False, "tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert load_tokenizer(folder)("The CAT")["input_ids"] != load_tokenizer(folder)("the cat")["input_ids"]
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
+    lower = load_tokenizer(folder)
+    assert lower("The CAT")["input_ids"] == lower("the cat")["input_ids"]
+    lower.save_pretrained(folder / "saved")
+    assert load_tokenizer(folder / "saved")("The CAT")["input_ids"] == lower("the cat")["input_ids"]
+
+
+def test_heads_are_found_by_their_weights(make_model, tmp_path):
+    for kind, expected in ((DseForSequenceClassification, True), (DseModel, False)):
+        make_model(kind).save_pretrained(tmp_path / kind.__name__)
+        assert stores_head(str(tmp_path / kind.__name__)) is expected
+    assert not stores_head(str(tmp_path))
