@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings, make_rankings
-from hf_dse.mining.arguments import QUERY_KINDS
+from hf_dse.retrieval.arguments import QUERY_KINDS
 
 
 logger = logging.get_logger(__name__)
@@ -30,8 +30,8 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     Makes queries of the documents of a corpus, so that a teacher's knowledge can be distilled without any real query.
 
     A query is taken out of the text of its document, which would otherwise be found by that text alone; so the corpus
-    of the result differs from the one given. A document gives at most one query. Documents without a title, or with
-    one sentence only, give none. Headings of Markdown are no sentences.
+    of the result differs from the one given. A document gives at most one query, and none without a title, or with one
+    sentence alone. Headings of Markdown are not sentences.
 
     Args:
         corpus (`datasets.Dataset`):

@@ -1,0 +1,14 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Values that options of retrieval can have, without the imports of retrieval."""
+
+# The column of the vectors in an index, and for chunks that of the row of their document in the input.
+EMBEDDING_COLUMN = "embedding"
+DOCUMENT_COLUMN = "document"
+
+# Tokens of a chunk, and the weight of BM25 beside the cosine, if nothing else is said.
+CHUNK_SIZE = 128
+BM25_WEIGHT = 0.3
+
+QUERY_KINDS = ("titles", "first_sentences", "sentences")
+SAMPLINGS = ("top", "random")

@@ -1,0 +1,205 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Exact search in vectors, alone or with BM25 and a reranker."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers.utils.logging import tqdm
+
+from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
+from hf_dse.retrieval.sentence_transformer import embed, load_sentence_transformer, similarity_of
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+# Scores that are computed at once (128 MiB).
+BLOCK_ELEMENTS = 2**25
+
+# Takes queries and for each a list of texts; returns the score of each text.
+Reranker = Callable[[list[str], list[list[str]]], list[list[float]]]
+
+
+def search(
+    model: "SentenceTransformer | str | PathLike",
+    queries: Sequence[str],
+    texts: Sequence[str],
+    *,
+    vectors: np.ndarray | None = None,
+    groups: Sequence | None = None,
+    top_k: int = 10,
+    bm25_weight: float = 0.0,
+    reranker: "CrossEncoder | Reranker | None" = None,
+    rerank_top: int = 50,
+    batch_size: int = 32,
+    show_progress: bool = True,
+) -> list[list[dict[str, Any]]]:
+    """
+    Ranks texts for queries: by their vectors, with BM25 added to the cosine, and in the order of a reranker. The
+    search is exact.
+
+    Args:
+        model (`SentenceTransformer` or `str`):
+            The model, or its folder or Hub id. Queries and texts get its prompts.
+        queries (`Sequence[str]`):
+            The queries.
+        texts (`Sequence[str]`):
+            The texts.
+        vectors (`np.ndarray` of shape `(num_texts, embedding_size)`, *optional*):
+            The vectors of the texts by `model.encode_document`, which are computed without them.
+        groups (`Sequence`, *optional*):
+            Which document each text is a passage of: only the best passage of each is returned, and BM25 counts the
+            words of a passage and those of its document, half each.
+        top_k (`int`, *optional*, defaults to 10):
+            Number of texts to return per query.
+        bm25_weight (`float`, *optional*, defaults to 0.0):
+            Add so many times BM25 over the best BM25 score of the query to the cosine, see [`bm25_scores`].
+        reranker (`CrossEncoder` or `Callable`, *optional*):
+            Orders the best texts of each query: a `CrossEncoder`, or a function of the queries and the texts of each
+            that returns their scores.
+        rerank_top (`int`, *optional*, defaults to 50):
+            How many texts of each query the reranker reads.
+        batch_size (`int`, *optional*, defaults to 32):
+            Texts per batch.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+
+    Returns:
+        `list[list[dict]]`: for each query the best texts, the best first: `score`, `row` (the place in `texts`),
+        `text`, and with a reranker `rerank`, its score.
+
+    Raises:
+        `ValueError`: if there are no texts, or BM25 is to be added to dot products.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import search
+
+    >>> texts = ["Rain again.", "The kitten is asleep.", "My dog sleeps."]
+    >>> (hits,) = search("sentence-transformers/all-MiniLM-L6-v2", ["A cat sleeps."], texts, show_progress=False)
+    >>> hits[0]["text"]
+    'The kitten is asleep.'
+    ```
+    """
+    if isinstance(model, str | PathLike):
+        model = load_sentence_transformer(model)
+    check_search(model, top_k, bm25_weight, None if reranker is None else rerank_top)
+    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+    scores, positions = nearest(
+        embed(model, queries, "query", **options),
+        embed(model, texts, **options) if vectors is None else vectors,
+        top_k if reranker is None else rerank_top,
+        cosine=similarity_of(model) == "cosine",
+        added_scores=bm25_scores(queries, texts, bm25_weight, groups) if bm25_weight else None,
+        groups=groups,
+        device=model.device,
+        show_progress=show_progress,
+    )
+    hits = [
+        [{"score": score, "row": row, "text": texts[row]} for score, row in zip(*found, strict=True)]
+        for found in zip(scores.tolist(), positions.tolist(), strict=True)
+    ]
+    if reranker is not None:
+        read = [[hit["text"] for hit in found] for found in hits]
+        for found, values in zip(hits, as_reranker(reranker, batch_size)(list(queries), read), strict=True):
+            for hit, value in zip(found, values, strict=True):
+                hit["rerank"] = float(value)
+            found.sort(key=lambda hit: -hit["rerank"])
+    return [found[:top_k] for found in hits]
+
+
+def check_search(model: "SentenceTransformer", top_k: int, bm25_weight: float, rerank_top: int | None) -> None:
+    """Checks the options of a search, before a corpus is embedded."""
+    if top_k < 1 or (rerank_top is not None and rerank_top < top_k):
+        most = "" if rerank_top is None else f", and at most rerank_top={rerank_top}"
+        raise ValueError(f"top_k={top_k}: it has to be at least 1{most}.")
+    if bm25_weight:
+        import_bm25()
+        if similarity_of(model) == "dot":
+            raise ValueError(
+                f"bm25_weight={bm25_weight}: BM25 is added to the cosine, and this model is made for dot products, "
+                "which have no common scale: leave it out."
+            )
+
+
+def as_reranker(reranker: "CrossEncoder | Reranker", batch_size: int) -> Reranker:
+    """A function for what may be a `CrossEncoder`, with its raw scores: a sigmoid makes high ones equal."""
+    if not hasattr(reranker, "predict"):
+        return reranker
+
+    def score(queries: list[str], texts: list[list[str]]) -> list[list[float]]:
+        pairs = [(query, text) for query, found in zip(queries, texts, strict=True) for text in found]
+        values = iter(reranker.predict(pairs, batch_size=batch_size, activation_fn=nn.Identity()).reshape(-1).tolist())
+        return [[next(values) for _ in found] for found in texts]
+
+    return score
+
+
+@torch.inference_mode()
+def nearest(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    top_k: int,
+    *,
+    cosine: bool = False,
+    added_scores: Callable[[slice], np.ndarray] | None = None,
+    groups: Sequence | None = None,
+    device: str | torch.device = "cpu",
+    show_progress: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Finds the documents with the largest dot products or cosines with each query, exactly, block by block on `device`.
+    Queries and documents are of shape `(number, embedding_size)`. `added_scores` is added to the similarities, such as
+    [`bm25_scores`]: it takes a slice of the queries, and returns an array of shape `(num_rows, num_documents)`.
+    `groups` tells what each document is a part of: only the best part of each group is found.
+
+    Returns:
+        `tuple[np.ndarray, np.ndarray]`: the scores (float32) and the positions (int64), both of shape
+        `(num_queries, top_k)`, or fewer columns if there are fewer documents or groups, the largest first. Of equal
+        scores the lower position comes first.
+    """
+    if not len(documents):
+        raise ValueError("There are no texts to search in.")
+    vectors, corpus = (torch.as_tensor(part, dtype=torch.float32, device=device) for part in (queries, documents))
+    if cosine:
+        vectors, corpus = nn.functional.normalize(vectors, dim=-1), nn.functional.normalize(corpus, dim=-1)
+    numbers = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    top_k = min(top_k, len(corpus) if numbers is None else int(numbers.max()) + 1)
+    # Several of the best parts may be of one group.
+    depth = top_k if numbers is None else min(4 * top_k, len(corpus))
+    scores, positions = np.empty((len(vectors), top_k), np.float32), np.empty((len(vectors), top_k), np.int64)
+    size = max(1, BLOCK_ELEMENTS // len(corpus))
+    # Under autocast, close documents would have equal scores.
+    with (
+        torch.autocast(vectors.device.type, enabled=False),
+        tqdm(total=len(vectors), desc="Searching", unit="query", disable=not show_progress) as progress,
+    ):
+        for start in range(0, len(vectors), size):
+            rows = slice(start, min(start + size, len(vectors)))
+            products = vectors[rows] @ corpus.T
+            if added_scores is not None:
+                products += torch.as_tensor(added_scores(rows)).to(products)
+            values, where = _best(products, depth)
+            while numbers is not None:
+                first = [np.sort(np.unique(numbers[row], return_index=True)[1])[:top_k] for row in where]
+                if all(len(places) == top_k for places in first):
+                    values, where = (np.take_along_axis(part, np.stack(first), axis=1) for part in (values, where))
+                    break
+                depth = min(4 * depth, len(corpus))
+                values, where = _best(products, depth)
+            scores[rows], positions[rows] = values, where
+            progress.update(rows.stop - rows.start)
+    return scores, positions
+
+
+def _best(scores: torch.Tensor, number: int) -> tuple[np.ndarray, np.ndarray]:
+    values, positions = scores.topk(number, dim=1)
+    positions, order = positions.sort(dim=1)
+    values, best = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return values.cpu().numpy(), positions.gather(1, best).cpu().numpy()

@@ -1,0 +1,120 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Loading with sentence-transformers: what is read and refused, and vectors that do not depend on the batch."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForSequenceClassification, BertModel
+
+from hf_dse import encode
+from hf_dse.modeling import DseForSequenceClassification, DseModel
+from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of, load_sentence_transformer, prompt_of
+
+
+TEXTS = ["the cat sat", "a dog ran " * 6, "house", "the old dog sat in a new house"]
+QUIET = {"show_progress": False}
+
+
+def edit(folder, name, **changes):
+    path = folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def load(folder, **options):
+    return load_sentence_transformer(folder, device="cpu", **options)
+
+
+@pytest.mark.parametrize("kind", [DseModel, DseForSequenceClassification])
+def test_vectors_are_those_of_the_bare_model(kind, make_model, bert_tokenizer, tmp_path):
+    model = make_model(kind)
+    model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    for prompt_name in ("query", "document"):
+        found = embed(load(tmp_path), TEXTS, prompt_name, **QUIET)
+        np.testing.assert_allclose(found, encode(model, bert_tokenizer, TEXTS, **QUIET), atol=1e-6)
+
+
+def test_prompts_and_lengths_of_the_checkpoint(save_encoder, warnings):
+    folder = save_encoder({"query": "old ", "passage": "the "})
+    settings = {"max_seq_length": 20, "query_length": 8, "do_lower_case": True}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
+    model = load(folder)
+    bare = BertModel.from_pretrained(folder), model.tokenizer
+    for prompt_name, text, read in (
+        ("query", "cat " * 20, "old " + "cat " * 5),
+        # `document` is empty in the settings of version 6, and comes before `passage`.
+        ("document", "Cat " * 30, prompt_of(model, "document") + "cat " * 18),
+        ("passage", "CAT", "the cat"),
+    ):
+        expected = encode(*bare, [read], max_length=20, **QUIET)
+        np.testing.assert_allclose(embed(model, [text], prompt_name, **QUIET), expected, atol=1e-5)
+    assert "1 of 1 texts are longer than 8 tokens and were truncated" in warnings[0]
+    longer = load(folder, max_length=40)
+    expected = encode(*bare, ["old " + "cat " * 37], max_length=40, **QUIET)
+    np.testing.assert_allclose(embed(longer, ["cat " * 50], "query", **QUIET), expected, atol=1e-5)
+    with pytest.raises(ValueError, match="1 of 1 texts are longer than 40 tokens: split them"):
+        embed(longer, ["cat " * 50], truncation=False)
+    with pytest.raises(ValueError, match="max_length=99 is above the 64 tokens"):
+        load(folder, max_length=99)
+
+
+@pytest.mark.parametrize("changes", [{"padding_side": "left"}, {"model_input_names": ["input_ids"]}])
+def test_vectors_do_not_depend_on_the_batch(changes, save_encoder):
+    folder = save_encoder()
+    edit(folder, "tokenizer_config.json", **changes)
+    model = load(folder)
+    alone = np.concatenate([embed(model, [text], **QUIET) for text in TEXTS])
+    np.testing.assert_allclose(embed(model, TEXTS, **QUIET), alone, atol=1e-5)
+
+
+def test_what_is_refused(save_encoder, save_bert, tmp_path):
+    reranker = save_bert(tmp_path / "reranker", BertForSequenceClassification)
+    with pytest.raises(ValueError, match="is a BertForSequenceClassification, .* as the reranker"):
+        load(reranker)
+    pickled = save_encoder()
+    torch.save(BertModel.from_pretrained(pickled).state_dict(), pickled / "pytorch_model.bin")
+    (pickled / "model.safetensors").unlink()
+    with pytest.raises(OSError, match="safetensors"):
+        load(pickled)
+    outside = save_encoder()
+    shutil.copytree(outside / "1_Pooling", tmp_path / "elsewhere")
+    modules = json.loads((outside / "modules.json").read_text())
+    for change, match in (
+        ({"path": "../elsewhere"}, "without '..' components"),
+        ({"type": "builtins.print"}, "trust_remote_code"),
+    ):
+        (outside / "modules.json").write_text(json.dumps([modules[0], {**modules[1], **change}]))
+        with pytest.raises(ValueError, match=match):
+            load(outside)
+
+
+def test_errors_name_the_checkpoint(save_encoder, tmp_path):
+    folder = save_encoder()
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=f"{folder} cannot be loaded: its files are damaged"):
+        load(folder)
+    with pytest.raises(OSError, match="nothing-here"):
+        load(tmp_path / "nothing-here")
+
+
+def test_the_fingerprint_is_of_everything(save_encoder):
+    folder = save_encoder()
+    first = fingerprint_of(load(folder))
+    assert fingerprint_of(load(folder)) == first
+    assert fingerprint_of(load(folder, dtype="bfloat16")) != first
+    edit(folder / "1_Pooling", "config.json", pooling_mode="cls")
+    assert fingerprint_of(load(folder)) != first
+    assert fingerprint_of(load(save_encoder(hidden_act="relu"))) != first
+
+
+def test_blank_unknown_and_no_texts(encoder, warnings):
+    assert embed(encoder, []).shape == (0, 16)
+    embed(encoder, ["a", " ", "ឆ្មាដេកលើសាឡុង", "🐈 🐕", "the café"], **QUIET)
+    assert "1 of 5 texts are blank" in warnings[0]
+    assert "2 of 5 texts are mostly unknown to the vocabulary" in warnings[1]
+    with pytest.raises(TypeError, match="list of strings, got str"):
+        embed(encoder, "a")
