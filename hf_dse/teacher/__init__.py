@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Teachers: fine-tuning and loading cross-encoders, and scoring pairs with them."""
+"""Teachers: scores of pairs and candidates by rerankers and bi-encoders of sentence-transformers."""

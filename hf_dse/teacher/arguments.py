@@ -1,42 +1,18 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options of teachers."""
+"""Options of teachers, and of the engine that runs models on shards."""
 
 from dataclasses import dataclass, field
-
-from hf_dse.common.options import check_at_least, check_positive, refuse_options
 
 
 # Which windows of a document that is longer than the teacher reads are scored.
 WINDOWS = ("first", "best")
 
-# Maximum number of tokens of a pair of sentences.
-PAIR_LENGTH = 128
-
-
-def check_windows(windows: str) -> None:
-    """Checks which windows are scored."""
-    if windows not in WINDOWS:
-        raise ValueError(f"windows={windows!r}: it has to be {' or '.join(map(repr, WINDOWS))}.")
-
-
-@dataclass
-class TeacherArguments:
-    """Which encoder becomes a cross-encoder."""
-
-    model_name_or_path: str = field(metadata={"help": "The encoder to fine-tune: a Hub id or a folder."})
-    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
-    num_negatives: int = field(
-        default=4,
-        metadata={"help": "Rankings: negatives that a relevant document is compared with, drawn anew in each epoch."},
-    )
-    overwrite_output_dir: bool = field(
-        default=False, metadata={"help": "Train into a folder that is not empty; checkpoints in it are deleted."}
-    )
-
-    def __post_init__(self) -> None:
-        check_positive(self, "num_negatives")
+WINDOWS_OPTION = {
+    "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the best "
+    "score of all its windows.",
+    "choices": list(WINDOWS),
+}
 
 
 @dataclass
@@ -45,8 +21,8 @@ class ScoreArguments:
 
     model_name_or_path: list[str] = field(
         metadata={
-            "help": "The cross-encoder, of transformers or sentence-transformers: a Hub id or a folder. The scores of "
-            "several, such as several seeds, are averaged."
+            "help": "The reranker, any `CrossEncoder` of sentence-transformers: a Hub id (user/name, or "
+            "user/name@revision) or a folder. The scores of several, such as several seeds, are averaged."
         }
     )
     output_file: str = field(
@@ -57,24 +33,17 @@ class ScoreArguments:
     )
     bi_encoder: bool = field(
         default=False,
-        metadata={
-            "help": "The model is a bi-encoder, such as the source of a student. The score of a pair of sentences is "
-            "`similarity_scale` times the cosine, plus `similarity_bias`; that of a candidate is the cosine, and "
-            "BM25 with `bm25_weight`."
-        },
+        metadata={"help": "The model is a bi-encoder, such as the source of a student: the score is the cosine."},
     )
-    similarity_scale: float = field(default=5.0, metadata={"help": "Pairs: factor of a bi-encoder's cosine."})
-    similarity_bias: float = field(default=0.0, metadata={"help": "Pairs: score of a bi-encoder's cosine of 0."})
     bm25_weight: float = field(
         default=0.0,
         metadata={
-            "help": "Rankings, with `--bi_encoder`: adds so many times BM25 / (the best BM25 of the query) to the "
-            "cosine. BM25 counts the words of the whole corpus: name it with `--corpus_file`, or the candidates of "
-            "all queries stand in for it. 0.3 is a good start; 0: the cosine alone."
+            "help": "Rankings, with `--bi_encoder`: add this weight times BM25 / (the best BM25 of the query) to the "
+            "cosine. BM25 counts the words of the whole corpus: name the corpus with `--corpus_file`, or the "
+            "candidates of all queries stand in for it. 0.3 is a good start."
         },
     )
     split: str = field(default="train", metadata={"help": "Split to score; for a folder, the name of any file in it."})
-    model_revision: str = field(default="main", metadata={"help": "Branch, tag or commit on the Hub."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
     dtype: str = field(
         default="float32",
@@ -83,55 +52,49 @@ class ScoreArguments:
             "choices": ["float32", "bfloat16", "float16"],
         },
     )
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Defaults to a GPU if any."})
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Default: a GPU if any."})
     max_length: int | None = field(
         default=None,
-        metadata={
-            "help": "Maximum number of tokens per pair, and per text of a bi-encoder. Default: "
-            f"{PAIR_LENGTH} for pairs of sentences, the teacher's own limit for rankings."
-        },
+        metadata={"help": "Maximum tokens of a pair, or of a text of a bi-encoder. Default: the teacher's limit."},
     )
-    windows: str = field(
-        default="first",
-        metadata={
-            "help": "How a document of a ranking is scored that is longer than the teacher reads: by its first "
-            "window, or by the best score of all windows, of a bi-encoder too.",
-            "choices": list(WINDOWS),
-        },
-    )
+    windows: str = field(default="first", metadata=WINDOWS_OPTION)
     batch_size: int = field(default=64, metadata={"help": "Pairs per batch; fewer for pairs longer than 512 tokens."})
     cache_dir: str | None = field(
         default=None,
         metadata={
-            "help": "Folder of cached scores, from which an interrupted run continues. Defaults to `.hf-dse-scores` "
-            "next to the output file."
+            "help": "Folder of kept scores and vectors, from which an interrupted run continues. Default: "
+            "`.hf-dse-scores` next to the output file."
         },
     )
-
-    def __post_init__(self) -> None:
-        check_at_least(0, bm25_weight=self.bm25_weight)
-        if self.bm25_weight and not self.bi_encoder:
-            raise ValueError(
-                f"bm25_weight={self.bm25_weight}: BM25 is added to the cosine of a bi-encoder: pass `--bi_encoder` "
-                "too, or leave it out."
-            )
-        if not self.bi_encoder:
-            refuse_options(self, "is an option of `--bi_encoder`", "similarity_scale", "similarity_bias")
 
 
 @dataclass(kw_only=True)
 class WindowArguments:
-    """What a teacher reads of a long document."""
+    """How much a teacher reads of a long document."""
 
     teacher_max_length: int | None = field(
         default=None,
         metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
     )
-    windows: str = field(
-        default="first",
+    windows: str = field(default="first", metadata=WINDOWS_OPTION)
+
+
+@dataclass
+class EngineArguments:
+    """Where the model runs: in this process, or in the workers of a Ray cluster."""
+
+    engine: str = field(
+        default="local",
         metadata={
-            "help": "How the teacher scores a document that is longer than it reads: by its first window, or by the "
-            "best score of all windows.",
-            "choices": list(WINDOWS),
+            "help": "local: this process. ray: workers of the cluster at RAY_ADDRESS, or of a local one. The input is "
+            "then parquet shards (a file, a folder or a glob), the output a folder with one file per shard.",
+            "choices": ["local", "ray"],
         },
+    )
+    num_workers: int | None = field(
+        default=None, metadata={"help": "Ray workers. Default: as many as GPUs or CPU cores allow."}
+    )
+    num_gpus: float | None = field(
+        default=None,
+        metadata={"help": "GPUs per Ray worker, also a fraction. Default: 1 if the cluster has GPUs, otherwise 0."},
     )

@@ -1,244 +1,203 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-encoders of transformers and of sentence-transformers, read and run in the same way."""
+"""Rerankers: a `CrossEncoder` of sentence-transformers, checked before its scores become training targets."""
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse.common.devices import advise_bf16, choose_device
-from hf_dse.common.hub import split_revision
+from hf_dse.common.devices import choose_device
+from hf_dse.common.hub import source_of, weights_of
+from hf_dse.common.loading import load_config, reading
 from hf_dse.common.provenance import fingerprint
-from hf_dse.data.tokenization import check_max_length, token_lengths
-from hf_dse.inference.encoding import evaluating
-from hf_dse.inference.loading import SETTINGS, check_modules, load_config, module_types, read_json, reading
+from hf_dse.data.tasks import PairTask
+from hf_dse.data.tokenization import check_max_length
 from hf_dse.teacher.cache import Pair
-from hf_dse.teacher.load import load_teacher
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
-    Teacher: TypeAlias = "str | Path | PreTrainedModel | CrossEncoder | Reranker"
+    Teacher: TypeAlias = str | PathLike | CrossEncoder | SentenceTransformer
 
-# Text between other text may have a few more tokens than alone.
-MARGIN_OF_TEMPLATES = 8
-
-
-class Reranker:
-    """
-    A cross-encoder of transformers: a model with a classification head.
-
-    Args:
-        model (`PreTrainedModel`):
-            The model.
-        processing_class (`PreTrainedTokenizerBase`):
-            Its tokenizer.
-    """
-
-    # Tokens of a pair that are neither of its texts nor special tokens of the tokenizer.
-    template_tokens = 0
-
-    def __init__(self, model: Any, processing_class: PreTrainedTokenizerBase):
-        self.model, self.processing_class = model, processing_class
-
-    @property
-    def num_labels(self) -> int:
-        return self.model.config.num_labels
-
-    def fingerprint(self) -> str:
-        """Identifies everything that affects scores, see [`~hf_dse.common.provenance.fingerprint`]."""
-        return fingerprint(self.model, self.processing_class)
-
-    def check_max_length(self, max_length: int | None) -> int | None:
-        """Checks a limit in tokens of a pair; `None` is the own limit of the reranker, if it has one."""
-        return check_max_length(max_length, self.model, self.processing_class, pair=True)
-
-    def room(self, max_length: int) -> int:
-        """The tokens that a query and a document can have together."""
-        return max_length - self.processing_class.num_special_tokens_to_add(pair=True) - self.template_tokens
-
-    def lengths(self, pairs: Sequence[Pair]) -> list[int]:
-        """The number of tokens of each pair, without truncation."""
-        sizes = token_lengths(self.processing_class, [first for first, _ in pairs], [second for _, second in pairs])
-        return [size + self.template_tokens for size in sizes]
-
-    @contextmanager
-    def scoring(self, max_length: int | None) -> Iterator[None]:
-        """Within this context the model is in evaluation mode and reads pairs of up to `max_length` tokens."""
-        with evaluating(self.model), torch.inference_mode():
-            yield
-
-    def logits(self, pairs: Sequence[Pair], max_length: int | None, truncation: str) -> torch.Tensor:
-        """The raw logits of a batch of pairs, of shape `(batch_size, num_labels)`."""
-        encoded = self.processing_class(
-            [first for first, _ in pairs],
-            [second for _, second in pairs],
-            truncation=truncation if max_length is not None else False,
-            max_length=max_length,
-            padding=True,
-            return_tensors="pt",
-            verbose=False,
-        )
-        return self.model(**encoded.to(self.model.device)).logits
-
-
-class CrossEncoderReranker(Reranker):
-    """
-    A `CrossEncoder` of sentence-transformers with all that it consists of: its modules, its prompt and its template.
-
-    Args:
-        model (`sentence_transformers.CrossEncoder`):
-            The model.
-    """
-
-    def __init__(self, model: "CrossEncoder"):
-        super().__init__(model, model.tokenizer)
-        self.prompt = model.prompts.get(model.default_prompt_name) if model.default_prompt_name is not None else None
-        rendered = model.preprocess([("a", "a")], prompt=self.prompt)["input_ids"].shape[1]
-        self.template_tokens = rendered - token_lengths(self.processing_class, ["a"], ["a"])[0]
-        if "message" in model.modalities:
-            self.template_tokens += MARGIN_OF_TEMPLATES
-
-    @property
-    def num_labels(self) -> int:
-        return self.model.num_labels
-
-    def fingerprint(self) -> str:
-        # The text of a model names its modules and their settings.
-        parts = [super().fingerprint(), str(self.model), self.prompt, self.processing_class.chat_template]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-    def check_max_length(self, max_length: int | None) -> int | None:
-        return check_max_length(max_length, self.model.transformers_model, self.processing_class, pair=True)
-
-    @contextmanager
-    def scoring(self, max_length: int | None) -> Iterator[None]:
-        before = self.model.max_seq_length
-        with super().scoring(max_length):
-            try:
-                if max_length is not None:
-                    self.model.max_seq_length = max_length
-                yield
-            finally:
-                self.model.max_seq_length = before
-
-    def logits(self, pairs: Sequence[Pair], max_length: int | None, truncation: str) -> torch.Tensor:
-        scores = self.model.predict(
-            list(pairs),
-            prompt=self.prompt,
-            batch_size=len(pairs),
-            activation_fn=nn.Identity(),
-            convert_to_tensor=True,
-            show_progress_bar=False,
-        )
-        return scores.reshape(len(pairs), -1)
+# Pairs of different lengths, whose scores must not depend on the batch.
+PROBES = [
+    ("a", "b"),
+    ("The cat sleeps.", "A cat is asleep."),
+    (
+        "How do planes fly?",
+        "Air flows faster over a wing than under it, and the difference in pressure lifts the wing.",
+    ),
+]
 
 
 def load_reranker(
-    teacher: "Teacher",
-    processing_class: PreTrainedTokenizerBase | None = None,
-    device: str | torch.device | None = None,
+    name_or_model: "str | PathLike | CrossEncoder",
     *,
-    revision: str = "main",
     trust_remote_code: bool = False,
     dtype: str | torch.dtype = "float32",
-) -> Reranker:
+    device: str | torch.device | None = None,
+    max_length: int | None = None,
+) -> "CrossEncoder":
     """
-    Loads a cross-encoder of transformers or sentence-transformers, if it is not a loaded model already.
+    Loads a `CrossEncoder` of sentence-transformers, or checks a loaded one, before its scores teach a student.
+
+    Scores that would be silently wrong are prevented: a head that the checkpoint lacks, and that would be random, is
+    an error; the attention mask is always read; token types that the model lacks are dropped. A model whose scores
+    depend on the padding of their batch is padded on the right, and refused if that does not help.
 
     Args:
-        teacher (`str`, `PreTrainedModel` or `CrossEncoder`):
-            A Hub id or folder of a cross-encoder that [`load_teacher`] loads, or of a `CrossEncoder` of any modules,
-            such as a causal language model with a prompt and `LogitScore`; or a loaded model.
-        processing_class (`PreTrainedTokenizerBase`, *optional*):
-            The tokenizer; required with a loaded model of transformers.
-        device (`str` or `torch.device`, *optional*):
-            Device to run on. Defaults to the device of a loaded model, otherwise to an accelerator if available.
-        revision (`str`, *optional*, defaults to `"main"`):
-            Branch, tag or commit on the Hub.
+        name_or_model (`str`, `Path` or `CrossEncoder`):
+            A folder or Hub id (`user/name`, or `user/name@revision`) of any classifier, `CrossEncoder` or causal
+            language model that answers "yes" or "no"; or a loaded model.
         trust_remote_code (`bool`, *optional*, defaults to `False`):
             Whether to run the code that comes with the model.
         dtype (`str` or `torch.dtype`, *optional*, defaults to `"float32"`):
-            Data type of the weights.
+            Data type of the weights. `"bfloat16"` is faster on recent GPUs, and rounds scores to about 0.4 %.
+        device (`str` or `torch.device`, *optional*):
+            Device to run on. Defaults to the device of a loaded model, otherwise to an accelerator if available.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per pair. Defaults to the model's own limit.
 
     Returns:
-        `Reranker`: the model with its tokenizer, which [`score_candidates`] and [`score_pairs`] take as a teacher.
+        `CrossEncoder`: the model, which [`score_candidates`] and [`score_pairs`] take as a teacher.
 
-    Raises:
-        `ImportError`: if the folder needs sentence-transformers, which is not installed.
-        `ValueError`: if the tokenizer of a loaded model is missing, or the checkpoint has no trained head.
+    Example:
+
+    ```python
+    >>> from hf_dse import load_reranker
+
+    >>> # A folder or a Hub id.
+    >>> reranker = load_reranker("teacher", max_length=64)
+    >>> reranker.num_labels, reranker.max_seq_length
+    (1, 64)
+    ```
     """
-    if isinstance(teacher, Reranker):
-        reranker = teacher
-    elif isinstance(teacher, str | Path):
-        name, device = str(teacher), choose_device(device)
-        if dtype in ("bfloat16", torch.bfloat16):
-            advise_bf16(device, f"dtype=bfloat16 of {name}")
-        source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-        if needs_sentence_transformers(name, **source):
-            reranker = CrossEncoderReranker(load_sentence_transformers("CrossEncoder", name, dtype, **source))
-        else:
-            model, tokenizer = load_teacher(name, dtype=dtype, **source)
-            reranker = Reranker(model, processing_class or tokenizer)
-    elif isinstance(teacher, PreTrainedModel):
-        if processing_class is None:
-            raise ValueError("A teacher given as a model needs its tokenizer: pass `processing_class`.")
-        reranker = Reranker(teacher, processing_class)
+    if isinstance(name_or_model, str | PathLike):
+        model = _load(str(name_or_model), trust_remote_code, dtype, choose_device(device))
+    elif not hasattr(name_or_model, "predict"):
+        raise TypeError(
+            f"The teacher is a {type(name_or_model).__name__}, and has to be a `CrossEncoder` of "
+            "sentence-transformers: save the model (a PEFT model after `merge_and_unload`) and its tokenizer to one "
+            "folder, and pass the folder."
+        )
     else:
-        reranker = CrossEncoderReranker(teacher)
-    if device is not None:
-        reranker.model.to(device)
-    return reranker
+        model = name_or_model if device is None else name_or_model.to(device)
+    tokenizer = model.tokenizer
+    if "attention_mask" not in tokenizer.model_input_names:
+        tokenizer.model_input_names = [*tokenizer.model_input_names, "attention_mask"]
+    if getattr(model.config, "type_vocab_size", 2) < 2:
+        tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    model.max_seq_length = limit_of(model, max_length)
+    _check_padding(model)
+    return model
 
 
-def teacher_config(name_or_path: str, *, revision: str = "main", trust_remote_code: bool = False) -> PreTrainedConfig:
-    """The config of a cross-encoder, whose `num_labels` is the number of its logits."""
-    source: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    config = load_config(name_or_path, **source)
-    is_classifier = any(name.endswith("ForSequenceClassification") for name in config.architectures or [])
-    if not is_classifier and needs_sentence_transformers(name_or_path, **source):
-        config.num_labels = 1
-    return config
-
-
-def needs_sentence_transformers(name_or_path: str, *, revision: str = "main", trust_remote_code: bool = False) -> bool:
-    """
-    Whether only sentence-transformers reads a folder as it was meant: a `CrossEncoder` that is more than a model with
-    a classification head, or a causal language model.
-    """
-    settings = read_json(name_or_path, SETTINGS, revision)
-    if settings.get("model_type") == "CrossEncoder":
-        modules = module_types(name_or_path, revision)
-        text = read_json(name_or_path, "sentence_bert_config.json", revision)
-        has_template = "message" in text.get("modality_config", {}) or bool(text.get("processing_kwargs"))
-        return len(modules) > 1 or settings.get("default_prompt_name") is not None or has_template
-    config = load_config(name_or_path, revision=revision, trust_remote_code=trust_remote_code)
-    return any(name.endswith("ForCausalLM") for name in config.architectures or [])
-
-
-def load_sentence_transformers(kind: str, name: str, dtype: str | torch.dtype, **source: Any) -> Any:
-    """A model of a class of sentence-transformers, `"CrossEncoder"` or `"SentenceTransformer"`, on the CPU."""
+def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: torch.device) -> "CrossEncoder":
     try:
-        import sentence_transformers
+        from sentence_transformers import CrossEncoder
     except ImportError as error:
-        raise ImportError(
-            f"{name} is a model of sentence-transformers, which is not installed: `pip install hf-dse[st]`."
-        ) from error
-    # Before version 6, sentence-transformers trusts the code of each local folder.
-    types = module_types(name, source["revision"])
-    theirs = [kind for kind in types if not kind.startswith("sentence_transformers.")]
-    if theirs and not source["trust_remote_code"]:
-        raise ValueError(f"{name} has code of its own, {theirs[0]}: read it, then pass `trust_remote_code=True`.")
-    check_modules(name, source["revision"])
-    repository, source["revision"] = split_revision(name, source["revision"])
-    weights = {"dtype": dtype, "use_safetensors": True}
+        raise ImportError("Teachers need sentence-transformers: `pip install hf-dse[st]`.") from error
+    load_config(name, trust_remote_code=trust_remote_code)
+    source = source_of(name, trust_remote_code=trust_remote_code)
+    repository = source.pop("pretrained_model_name_or_path")
     with reading(name):
-        return getattr(sentence_transformers, kind)(repository, device="cpu", model_kwargs=weights, **source)
+        loading: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}
+        model = CrossEncoder(repository, device=str(device), model_kwargs=loading, **source)
+        # On the meta device no weights are read: sentence-transformers does not say which ones are missing.
+        weights = weights_of(name, trust_remote_code=trust_remote_code)
+        kind = type(model.transformers_model)
+        _, info = kind.from_pretrained(**weights, device_map="meta", output_loading_info=True)
+    # Sentence embeddings of a bare encoder do not use its pooler.
+    is_bare = getattr(model[0], "transformer_task", None) == "feature-extraction"
+    missing = sorted(key for key in info["missing_keys"] if not (is_bare and key.startswith("pooler.")))
+    if missing:
+        raise ValueError(
+            f"{name} is not a trained cross-encoder: the checkpoint lacks {', '.join(missing)}, and scores would be "
+            "random. Train the head first, with `CrossEncoderTrainer` of sentence-transformers, or name another model."
+        )
+    return model
+
+
+def _check_padding(model: "CrossEncoder") -> None:
+    """Makes the scores independent of the batch, by padding on the right if needed, or raises a `ValueError`."""
+    alone = torch.cat([raw_logits(model, [pair]) for pair in PROBES])
+    # Rounding.
+    tolerance = (0.01 if next(model.parameters()).dtype == torch.float32 else 0.05) * alone.abs().max()
+    given = model.tokenizer.padding_side
+    for side in (given, "right"):
+        model.tokenizer.padding_side = side
+        # A score that is NaN is an error when pairs are scored.
+        if not ((raw_logits(model, PROBES) - alone).abs() > tolerance).any():
+            return
+    model.tokenizer.padding_side = given
+    raise ValueError(
+        "The teacher's score of a pair depends on the other pairs of its batch, because the model does not ignore "
+        "padding: check `padding_side` and `pad_token` of its tokenizer, or use another teacher."
+    )
+
+
+def raw_logits(
+    model: "CrossEncoder", pairs: Sequence[Pair], max_length: int | None = None, truncation: str = "longest_first"
+) -> torch.Tensor:
+    """
+    The logits of a batch of pairs, of shape `(batch_size, num_labels)`, without sigmoid or softmax. `truncation` says
+    which text is cut: the longer one, or the second with `"only_second"`.
+    """
+    text: dict[str, Any] = {"truncation": truncation} | ({} if max_length is None else {"max_length": max_length})
+    scores = model.predict(
+        list(pairs),
+        batch_size=len(pairs),
+        show_progress_bar=False,
+        activation_fn=nn.Identity(),
+        convert_to_tensor=True,
+        processing_kwargs={"text": text},
+    )
+    return scores.reshape(len(pairs), -1).cpu().double()
+
+
+def limit_of(model: "CrossEncoder", max_length: int | None) -> int:
+    """`max_length`, which has to be in range, or the model's own limit, in tokens of a pair."""
+    transformer: Any = model.transformers_model
+    return check_max_length(max_length, transformer, model.tokenizer, pair=True) or 10**9
+
+
+def reads_messages(model: "CrossEncoder") -> bool:
+    """Whether a chat template makes one text of a pair."""
+    return "message" in model.modalities
+
+
+def overhead(model: "CrossEncoder") -> int:
+    """The tokens of a pair that belong to neither of its texts: special tokens, a prompt and a template."""
+    prompt = model.prompts[model.default_prompt_name] if model.default_prompt_name is not None else None
+    rendered = model.preprocess([("a", "a")], prompt=prompt)["input_ids"].shape[1]
+    return rendered - 2 * len(model.tokenizer("a", add_special_tokens=False)["input_ids"])
+
+
+def identify(model: "CrossEncoder | SentenceTransformer") -> str:
+    """A hash of all that affects scores: weights, configuration, tokenizer, modules, prompts and template."""
+    # The text of a model names its modules with their settings.
+    whole: Any = model
+    parts = [fingerprint(whole, model.tokenizer), str(model), model.prompts, model.default_prompt_name]
+    return hashlib.sha256(json.dumps([*parts, model.tokenizer.chat_template]).encode()).hexdigest()
+
+
+def check_labels(teacher: "CrossEncoder | SentenceTransformer", task: PairTask) -> None:
+    """
+    Raises a `ValueError` if the number of logits does not fit a task, or a teacher of scores, such as a bi-encoder, is
+    to teach classes. A binary task accepts one or two logits.
+    """
+    num_logits = getattr(teacher, "num_labels", 1)
+    allowed = {2: (1, 2)}.get(task.num_labels, (task.num_labels,))
+    is_regression = not hasattr(teacher, "num_labels") or getattr(teacher.config, "problem_type", None) == "regression"
+    if num_logits not in allowed or (is_regression and task.num_labels > 1):
+        raise ValueError(
+            f"The teacher has {num_logits} logits{' of scores, not of classes' if is_regression else ''}, but task "
+            f"{task.name!r} has {task.num_labels} labels and needs {' or '.join(map(str, allowed))}: use a teacher "
+            "trained for this task, or the task of the teacher, such as `stsb` (or `num_labels=1`)."
+        )

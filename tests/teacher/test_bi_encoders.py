@@ -1,0 +1,159 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Bi-encoders as teachers: cosines with BM25 against slow code, and their vectors."""
+
+import math
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
+
+from hf_dse import bm25_scores, make_rankings, score_candidates
+from hf_dse.data.passages import split_text
+from hf_dse.teacher.bi_encoders import embed_pairs, embed_rankings
+
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "flagship" / "run.sh"
+# The last two are not candidates, and the last query shares no word with the corpus.
+TEXTS = ["red cat moon", "wall wall dog", "moon", "cat", "sun red wall", "dog moon sun", "red red red cat", "wall"]
+QUERIES = ["red cat", "moon wall", "tree"]
+CANDIDATES = [[0, 3, 4], [2, 5], [1, 0, 4]]
+PROMPTS = {"query": "find the: ", "document": "a house "}
+
+
+@pytest.fixture
+def make_encoder(save_bert, tmp_path):
+    def make(dense=False, **settings):
+        model = SentenceTransformer(str(save_bert(tmp_path / "encoder")), device="cpu")
+        if dense:
+            model.append(Dense(16, 8))
+        model.prompts.update(PROMPTS)
+        for name, value in settings.items():
+            setattr(model, name, value)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def rankings():
+    return make_rankings({"query": QUERIES, "documents": CANDIDATES}, {"text": TEXTS})
+
+
+def by_hand(model, weight, parts=None):
+    """One candidate after the other; the best of the parts of a document."""
+    scores = []
+    for query, documents in zip(QUERIES, CANDIDATES, strict=True):
+        first, words = model.encode_query(query), bm25_scores([query], TEXTS, weight)(slice(0, 1))[0]
+        scores.append([])
+        for row in documents:
+            vectors = [model.encode_document(part) for part in (parts[row] if parts else [TEXTS[row]])]
+            cosines = [first @ second / np.linalg.norm(first) / np.linalg.norm(second) for second in vectors]
+            scores[-1].append(max(cosines) + words[row])
+    return scores
+
+
+def assert_close(found, expected):
+    assert [len(row) for row in found] == [len(row) for row in expected]
+    np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=1e-5)
+
+
+def score(encoder, rankings, **options):
+    return score_candidates(encoder, rankings, show_progress=False, **options).queries["teacher_logits"][:]
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 2.0])
+def test_scores_are_those_of_one_candidate_at_a_time(make_encoder, rankings, dense, weight):
+    encoder = make_encoder(dense, default_prompt_name="query")
+    scored = score_candidates(encoder, rankings, bm25_weight=weight, show_progress=False)
+    found = scored.queries["teacher_logits"][:]
+    assert_close(found, by_hand(encoder, weight))
+    assert scored.corpus is rankings.corpus
+    # Earlier scores are replaced. Without a word of the corpus, the cosine alone.
+    again = score(encoder, scored)
+    assert_close(again, by_hand(encoder, 0.0))
+    assert_close([found[2]], [again[2]])
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_the_best_window_of_a_document_counts(make_encoder, rankings, weight):
+    """The score of a document is the best of its parts, each scored as a document; BM25 is that of all of it."""
+    encoder = make_encoder(max_seq_length=8)
+    room = 8 - len(encoder.tokenizer(PROMPTS["document"])["input_ids"])
+    parts = [split_text(text, encoder.tokenizer, room) for text in TEXTS]
+    assert max(map(len, parts)) > 1
+    found = score(encoder, rankings, bm25_weight=weight, windows="best")
+    assert_close(found, by_hand(encoder, weight, parts))
+    assert not np.allclose(np.concatenate(found), np.concatenate(score(encoder, rankings, bm25_weight=weight)))
+
+
+def test_documents_that_are_read_whole_or_blank(make_encoder):
+    encoder = make_encoder()
+    rankings = make_rankings({"query": QUERIES, "documents": [[0, 1]] * 3}, {"text": ["red cat moon", " "]})
+    first, best = (score(encoder, rankings, windows=windows) for windows in ("first", "best"))
+    assert_close(first, best)
+    assert [row[1] for row in first] == [0.0, 0.0, 0.0]
+    with pytest.raises(ValueError, match="the model reads 4 tokens"):
+        score(make_encoder(max_seq_length=4), rankings, windows="best")
+
+
+def test_each_document_is_embedded_once(make_encoder, rankings, tmp_path, monkeypatch):
+    encoder, embedded = make_encoder(), []
+    tokenize = encoder[0].preprocess
+    monkeypatch.setattr(
+        encoder[0], "preprocess", lambda texts, **rest: embedded.extend(texts) or tokenize(texts, **rest)
+    )
+    options = {"bm25_weight": 0.3, "cache_dir": tmp_path / "cache"}
+    first = score(encoder, rankings, **options)
+    assert {*TEXTS[:6], *QUERIES} <= set(embedded) and not {*TEXTS[6:]} & set(embedded)
+    assert all(embedded.count(text) == 1 for text in [*TEXTS[:6], *QUERIES])
+    # Another weight needs no other vectors.
+    embedded.clear()
+    assert score(encoder, rankings, **options) == first
+    assert score(encoder, rankings, cache_dir=tmp_path / "cache") != first
+    assert not {*TEXTS, *QUERIES} & set(embedded)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bm25_weight": -0.1}, "weight=-0.1: it has to be a finite number of at least 0"),
+        ({"bm25_weight": math.nan}, "weight=nan: it has to be a finite number"),
+        ({"max_length": 16}, "max_length=16 is an option of rerankers: set `max_seq_length` of the bi-encoder"),
+    ],
+)
+def test_invalid_options(make_encoder, rankings, options, message):
+    with pytest.raises(ValueError, match=message):
+        score(make_encoder(), rankings, **options)
+
+
+def test_vectors_of_pairs_and_rankings(make_encoder, rankings):
+    encoder = make_encoder(dense=True)
+    pairs = Dataset.from_dict({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "embeddings": [0] * 8}).select([5, 2])
+    embedded = embed_pairs(encoder, pairs)
+    assert embedded["sentence1"][:] == [TEXTS[5], TEXTS[2]]
+    for row in embedded:
+        expected = encoder.encode([row["sentence1"], row["sentence2"]], normalize_embeddings=True)
+        np.testing.assert_allclose(row["embeddings"], expected, rtol=0, atol=1e-6)
+    embedded = embed_rankings(encoder, rankings.select([0, 2]))
+    assert embedded.corpus["text"][:] == [TEXTS[row] for row in (0, 1, 3, 4)]
+    expected = encoder.encode_document(embedded.corpus["text"][:], normalize_embeddings=True)
+    np.testing.assert_allclose(embedded.corpus["embeddings"][:], expected, rtol=0, atol=1e-6)
+    expected = encoder.encode_query([QUERIES[0], QUERIES[2]], normalize_embeddings=True)
+    np.testing.assert_allclose(embedded.queries["embeddings"][:], expected, rtol=0, atol=1e-6)
+
+
+def test_the_order_of_the_lists_of_the_flagship(tmp_path):
+    """Claims of SciFact, queries without labels, the other queries: the first ones are learned."""
+    (group,) = re.findall(r"^\{\n    head .*?^\} >.*?$", RECIPE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "mined-scored.jsonl").write_text("".join(f"m{row}\n" for row in range(812)))
+    (tmp_path / "unlabelled-mined-scored.jsonl").write_text("x0\nx1\n")
+    subprocess.run(["bash", "-euc", group], env={"out": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True)
+    found = (tmp_path / "fused.jsonl").read_text().split()
+    assert found == [f"m{row}" for row in range(809)] + ["x0", "x1", "m809", "m810", "m811"]

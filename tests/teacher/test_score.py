@@ -1,0 +1,205 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scores of sentence pairs, and what of them is kept on disk."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import CrossEncoder, SentenceTransformer
+
+from hf_dse import load_reranker, score_pairs
+from hf_dse.teacher.rerankers import identify
+
+
+FIRST = ["word1 word2", "word3", "word4 word5", "word1 word2", "word6", "word7 word8 word9 word10 word11 word12"]
+SECOND = ["word2 word1 word3", "word1 word2", "word5 word9", "word3", "word6 word7", "word3"]
+
+
+@pytest.fixture
+def pairs():
+    return Dataset.from_dict({"sentence1": FIRST, "sentence2": SECOND, "label": [4.5, 1.0, 3.0, 0.5, 2.0, 2.5]})
+
+
+@pytest.fixture
+def reranker(save_teacher):
+    return load_reranker(save_teacher(), device="cpu")
+
+
+def score(teacher, pairs, **options):
+    return score_pairs(teacher, pairs, show_progress=False, **options)["teacher_logits"][:]
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("num_labels", [1, 3])
+def test_scores_are_the_logits_of_the_teacher(pairs, save_teacher, raw, num_labels):
+    folder = save_teacher(num_labels=num_labels)
+    scored = score_pairs(folder, pairs, batch_size=4, show_progress=False)
+    assert scored.column_names == ["sentence1", "sentence2", "label", "teacher_logits"]
+    expected = raw(folder, list(zip(FIRST, SECOND, strict=True)))
+    assert_close(scored["teacher_logits"][:], np.reshape(expected, (6, -1)))
+    assert np.std(expected, axis=0).min() > 1e-3
+    # Earlier scores are replaced.
+    other = save_teacher("other", num_labels=num_labels, seed=1)
+    assert score(other, scored) == score(other, pairs) != scored["teacher_logits"][:]
+
+
+def test_a_symmetric_score_is_the_mean_of_both_orders(pairs, save_teacher, raw):
+    folder = save_teacher(num_labels=2)
+    there, back = (
+        np.array(raw(folder, list(zip(*texts, strict=True)))) for texts in ((FIRST, SECOND), (SECOND, FIRST))
+    )
+    found = score(folder, pairs, symmetric=True)
+    assert_close(found, (there + back) / 2)
+    assert abs(there - back).max() > 1e-3
+    # Both orders of one pair.
+    assert found[1] == found[3]
+
+
+def test_long_pairs_are_truncated_and_counted(reranker, warnings):
+    long = Dataset.from_dict({"sentence1": ["word1 word2 " * 30, "word1"], "sentence2": ["word3 word4", "word5"]})
+    found = score(reranker, long)
+    assert len(warnings) == 1 and "1 of 2 pairs are longer than 32 tokens and were truncated" in warnings[0]
+    cut = Dataset.from_dict({"sentence1": ["word1 word2 " * 13 + "word1"], "sentence2": ["word3 word4"]})
+    assert_close(found[0], score(reranker, cut)[0])
+    assert reranker.max_seq_length == 32 and score(reranker, long, max_length=16) != found
+    # The limit of a call does not stay.
+    assert reranker.max_seq_length == 32
+
+
+def test_the_cosine_of_a_bi_encoder(pairs, save_bert, tmp_path):
+    encoder = SentenceTransformer(str(save_bert(tmp_path / "encoder")), device="cpu")
+    first, second = (encoder.encode(texts) for texts in (FIRST, SECOND))
+    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(first, second, strict=True)]
+    assert_close(score(encoder, pairs), np.reshape(cosines, (6, 1)))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_an_empty_dataset(tmp_path, pairs, reranker, symmetric):
+    assert score(reranker, pairs.select([]), cache_dir=tmp_path, symmetric=symmetric) == []
+
+
+def test_a_limit_above_that_of_the_teacher(pairs, reranker):
+    with pytest.raises(ValueError, match="max_length=33 is above the 32 tokens"):
+        score_pairs(reranker, pairs, max_length=33)
+
+
+def test_the_error_for_a_score_that_is_not_finite_names_the_pair(pairs, reranker):
+    row = reranker.tokenizer.convert_tokens_to_ids("word5")
+    with torch.no_grad():
+        reranker.transformers_model.bert.embeddings.word_embeddings.weight[row] = float("inf")
+    with pytest.raises(ValueError, match=r"score of the pair \('word4 word5', 'word5 word9'\) is NaN or infinite"):
+        score(reranker, pairs)
+
+
+# The cache
+
+
+def test_kept_scores_are_not_computed_again(tmp_path, pairs, reranker, count_pairs):
+    first = score(reranker, Dataset.from_list([*pairs, *pairs]), cache_dir=tmp_path)
+    # Distinct pairs are scored once.
+    assert sum(count_pairs) == 6
+    count_pairs.clear()
+    # Kept by text: another order of the rows and other columns make no difference.
+    some = pairs.select([3, 0, 5]).remove_columns("label")
+    assert score(reranker, some, cache_dir=tmp_path) == [first[3], first[0], first[5]]
+    assert count_pairs == []
+    more = Dataset.from_list([*pairs, {"sentence1": "word30", "sentence2": "word31", "label": 0.0}])
+    score(reranker, more, cache_dir=tmp_path)
+    assert count_pairs == [1]
+    # The other orders of six pairs, of which two are each other's; then another limit.
+    score(reranker, pairs, cache_dir=tmp_path, symmetric=True)
+    assert sum(count_pairs) == 5
+    score(reranker, pairs, cache_dir=tmp_path, max_length=16)
+    assert sum(count_pairs) == 11
+
+
+@pytest.mark.parametrize("damage", ["garbage", "pages", "width"])
+def test_a_damaged_cache_names_the_file_to_delete(tmp_path, pairs, reranker, damage):
+    texts = [f"word{a} word{b}" for a in range(18) for b in range(18)]
+    score(reranker, Dataset.from_dict({"sentence1": texts, "sentence2": texts[::-1]}), cache_dir=tmp_path / "cache")
+    file = next((tmp_path / "cache").iterdir())
+    content = bytearray(file.read_bytes())
+    if damage == "garbage":
+        file.write_bytes(b"no database" * 100)
+    elif damage == "pages":
+        content[4096:] = bytes(reversed(content[4096:]))
+        file.write_bytes(content)
+    else:
+        with sqlite3.connect(file) as connection:
+            connection.execute("UPDATE scores SET logits = ?", (bytes(16),))
+    with pytest.raises(ValueError, match=f"The score cache .*{file.name} is damaged .*: delete this file and run"):
+        score(reranker, Dataset.from_dict({"sentence1": texts, "sentence2": texts[::-1]}), cache_dir=file.parent)
+    file.unlink()
+    assert len(score(reranker, pairs, cache_dir=file.parent)) == 6
+
+
+def test_a_cache_that_cannot_be_opened(tmp_path, pairs, reranker):
+    (tmp_path / f"{identify(reranker)}-32-longest_first.sqlite").mkdir()
+    with pytest.raises(OSError, match="The score cache .* cannot be used: unable to open database file"):
+        score(reranker, pairs, cache_dir=tmp_path)
+
+
+KILLED_RUN = """
+    import sys, time
+    import torch
+    from datasets import Dataset
+    from hf_dse import load_reranker, score_pairs
+    from hf_dse.teacher import score
+
+    torch.set_num_threads(1)
+    reranker = load_reranker(sys.argv[1], device="cpu")
+    raw_logits, calls = score.raw_logits, []
+
+    def slow(*options):
+        # The third batch never ends: the parent kills this process then.
+        calls.append(1)
+        if len(calls) == 3:
+            print("two batches are done", flush=True)
+            time.sleep(600)
+        return raw_logits(*options)
+
+    score.raw_logits = slow
+    pairs = Dataset.from_json(sys.argv[2])
+    score_pairs(reranker, pairs, batch_size=2, cache_dir=sys.argv[3], show_progress=False)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_equal_bytes(tmp_path, pairs, save_teacher, count_pairs):
+    folder = save_teacher()
+    pairs.to_json(tmp_path / "pairs.jsonl")
+    command = [sys.executable, "-c", textwrap.dedent(KILLED_RUN), folder, "pairs.jsonl", "cache"]
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "two batches are done\n"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    scores = score(folder, pairs, cache_dir=tmp_path / "cache", batch_size=2)
+    assert sum(count_pairs) == 2
+    assert scores == score(folder, pairs, cache_dir=tmp_path / "whole", batch_size=2)
+    rows = []
+    for name in ("cache", "whole"):
+        with sqlite3.connect(next((tmp_path / name).iterdir())) as connection:
+            rows.append(connection.execute("SELECT * FROM scores ORDER BY pair").fetchall())
+    assert rows[0] == rows[1] and len(rows[0]) == 6
+
+
+def test_a_cross_encoder_with_a_sigmoid_is_scored_without(tmp_path, pairs, save_teacher, raw):
+    model = CrossEncoder(save_teacher(), device="cpu", activation_fn=torch.nn.Sigmoid())
+    model.save_pretrained(str(tmp_path / "saved"))
+    found = score(str(tmp_path / "saved"), pairs)
+    assert_close(np.ravel(found), raw(model, list(zip(FIRST, SECOND, strict=True))))
+    assert np.min(found) < 0

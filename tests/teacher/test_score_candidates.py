@@ -1,0 +1,223 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scores of candidates by rerankers, windows of long documents, checks of scores, and reranking."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import CrossEncoder
+
+from hf_dse import load_reranker, make_rankings, score_candidates, score_pairs
+from hf_dse.teacher.rerankers import overhead
+from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores, rerank
+
+
+WORDS = [f"word{number}" for number in range(40)]
+# Documents 2 and 3 are longer than a model with 32 positions reads; 4 has the text of 0.
+TEXTS = [
+    " ".join(WORDS[:5]),
+    " ".join(WORDS[7:12]),
+    " ".join(WORDS[start % 40] for start in range(3, 60, 3)),
+    " ".join(WORDS[start % 40] for start in range(0, 7 * 83, 7)),
+    " ".join(WORDS[:5]),
+]
+QUERIES = ["word1 word2", "word30 word8 word9 word11 word20", "word1  word2 word39"]
+CANDIDATES = [[0, 2, 3], [3, 1], [4, 0, 2, 1]]
+
+
+@pytest.fixture
+def rankings():
+    return make_rankings({"query": QUERIES, "documents": CANDIDATES}, {"text": TEXTS})
+
+
+@pytest.fixture
+def reranker(save_teacher):
+    return load_reranker(save_teacher(), device="cpu")
+
+
+def windows_of(query, document, num_tokens=32):
+    """Windows of a document, one word for each token, next to a query and three special tokens."""
+    words, room = document.split(), num_tokens - 3 - len(query.split())
+    if len(words) <= room:
+        return [document]
+    found = [words[start : start + room] for start in range(0, len(words), room)]
+    found[-1] = words[-room:]
+    return [" ".join(part) for part in found]
+
+
+def expected_scores(raw, model, windows):
+    scores = []
+    for query, rows in zip(QUERIES, CANDIDATES, strict=True):
+        scores.append([])
+        for row in rows:
+            parts = windows_of(query, TEXTS[row])
+            logits = raw(model, [(query, part) for part in (parts if windows == "best" else parts[:1])])
+            scores[-1].append(max(values[1] - values[0] if isinstance(values, list) else values for values in logits))
+    return scores
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    assert [len(row) for row in found] == [len(row) for row in expected]
+    np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=tolerance)
+
+
+def score(teacher, rankings, **options):
+    return score_candidates(teacher, rankings, show_progress=False, **options).queries["teacher_logits"][:]
+
+
+@pytest.mark.parametrize("windows", ["first", "best"])
+@pytest.mark.parametrize("num_labels", [1, 2])
+def test_scores_are_those_of_one_pair_at_a_time(save_teacher, rankings, raw, windows, num_labels, warnings):
+    folder = save_teacher(num_labels=num_labels)
+    scored = score_candidates(folder, rankings, batch_size=3, windows=windows, show_progress=False)
+    found = scored.queries["teacher_logits"][:]
+    assert_close(found, expected_scores(raw, CrossEncoder(folder, device="cpu"), windows))
+    assert np.std(np.concatenate(found)) > 0.1
+    assert scored.corpus is rankings.corpus
+    for name in ("query_id", "query", "documents"):
+        assert scored.queries[name][:] == rankings.queries[name][:]
+    assert len(warnings) == (windows == "first")
+    if warnings:
+        assert "2 candidates are longer than what max_length=32 leaves" in warnings[0]
+
+
+def test_the_first_window_is_what_truncation_leaves(save_bert, tmp_path, bert_tokenizer):
+    """With a tokenizer that splits words into several tokens."""
+    from transformers import BertForSequenceClassification
+
+    folder = save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1)
+    corpus = {"text": ["unbelievable housekeeping " * 20, "the cat"]}
+    rankings = make_rankings({"query": ["old houses"], "documents": [[0, 1]]}, corpus)
+    model = BertForSequenceClassification.from_pretrained(folder).eval()
+    expected = []
+    for text in corpus["text"]:
+        options = {"truncation": "only_second", "max_length": 25, "return_tensors": "pt"}
+        with torch.no_grad():
+            expected.append(model(**bert_tokenizer("old houses", text, **options)).logits.item())
+    assert_close(score(folder, rankings, max_length=25), [expected], 1e-6)
+
+
+def test_distinct_pairs_are_scored_once_and_scores_are_replaced(rankings, reranker, count_pairs):
+    scored = score_candidates(reranker, rankings, show_progress=False)
+    # Documents 0 and 4 of the last query have the same text.
+    assert sum(count_pairs) == 8
+    logits = scored.queries["teacher_logits"][2]
+    assert logits[0] == logits[1]
+    assert_close(score(reranker, scored.select([2])), [logits])
+
+
+def test_a_query_is_never_truncated(reranker, raw):
+    # 32 positions are 3 special tokens, 28 of the query and one of the document.
+    query = " ".join(WORDS[:28])
+    rankings = make_rankings({"query": [query], "documents": [[0]]}, {"text": [TEXTS[3]]})
+    assert_close(score(reranker, rankings), [raw(reranker, [(query, "word0")])])
+    rankings = make_rankings({"query": [f"{query} word29"], "documents": [[0]]}, {"text": [TEXTS[3]]})
+    message = "has 29 tokens, which leaves no room for a document in max_length=32: raise the teacher's max_length"
+    with pytest.raises(ValueError, match=message):
+        score(reranker, rankings)
+
+
+def test_invalid_arguments(rankings, reranker, save_teacher):
+    for options, message in (
+        ({"windows": "all"}, "windows='all': it has to be 'first' or 'best'"),
+        ({"max_length": 33}, "max_length=33 is above the 32 tokens"),
+        ({"bm25_weight": 0.3}, "bm25_weight=0.3 is an option of bi-encoders"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            score(reranker, rankings, **options)
+    with pytest.raises(ValueError, match="The teacher has 3 logits, and a reranker has 1, or 2"):
+        score(save_teacher("three", num_labels=3), rankings)
+    with pytest.raises(ValueError, match="no candidates to score: mine them with"):
+        score(reranker, make_rankings({"query": QUERIES, "documents": [[], [], []]}, {"text": TEXTS}))
+    with torch.no_grad():
+        reranker.transformers_model.classifier.bias.fill_(math.nan)
+    with pytest.raises(ValueError, match="score of the pair .* is NaN or infinite"):
+        score(reranker, rankings)
+
+
+def test_the_cache_knows_what_was_read(tmp_path, rankings, reranker, count_pairs):
+    first = score(reranker, rankings, windows="first", cache_dir=tmp_path)
+    count_pairs.clear()
+    best = score(reranker, rankings, windows="best", cache_dir=tmp_path)
+    # The windows of the long document after the first one.
+    assert sum(count_pairs) == sum(len(windows_of(query, TEXTS[3])) - 1 for query in QUERIES[:2])
+    assert best[0][2] > first[0][2] or best[1][0] > first[1][0]
+    assert score(reranker, rankings, windows="first", cache_dir=tmp_path) == first
+    # Pairs of sentences are cut in another way.
+    count_pairs.clear()
+    pairs = Dataset.from_dict({"sentence1": [QUERIES[0]], "sentence2": [TEXTS[0]]})
+    score_pairs(reranker, pairs, cache_dir=tmp_path, show_progress=False)
+    assert count_pairs == [1]
+
+
+def test_a_language_model_scores_candidates_and_pairs(language_model, rankings, raw):
+    model = CrossEncoder(language_model, device="cpu")
+    pairs = [(query, TEXTS[row]) for query, rows in zip(QUERIES, CANDIDATES, strict=True) for row in rows]
+    expected = raw(model, pairs)
+    assert np.std(expected) > 0.01
+    for teacher in (language_model, model):
+        assert_close(score(teacher, rankings, batch_size=3), [expected[:3], expected[3:5], expected[5:]])
+    columns = zip(*pairs, strict=True)
+    sentences = Dataset.from_dict(dict(zip(("sentence1", "sentence2"), map(list, columns), strict=True)))
+    scored = score_pairs(language_model, sentences, show_progress=False)
+    assert_close(scored["teacher_logits"][:], [[value] for value in expected])
+
+
+def test_windows_of_a_language_model(language_model, raw):
+    """The windows cover the document, and with query, prompt and template each fits into the limit."""
+    reranker = load_reranker(language_model, device="cpu")
+    words = [WORDS[number % 40] for number in range(600)]
+    rankings = make_rankings({"query": [QUERIES[1]], "documents": [[0]]}, {"text": [" ".join(words)]})
+    # Words and spaces are tokens.
+    room = 512 - overhead(reranker) - TEMPLATE_MARGIN - len(reranker.tokenizer(QUERIES[1])["input_ids"])
+    tokens = [token for word in words for token in (" ", word)][1:]
+    starts = [*range(0, len(tokens) - room, room), len(tokens) - room]
+    parts = ["".join(tokens[start : start + room]) for start in starts]
+    assert len(parts) > 2
+    prompt = reranker.prompts["web"]
+    assert max(reranker.preprocess([(QUERIES[1], part)], prompt=prompt)["input_ids"].shape[1] for part in parts) < 512
+    expected = max(raw(reranker, [(QUERIES[1], part) for part in parts]))
+    assert_close(score(reranker, rankings, windows="best"), [[expected]])
+
+
+# Checks of scores, and reranking
+
+
+def test_inverted_scores_are_named(warnings):
+    """Documents without a label count as others, unknown scores do not count."""
+    columns = {
+        "query": ["a", "b"],
+        "documents": [[0, 1, 2], [0, 1, 2]],
+        "labels": [[1, None, None], [1, 0, 0]],
+        "teacher_logits": [[-3.0, 2.0, -4.0], [1.0, 5.0, None]],
+    }
+    corpus = {"text": ["x", "y", "z"]}
+    check_scores(make_rankings(columns, corpus), "my-teacher", are_raw=False)
+    assert len(warnings) == 1
+    found = "my-teacher: over 2 queries, a relevant document scores higher than another candidate in only 25 %"
+    assert found in warnings[0]
+    check_scores(
+        make_rankings(columns | {"teacher_logits": [[3.0, 2.0, -4.0], [1.0, 5.0, None]]}, corpus), "x", are_raw=False
+    )
+    assert len(warnings) == 1
+    probabilities = make_rankings(columns | {"teacher_logits": [[0.9, 0.7, 0.1], [0.8, 0.2, None]]}, corpus)
+    check_scores(probabilities, "x", are_raw=True)
+    assert len(warnings) == 1
+    check_scores(probabilities, "x", are_raw=False)
+    assert "as after a sigmoid" in warnings[1] and "Cosines are fine." in warnings[1]
+    with pytest.raises(ValueError, match="all 6 scores are equal"):
+        check_scores(make_rankings(columns | {"teacher_logits": [[1.0] * 3] * 2}, corpus), "x", are_raw=True)
+
+
+def test_what_a_search_found_is_scored_by_the_best_window(reranker, raw):
+    texts = [[TEXTS[3], TEXTS[0], TEXTS[4]], [TEXTS[1]], []]
+    found = rerank(reranker, QUERIES, texts)
+    expected = [
+        [max(raw(reranker, [(query, part) for part in windows_of(query, text)])) for text in row]
+        for query, row in zip(QUERIES, texts, strict=True)
+    ]
+    assert_close(found, expected)
+    assert rerank(reranker, ["word1"], [[]]) == [[]]

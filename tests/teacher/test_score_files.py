@@ -1,0 +1,234 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scores of files, and of shards as a Ray worker computes them: what `hf-dse score` does."""
+
+import json
+from datetime import date
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from datasets import Dataset, load_dataset
+from sentence_transformers import SentenceTransformer
+from transformers import BertForSequenceClassification
+
+from hf_dse import DataArguments, load_pairs, load_rankings, score_candidates, score_pairs
+from hf_dse.common.provenance import describe_source
+from hf_dse.data.tables import read_columns
+from hf_dse.teacher.arguments import EngineArguments, ScoreArguments
+from hf_dse.teacher.score_files import ShardScorer, score_files
+
+
+WORDS = [f"word{number}" for number in range(40)]
+LONG = " ".join(WORDS[::-1])
+RANKINGS = [
+    {"query": "word1 word2", "documents": ["word2 word3", "word4", LONG], "labels": [1, 0, 0]},
+    {"query": "word5", "documents": [LONG, "word5 word6"], "labels": [0, 1]},
+]
+PAIRS = [
+    {"sentence1": f"word{row} word{row + 1}", "sentence2": f"word{row + 1} word{3 * row}", "label": float(row)}
+    for row in range(6)
+]
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Scores a file of these rows, and returns the output with what is said of it."""
+
+    def score(teachers, rows, name="scored.jsonl", engine="local", data=None, **options):
+        data_args = DataArguments(train_file=write(tmp_path / "data.jsonl", rows), **(data or {}))
+        args = ScoreArguments([*map(str, teachers)], str(tmp_path / name), device="cpu", **options)
+        said = score_files(args, data_args, EngineArguments(engine))
+        return tmp_path / name, said
+
+    return score
+
+
+@pytest.fixture
+def save_encoder(save_bert, tmp_path):
+    def save(name="encoder"):
+        model = SentenceTransformer(str(save_bert(tmp_path / f"{name}-inner")), device="cpu")
+        model.save(str(tmp_path / name))
+        return str(tmp_path / name)
+
+    return save
+
+
+def logits_of(name, pairs=PAIRS, **options):
+    dataset = Dataset.from_list([{key: row[key] for key in ("sentence1", "sentence2")} for row in pairs])
+    return score_pairs(name, dataset, show_progress=False, **options)["teacher_logits"][:]
+
+
+def scores_of(teacher, file, **options):
+    rankings = load_rankings(DataArguments(train_file=str(file)))["train"]
+    return score_candidates(teacher, rankings, show_progress=False, **options).queries["teacher_logits"][:]
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=1e-5)
+
+
+# Pairs
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_scores_of_several_teachers_are_averaged(run, save_teacher, symmetric):
+    names = [save_teacher(f"teacher-{seed}", seed=seed) for seed in (0, 1)]
+    logits = [logits_of(name, symmetric=symmetric) for name in names]
+    # A name that is there twice counts once.
+    output, said = run([*names, names[0]], PAIRS, data={"task_name": "stsb", "symmetric": symmetric})
+    assert said == "6 scored pairs"
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["sentence1"] for row in rows] == [row["sentence1"] for row in PAIRS]
+    assert_close([row["teacher_logits"] for row in rows], np.mean(logits, axis=0))
+    assert not np.allclose(*logits)
+    assert len(list((output.parent / ".hf-dse-scores").glob("*.sqlite"))) == 2
+    # The trainer reads what was written.
+    assert "teacher_logits" in load_pairs(DataArguments(train_file=str(output)))["train"].column_names
+
+
+def test_pairs_without_labels_and_without_a_task(run, save_teacher, tmp_path):
+    rows = [{key: row[key] for key in ("sentence1", "sentence2")} for row in PAIRS]
+    output, _ = run([save_teacher(num_labels=3)], rows, cache_dir=str(tmp_path / "cache"))
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [{key: row[key] for key in rows[0]} for row in found] == rows
+    assert all(len(row["teacher_logits"]) == 3 for row in found)
+    assert len(list((tmp_path / "cache").glob("*.sqlite"))) == 1
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_scored_pairs_keep_their_other_columns(save_teacher, tmp_path, ending):
+    rows = [{**row, "id": number, "day": date(2026, 1, 1 + number)} for number, row in enumerate(PAIRS[:3])]
+    rows[1]["sentence2"] = ""
+    Dataset.from_list(rows).to_parquet(tmp_path / "pairs.parquet")
+    data_args = DataArguments(train_file=str(tmp_path / "pairs.parquet"), task_name="stsb", drop_empty_sentences=True)
+    file = tmp_path / f"scored.{ending}"
+    score_files(ScoreArguments([save_teacher()], str(file), device="cpu"), data_args, EngineArguments())
+    found = read_columns(file)
+    assert list(found) == ["sentence1", "sentence2", "label", "id", "day", "teacher_logits"]
+    assert found["id"] == [0, 2] and list(map(str, found["day"])) == ["2026-01-01", "2026-01-03"]
+
+
+def test_errors_of_pairs(run, save_teacher, save_encoder, tmp_path):
+    one, three = save_teacher("one"), save_teacher("three", num_labels=3)
+    for teachers, options, message in (
+        ([one, three], {}, "The teacher has 3 logits, but task 'pairs' has 1 labels"),
+        ([one], {"data": {"task_name": "mnli"}}, "The teacher has 1 logits, but task 'mnli' has 3 labels"),
+        ([one], {"windows": "best"}, "`--windows` are options of rankings, and the data are sentence pairs"),
+        ([one], {"name": "x.csv"}, "unsupported ending '.csv'"),
+        (
+            [save_encoder()],
+            {"bi_encoder": True, "data": {"num_labels": 2}},
+            "1 logits of scores, not of classes, but task",
+        ),
+        ([one], {"bi_encoder": True}, "is a BertForSequenceClassification, which scores pairs"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(teachers, PAIRS, **options)
+    assert not (tmp_path / "scored.jsonl").exists()
+
+
+# Rankings
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_candidates_are_scored_by_the_mean_of_rerankers(run, save_teacher, language_model, ending):
+    plain = save_teacher(num_labels=2)
+    output, said = run([plain, language_model], RANKINGS, f"scored.{ending}", windows="best")
+    assert said == "2 queries with scored candidates (windows: best)"
+    written = load_dataset("json" if ending == "jsonl" else "parquet", data_files=str(output), split="train")
+    names = " and ".join(describe_source(name).name for name in (plain, language_model))
+    assert set(written["teacher"]) == {f"{names} (windows: best)"}
+    found = load_rankings(DataArguments(train_file=str(output)))["train"]
+    assert found.queries["query"][:] == [row["query"] for row in RANKINGS]
+    assert found.queries["labels"][:] == [row["labels"] for row in RANKINGS]
+    scores = [scores_of(name, output, windows="best") for name in (plain, language_model)]
+    expected = [np.mean(rows, axis=0) for rows in zip(*scores, strict=True)]
+    assert_close(found.queries["teacher_logits"][:], expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "how"),
+    [
+        ({"bm25_weight": 0.3}, "cosine + BM25"),
+        ({"windows": "best", "max_length": 16}, "cosine, windows: best"),
+        ({}, "cosine"),
+    ],
+)
+def test_candidates_are_scored_by_a_bi_encoder(run, save_encoder, options, how):
+    folder = save_encoder()
+    output, said = run([folder], RANKINGS, bi_encoder=True, **options)
+    assert said == f"2 queries with scored candidates ({how})"
+    model = SentenceTransformer(folder, device="cpu")
+    model.max_seq_length = options.pop("max_length", model.max_seq_length)
+    found = load_rankings(DataArguments(train_file=str(output)))["train"]
+    assert_close(found.queries["teacher_logits"][:], scores_of(model, output, **options))
+
+
+def test_scores_that_teach_nothing_are_not_written(run, save_teacher, tmp_path):
+    folder = save_teacher()
+    model = BertForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        model.classifier.weight.zero_()
+    model.save_pretrained(folder)
+    with pytest.raises(ValueError, match="all 5 scores are equal"):
+        run([folder], RANKINGS)
+    assert not (tmp_path / "scored.jsonl").exists()
+
+
+# Ray
+
+
+def test_a_worker_scores_the_pairs_of_a_shard(save_teacher):
+    names = [save_teacher(f"teacher-{seed}", seed=seed) for seed in (0, 1)]
+    args = ScoreArguments(names, "", max_length=16)
+    data_args = DataArguments(num_labels=1, sentence1_column="a", sentence2_column="b")
+    worker = ShardScorer(args, data_args, ["a", "b"], True, "cpu")
+    batch = {"a": [row["sentence1"] for row in PAIRS], "b": [row["sentence2"] for row in PAIRS]}
+    expected = np.mean([logits_of(name, symmetric=True) for name in names], axis=0)
+    assert_close(worker(batch).to_pylist(), expected)
+    assert worker({"a": [], "b": []}).type == worker(batch).type
+    for bad in (None, " "):
+        with pytest.raises(ValueError, match="empty|not a text|None"):
+            worker({"a": ["word1"], "b": [bad]})
+
+
+def test_a_worker_scores_the_candidates_of_a_shard(save_teacher, tmp_path):
+    name = save_teacher()
+    args = ScoreArguments([name], "", windows="best")
+    worker = partial(ShardScorer, args, DataArguments(), ["query", "documents"], False)("cpu")
+    # The same query in two rows.
+    rows = [*RANKINGS, RANKINGS[0]]
+    found = worker({key: [row[key] for row in rows] for key in ("query", "documents")}).to_pylist()
+    expected = scores_of(name, write(tmp_path / "rows.jsonl", RANKINGS), windows="best")
+    assert_close(found[:2], expected)
+    assert found[2] == found[0]
+    with pytest.raises(ValueError, match="None, not a text"):
+        worker({"query": ["word1"], "documents": [["word2", None]]})
+
+
+def test_errors_of_shards(run, save_teacher, tmp_path):
+    pytest.importorskip("ray")
+    teacher = save_teacher()
+    with pytest.raises(ValueError, match="reads the parquet files of `--dataset_name`"):
+        run([teacher], PAIRS, engine="ray")
+    pq.write_table(pa.table({"query": ["word1"], "documents": [["word2"]]}), tmp_path / "shard.parquet")
+    for options, data, message in (
+        ({"bi_encoder": True, "bm25_weight": 0.3}, {}, "`--bm25_weight` needs the whole corpus"),
+        ({}, {"task_name": "stsb"}, "has the columns query, documents, and needs sentence1, sentence2"),
+        ({"max_length": 33}, {}, "max_length=33 is above the 32 tokens"),
+    ):
+        args = ScoreArguments([teacher], str(tmp_path / "out"), **options)
+        data_args = DataArguments(dataset_name=str(tmp_path / "shard.parquet"), **data)
+        with pytest.raises(ValueError, match=message):
+            score_files(args, data_args, EngineArguments("ray"))
+    assert not (tmp_path / "out").exists()
