@@ -15,18 +15,8 @@ PART_SIZE = 32
 
 def embed(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
     """
-    Embeddings of single texts by a model for pairs, through its `forward`, which distributed training needs.
-
-    Args:
-        model (`nn.Module`):
-            A [`DseForSequenceClassification`], which may be wrapped.
-        input_ids (`torch.Tensor` of shape `(num_texts, seq_len)`):
-            Token ids.
-        attention_mask (`torch.Tensor` of shape `(num_texts, seq_len)`):
-            1 for tokens, 0 for padding.
-
-    Returns:
-        `torch.Tensor` of shape `(num_texts, embedding_size)` and type float32.
+    Embeddings of single texts, `(num_texts, embedding_size)` and float32, by a model for pairs, through its `forward`,
+    which distributed training needs. Ids and mask are `(num_texts, seq_len)`.
     """
     # Two texts are a pair; an odd number is made even.
     pairs = [torch.cat([part, part[:1]])[: len(part) + len(part) % 2] for part in (input_ids, attention_mask)]
@@ -42,26 +32,13 @@ def embed_in_parts(
     is_cached: bool = False,
 ) -> torch.Tensor:
     """
-    The same embeddings, `mini_batch_size` texts at a time. Texts of similar length are together, so that short ones
-    are not padded to the longest of all.
+    The same embeddings of all texts, `mini_batch_size` texts at a time. Texts of similar length are together, so that
+    short ones are not padded to the longest of all.
 
-    Args:
-        model (`nn.Module`):
-            As for [`embed`].
-        input_ids (`torch.Tensor` of shape `(num_texts, seq_len)`):
-            Token ids.
-        attention_mask (`torch.Tensor` of shape `(num_texts, seq_len)`):
-            1 for tokens, 0 for padding.
-        mini_batch_size (`int`, *optional*, defaults to 32):
-            Texts of a mini-batch.
-        is_cached (`bool`, *optional*, defaults to `False`):
-            Whether to take the memory of one mini-batch only, at the cost of a second forward pass: GradCache
-            ([Gao et al., 2021](https://huggingface.co/papers/2101.06983)), which is gradient checkpointing of
-            mini-batches. A mini-batch is embedded without keeping anything of it, and again, with the same random
-            numbers, when the gradients of its embeddings are known.
-
-    Returns:
-        `torch.Tensor` of shape `(num_texts, embedding_size)` and type float32.
+    With `is_cached` it takes the memory of one mini-batch only, at the cost of a second forward pass: GradCache
+    ([Gao et al., 2021](https://huggingface.co/papers/2101.06983)), which is gradient checkpointing of mini-batches. A
+    mini-batch is embedded without keeping anything of it, and again, with the same random numbers, when the gradients
+    of its embeddings are known.
     """
     order = attention_mask.sum(dim=1).argsort(stable=True)
     batches = []

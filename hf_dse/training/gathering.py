@@ -10,7 +10,7 @@ from accelerate.utils import gather_object
 from torch import nn
 
 
-# What describes the queries of a batch, and what it is filled up with to a common number of columns.
+# What describes the queries of a batch, and the value that fills it up to a common number of columns.
 TARGETS = {
     "documents": -1,
     "labels": torch.nan,
@@ -35,7 +35,7 @@ def gather_lists(
         accelerator (`Accelerator`):
             Knows the processes.
         vectors (`Mapping[str, torch.Tensor]`):
-            The embeddings `query` and `document` of this process, of no text if it has no queries.
+            The embeddings `query` and `document` of this process, empty if it has no queries.
         inputs (`Mapping[str, torch.Tensor]`):
             What [`RankingCollator`] returns.
         num_pairs (`int`):
@@ -46,27 +46,27 @@ def gather_lists(
         the number of all pairs. Without queries the first is empty. Only the embeddings of this process have a
         gradient: that of the sum over the processes, which distributed training divides by their number.
     """
-    own = {name: inputs[name] for name in TARGETS if name in inputs}
+    own = {**vectors, **{name: inputs[name] for name in TARGETS if name in inputs}}
     if accelerator.num_processes == 1:
-        return ({**vectors, **own} if own else {}), num_pairs
-    parts = gather_object([({name: part.cpu() for name, part in own.items()}, num_pairs)])
-    all_pairs = sum(count for _, count in parts)
-    batches = [batch for batch, _ in parts]
+        return own, num_pairs
+    gathered = gather_object([({name: part.detach().cpu() for name, part in own.items()}, num_pairs)])
+    batches = [batch for batch, _ in gathered]
+    for name, part in vectors.items():
+        part = part.clone()
+        part.register_hook(lambda gradient: gradient * accelerator.num_processes)
+        batches[accelerator.process_index][name] = part
     filled = [batch for batch in batches if batch]
-    if not filled:
-        return {}, all_pairs
-    start = 0
-    for batch in filled:
-        batch["documents"] = torch.where(batch["documents"] < 0, -1, batch["documents"] + start)
-        start += len(batch["document_ids"])
-    lists = {
-        name: _stack([batch[name] for batch in filled], value).to(accelerator.device)
-        for name, value in TARGETS.items()
-        if name in filled[0]
-    }
-    for kind, name in (("query", "documents"), ("document", "document_ids")):
-        lists[kind] = _gather_vectors(accelerator, vectors[kind], [len(batch.get(name, ())) for batch in batches])
-    return _merge_documents(lists), all_pairs
+    lists: dict[str, torch.Tensor] = {}
+    if filled:
+        start = 0
+        for batch in filled:
+            batch["documents"] = torch.where(batch["documents"] < 0, -1, batch["documents"] + start)
+            start += len(batch["document_ids"])
+        for name in filled[0]:
+            parts = [batch[name].to(accelerator.device) for batch in filled]
+            lists[name] = _stack(parts, TARGETS.get(name))
+        lists = _merge_documents(lists)
+    return lists, sum(count for _, count in gathered)
 
 
 def _merge_documents(lists: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -82,18 +82,6 @@ def _merge_documents(lists: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     documents = torch.tensor(positions, device=lists["documents"].device)[lists["documents"].clamp(min=0)]
     merged = {name: part[rows] for name, part in lists.items() if name.startswith("document") and name != "documents"}
     return {**lists, **merged, "documents": documents.masked_fill(lists["documents"] < 0, -1)}
-
-
-def _gather_vectors(accelerator: Accelerator, own: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """The embeddings of all processes, `sizes` of each."""
-    padded = nn.functional.pad(own.detach(), (0, 0, 0, max(sizes) - len(own)))
-    gathered = accelerator.gather(padded).split(max(sizes))
-    parts = [part[:size] for part, size in zip(gathered, sizes, strict=True)]
-    if own.requires_grad:
-        own = own.clone()
-        own.register_hook(lambda gradient: gradient * accelerator.num_processes)
-    parts[accelerator.process_index] = own
-    return torch.cat(parts)
 
 
 def _stack(parts: Sequence[torch.Tensor], value: float | None) -> torch.Tensor:

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 
 @dataclass
-class PairOptions:
+class StudentOptions:
     """How to train."""
 
-    complete: ClassVar[str] = "PairTrainingArguments"
+    complete: ClassVar[str] = "hf_dse.training.arguments.StudentTrainingArguments"
 
     output_dir: str | None = field(
         default=None,
@@ -18,17 +18,14 @@ class PairOptions:
     )
     num_train_epochs: float = field(default=3.0, metadata={"help": "Passes over the training data."})
     max_steps: int = field(
-        default=-1, metadata={"help": "Steps of the optimizer instead of `--num_train_epochs`; below 1: no limit."}
+        default=-1, metadata={"help": "Optimizer steps instead of `--num_train_epochs`; below 1: no limit."}
     )
-    learning_rate: float = field(default=3e-5, metadata={"help": "The initial learning rate."})
+    learning_rate: float = field(default=5e-5, metadata={"help": "The highest learning rate, after the warmup."})
     per_device_train_batch_size: int = field(default=16, metadata={"help": "Training pairs per device and step."})
     per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation pairs per device and step."})
-    max_length: int = field(
-        default=128, metadata={"help": "Maximum number of tokens of a text (student) or of a pair (cross-encoder)."}
-    )
+    max_length: int = field(default=128, metadata={"help": "Maximum number of tokens of a text."})
     gradient_accumulation_steps: int = field(
-        default=1,
-        metadata={"help": "Batches of a step of the optimizer, one after the other: a larger batch in less memory."},
+        default=1, metadata={"help": "Batches per optimizer step: a larger batch in less memory."}
     )
     bf16: bool = field(
         default=False,
@@ -50,16 +47,15 @@ class PairOptions:
     save_strategy: str | None = field(
         default=None,
         metadata={
-            "help": "When to save: no, steps, epoch or best. Default: epoch if each epoch is evaluated, otherwise "
-            "steps."
+            "help": "When to save: no, steps, epoch or best. Default: when evaluating; steps without an evaluation."
         },
     )
     save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints to keep besides the best."})
     load_best_model_at_end: bool | None = field(
         default=None,
         metadata={
-            "help": "Keep the best evaluated model, not the last. Default: true when evaluating and saving at the "
-            "same steps.",
+            "help": "Keep the best evaluated model, not the last. Default: true when each epoch is evaluated and "
+            "saved.",
             "nargs": "?",
             "const": True,
         },
@@ -67,77 +63,53 @@ class PairOptions:
     logging_steps: float = field(
         default=50, metadata={"help": "Steps between log lines; a value below 1 is a share of all steps."}
     )
-    ddp_timeout: int = field(
-        default=86_400,
-        metadata={"help": "Seconds that processes wait for each other; the first one scores and evaluates alone."},
-    )
-    # A filtered loss would hide that the training has failed.
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Leave NaN and infinite values out of the logged loss."}
-    )
     train_sampling_strategy: str = field(
-        default="group_by_length", metadata={"help": "random, sequential, group_by_length or batch_rebalance."}
-    )
-    remove_unused_columns: bool = field(
-        default=False, metadata={"help": "Must stay false: the model has no text inputs."}
-    )
-
-
-@dataclass
-class MatryoshkaOptions(PairOptions):
-    """Which sizes of the vectors to train."""
-
-    matryoshka_dims: list[int] | None = field(
-        default=None,
+        default="group_by_length",
         metadata={
-            "help": "Sizes of the vectors to train, such as: 384 256 128 64. The loss is that of the first numbers of "
-            "the vectors, summed over these sizes. Default: the whole vectors alone."
+            "help": "How batches are drawn; group_by_length pads less.",
+            "choices": ["random", "sequential", "group_by_length", "batch_rebalance"],
         },
     )
-    matryoshka_weights: list[float] | None = field(
-        default=None, metadata={"help": "Weight of each of these sizes. Default: 1 for each."}
-    )
 
 
 @dataclass
-class DseOptions(MatryoshkaOptions):
+class DseOptions(StudentOptions):
     """What a student learns from pairs."""
 
-    complete: ClassVar[str] = "DseTrainingArguments"
+    complete: ClassVar[str] = "hf_dse.training.arguments.DseTrainingArguments"
 
-    learning_rate: float = field(default=5e-5, metadata={"help": "The initial learning rate."})
     distillation_alpha: float = field(
         default=0.5, metadata={"help": "Weight of the teacher: 0 for labels only, 1 for the teacher only."}
     )
-    ranking_weight: float = field(
-        default=0.0, metadata={"help": "Weight of a CoSENT ranking loss, added to the squared errors of a regression."}
-    )
-    ranking_scale: float = field(
-        default=4.0, metadata={"help": "Scale of the ranking loss: 20 divided by the range of the labels."}
-    )
     similarity_weight: float = field(
         default=0.0,
-        metadata={"help": "Weight of a bi-encoder's similarities between the sentences of different pairs."},
+        metadata={
+            "help": "Weight of a bi-encoder's similarities, usually the source's, between the sentences of different "
+            "pairs."
+        },
     )
     head_learning_rate: float | None = field(
         default=None,
-        metadata={"help": "Learning rate of the parameters that conversion adds. Default: `--learning_rate`."},
+        metadata={
+            "help": "Learning rate of the parameters that conversion adds: head, linear layer, Linformer's E and F. "
+            "Default: `--learning_rate`."
+        },
     )
     scale_learning_rate: float = field(
-        default=1e-2, metadata={"help": "Learning rate of scale and bias of a cosine head."}
-    )
-    calibrate_similarity: bool = field(
-        default=True, metadata={"help": "Fit scale and bias of a new cosine or dot head to the targets first."}
+        default=2e-3,
+        metadata={
+            "help": "Learning rate of scale and bias of a cosine or dot head, as a share of the scale's first value."
+        },
     )
 
 
 @dataclass
-class RankingOptions(MatryoshkaOptions):
+class RankingOptions(StudentOptions):
     """What a student learns from rankings."""
 
-    complete: ClassVar[str] = "RankingTrainingArguments"
+    complete: ClassVar[str] = "hf_dse.training.arguments.RankingTrainingArguments"
 
-    learning_rate: float = field(default=2e-5, metadata={"help": "The initial learning rate."})
+    learning_rate: float = field(default=2e-5, metadata={"help": "The highest learning rate, after the warmup."})
     per_device_train_batch_size: int = field(default=16, metadata={"help": "Queries per device and step."})
     per_device_eval_batch_size: int = field(default=64, metadata={"help": "Texts per batch of an evaluation."})
     max_length: int = field(default=256, metadata={"help": "Maximum number of tokens of a document."})
@@ -147,19 +119,22 @@ class RankingOptions(MatryoshkaOptions):
     train_sampling_strategy: str = field(
         default="random",
         metadata={
-            "help": "random, sequential or group_by_length. Grouped, a small data set has the same batches in each "
-            "epoch, and so the same negatives."
+            "help": "How batches are drawn. With group_by_length, a small data set has the same batches in each "
+            "epoch, and so the same negatives.",
+            "choices": ["random", "sequential", "group_by_length"],
         },
-    )
-    # Each process may have another number of forward passes, and nothing in a buffer changes.
-    ddp_broadcast_buffers: bool | None = field(
-        default=False, metadata={"help": "Whether processes share buffers in each forward pass."}
     )
     query_max_length: int | None = field(
         default=None,
-        metadata={"help": "Maximum number of tokens of a query, if that is not max_length. The student keeps it."},
+        metadata={
+            "help": "Maximum number of tokens of a query; the student keeps it. Default: the student's, or that of a "
+            "document."
+        },
     )
-    num_candidates: int = field(default=8, metadata={"help": "Candidates per query and step, a positive first."})
+    num_candidates: int = field(
+        default=8,
+        metadata={"help": "Candidates per query and step: one positive, and others that each epoch draws anew."},
+    )
     contrastive_weight: float = field(
         default=1.0, metadata={"help": "Weight of the labels: positives against all other documents of a batch."}
     )
@@ -173,7 +148,10 @@ class RankingOptions(MatryoshkaOptions):
         default=0.0, metadata={"help": "Weight of the teacher's margins between a positive and other candidates."}
     )
     similarity_weight: float = field(
-        default=0.0, metadata={"help": "Weight of a bi-encoder's cosines between texts of different queries."}
+        default=0.0,
+        metadata={
+            "help": "Weight of a bi-encoder's cosines, usually the source's, between texts of different queries."
+        },
     )
     pairs_weight: float = field(
         default=1.0, metadata={"help": "Weight of a pair of sentences that is mixed with the queries."}
@@ -189,29 +167,8 @@ class RankingOptions(MatryoshkaOptions):
         metadata={"help": "Texts to embed with gradients at a time, so that a large batch needs little memory."},
     )
     eval_corpus_size: int = field(
-        default=5000, metadata={"help": "Documents to rank in an evaluation during the training."}
-    )
-    chunk_size: int | None = field(
-        default=None,
-        metadata={
-            "help": "Train many vectors a document, one for each chunk of at most this many tokens, pooled from one "
-            "pass over the document; the best counts. Default: one vector a document."
-        },
-    )
-    passage_weight: float | None = field(
-        default=None,
-        metadata={
-            "help": "With `--chunk_size`, weight of the chunks with a query's `evidence` against the others of their "
-            "document. Without evidence it is the chunk that the bi-encoder finds best. Default: 1 with the column "
-            "`evidence`, else 0."
-        },
-    )
-    anchor_weight: float = field(
-        default=0.0,
-        metadata={
-            "help": "With `--chunk_size`, weight of the cosine distance of a chunk read with its document from the "
-            "same chunk read alone by the bi-encoder."
-        },
+        default=5000,
+        metadata={"help": "Documents to rank in an evaluation during the training: all candidates, and others."},
     )
     queries_per_document: int = field(
         default=1,
@@ -230,55 +187,22 @@ class RankingOptions(MatryoshkaOptions):
 
 
 @dataclass
-class GeneralOptions(PairOptions):
+class GeneralOptions(StudentOptions):
     """What a student learns from the layers of its source."""
 
-    complete: ClassVar[str] = "GeneralTrainingArguments"
+    complete: ClassVar[str] = "hf_dse.training.arguments.GeneralTrainingArguments"
 
-    learning_rate: float = field(default=1e-4, metadata={"help": "The initial learning rate."})
+    learning_rate: float = field(default=1e-4, metadata={"help": "The highest learning rate, after the warmup."})
     per_device_train_batch_size: int = field(default=64, metadata={"help": "Training texts per device and step."})
     per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation texts per device and step."})
-    num_train_epochs: float = field(default=1.0, metadata={"help": "Number of epochs."})
+    num_train_epochs: float = field(default=1.0, metadata={"help": "Passes over the training data."})
     hidden_weight: float = field(default=1.0, metadata={"help": "Weight of the hidden states of the layers."})
     embedding_weight: float = field(default=0.0, metadata={"help": "Weight of the output of the embeddings."})
     relation_weight: float = field(
         default=1.0, metadata={"help": "Weight of the relations of queries, keys and values in the last layer."}
     )
     sentence_weight: float = field(default=1.0, metadata={"help": "Weight of the cosine of the sentence embeddings."})
-    relation_heads: int | None = field(
-        default=None,
-        metadata={"help": "Heads of the relations; a divisor of both hidden sizes. Default: the teacher's."},
-    )
     layer_mapping: list[str] = field(
         default_factory=lambda: ["uniform"],
         metadata={"help": "uniform, last, or the teacher layer (from 1) of each student layer, as in: 2 4 6."},
-    )
-    progressive: bool = field(
-        default=False,
-        metadata={"help": "Train one layer after the other on its hidden states, then all layers on all losses."},
-    )
-    teacher_chunk_length: int | None = field(
-        default=None,
-        metadata={
-            "help": "The teacher reads texts in chunks of this many tokens, and the student learns the mean of their "
-            "embeddings. Needs hidden, embedding and relation weights of 0."
-        },
-    )
-
-
-@dataclass
-class AlignOptions(PairOptions):
-    """What a student learns from the vectors of a larger bi-encoder."""
-
-    complete: ClassVar[str] = "AlignTrainingArguments"
-
-    learning_rate: float = field(default=1e-4, metadata={"help": "The initial learning rate."})
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Training texts per device and step."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Evaluation texts per device and step."})
-    num_train_epochs: float = field(default=1.0, metadata={"help": "Number of epochs."})
-    metric_for_best_model: str | None = field(
-        default="teacher_cosine", metadata={"help": "Which metric of the evaluation chooses the best model."}
-    )
-    projection_learning_rate: float | None = field(
-        default=None, metadata={"help": "Learning rate of the linear layer. Default: `--learning_rate`."}
     )

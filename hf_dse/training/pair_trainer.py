@@ -2,37 +2,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
 from typing import Any
 
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
+from hf_dse.common.loading import load_tokenizer
+from hf_dse.convert.convert import ConvertArguments
+from hf_dse.convert.student import limit_tokens, load_dse_model, load_student
 from hf_dse.data.collators import PairCollator
 from hf_dse.data.tokenization import lengths
-from hf_dse.inference.encoding import evaluating
-from hf_dse.inference.loading import load_tokenizer
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.modeling.pairs_dse import fit_similarity, measure
-from hf_dse.student.checkpoint import limit_tokens, load_dse_model, load_student
-from hf_dse.student.convert import ConvertArguments
+from hf_dse.modeling.pairs_dse import fit_similarity, get_problem_type
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import StudentTrainer
-from hf_dse.training.inputs import plain_rows
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows
 from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
-from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
 
 
 logger = logging.get_logger(__name__)
-
-# Number of pairs to which the first scale and bias of a similarity head are fitted.
-CALIBRATION_PAIRS = 1024
-
-SCALE_PARAMETERS = ("similarity.scale", "similarity.bias")
 
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 
@@ -53,8 +47,8 @@ class DseTrainer(StudentTrainer):
         train_dataset (`datasets.Dataset`):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
             `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] return them. A pair with
-            the label `None` is trained on its teacher scores only, and a column `weight` weighs the pairs; see
-            [`mix_pairs`]. With a `similarity_weight` also the column `embeddings` of [`embed_pairs`].
+            the label `None` is trained on its teacher scores only. With a `similarity_weight` also the column
+            `embeddings` with a bi-encoder's vectors of the two sentences.
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
             The same for evaluation; its teacher scores are not used. With it the student is evaluated and saved after
             each epoch and the best one, by the loss on the first of several datasets, is kept, unless `args` says
@@ -62,12 +56,12 @@ class DseTrainer(StudentTrainer):
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of the student, or its folder or Hub id. It may differ from the teacher's. Defaults to the
             one of `model` if that is a string.
-        kwargs:
-            Other arguments of [`~transformers.Trainer`].
+        data_collator, compute_metrics, callbacks, optimizers (*optional*):
+            As for [`~transformers.Trainer`]. The loss is that of this trainer.
 
     Raises:
         `TypeError`: for the arguments of another trainer, a model without a head, or a streaming dataset.
-        `ValueError`: if labels or teacher scores are missing, or the teacher has other labels than the student.
+        `ValueError`: if labels or teacher scores are missing, or do not fit the student.
 
     Example:
 
@@ -92,68 +86,60 @@ class DseTrainer(StudentTrainer):
 
     def __init__(
         self,
-        model: DseForSequenceClassification | str,
+        model: DseForSequenceClassification | str | PathLike,
         args: DseTrainingArguments | None = None,
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
-        processing_class: PreTrainedTokenizerBase | str | None = None,
-        **kwargs: Any,
+        processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
+        data_collator: Callable[[list], dict[str, Any]] | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: Optimizers = (None, None),
     ):
-        args = self.check_args(args, kwargs)
-        self._check_datasets(train_dataset, eval_dataset)
+        args = self.check_args(args)
+        self._check_datasets(train_dataset=train_dataset, eval_dataset=eval_dataset)
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
-        if isinstance(model, str):
-            name, model = model, self._load_model(model, args, train_dataset)
-            if processing_class is None:
-                processing_class = load_tokenizer(name)
-        if isinstance(processing_class, str):
-            processing_class = load_tokenizer(processing_class)
+        if isinstance(model, str | PathLike):
+            processing_class = processing_class or str(model)
+            model = self._load_model(str(model), args, train_dataset)
         if not hasattr(model, "similarity"):
             raise TypeError(
                 f"`model` is a `{type(model).__name__}`, and `DseTrainer` needs a `DseForSequenceClassification`: put "
                 "a head on an encoder with `hf_dse.make_pair_model(model, num_labels=...)`, or pass the folder or Hub "
                 "id of the encoder."
             )
-        if kwargs.get("data_collator") is None:
-            if processing_class is None:
-                raise ValueError(
-                    "`DseTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
-                    "folder or Hub id of the student as `model`."
-                )
-            check_student_length(args.max_length, model)
-            # What loads a checkpoint reads as much of a text as the training.
-            processing_class = limit_tokens(processing_class, model, args.max_length)
-            kwargs["data_collator"] = PairCollator(processing_class, args.max_length)
-        check_sizes(args, model)
-        default_problem = "regression" if model.config.num_labels == 1 else "single_label_classification"
-        self.pair_loss = PairDistillationLoss(
-            args.distillation_alpha,
-            model.config.problem_type or default_problem,
-            args.ranking_weight,
-            args.ranking_scale,
-        )
-        unknown = [row for row, label in enumerate(_labels(eval_dataset)) if label is None]
-        if unknown:
+        tokenizer: Any = None if processing_class is None else load_tokenizer(processing_class)
+        parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
+        evaluation = {f"{name} evaluation pairs".strip(): part for name, part in parts.items() if part is not None}
+        if tokenizer is None and (data_collator is None or args.groups_by_length):
             raise ValueError(
-                f"Evaluation pair {unknown[0]} has no label, and the evaluation compares with labels: remove it, or "
-                "leave out the column 'label' of `eval_dataset`."
+                "`DseTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
+                "folder or Hub id of the student as `model`."
             )
+        if data_collator is None:
+            # What loads a checkpoint reads as much of a text as the training.
+            tokenizer = limit_tokens(tokenizer, model, args.max_length)
+            data_collator = PairCollator(tokenizer, args.max_length)
+            for part in (train_dataset, *evaluation.values()):
+                for name in ("sentence1", "sentence2"):
+                    read_column(part, name, str, "it has to be a text")
+        self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(model.config))
+        for where, part in evaluation.items():
+            check_evaluation(part, where, model.config)
         if train_dataset is not None:
-            _check_targets(train_dataset, args.distillation_alpha, model.config.num_labels)
-            if args.similarity_weight and "embeddings" not in train_dataset.column_names:
-                raise ValueError(
-                    "`similarity_weight` needs the embeddings of a bi-encoder, and the training pairs have no column "
-                    "'embeddings': add it with `embed_pairs`, or name the bi-encoder with `--bi_encoder_name_or_path`."
-                )
-            if args.groups_by_length and processing_class is not None and "length" not in train_dataset.column_names:
-                train_dataset = lengths(train_dataset, processing_class, max_length=args.max_length)
+            check_training(train_dataset, args, model.config)
+            if args.groups_by_length:
+                train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         super().__init__(
             model=model,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
-            processing_class=processing_class,
-            **kwargs,
+            processing_class=tokenizer,
+            data_collator=data_collator,
+            compute_metrics=compute_metrics,
+            callbacks=callbacks,
+            optimizers=optimizers,
         )
 
     @classmethod
@@ -168,16 +154,16 @@ class DseTrainer(StudentTrainer):
     ) -> DseForSequenceClassification:
         # A new head starts from random numbers.
         set_seed(args.seed)
-        if dataset is None:
-            model = load_dse_model(name_or_path)
-            if isinstance(model, DseForSequenceClassification):
-                return model
-            raise ValueError(
-                f"{name_or_path} has no head for pairs, and without a `train_dataset` its labels are unknown: pass "
-                "the training pairs, or a model with a head."
-            )
-        num_labels, problem_type = infer_labels(dataset)
-        return load_student(name_or_path, ConvertArguments(), num_labels, problem_type)
+        if dataset is not None:
+            num_labels, problem_type = infer_labels(dataset)
+            return load_student(name_or_path, ConvertArguments(), num_labels, problem_type)
+        model = load_dse_model(name_or_path)
+        if isinstance(model, DseForSequenceClassification):
+            return model
+        raise ValueError(
+            f"{name_or_path} has no head for pairs, and without a `train_dataset` its labels are unknown: pass the "
+            "training pairs, or a model with a head."
+        )
 
     def compute_loss(
         self,
@@ -187,8 +173,7 @@ class DseTrainer(StudentTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         inputs = dict(inputs)
-        targets = {name: inputs.pop(name, None) for name in ("teacher_logits", "weights")}
-        embeddings = inputs.pop("embeddings", None)
+        teacher_logits, embeddings = inputs.pop("teacher_logits", None), inputs.pop("embeddings", None)
         # Evaluation compares with the labels only, with any `distillation_alpha`.
         if not model.training and "labels" in inputs:
             outputs = model(**inputs)
@@ -196,24 +181,15 @@ class DseTrainer(StudentTrainer):
         else:
             labels = inputs.pop("labels", None)
             outputs = model(**inputs)
-
-            def loss_of(vectors: torch.Tensor) -> torch.Tensor:
-                # The logits of whole vectors are there already, and those of an mlp head always.
-                is_whole = vectors is outputs.embeddings
-                logits = outputs.logits if is_whole else self.model.similarity(*vectors.unbind(1))
-                loss = self.pair_loss(logits, labels, **targets)
-                if self.args.similarity_weight and embeddings is not None:
-                    loss = loss + self.args.similarity_weight * similarity_loss(vectors, embeddings)
-                return loss
-
-            sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
-            loss = matryoshka_loss(loss_of, [outputs.embeddings], self.model, *sizes)
+            loss = self.pair_loss(outputs.logits, labels, teacher_logits)
+            if self.args.similarity_weight and embeddings is not None:
+                loss = loss + self.args.similarity_weight * similarity_loss(outputs.embeddings, embeddings)
         return (loss, outputs) if return_outputs else loss
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        if not resume_from_checkpoint and self.args.calibrate_similarity:
+    def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
+        if checkpoint is None:
             self.calibrate_similarity()
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        return super()._train(checkpoint, *args, **kwargs)
 
     def calibrate_similarity(self) -> None:
         """
@@ -223,140 +199,127 @@ class DseTrainer(StudentTrainer):
         """
         head = self.model.similarity
         # A trained head has a bias, which a ranking stage without a teacher leaves at 0.
-        if head.kind == "mlp" or bool((head.bias != 0).any()):
+        if head.kind == "mlp" or bool((head.start[1] + head.bias != 0).any()):
             return
-        if not isinstance(self.train_dataset, Dataset):
+        check_head_learns(head)
+        if self.train_dataset is None:
             return
-        rows = torch.randperm(len(self.train_dataset), generator=torch.Generator().manual_seed(self.args.seed))
-        sample = self.train_dataset.select(rows[:CALIBRATION_PAIRS].tolist())
-        if "length" in sample.column_names:
-            sample = sample.sort("length")
-        similarities, targets = [], []
+        sample = self.sample_pairs(self.train_dataset)
         loader = torch.utils.data.DataLoader(sample, self.args.eval_batch_size, collate_fn=self.data_collator)
-        with evaluating(self.model), torch.no_grad():
-            for batch in map(self._prepare_inputs, loader):
-                inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-                # The last logit without a bias is the similarity times the scale.
-                similarities.append((self.model(**inputs).logits[:, -1:] / head.scale[-1]).cpu().double())
-                known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
-                targets.append(self.pair_loss.targets(self.model.config.num_labels, **known))
-        similarity = torch.cat(similarities)
-        if not torch.isfinite(similarity).all():
-            raise ValueError(
-                "The similarities of the untrained student are not finite, so the student cannot be trained: its "
-                "weights are damaged, or its precision is too low."
-            )
-        moments = measure(similarity[:, 0], torch.cat(targets))
-        scale, bias = fit_similarity(moments, "regression", head.scale.detach().cpu().to(moments))
-        with torch.no_grad():
-            head.scale.copy_(scale)
-            head.bias.copy_(bias)
-        start = [", ".join(f"{value:.4g}" for value in values.tolist()) for values in (scale, bias)]
+        head.calibrate(*fit_similarity(self.measure_pairs(loader, self.pair_loss)))
+        start = [", ".join(f"{value:.4g}" for value in part.tolist()) for part in (head.scale, head.bias)]
         logger.info(f"The head starts with the scale {start[0]} and the bias {start[1]}.")
 
     def own_rate(self, name: str) -> float | None:
-        if self.model.config.similarity == "cosine" and name.endswith(SCALE_PARAMETERS):
-            return self.args.scale_learning_rate
+        if self.model.similarity.kind != "mlp" and is_of_head(name, "scale", "bias"):
+            return self.scale_rate()
         return self.args.head_learning_rate if any(part in name for part in NEW_PARAMETERS) else None
-
-
-def check_student_length(max_length: int, model: DseForSequenceClassification) -> None:
-    """Raises a `ValueError` if texts of `max_length` tokens are too long for the student."""
-    limit = model.config.max_position_embeddings
-    if max_length > limit:
-        raise ValueError(
-            f"`max_length` is {max_length}, but the student takes at most {limit} tokens: lower it, or convert an "
-            "encoder with a larger `max_position_embeddings`."
-        )
 
 
 def infer_labels(dataset: Dataset) -> tuple[int, str]:
     """
-    Number of labels and problem type of training pairs: float labels are a regression, integer labels classes.
-    Without labels, one teacher score is a regression and several are classes.
-
-    Args:
-        dataset (`datasets.Dataset`):
-            Pairs with the column `label`, `teacher_logits` or both.
-
-    Returns:
-        `tuple[int, str]`: the number of labels, 1 for a regression, and `"regression"` or
-        `"single_label_classification"`.
-
-    Raises:
-        `ValueError`: if there is neither a label nor a score, or a column has no numbers.
+    Number of labels and problem type of training pairs, `"regression"` or `"single_label_classification"`: float
+    labels are a regression, integer labels classes. Without labels, one teacher score is a regression and several are
+    classes.
     """
     dataset = plain_rows(dataset)
-    columns = dataset.column_names
-    labels = [label for label in _labels(dataset) if label is not None]
+    labels = [label for label in read_labels(dataset) if label is not None]
     if labels:
         if all(isinstance(label, int) for label in labels):
             # A `ClassLabel` also counts classes that do not occur.
             num_labels = getattr(dataset.features["label"], "num_classes", None) or max(labels) + 1
             return max(2, num_labels), "single_label_classification"
         return 1, "regression"
-    scores = [score for score in _teacher_logits(dataset) if score is not None]
+    scores = [score for score in read_scores(dataset) if score is not None]
     if not scores:
         raise ValueError(
-            f"The training pairs have neither labels nor teacher scores, only the columns {', '.join(columns)}: add a "
-            "column 'label', or score them with `score_pairs`."
+            "The training pairs have neither labels nor teacher scores, only the columns "
+            f"{', '.join(dataset.column_names)}: add a column 'label', or score them with `score_pairs`."
         )
     return len(scores[0]), "regression" if len(scores[0]) == 1 else "single_label_classification"
 
 
-def _labels(dataset: Any) -> list:
-    """The labels of pairs, as far as they have any."""
-    labels = dataset["label"][:] if isinstance(dataset, Dataset) and "label" in dataset.column_names else []
-    wrong = next((label for label in labels if isinstance(label, str | list)), None)
-    if wrong is not None:
-        raise ValueError(
-            f"The column 'label' holds {wrong!r}, and a label is a number: a float is a score, an integer from 0 a "
-            "class. Names become classes with `dataset.class_encode_column('label')`."
-        )
-    return labels
+def read_labels(dataset: Dataset) -> list:
+    """The labels of pairs, as far as they have any: numbers, and `None` for an unknown one."""
+    advice = (
+        "a label is a number: a float is a score, an integer from 0 a class. Names become classes with "
+        "`dataset.class_encode_column('label')`"
+    )
+    return read_column(dataset, "label", int | float | None, advice)
 
 
-def _teacher_logits(dataset: Dataset) -> list:
-    """The teacher scores of pairs, as far as they have any."""
-    logits = dataset["teacher_logits"][:] if "teacher_logits" in dataset.column_names else []
-    wrong = next((scores for scores in logits if not isinstance(scores, list | None)), None)
-    if wrong is not None:
-        raise ValueError(
-            f"The column 'teacher_logits' holds {wrong!r}, and it needs a list of numbers for each pair, also of one "
-            f"number, or `None`: write `[{wrong!r}]`, or make it with `score_pairs`."
-        )
-    return logits
+def read_scores(dataset: Dataset) -> list:
+    """The teacher scores of pairs, as far as they have any: lists, and `None` for unknown ones."""
+    advice = "each pair needs a list of numbers, also of one number, or `None`: make it with `score_pairs`"
+    return read_column(dataset, "teacher_logits", list | None, advice)
 
 
-def _check_targets(dataset: Dataset, alpha: float, num_labels: int) -> None:
-    columns = dataset.column_names
-    if alpha < 1.0 and "label" not in columns:
-        raise ValueError(
-            f"The training pairs have no column 'label', only {', '.join(columns)}: add it, or train on teacher "
-            "scores only with `distillation_alpha=1`."
-        )
-    if alpha > 0.0 and "teacher_logits" not in columns:
-        raise ValueError(
-            f"The training pairs have no column 'teacher_logits', only {', '.join(columns)}: add it with "
-            "`score_pairs` (or `hf-dse score`), or train on labels only with `distillation_alpha=0`."
-        )
-    labels = _labels(dataset) or [None] * len(dataset)
-    if num_labels > 1:
-        wrong = [row for row, label in enumerate(labels) if label is not None and label not in range(num_labels)]
-        if wrong:
-            raise ValueError(
-                f"The label of training pair {wrong[0]} is {labels[wrong[0]]!r}, and the student has the classes 0 to "
-                f"{num_labels - 1}: use a student with `num_labels=1` for scores, or with one label for each class."
-            )
-    if "teacher_logits" not in columns:
+def read_column(dataset: Dataset | None, name: str, kind: Any, advice: str) -> list:
+    """The values of a column, none without it. Raises a `ValueError` for a value of another kind."""
+    values = [] if dataset is None or name not in dataset.column_names else dataset[name][:]
+    for row, value in enumerate(values):
+        if not isinstance(value, kind):
+            raise ValueError(f"Row {row}: the column {name!r} holds {value!r}, and {advice}.")
+    return values
+
+
+def check_labels(labels: Iterable[float | None], where: str, problem_type: str, num_labels: int) -> None:
+    """Raises a `ValueError` for a known label that a student does not have."""
+    if problem_type == "regression":
         return
-    logits = _teacher_logits(dataset)
-    for row, (label, scores) in enumerate(zip(labels, logits, strict=True)):
-        if scores is None and (alpha > 0.0 or label is None):
+    is_binary = problem_type == "multi_label_classification"
+    for row, label in enumerate(labels):
+        if label is None or math.isnan(label):
+            continue
+        if not (0 <= label <= 1 if is_binary else label in range(num_labels)):
             raise ValueError(
-                f"Training pair {row} has no `teacher_logits`: score it, or train labelled pairs on their labels only "
-                "with `distillation_alpha=0`."
+                f"Row {row} of the {where} has the label {label!r}, and the student has labels from 0 to "
+                f"{1 if is_binary else num_labels - 1}: use a student with one label for each class, or with "
+                '`num_labels=1` and `problem_type="regression"` for scores.'
+            )
+
+
+def check_evaluation(dataset: Dataset, where: str, config: Any) -> None:
+    """Checks the labels of an evaluation, and warns if its correlations will be undefined."""
+    labels = read_labels(dataset)
+    if None in labels:
+        raise ValueError(
+            f"Row {labels.index(None)} of the {where} has no label, and the evaluation compares with labels: remove "
+            "it, or leave out the column 'label'."
+        )
+    check_labels(labels, where, get_problem_type(config), config.num_labels)
+    if labels and get_problem_type(config) == "regression" and min(labels) == max(labels):
+        logger.warning(
+            f"The {where} all have the label {labels[0]}, so correlations with them are undefined, and only the loss "
+            "is measured: pass pairs with different labels."
+        )
+
+
+def check_training(dataset: Dataset, args: DseTrainingArguments, config: Any) -> None:
+    """Raises a `ValueError` if a training pair has nothing to learn from, or what the student does not have."""
+    alpha = args.distillation_alpha
+    needed = {"label": alpha < 1, "teacher_logits": alpha > 0, "embeddings": args.similarity_weight > 0}
+    remedies = {
+        "label": "add it, or train on teacher scores only with `distillation_alpha=1`",
+        "teacher_logits": "add it with `score_pairs` (or `hf-dse score`), or train on labels only with "
+        "`distillation_alpha=0`",
+        "embeddings": "name the bi-encoder of `similarity_weight` with `--bi_encoder_name_or_path`",
+    }
+    for name, is_needed in needed.items():
+        if is_needed and name not in dataset.column_names:
+            columns = ", ".join(dataset.column_names)
+            raise ValueError(f"The training pairs have no column {name!r}, only {columns}: {remedies[name]}.")
+    labels, logits = read_labels(dataset), read_scores(dataset)
+    check_labels(labels, "training pairs", get_problem_type(config), config.num_labels)
+    if not logits:
+        return
+    is_labelled = [label is not None for label in labels] or [False] * len(logits)
+    for row, scores in enumerate(logits):
+        if scores is None and (alpha > 0.0 or not is_labelled[row]):
+            raise ValueError(
+                f"Row {row} of the training pairs has no `teacher_logits`: score it, or train labelled pairs on their "
+                "labels only with `distillation_alpha=0`."
             )
     known = [scores for scores in logits if scores is not None]
-    if known and (alpha > 0.0 or None in labels):
-        match_teacher_logits(torch.tensor(known[:1]), num_labels)
+    if known and (alpha > 0.0 or not all(is_labelled)):
+        match_teacher_logits(torch.tensor(known[:1]), config.num_labels)

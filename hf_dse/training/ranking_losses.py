@@ -1,6 +1,14 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Losses on queries with candidates: contrastive, listwise and on margins, in one unit of logits."""
+"""
+Losses on queries with candidates: contrastive, listwise and on margins, in one unit of logits.
+
+Shapes: Q queries with up to C candidates each, from a batch of D documents. `documents` `(Q, C)` are the positions of
+the candidates among the documents, -1 for none; `labels` `(Q, C)` are above 0 for relevant ones, 0 for others, NaN if
+unknown; `document_ids` `(D,)` has a number for each text, and `positives` `(Q, P)` the numbers of all texts that are
+known to be relevant for a query, filled up with -1. Scores of student and teacher for the candidates are `(Q, C)`, NaN
+where the teacher's are unknown.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -28,16 +36,6 @@ def find_negatives(
     Which documents of a batch are negatives of which query: those that are not known to be relevant for it, and not
     its own candidates with an unknown label. Of documents with the same text only the first counts.
 
-    Args:
-        documents (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Positions of each query's own candidates among the documents; -1 for none.
-        labels (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Their labels: above 0 relevant, 0 not, NaN unknown.
-        document_ids (`torch.Tensor` of shape `(num_documents,)`):
-            A number for each text.
-        positives (`torch.Tensor` of shape `(num_queries, num_positives)`):
-            The numbers of all texts that are known to be relevant for each query; -1 for none.
-
     Returns:
         `torch.Tensor` of shape `(num_queries, num_documents)` and type bool.
     """
@@ -55,16 +53,6 @@ def contrastive_loss(
     Cross-entropy of each positive against the negatives of its query among all documents of the batch. The positives
     of a query do not compete with each other: each has a term of its own, and the query has their mean.
 
-    Args:
-        scores (`torch.Tensor` of shape `(num_queries, num_documents)`):
-            Scores of all documents of the batch.
-        documents (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Positions of each query's own candidates; -1 for none.
-        labels (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Their labels.
-        is_negative (`torch.Tensor` of shape `(num_queries, num_documents)`):
-            What `find_negatives` returns.
-
     Returns:
         `torch.Tensor`: the mean over the queries with a positive; 0 without any.
     """
@@ -77,12 +65,6 @@ def contrastive_loss(
 def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     """
     The Kullback-Leibler divergence of the student's softmax over the candidates of a query from that of the teacher.
-
-    Args:
-        student (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Scores of the student.
-        teacher (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Scores of the teacher; candidates with NaN are left out.
 
     Returns:
         `torch.Tensor`: the mean over the queries with two scores or more; 0 without any.
@@ -103,14 +85,6 @@ def margin_loss(student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tens
     Margin-MSE ([Hofstätter et al., 2020](https://huggingface.co/papers/2010.02666)): the squared difference between
     the margins of student and teacher, for all combinations of a positive and another candidate. Without a positive
     the candidate that the teacher ranks first takes its place.
-
-    Args:
-        student (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Scores of the student.
-        teacher (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Scores of the teacher; candidates with NaN are left out.
-        labels (`torch.Tensor` of shape `(num_queries, num_candidates)`):
-            Labels.
 
     Returns:
         `torch.Tensor`: the mean over the queries with a margin, of the mean over its margins; 0 without any.

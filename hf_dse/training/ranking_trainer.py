@@ -3,45 +3,39 @@
 """The Trainer that distils a reranker into an embedding model on queries with candidates."""
 
 import math
-from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import TrainOutput, get_last_checkpoint
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_dse.data.chunk_batches import ChunkCollator
+from hf_dse.common.loading import load_tokenizer
+from hf_dse.convert.convert import ConvertArguments
+from hf_dse.convert.student import load_student
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.ranking_rows import read_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
-from hf_dse.inference.chunks import encode_corpus
-from hf_dse.inference.encoding import encode_query, evaluating
-from hf_dse.inference.loading import load_tokenizer
-from hf_dse.inference.search import rank_groups
-from hf_dse.metrics import as_run, ranking_metrics, relevance
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.modeling.pairs_dse import fit_similarity, measure
-from hf_dse.student.checkpoint import load_student
-from hf_dse.student.convert import ConvertArguments
+from hf_dse.modeling.pairs_dse import fit_similarity
+from hf_dse.retrieval.encoding import encode, evaluating
+from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
+from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import StudentTrainer, read_state, resuming
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows
 from hf_dse.training.cached_gradients import PART_SIZE, embed_in_parts
-from hf_dse.training.chunk_vectors import best_of_chunks, chunks_loss, embed_chunks
 from hf_dse.training.gathering import gather_lists
-from hf_dse.training.inputs import OWN_BATCHES, plain_rows
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
-from hf_dse.training.matryoshka import check_sizes, matryoshka_loss
-from hf_dse.training.pair_trainer import CALIBRATION_PAIRS
 from hf_dse.training.ranking_data import (
-    EpochSampler,
-    PairHead,
-    check_chunks,
+    RankingSampler,
     check_head,
     check_targets,
     freeze,
@@ -60,11 +54,25 @@ logger = logging.get_logger(__name__)
 START_QUERIES = 128
 START_BATCH = 16
 
-# What the losses on chunks need of a batch.
-CHUNK_TARGETS = ("chunk_documents", "is_evidence", "chunk_embeddings")
-
 # Scale of a cosine without a teacher, as usual for contrastive losses.
 LABEL_SCALE = 20.0
+
+# Documents that an evaluation ranks for each query.
+EVAL_TOP_K = 100
+
+# The texts of a batch. The longest come last: they need every parameter that others need.
+KINDS = ("query", "pair", "document")
+
+
+class PairHead(TrainerCallback, ExportableState):
+    """Scale and bias of the similarities of pairs, as the head belongs to the rankings. Checkpoints keep them."""
+
+    def __init__(self, scale: float = 1.0, bias: float = 0.0):
+        self.scale = scale
+        self.bias = bias
+
+    def state(self) -> dict:
+        return {"args": {"scale": self.scale, "bias": self.bias}, "attributes": {}}
 
 
 class RankingTrainer(StudentTrainer):
@@ -84,8 +92,8 @@ class RankingTrainer(StudentTrainer):
         args ([`RankingTrainingArguments`], *optional*):
             Training arguments. Defaults to `RankingTrainingArguments("tmp_trainer")`.
         train_dataset ([`Rankings`] or `datasets.Dataset`):
-            Queries with candidates, or rows that [`read_rankings`] takes. With a `similarity_weight` queries and
-            corpus need the column `embeddings` of [`embed_rankings`].
+            Queries with candidates, or rows in a format that [`load_rankings`] reads. With a `similarity_weight`
+            queries and corpus need the column `embeddings` with a bi-encoder's vectors.
         eval_dataset ([`Rankings`], *optional*):
             Queries to search with and a corpus. With it the student is evaluated and saved after each epoch and the
             one with the best `ndcg@10` is kept, unless `args` says otherwise.
@@ -94,8 +102,8 @@ class RankingTrainer(StudentTrainer):
         pairs (`datasets.Dataset`, *optional*):
             Pairs of sentences with a `label`, `teacher_logits` or both, to mix with the queries. They have a scale and
             a bias of their own, which are fitted before the training and fixed.
-        kwargs:
-            Other arguments of [`~transformers.Trainer`].
+        callbacks, optimizers (*optional*):
+            As for [`~transformers.Trainer`].
 
     Raises:
         `TypeError`: for the arguments or datasets of another trainer, or a model without a head.
@@ -120,91 +128,78 @@ class RankingTrainer(StudentTrainer):
     """
 
     arguments_class = RankingTrainingArguments
-    refused = OWN_BATCHES
     args: RankingTrainingArguments
     train_dataset: RankingRows
 
     def __init__(
         self,
-        model: DseForSequenceClassification | str,
+        model: DseForSequenceClassification | str | PathLike,
         args: RankingTrainingArguments | None = None,
         train_dataset: Rankings | Dataset | None = None,
         eval_dataset: Rankings | None = None,
-        processing_class: PreTrainedTokenizerBase | str | None = None,
+        processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
         pairs: Dataset | None = None,
-        **kwargs: Any,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: Optimizers = (None, None),
     ):
-        args = self.check_args(args, kwargs)
-        if isinstance(model, str):
-            processing_class = model if processing_class is None else processing_class
+        args = self.check_args(args)
+        if isinstance(model, str | PathLike):
+            processing_class = str(model) if processing_class is None else processing_class
             # A new head starts from random numbers.
             set_seed(args.seed)
-            model = load_student(model, ConvertArguments(), 1, "regression")
+            model = load_student(str(model), ConvertArguments(), 1, "regression")
         check_head(model)
-        check_sizes(args, model)
         if processing_class is None:
             raise ValueError(
                 "`RankingTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
                 "folder or Hub id of the student as `model`."
             )
         # What loads a checkpoint reads as much of a text as the training.
-        processing_class = limit_rankings(args, model, load_tokenizer(processing_class))
-        self.tokenizer = processing_class
-        self.prompts = dict(getattr(model.config, "prompts", None) or {})
+        self.tokenizer = limit_rankings(args, model, load_tokenizer(processing_class))
         if isinstance(train_dataset, Dataset):
             train_dataset = read_rankings(plain_rows(train_dataset), where="The training rows")
-        self._check_datasets(train_dataset, eval_dataset)
-        seed = args.seed if args.data_seed is None else args.data_seed
-        rows = None
+        self._check_datasets(train_dataset=train_dataset, eval_dataset=eval_dataset)
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
+        rows = None
         if train_dataset is not None:
             kl_weight = float(has_lists(train_dataset)) if args.kl_weight is None else args.kl_weight
             self.uses_teacher = kl_weight + args.margin_mse_weight > 0
             check_targets(train_dataset, args, self.uses_teacher)
-            if args.chunk_size is not None:
-                self.passage_weight = check_chunks(train_dataset, args, model, processing_class)
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
+            seed = args.seed if args.data_seed is None else args.data_seed
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
-            self.temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
-            self.ranking_loss = RankingLoss(
-                args.contrastive_weight, kl_weight, args.margin_mse_weight, self.temperature
-            )
-        self.sampler_seed = seed
+            temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
+            self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, args.margin_mse_weight, temperature)
         if eval_dataset is not None:
             eval_dataset = smaller_corpus(eval_dataset, args.eval_corpus_size, args.seed)
         freeze(model, args.freeze_layers)
-        collate: Any = RankingCollator
-        if args.chunk_size is not None:
-            collate = partial(ChunkCollator, chunk_size=args.chunk_size)
         super().__init__(
             model=model,
             args=args,
             train_dataset=rows,
             eval_dataset=eval_dataset,
-            processing_class=processing_class,
-            data_collator=collate(
-                processing_class,
+            processing_class=self.tokenizer,
+            data_collator=RankingCollator(
+                self.tokenizer,
                 max_length=args.max_length,
                 query_max_length=model.config.query_length,
-                prompts=self.prompts,
+                prompts=model.config.prompts,
             ),
-            **kwargs,
+            callbacks=[*(callbacks or []), self.pair_head],
+            optimizers=optimizers,
         )
-        self.add_callback(self.pair_head)
 
     @classmethod
-    def _check_datasets(cls, train_dataset: Any = None, eval_dataset: Any = None, test_dataset: Any = None) -> None:
-        if test_dataset is not None:
-            raise TypeError("`RankingTrainer` has no predictions: rank a corpus with `evaluate(rankings)`.")
-        for name, dataset in (("train_dataset", train_dataset), ("eval_dataset", eval_dataset)):
+    def _check_datasets(cls, **datasets: Any) -> None:
+        for name, dataset in datasets.items():
             if not isinstance(dataset, Rankings | RankingRows | None):
                 raise TypeError(
                     f"`{name}` is a `{type(dataset).__name__}`, and `{cls.__name__}` needs `Rankings`: load them with "
-                    "`load_rankings`, or make them with `make_rankings` or `read_rankings`."
+                    "`load_rankings`, or make them with `make_rankings`."
                 )
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
+    def _get_train_sampler(self, train_dataset: Any = None) -> RankingSampler:
         rows, args = self.train_dataset, self.args
         sizes = None
         if args.train_sampling_strategy == "group_by_length":
@@ -213,26 +208,28 @@ class RankingTrainer(StudentTrainer):
             sizes = [min(size, args.max_length) for size in longest]
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
-        batch_size = args.train_batch_size * args.gradient_accumulation_steps
-        group_of = rows.first_documents if args.queries_per_document > 1 else None
-        return EpochSampler(
+        return RankingSampler(
             len(rows),
-            self.sampler_seed,
-            args.train_sampling_strategy,
+            self.data_seed,
             sizes,
-            batch_size,
-            group_of,
+            args.train_batch_size * args.gradient_accumulation_steps,
+            args.train_sampling_strategy == "random",
+            rows.first_documents if args.queries_per_document > 1 else None,
             args.queries_per_document,
         )
 
+    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+        kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]
+        names = ("input_ids", "attention_mask")
+        super()._track_num_input_tokens(
+            {name: torch.cat([inputs[f"{kind}_{name}"].flatten() for kind in kinds]) for name in names}
+        )
+
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        names = super().get_decay_parameter_names(model)
-        return [name for name in names if not name.endswith("similarity.scale")]
+        return [name for name in super().get_decay_parameter_names(model) if not is_of_head(name, "scale")]
 
     def own_rate(self, name: str) -> float | None:
-        # Adam changes a number by about the learning rate, whatever its size.
-        is_scale = name.endswith("similarity.scale")
-        return self.args.scale_learning_rate * abs(self.model.similarity.scale.item()) if is_scale else None
+        return self.scale_rate() if is_of_head(name, "scale") else None
 
     # The loss
 
@@ -245,14 +242,8 @@ class RankingTrainer(StudentTrainer):
     ) -> torch.Tensor:
         vectors = self._embed(model, inputs)
         pairs = vectors.pop("pair", None)
-        num_pairs = 0
-        if pairs is not None:
-            num_pairs = len(pairs) // 2
-            # A process may have no queries.
-            vectors = {"query": pairs[:0].detach(), "document": pairs[:0].detach(), **vectors}
+        num_pairs = 0 if pairs is None else len(pairs) // 2
         lists, all_pairs = gather_lists(self.accelerator, vectors, inputs, num_pairs)
-        if lists and self.args.chunk_size is not None:
-            lists |= {name: inputs[name] for name in CHUNK_TARGETS if name in inputs}
         num_rows = all_pairs + (len(lists["documents"]) if lists else 0)
         # Every parameter has a part in every loss, as distributed training needs it.
         loss = sum(0.0 * parameter.sum() for parameter in self.model.similarity.parameters())
@@ -266,19 +257,14 @@ class RankingTrainer(StudentTrainer):
         return loss
 
     def _embed(self, model: nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """The embeddings of the texts of each kind, `(num_texts, embedding_size)`; of documents, those of chunks."""
+        """The embeddings of the texts of each kind, `(num_texts, embedding_size)`."""
         vectors: dict[str, torch.Tensor] = {}
-        # The longest texts come last: they need every parameter that others need.
-        kinds = [kind for kind in ("query", "pair", "document") if f"{kind}_input_ids" in inputs]
+        size = self.args.cached_gradients if model.training else None
         # An encoder, or a model that is not trained yet, has not the precision that accelerate gives.
         with self.accelerator.autocast():
-            for kind in kinds:
-                ids, mask = (inputs[f"{kind}_{name}"].flatten(0, -2) for name in ("input_ids", "attention_mask"))
-                size = self.args.cached_gradients if model.training else None
-                if kind == "document" and self.args.chunk_size is not None:
-                    batch_size = size or self.args.train_batch_size
-                    vectors[kind] = embed_chunks(self.model, inputs, batch_size, bool(size))
-                else:
+            for kind in KINDS:
+                if f"{kind}_input_ids" in inputs:
+                    ids, mask = (inputs[f"{kind}_{name}"].flatten(0, -2) for name in ("input_ids", "attention_mask"))
                     vectors[kind] = embed_in_parts(model, ids, mask, size or PART_SIZE, bool(size))
         return vectors
 
@@ -288,29 +274,11 @@ class RankingTrainer(StudentTrainer):
             queries, documents = (nn.functional.normalize(part, dim=-1) for part in (queries, documents))
         return queries @ documents.mT
 
-    def best_of_documents(self, similarities: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The similarities of queries and documents, `(Q, D)`, where a document has one vector or many."""
-        if self.args.chunk_size is None:
-            return similarities
-        return best_of_chunks(similarities, inputs["chunk_documents"], len(inputs["document_ids"]))
-
     def _lists_loss(self, lists: dict[str, torch.Tensor]) -> torch.Tensor:
-        sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
-        vectors = lists["query"], lists["document"]
-        return matryoshka_loss(partial(self._vectors_loss, lists), vectors, self.model, *sizes)
-
-    def _vectors_loss(
-        self, lists: dict[str, torch.Tensor], queries: torch.Tensor, documents: torch.Tensor
-    ) -> torch.Tensor:
-        lists = {**lists, "query": queries, "document": documents}
         # All losses are the same for any bias.
-        similarities = self.similarities(lists["query"], lists["document"])
-        logits = self.model.similarity.scale * self.best_of_documents(similarities, lists)
+        logits = self.model.similarity.scale * self.similarities(lists["query"], lists["document"])
         names = ("documents", "labels", "teacher_logits", "document_ids", "positives")
         loss = self.ranking_loss(logits, *(lists[name] for name in names))
-        if self.args.chunk_size is not None:
-            chunk_logits = self.model.similarity.scale * similarities / self.temperature
-            loss = loss + chunks_loss(chunk_logits, lists, self.passage_weight, self.args.anchor_weight)
         if self.args.similarity_weight:
             student, source = (
                 torch.cat([lists[f"{kind}{ending}"] for kind in ("query", "document")])
@@ -321,29 +289,22 @@ class RankingTrainer(StudentTrainer):
         return loss
 
     def _pairs_loss(self, vectors: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        def loss_of(vectors: torch.Tensor) -> torch.Tensor:
-            first, second = vectors.unflatten(0, (-1, 2)).unbind(1)
-            similarity = self.similarities(first[:, None], second[:, None])[:, 0]  # [P, 1]
-            logits = self.pair_head.scale * similarity + self.pair_head.bias
-            return self.pair_loss(logits, inputs.get("pair_labels"), inputs.get("pair_teacher_logits"))
-
-        sizes = self.args.matryoshka_dims, self.args.matryoshka_weights
-        return matryoshka_loss(loss_of, [vectors], self.model, *sizes)
+        similarity = self.model.similarity.compare(*vectors.unflatten(0, (-1, 2)).unbind(1))
+        logits = self.pair_head.scale * similarity[:, None] + self.pair_head.bias
+        return self.pair_loss(logits, inputs.get("pair_labels"), inputs.get("pair_teacher_logits"))
 
     # Start and end
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        if resume_from_checkpoint:
-            last = get_last_checkpoint(self.args.output_dir) if resume_from_checkpoint is True else None
-            folder = last or str(resume_from_checkpoint)
-            state: Any = read_state(folder)
-            with resuming(folder, TRAINER_STATE_NAME):
-                values = state.stateful_callbacks[PairHead.__name__]["args"]
-                self.pair_head.scale, self.pair_head.bias = float(values["scale"]), float(values["bias"])
-        else:
+    def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
+        check_head_learns(self.model.similarity)
+        if checkpoint is None:
             self.fit_head(fit_scale=True)
             self.fit_pair_head()
-        result = super().train(resume_from_checkpoint, *args, **kwargs)
+        else:
+            state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
+            values: Any = state.stateful_callbacks[PairHead.__name__]
+            self.pair_head.scale, self.pair_head.bias = (values["args"][name] for name in ("scale", "bias"))
+        result = super()._train(checkpoint, *args, **kwargs)
         self.fit_head(fit_scale=False)
         return result
 
@@ -355,19 +316,16 @@ class RankingTrainer(StudentTrainer):
         that is equivalent to it.
         """
         head, rows = self.model.similarity, self.train_dataset
-        num_queries = START_QUERIES if self.args.chunk_size is None else START_BATCH
-        sample = sample_queries(rows.logits, self.uses_teacher, self.args.seed)[:num_queries]
+        sample = sample_queries(rows.logits, self.uses_teacher, self.args.seed)[:START_QUERIES]
         found: list[np.ndarray] = []
         targets: list[np.ndarray] = []
         norms: list[float] = []
         with evaluating(self.model):
             for start in range(0, len(sample), START_BATCH):
-                batch = self._prepare_inputs(
-                    self.data_collator([rows[row] for row in sample[start : start + START_BATCH]])
-                )
+                features = [rows[row] for row in sample[start : start + START_BATCH]]
+                batch = self._prepare_inputs(self.data_collator(features))
                 vectors = self._embed(self.model, batch)
-                matrix = self.similarities(vectors["query"], vectors["document"])
-                matrix = self.best_of_documents(matrix, batch).cpu().double()
+                matrix = self.similarities(vectors["query"], vectors["document"]).cpu().double()
                 if not matrix.isfinite().all():
                     raise ValueError(
                         "The similarities of the student are not finite, so it cannot be trained: its weights are "
@@ -379,39 +337,28 @@ class RankingTrainer(StudentTrainer):
                 found += list(own.numpy())
                 targets += list(logits.double().numpy())
                 norms.append(float(vectors["query"].norm(dim=1).mean() * vectors["document"].norm(dim=1).mean()))
+        scale, bias = head.scale.item(), head.bias.item()
         if self.uses_teacher:
             if fit_scale:
-                head.scale.fill_(mean_spread(targets) / max(mean_spread(found), 1e-6))
+                scale = mean_spread(targets) / max(mean_spread(found), 1e-6)
             target, similarity = (float(np.nanmean(np.concatenate(values))) for values in (targets, found))
-            head.bias.fill_(target - head.scale.item() * similarity)
+            bias = target - scale * similarity
         elif fit_scale:
-            head.scale.fill_(LABEL_SCALE if head.kind == "cosine" else LABEL_SCALE / float(np.mean(norms)))
+            scale = LABEL_SCALE if head.kind == "cosine" else LABEL_SCALE / float(np.mean(norms))
         # Labels change it no more.
-        head.is_open = False
-        logger.info(f"The head has the scale {head.scale.item():.4g} and the bias {head.bias.item():.4g}.")
+        head.calibrate(scale, bias)
+        logger.info(f"The head has the scale {scale:.4g} and the bias {bias:.4g}.")
 
-    @torch.no_grad()
     def fit_pair_head(self) -> None:
         """Fits scale and bias of the pairs, if there are any, to their targets by least squares."""
-        pairs = self.train_dataset.pairs
-        if pairs is None:
+        if self.train_dataset.pairs is None:
             return
-        generator = torch.Generator().manual_seed(self.args.seed)
-        sample = torch.randperm(len(pairs), generator=generator)[:CALIBRATION_PAIRS].tolist()
-        similarities, targets = [], []
-        with evaluating(self.model):
-            for start in range(0, len(sample), self.args.eval_batch_size):
-                features = [pairs[row] for row in sample[start : start + self.args.eval_batch_size]]
-                batch = self._prepare_inputs(self.data_collator(features))
-                first, second = self._embed(self.model, batch)["pair"].unflatten(0, (-1, 2)).unbind(1)
-                similarities.append(self.similarities(first[:, None], second[:, None])[:, 0, 0].cpu().double())
-                names = [name for name in ("labels", "teacher_logits") if f"pair_{name}" in batch]
-                known = {name: batch[f"pair_{name}"].cpu() for name in names}
-                targets.append(self.pair_loss.targets(1, **known))
-        moments = measure(torch.cat(similarities), torch.cat(targets))
-        scale, bias = fit_similarity(moments, "regression", torch.ones(1).to(moments))
+        rows, size = self.sample_pairs(self.train_dataset.pairs).to_list(), self.args.eval_batch_size
+        collate: Any = self.data_collator
+        batches = (collate.pair_collator(rows[start : start + size]) for start in range(0, len(rows), size))
+        scale, bias = fit_similarity(self.measure_pairs(batches, self.pair_loss))
         self.pair_head.scale, self.pair_head.bias = scale.item(), bias.item()
-        logger.info(f"Pairs have the scale {scale.item():.4g} and the bias {bias.item():.4g}.")
+        logger.info(f"Pairs have the scale {self.pair_head.scale:.4g} and the bias {self.pair_head.bias:.4g}.")
 
     # Evaluation
 
@@ -422,8 +369,7 @@ class RankingTrainer(StudentTrainer):
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """
-        Ranks the documents of the corpus for each query, by cosine or by the head of a dot product. All processes
-        compute the same.
+        Ranks the documents of the corpus for each query, by cosine or dot product. All processes compute the same.
 
         Returns:
             `dict[str, float]`: the means of [`ranking_metrics`], as in `eval_ndcg@10`.
@@ -432,19 +378,28 @@ class RankingTrainer(StudentTrainer):
         if rankings is None:
             raise ValueError("There are no queries to evaluate on: pass `eval_dataset`.")
         self._check_datasets(eval_dataset=rankings)
-        shown = not self.args.disable_tqdm and self.args.process_index == 0
-        options: dict[str, Any] = {"batch_size": self.args.eval_batch_size, "show_progress": shown}
-        options |= {"model": self.model, "processing_class": self.tokenizer}
-        size = self.args.chunk_size
-        chunks: dict[str, Any] = {"chunks": size is not None, "chunk_size": size, "contextual": True}
+        relevant = relevance(rankings)
+        model: Any = self.model
+        texts = {"query": rankings.queries["query"][:], "document": rankings.corpus["text"][:]}
+        vectors: dict[str, Any] = {}
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-            queries = encode_query(texts=rankings.queries["query"][:], **options)
-            texts = rankings.corpus["text"][:]
-            documents, rows, _ = encode_corpus(texts=texts, **chunks, **options)
-        options = {"device": self.args.device, "show_progress": shown}
-        if self.model.similarity.kind == "dot":
-            options["head"] = self.model
+            for kind, part in texts.items():
+                vectors[kind] = encode(
+                    # An adapter of PEFT is inside of its model too.
+                    model.get_base_model() if hasattr(model, "get_base_model") else model,
+                    self.tokenizer,
+                    part,
+                    prompt_name=kind,
+                    batch_size=self.args.eval_batch_size,
+                    show_progress=not self.args.disable_tqdm and self.args.process_index == 0,
+                )
+        is_cosine = model.similarity.kind == "cosine"
         # One more, for the query itself may be found.
-        hits: Any = np.array(rank_groups(queries, documents, rows.tolist(), top_k=101, **options))
-        run = as_run(rankings, hits[..., 0], rows[hits[..., 1].astype(int)], 100)
-        return self.report(ranking_metrics(run, relevance(rankings)), metric_key_prefix)
+        scores, positions = nearest(
+            vectors["query"], vectors["document"], EVAL_TOP_K + 1, cosine=is_cosine, device=self.args.device
+        )
+        values = ranking_metrics(as_run(rankings, scores, positions, EVAL_TOP_K), relevant)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics

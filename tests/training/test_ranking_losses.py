@@ -106,7 +106,7 @@ def plain_margin(batch):
     return mean(terms)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(batches())
 def test_losses_are_their_definitions(batch):
     scores, documents, labels, logits, ids, positives = tensors(batch)

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pair objective against plain formulas, and what it refuses."""
 
-import doctest
-import inspect
 import math
 
 import pytest
@@ -12,9 +10,7 @@ import torch
 from hf_dse import DseForSequenceClassification
 from hf_dse.training.losses import (
     PairDistillationLoss,
-    collapse_logits,
     match_teacher_logits,
-    ranking_loss,
     similarity_loss,
 )
 
@@ -62,7 +58,7 @@ def plain_distillation_loss(logits, teacher_logits):
     return total / len(logits)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("name", TASKS)
 def test_the_loss_is_the_formula_of_dse(name, alpha, tiny_config, bert_tokenizer):
     fields, labels, teacher_logits = TASKS[name]
@@ -104,22 +100,21 @@ def test_alpha_0_and_1_need_only_their_own_term():
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("name", TASKS)
 def test_a_pair_learns_from_what_it_has(name, alpha):
-    """A batch with gaps has the mean loss of its pairs, each with the terms that it has, times its weight."""
+    """A batch with gaps has the mean loss of its pairs, each with the terms that it has."""
     fields, labels, teacher_logits = TASKS[name]
     logits = torch.randn(3, fields["num_labels"], generator=torch.Generator().manual_seed(0), requires_grad=True)
-    # A label missing, a score missing, and a weight for each pair.
+    # A label missing, and a score missing.
     with_gaps = torch.where(torch.tensor([True, False, True]), labels.float(), torch.nan)
     with_class_gaps = torch.where(torch.tensor([True, False, True]), labels, -100).to(labels.dtype)
     scores = teacher_logits.clone()
     scores[2] = torch.nan
-    weights = torch.tensor([1.0, 0.25, 2.0])
 
     rows, teacher_rows, kind = logits.tolist(), teacher_logits.tolist(), fields["problem_type"]
     tasks = [plain_task_loss(kind, [row], [label]) for row, label in zip(rows, labels.tolist(), strict=True)]
     distances = [plain_distillation_loss([row], [teacher]) for row, teacher in zip(rows, teacher_rows, strict=True)]
-    expected = ((1 - alpha) * tasks[0] + alpha * distances[0]) + 0.25 * distances[1] + 2.0 * tasks[2]
+    expected = ((1 - alpha) * tasks[0] + alpha * distances[0]) + distances[1] + tasks[2]
     for gaps in [with_gaps] if name == "regression" else [with_gaps, with_class_gaps]:
-        loss = PairDistillationLoss(alpha, kind)(logits, gaps, scores, weights)
+        loss = PairDistillationLoss(alpha, kind)(logits, gaps, scores)
         assert loss.item() == pytest.approx(expected / 3, rel=1e-5)
         assert torch.autograd.grad(loss, logits)[0].isfinite().all()
 
@@ -138,29 +133,6 @@ def test_targets_mix_labels_and_scores():
     assert binary.targets(1, torch.tensor([1, 0]), torch.tensor([[0.0], [0.0]])).tolist() == [[1.0], [-1.0]]
     classes = PairDistillationLoss(0.0, "single_label_classification")
     assert classes.targets(3, torch.tensor([2])).tolist() == [[-2.0, -2.0, 2.0]]
-
-
-def test_the_ranking_loss_is_cosent():
-    generator = torch.Generator().manual_seed(0)
-    scores, targets = torch.randn(7, generator=generator), torch.randint(0, 4, (7,), generator=generator).float()
-    total = 1.0
-    for i in range(7):
-        for j in range(7):
-            if targets[i] > targets[j]:
-                total += math.exp(3.0 * (scores[j] - scores[i]).item())
-    assert ranking_loss(scores, targets, 3.0).item() == pytest.approx(math.log(total), rel=1e-5)
-    # The right order with wide margins costs nothing; so does a batch without an order.
-    assert ranking_loss(targets * 100, targets, 3.0).item() == pytest.approx(0.0, abs=1e-6)
-    assert ranking_loss(scores, torch.ones(7), 3.0) == 0.0
-
-
-def test_the_ranking_loss_is_added():
-    logits, labels, scores = torch.tensor([[1.0], [2.0]]), torch.tensor([3.0, 1.0]), torch.tensor([[2.0], [1.0]])
-    plain = PairDistillationLoss(0.5)(logits, labels, scores)
-    ranked = PairDistillationLoss(0.5, ranking_weight=0.1, ranking_scale=2.0)(logits, labels, scores)
-    assert (ranked - plain).item() == pytest.approx(0.1 * math.log(1 + math.exp(2.0)), rel=1e-5)
-    with pytest.raises(ValueError, match="the ranking loss needs a regression"):
-        PairDistillationLoss(0.5, "single_label_classification", ranking_weight=0.1)
 
 
 def test_the_similarity_loss_compares_sentences_of_different_pairs():
@@ -189,26 +161,6 @@ def test_the_similarity_loss_compares_sentences_of_different_pairs():
     assert similarity_loss(student[:1], teacher[:1]) == 0.0
 
 
-def test_the_loss_has_the_precision_of_the_student():
-    loss = PairDistillationLoss(1.0)
-    teacher_logits = torch.tensor([[3.0, 1.0]], dtype=torch.float64)
-    for dtype in (torch.float32, torch.bfloat16):
-        assert loss(torch.ones(1, 2, dtype=dtype), None, teacher_logits).dtype == dtype
-
-
-def test_collapsed_logits_keep_the_probability_of_class_1():
-    logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
-    collapsed = collapse_logits(logits)
-    assert collapsed.shape == (5, 1)
-    assert torch.allclose(collapsed.sigmoid()[:, 0], logits.softmax(dim=1)[:, 1])
-
-
-@pytest.mark.parametrize("num_labels", [1, 2, 3])
-def test_logits_that_fit_stay_as_they_are(num_labels):
-    logits = torch.randn(4, num_labels)
-    assert match_teacher_logits(logits, num_labels) is logits
-
-
 @pytest.mark.parametrize(("teacher", "student"), [(3, 1), (1, 3), (2, 3), (3, 2), (1, 2)])
 def test_a_teacher_with_other_labels_is_refused(teacher, student):
     with pytest.raises(ValueError, match=f"teacher has {teacher} logits per pair and the student {student}"):
@@ -228,12 +180,3 @@ def test_a_missing_term_is_refused():
         PairDistillationLoss(0.5)(torch.zeros(2, 1), None, torch.zeros(2, 1))
     with pytest.raises(ValueError, match="`distillation_alpha` above 0 needs teacher scores"):
         PairDistillationLoss(0.5)(torch.zeros(2, 1), torch.ones(2), None)
-
-
-def test_the_example_of_the_docstring_runs():
-    # doctest would take the fence that ends the code for expected output.
-    text = inspect.getdoc(PairDistillationLoss).replace("```", "")
-    example = doctest.DocTestParser().get_doctest(text, {}, "PairDistillationLoss", None, None)
-    result = doctest.DocTestRunner().run(example)
-    assert result.attempted > 0
-    assert result.failed == 0
