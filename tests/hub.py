@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 A small Hub on the loopback interface for huggingface_hub: it creates repositories, accepts commits and serves files
-over real HTTP, with faults on request. It follows the protocol of the client. Large files come in both ways: by LFS,
-and, where hf_xet is installed, by Xet, whose storage is then the one on disk that hf_xet has for its own tests
-(`local://`): chunks and shards as in the real one, without its HTTP. Downloads are by HTTP.
+over real HTTP, with faults on request. It follows the protocol of the client; large files come by LFS.
 
 ```python
 with Hub() as hub:
@@ -20,14 +18,10 @@ import json
 import math
 import re
 import socket
-import struct
-import tempfile
 import threading
-import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import parse_qsl, unquote
 
 import yaml
@@ -37,9 +31,8 @@ USER = "user"
 WRITER, READER = "hf_writer", "hf_reader"
 LFS = "*.safetensors"
 
-# Kinds of `Hub.fail` besides HTTP statuses: a gateway returns an HTML page; the connection is closed during the
-# request; it is closed instead of the response.
-GATEWAY, CUT, LOST = 502, "cut", "lost"
+# Kinds of `Hub.fail` besides HTTP statuses: the connection is closed during the request, or instead of the response.
+CUT, LOST = "cut", "lost"
 
 
 def oid_of(path, content):
@@ -89,7 +82,6 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.repos, self.blobs, self.requests, self.faults = {}, {}, [], []
-        self.xet = tempfile.TemporaryDirectory(prefix="hub-xet-")
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}).start()
@@ -98,7 +90,6 @@ class Hub(ThreadingHTTPServer):
     def __exit__(self, *error):
         self.shutdown()
         self.server_close()
-        self.xet.cleanup()
 
     def fail(self, request, kind, times=math.inf):
         """Makes requests whose "METHOD /path" matches the pattern `request` fail with a status, `CUT` or `LOST`."""
@@ -110,38 +101,6 @@ class Hub(ThreadingHTTPServer):
                 fault.times -= 1
                 return fault.kind
         return None
-
-    def find_blob(self, oid):
-        """Returns the content of a large file that was uploaded by LFS or Xet; `None` if there is none."""
-        if oid not in self.blobs and (file_hash := self.xet_files().get(oid)):
-            from hf_xet import XetFileInfo, XetSession
-
-            group = XetSession().new_download_stream_group(endpoint=f"local://{self.xet.name}")
-            content = b"".join(group.download_stream(XetFileInfo(file_hash)))
-            if hashlib.sha256(content).hexdigest() == oid:
-                self.blobs[oid] = content
-        return self.blobs.get(oid)
-
-    def xet_files(self):
-        """
-        Returns the hashes of the files in the shards that hf_xet wrote, by SHA-256. A shard has rows of 48 bytes: a
-        header, and for each file one with its hash, one for each segment, as many of verification, and the SHA-256.
-        """
-        found = {}
-        for shard in Path(self.xet.name).rglob("shards/*.mdb"):
-            content, place = shard.read_bytes(), 48
-            while (file_hash := content[place : place + 32]) != b"\xff" * 32:
-                flags, num_segments = struct.unpack_from("<II", content, place + 32)
-                is_verified = flags >> 31
-                place += 48 * (1 + num_segments * (1 + is_verified))
-                found[xet_hex(content[place : place + 32])] = xet_hex(file_hash)
-                place += 48
-        return found
-
-
-def xet_hex(content):
-    """Writes a hash as Xet does: as four little-endian numbers of 64 bits."""
-    return b"".join(content[start : start + 8][::-1] for start in range(0, 32, 8)).hex()
 
 
 ROUTES = []
@@ -168,9 +127,6 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append(request)
         fault, length = self.server.take_fault(request), int(self.headers.get("Content-Length", 0))
         self.body = self.rfile.read(length // 2 if fault == CUT else length)
-        if fault == GATEWAY:
-            self.send(fault, b"<h1>Bad Gateway</h1>", {"Content-Type": "text/html"})
-            return
         try:
             if isinstance(fault, int):
                 raise Refusal(fault, "injected fault")
@@ -287,12 +243,6 @@ class Handler(BaseHTTPRequestHandler):
 
         return {"files": [describe(file["path"]) for file in json.loads(self.body)["files"]]}
 
-    @route("GET", "/api/models/{repo}/xet-write-token/(?P<revision>.+)")
-    def xet_write_token(self, repo, revision):
-        self.check_writer()
-        self.repo(repo)
-        return {"casUrl": f"local://{self.server.xet.name}", "accessToken": "xet", "exp": int(time.time()) + 3600}
-
     @route("POST", "/{repo}\\.git/info/lfs/objects/batch")
     def lfs_batch(self, repo):
         self.repo(repo)
@@ -330,7 +280,7 @@ class Handler(BaseHTTPRequestHandler):
                 message = value["summary"]
             elif key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif key == "lfsFile" and self.server.find_blob(value["oid"]) is not None:
+            elif key == "lfsFile" and value["oid"] in self.server.blobs:
                 files[value["path"]] = self.server.blobs[value["oid"]]
             elif key == "deletedFile" and value["path"] in files:
                 del files[value["path"]]

@@ -16,15 +16,16 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
+from hf_dse.convert.folder import LENGTHS, write_settings
+from hf_dse.convert.student import has_head, limit_tokens
 from hf_dse.modeling import DseForSequenceClassification, DseModel
-from hf_dse.modeling.configuration_dse import LENGTHS, sentence_transformers_files
+from hf_dse.modeling.modeling_dse import save_pooling
 from hf_dse.publish.arguments import GRAPH_FORMATS
-from hf_dse.student.checkpoint import check_no_adapter, has_head, limit_tokens
 
 
 logger = logging.get_logger(__name__)
 
-# The most weights in an ONNX file, which has at most 2 GB; larger ones are in a file beside it.
+# An ONNX file holds at most 2 GB. Larger weights are written to a file beside it.
 MOST_BYTES_INSIDE = 2**31 - 2**24
 
 
@@ -49,29 +50,23 @@ def export_graph(
     overwrite: bool = False,
 ) -> Path:
     """
-    Exports the encoder as a graph for ONNX Runtime or OpenVINO, using the exporters of transformers, with its
-    tokenizer and the files by which servers and other tools know how it embeds texts. The graph takes what the
-    tokenizer returns, `(batch_size, seq_len)` of any size, and computes in float32. It returns `sentence_embedding`,
-    `(batch_size, projection_dim)`, and `token_embeddings`, `(batch_size, seq_len, projection_dim)`, whose pooling it
-    is. A head for sentence pairs is not exported.
+    Exports the encoder as a graph for ONNX Runtime or OpenVINO with the exporters of transformers, its tokenizer, and
+    the files in which servers read how the model embeds texts. The graph takes the output of the tokenizer,
+    `(batch_size, seq_len)` of any size, and computes in float32. It returns `sentence_embedding`, `(batch_size,
+    embedding_size)`, and `token_embeddings`, `(batch_size, seq_len, embedding_size)`. A head for sentence pairs is not
+    exported.
 
     Args:
-        model ([`DseModel`] or [`DseForSequenceClassification`]):
-            The model to export.
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer of the model.
-        path (`str` or `os.PathLike`):
-            Folder to write: `onnx/model.onnx`, or `openvino_model.xml` and `openvino_model.bin`.
-        format (`str`, *optional*, defaults to `"onnx"`):
-            `"onnx"` or `"openvino"`. On CPUs with bfloat16 instructions, OpenVINO computes in bfloat16 unless
-            `INFERENCE_PRECISION_HINT` is `"f32"`.
-        int8 (`bool`, *optional*, defaults to `False`):
-            Whether to add `onnx/model_quantized.onnx`, whose weights have 8 bits; activations are quantized
-            dynamically.
-        max_length (`int`, *optional*):
-            Maximum number of tokens per text that tools read. Defaults to the `model_max_length` of the tokenizer.
-        overwrite (`bool`, *optional*, defaults to `False`):
-            Whether to replace an existing model folder with all its files.
+        model ([`DseModel`] or [`DseForSequenceClassification`]): The model to export.
+        processing_class (`PreTrainedTokenizerBase`): The tokenizer of the model.
+        path (`str` or `os.PathLike`): Folder to write: `onnx/model.onnx`, or `openvino_model.xml`.
+        format (`str`, *optional*, defaults to `"onnx"`): `"onnx"` or `"openvino"`. On CPUs with bfloat16 instructions,
+            OpenVINO computes in bfloat16 unless `INFERENCE_PRECISION_HINT` is `"f32"`.
+        int8 (`bool`, *optional*, defaults to `False`): Whether to add `onnx/model_quantized.onnx`, with weights of 8
+            bits and dynamically quantized activations.
+        max_length (`int`, *optional*): Maximum number of tokens per text that tools read. Defaults to the
+            `model_max_length` of the tokenizer.
+        overwrite (`bool`, *optional*, defaults to `False`): Whether to replace an existing model folder.
 
     Returns:
         `pathlib.Path`: the folder.
@@ -104,14 +99,10 @@ def export_graph(
     path = to_path(path)
     target = path.resolve()
     check_target(target, overwrite)
-    check_no_adapter(model)
     tokenizer = limit_tokens(processing_class, model, max_length)
     missing = [package for package in GRAPH_FORMATS[format] if find_spec(package) is None]
     if missing:
-        raise ImportError(
-            f"format={format!r} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
-            "installed: `pip install hf-dse[onnx]`."
-        )
+        raise ImportError(f"format={format!r} needs {' and '.join(missing)}: `pip install hf-dse[onnx]`.")
     logger.info(f"Exporting the encoder as a graph: {format}")
     exported = _export(model, tokenizer, format)
     with folder_in_one_step(target, overwrite) as new:
@@ -124,22 +115,25 @@ def export_graph(
         else:
             exported.save_pretrained(new)
         tokenizer.save_pretrained(new)
-        # Beside what is saved with the config: servers read the length here.
-        lengths = sentence_transformers_files(model.config).get(LENGTHS, {})
-        settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **lengths}
-        (new / LENGTHS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        save_pooling(model.config, new)
+        write_settings(model, new)
+        # Servers read the length here.
+        file = new / LENGTHS
+        stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **stored}
+        file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     return path
 
 
 def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, format: str) -> Any:
     from transformers.exporters import AutoExportConfig, AutoHfExporter
 
-    encoder = model.dse if has_head(model) else model
-    # A copy, in the one precision that every runtime has.
+    # A copy in float32, the one precision that every runtime has.
+    encoder: Any = model.dse if has_head(model) else model
     graph_model = copy.deepcopy(encoder).float().eval()
     graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
     # Two texts of different lengths, so that the graph does not assume a single text, no padding or a single chunk.
-    config = model.config
+    config: Any = model.config
     chunk = config.attention_chunk_size if "chunked_attention" in config.layer_types else 0
     attention_mask = torch.ones(2, min(max(16, 2 * chunk), config.max_position_embeddings), dtype=torch.long)
     attention_mask[1, 1:] = 0
@@ -149,10 +143,8 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
     export_config = AutoExportConfig.from_dict({"export_format": format, "dynamic": True})
     # torch prints its steps.
-    with contextlib.redirect_stdout(io.StringIO()) as steps:
-        exported = AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
-    logger.debug(steps.getvalue())
-    return exported
+    with contextlib.redirect_stdout(io.StringIO()):
+        return AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
 
 
 def _quantize(program: Any) -> Any:
@@ -162,10 +154,10 @@ def _quantize(program: Any) -> Any:
 
 
 def _save_onnx(program: Any, path: Path) -> None:
-    """Writes an ONNX graph as one file if it is small enough, otherwise with its weights in a file beside it."""
+    """Writes an ONNX graph, as one file if it is small enough: `save_pretrained` of transformers always writes two."""
     import onnx_ir
 
-    # Which lines of which files a node is from, with their paths on this machine.
+    # The metadata of a node names the line of code that it comes from, with its path on this machine.
     for node in program.graph.all_nodes():
         node.metadata_props.clear()
     num_bytes = sum(value.const_value.nbytes for value in program.graph.initializers.values())

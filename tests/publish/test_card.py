@@ -1,0 +1,187 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Model cards have only facts that were given, are valid Markdown, and their examples run."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from huggingface_hub import EvalResult, ModelCard
+
+from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse.publish.card import make_model_card, rename_card
+
+
+FACTS = {
+    "metrics": {
+        "validation": {"num_pairs": 1500, "pearson": 0.88125, "cosine_spearman": 0.87},
+        "test": {"num_pairs": 1379, "pearson": 0.8594, "cosine_spearman": 0.8449},
+    },
+    "base_model": "sentence-transformers/all-MiniLM-L6-v2",
+    "datasets": ["stsb"],
+    "recipe": {"learning rate": 2e-5, "epochs": 3, "machine": "2 cores | CPU", "command": "hf-dse distill --seed 1"},
+    "max_length": 32,
+    "license": "apache-2.0",
+}
+SEARCH_METRICS = {"ndcg@10": 0.638, "mrr@10": 0.601, "map": 0.597, "recall@1": 0.502, "recall@100": 0.925}
+SEARCH_FACTS = {"metrics": {"test": {"num_queries": 300, **SEARCH_METRICS}}, "datasets": ["BeIR/scifact"]}
+OTHER_RESULTS = [
+    EvalResult(
+        task_type="information-retrieval",
+        dataset_type="mteb/scifact",
+        dataset_name="SciFact",
+        dataset_split="test",
+        metric_type="cosine_ndcg@10",
+        metric_name="nDCG@10",
+        metric_value=0.7243,
+    ),
+    EvalResult("information-retrieval", "custom", "my | own", "recall@10", 1),
+    EvalResult("information-retrieval", "custom", "other", "recall@10", 0.5),
+]
+
+
+def test_card_has_the_given_facts(tmp_path, make_model):
+    teacher = tmp_path / "runs" / "my-teacher"
+    teacher.mkdir(parents=True)
+    card = ModelCard(make_model_card(make_model(), model_id="user/student", teacher=str(teacher), **FACTS).content)
+    assert card.data.base_model == FACTS["base_model"]
+    assert card.data.datasets == ["nyu-mll/glue"]
+    assert card.data.license == "apache-2.0"
+    assert card.data.library_name == "sentence-transformers"
+    assert {"linformer", "knowledge-distillation", "hf-dse"} <= set(card.data.tags)
+    results = {
+        (result.dataset_type, result.dataset_config, result.dataset_split, result.metric_type): result.metric_value
+        for result in card.data.eval_results
+    }
+    assert results == {
+        ("nyu-mll/glue", "stsb", split, name): value
+        for split, values in FACTS["metrics"].items()
+        for name, value in values.items()
+        if name != "num_pairs"
+    }
+    for text in (
+        "| Split | Pairs | Pearson | Spearman of the cosine |",
+        "| test | 1379 | 85.94 | 84.49 |",
+        "cross-encoder my-teacher on sentence pairs",
+        "[sentence-transformers/all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/",
+        "(https://huggingface.co/datasets/nyu-mll/glue)",
+        "| machine | 2 cores \\| CPU |",
+        "```bash\nhf-dse distill --seed 1\n```",
+        "hf-dse evaluate --model_name_or_path user/student --task_name stsb --split validation test\n",
+        "the weights are under `apache-2.0`",
+    ):
+        assert text in card.text
+    assert str(tmp_path) not in card.content
+
+
+def test_card_leaves_out_unknown_facts(make_model):
+    card = make_model_card(make_model(DseModel), model_id="someone/student")
+    assert set(card.data.to_dict()) == {"model_name", "library_name", "pipeline_tag", "tags"}
+    assert "knowledge-distillation" not in card.data.tags
+    for word in ("## Results", "## Training", "How these numbers", "weights are under", "ForSequenceClassification"):
+        assert word not in card.content
+    assert 'SentenceTransformer("someone/student", trust_remote_code=True)' in card.text
+
+
+@pytest.mark.parametrize(("similarity", "name"), [("cosine", "cosine"), ("dot", "dot product")])
+def test_card_of_a_search(make_model, similarity, name):
+    model = make_model(DseModel, similarity=similarity)
+    card = ModelCard(make_model_card(model, model_id="student", teacher="a/reranker", **SEARCH_FACTS).content)
+    results = {result.metric_type: result for result in card.data.eval_results}
+    assert {kind: result.metric_value for kind, result in results.items()} == {
+        f"{similarity}_{'map@100' if key == 'map' else key}": value for key, value in SEARCH_METRICS.items()
+    }
+    assert {(result.task_type, result.dataset_type) for result in results.values()} == {
+        ("information-retrieval", "BeIR/scifact")
+    }
+    assert "| Split | Queries | nDCG@10 | MRR@10 | MAP | Recall@1 | Recall@100 |" in card.text
+    assert "| test | 300 | 63.80 | 60.10 | 59.70 | 50.20 | 92.50 |" in card.text
+    assert f"Each query ranked all documents of the corpus by the {name} of the embeddings." in card.text
+    assert "on queries and documents." in card.text
+
+
+def test_results_on_other_data(make_model):
+    card = ModelCard(make_model_card(make_model(), model_id="x", eval_results=OTHER_RESULTS).content)
+    assert [result.metric_value for result in card.data.eval_results] == [0.7243, 1, 0.5]
+    assert "| [SciFact](https://huggingface.co/datasets/mteb/scifact) | test | nDCG@10 | 72.43 |" in card.text
+    assert "| my \\| own | - | recall@10 | 100.00 |" in card.text
+
+
+@pytest.mark.parametrize("facts", [{}, FACTS, {**SEARCH_FACTS, "eval_results": OTHER_RESULTS}])
+def test_a_renamed_card_equals_a_card_of_that_name(make_model, facts):
+    cards = {
+        name: make_model_card(make_model(), model_id=name, **facts).content
+        for name in ("student", "runs/my_model", "user/1", "user/stu-dent")
+    }
+    for old in cards.values():
+        for name, new in cards.items():
+            renamed = ModelCard(rename_card(old, name))
+            assert renamed.text == ModelCard(new).text
+            assert renamed.data.to_dict() == ModelCard(new).data.to_dict()
+    foreign = '# student\n\n```python\nSentenceTransformer("student")\n```\n'
+    assert rename_card(foreign, "other") == foreign
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"similarity": "mlp", "num_labels": 3},
+        {"similarity": "dot", "problem_type": "multi_label_classification", "pooling_layers": 2},
+        {"layer_types": ["full_attention"] * 2, "prompts": {"query": "find | this: "}},
+        {"layer_types": ["full_attention", "linear_attention"], "linformer_length": [3, 8]},
+        {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 4},
+        {"linformer_length": [4, 8], "linformer_projection": "mean", "query_length": 8},
+    ],
+)
+@pytest.mark.parametrize(
+    "facts", [{}, FACTS, {"metrics": {"test": {"f1": 0.5}}}, {**SEARCH_FACTS, "eval_results": OTHER_RESULTS}]
+)
+def test_cards_of_all_kinds_are_valid_markdown(make_model, fields, facts):
+    for model_class in (DseModel, DseForSequenceClassification):
+        card = make_model_card(make_model(model_class, **fields), model_id="student", **facts)
+        # Outside of code: no empty cells, sections or items, no double spaces.
+        prose = "```".join(card.text.split("```")[::2])
+        assert not re.search(r"None|Undefined|\{\{|\{%|[^\n ]  +|\n\n\n|- \n| \n", prose), prose
+        assert not re.search(r"^## .*\n+(?=## |\Z)", card.text, flags=re.MULTILINE)
+        # Every table is one block: a header, a delimiter row, and rows with the same number of cells.
+        for block in re.findall(r"(?:^\|.*\n)+", card.text, flags=re.MULTILINE):
+            rows = block.replace("\\|", "").splitlines()
+            assert len({row.count("|") for row in rows}) == 1, block
+            assert len(rows) > 2 and set(rows[1]) <= set("|-: "), block
+
+
+def test_card_describes_the_attention(make_model):
+    mixed = make_model(DseModel, layer_types=["full_attention", "linear_attention"], linformer_length=[3, 8])
+    text = make_model_card(mixed, model_id="x").text
+    assert "The attention of 1 of its 2 layers" in text and "| Projected length k | 8 |" in text
+    softmax = make_model_card(make_model(DseModel, layer_types=["full_attention"] * 2), model_id="x")
+    assert "informer" not in softmax.content
+    chunked = make_model(DseModel, layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
+    assert "Attention is exact for texts of up to 4 tokens" in make_model_card(chunked, model_id="x").text
+    random = make_model_card(make_model(DseModel, linformer_init="random"), model_id="x")
+    assert "Attention is exact" not in random.text
+
+
+def test_metrics_that_are_not_finite_are_errors(make_model):
+    with pytest.raises(ValueError, match="pearson is nan: a model card takes finite numbers"):
+        make_model_card(make_model(), model_id="x", metrics={"test": {"pearson": math.nan}})
+
+
+@pytest.mark.slow
+def test_examples_of_the_card_run(tmp_path, make_model, bert_tokenizer):
+    """In a separate process without hf_dse, as readers of the card run them."""
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "student", **FACTS)
+    examples = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
+    assert len(examples) == 4
+    block = "import sys\nsys.modules['hf_dse'] = None\n"
+    environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+    command = [sys.executable, "-c", block + "\n".join(examples)]
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("tensor(") == 4
+    for word in ("UNEXPECTED", "MISSING", "Warning"):
+        assert word not in process.stderr

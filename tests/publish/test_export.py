@@ -1,0 +1,188 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Exported folders are complete, load in transformers, and are written in one step."""
+
+import importlib.metadata
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
+
+from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse.convert.folder import TRANSFORMERS_NEEDED
+from hf_dse_cli import main
+
+
+FILES = {
+    "1_Pooling/config.json",
+    "README.md",
+    "config.json",
+    "config_sentence_transformers.json",
+    "configuration_dse.py",
+    "layout_dse.py",
+    "model.safetensors",
+    "modeling_dse.py",
+    "modules.json",
+    "pairs_dse.py",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+TEXTS = ["a cat sat on the mat", "dog", "the old house is in the new house and the cat ran of a mat"]
+
+
+def files(folder):
+    paths = [path for path in Path(folder).rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("model_class", [DseModel, DseForSequenceClassification])
+def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, model_class):
+    model = make_model(model_class, projection_dim=6)
+    folder = export_model(model, bert_tokenizer, tmp_path / "deep" / "model")
+    assert folder == tmp_path / "deep" / "model"
+    assert set(files(folder)) == FILES
+    assert os.listdir(folder.parent) == ["model"]
+    config = json.loads((folder / "config.json").read_text())
+    assert set(config["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForSequenceClassification"}
+    settings = json.loads((folder / "config_sentence_transformers.json").read_text())
+    assert settings["requirements"]["transformers"] == TRANSFORMERS_NEEDED
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    loaded, info = AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    torch.testing.assert_close(loaded(**batch).pooler_output, model.base_model(**batch).pooler_output, rtol=0, atol=0)
+    if model_class is DseForSequenceClassification:
+        batch = tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")
+        loaded = AutoModelForSequenceClassification.from_pretrained(folder)
+        torch.testing.assert_close(loaded(**batch).logits, model(**batch).logits, rtol=0, atol=0)
+
+
+def test_a_loaded_export_can_be_exported_over_itself(tmp_path, make_model, bert_tokenizer):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    before = files(folder)
+    (folder / "optimizer.pt").write_bytes(b"stale")
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    export_model(model, AutoTokenizer.from_pretrained(folder), folder, overwrite=True)
+    assert files(folder) == before
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_one_length_is_stored(tmp_path, make_model, bert_tokenizer):
+    def stored(name, max_length=None, **fields):
+        folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name, max_length=max_length)
+        length = AutoTokenizer.from_pretrained(folder).model_max_length
+        assert f"| Longest text | the tokenizer keeps {length:,} tokens" in (folder / "README.md").read_text()
+        return length
+
+    assert bert_tokenizer.model_max_length == 64
+    assert stored("the model's", max_position_embeddings=24) == 24
+    assert stored("the tokenizer's", max_position_embeddings=100) == 64
+    assert stored("chosen", max_length=10) == 10
+    assert stored("longer", max_length=100, max_position_embeddings=100) == 100
+    assert bert_tokenizer.model_max_length == 64
+    for length in (0, 101):
+        with pytest.raises(ValueError, match=f"`max_length` .* 1 .* 100.* got {length}"):
+            stored("wrong", max_length=length, max_position_embeddings=100)
+
+
+def test_existing_folders_are_not_replaced(tmp_path, make_model, bert_tokenizer):
+    model = make_model()
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    # An empty folder is fine.
+    export_model(model, bert_tokenizer, folder)
+    before = files(folder)
+    with pytest.raises(FileExistsError, match="taken is not empty"):
+        export_model(model, bert_tokenizer, folder)
+    assert files(folder) == before
+
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "diary.txt").write_text("precious")
+    for path in (home, home / "diary.txt"):
+        with pytest.raises(FileExistsError, match="home"):
+            export_model(model, bert_tokenizer, path, overwrite=True)
+    assert (home / "diary.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("step", ["tokenizer", "card"])
+def test_nothing_changes_after_an_error(tmp_path, make_model, bert_tokenizer, monkeypatch, step):
+    def fail(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    before = files(folder)
+    target = (type(bert_tokenizer), "save_pretrained") if step == "tokenizer" else (Path, "write_text")
+    monkeypatch.setattr(*target, fail)
+    for path in (folder, tmp_path / "other"):
+        with pytest.raises(OSError, match="No space left"):
+            export_model(make_model(DseModel), bert_tokenizer, path, overwrite=True)
+    assert os.listdir(tmp_path) == ["model"]
+    assert files(folder) == before
+
+
+def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model, bert_tokenizer, warnings):
+    """Weights stored in bfloat16 that are loaded in float32, as those of checkpoints/dse-minilm-l6."""
+    model = make_model().to(torch.bfloat16).float()
+    facts = {"metrics": {"test": {"pearson": 0.8594}}, "datasets": ["stsb"], "max_length": 32}
+    options = {"model_id": "old/name", "dtype": torch.bfloat16}
+    source = export_model(model, bert_tokenizer, tmp_path / "source", **options, **facts)
+    assert AutoModelForSequenceClassification.from_pretrained(source).dtype == torch.float32
+    command = ["export", "--model_name_or_path", str(source), "--output_dir"]
+    assert main([*command, str(tmp_path / "same"), "--model_id", "old/name"]) == 0
+    assert {tensor.dtype for tensor in load_file(tmp_path / "same" / "model.safetensors").values()} == {torch.bfloat16}
+
+    assert main([*command, str(tmp_path / "new"), "--model_id", "user/new"]) == 0
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert "old" not in card.split("Versions")[0].replace("older", "") and 'SentenceTransformer("user/new"' in card
+    assert "| test | 85.94 |" in card
+    assert not warnings
+    assert main([*command, str(tmp_path / "longer"), "--max_length", "64"]) == 0
+    assert "README.md is kept and may name 32 tokens per text" in warnings.pop()
+
+    (source / "README.md").write_text("# My own card\n")
+    assert main([*command, str(tmp_path / "own"), "--model_id", "user/own"]) == 0
+    assert (tmp_path / "own" / "README.md").read_text() == "# My own card\n"
+    assert "README.md is kept and does not mention user/own: edit it in" in warnings.pop()
+    with pytest.raises(ValueError, match="`card` is a finished model card"):
+        export_model(model, bert_tokenizer, tmp_path / "both", card="# Card\n", base_model="a/b")
+    assert not warnings
+
+
+class OtherModel(DseModel):
+    pass
+
+
+def test_models_whose_folder_would_not_load_are_errors(tmp_path, make_model, bert_tokenizer):
+    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    model = BertModel(config)
+    model.config.max_position_embeddings, model.config.vocab_size = 64, len(bert_tokenizer)
+    with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: convert it with"):
+        export_model(model, bert_tokenizer, tmp_path / "model")
+    # The folder would have the code of the subclass, but not the modules that it imports.
+    with pytest.raises(TypeError, match="OtherModel was saved without .*modeling_dse.py"):
+        export_model(make_model(OtherModel), bert_tokenizer, tmp_path / "model")
+    assert not os.listdir(tmp_path)
+
+
+def test_adapters_are_merged_first(tmp_path, make_model, bert_tokenizer):
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(target_modules=["query", "value"], r=2)
+    model = make_model()
+    model.add_adapter(config)
+    with pytest.raises(TypeError, match="merge"):
+        export_model(model, bert_tokenizer, tmp_path / "model")
+    merged = peft.get_peft_model(make_model(), config).merge_and_unload()
+    assert set(files(export_model(merged, bert_tokenizer, tmp_path / "model"))) == FILES
+
+
+def test_says_which_transformers_the_package_needs():
+    lines = [line for line in importlib.metadata.requires("hf-dse") if "extra ==" not in line]
+    (needed,) = (line for line in lines if re.match(r"transformers[<>=]", line))
+    assert TRANSFORMERS_NEEDED in needed.removeprefix("transformers").split(",")

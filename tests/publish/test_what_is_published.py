@@ -1,0 +1,146 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What leaves the machine: no paths, names or tokens of it, no files from elsewhere, and no code but our own."""
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from hub import WRITER
+from huggingface_hub import metadata_load
+from transformers import BertForSequenceClassification
+
+from hf_dse import DseModel, convert_encoder, export_graph, export_model, push_model
+from hf_dse_cli import main
+
+
+PAIRS = [
+    {"sentence1": "the cat", "sentence2": f"a {word}", "label": number}
+    for number, word in enumerate(["dog", "mat"] * 2)
+]
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A folder whose path must not be in anything that is published."""
+    folder = tmp_path / "home" / "alice" / "secret-project"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def assert_anonymous(folder, *allowed):
+    """No file of a folder has a path of this machine or a token."""
+    for path in sorted(folder.rglob("*") if folder.is_dir() else [folder]):
+        if path.is_file() and path.name not in allowed:
+            content = path.read_bytes()
+            for word in ("alice", str(Path(__file__).parents[2]), sys.prefix, WRITER):
+                assert word.encode() not in content, f"{path.name} has {word}"
+
+
+def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
+    source = save_bert(home / "my-encoder")
+    teacher = save_bert(home / "my-teacher", BertForSequenceClassification, num_labels=1)
+    for split in ("train", "validation"):
+        (home / "pairs").mkdir(exist_ok=True)
+        (home / "pairs" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    command = ["distill", "--model_name_or_path", str(source), "--teacher_name_or_path", str(teacher), "--num_labels"]
+    command += ["1", "--dataset_name", str(home / "pairs"), f"--output_dir={home / 'run'}", "--max_length", "16"]
+    command += ["--use_cpu", "--report_to", "none", "--max_steps", "1", "--hub_token", WRITER, f"--hub_token={WRITER}"]
+    monkeypatch.setattr(sys, "argv", ["hf-dse", *command])
+    assert main(command) == 0
+    assert_anonymous(home / "run" / "model")
+    card = home / "run" / "model" / "README.md"
+    # The Hub would look up what a card calls its base.
+    assert metadata_load(card).get("base_model") is None
+    text = card.read_text()
+    assert "It was converted from my-encoder." in text and "--teacher_name_or_path my-teacher" in text
+    assert "--output_dir=run" in text and "token" not in text[text.index("hf-dse distill") :].splitlines()[0]
+    # The checkpoints too, but for the state of the Trainer, which names the best of them.
+    assert_anonymous(home / "run" / "checkpoint-1", "trainer_state.json")
+
+
+def test_an_index_is_anonymous(home, make_model, bert_tokenizer):
+    export_model(make_model(), bert_tokenizer, home / "my-model")
+    (home / "texts.txt").write_text("the cat\na dog\n")
+    command = ["encode", "--model_name_or_path", str(home / "my-model"), "--input", str(home / "texts.txt")]
+    assert main([*command, "--output", str(home / "index.parquet")]) == 0
+    assert_anonymous(home / "index.parquet")
+    assert json.loads(pq.read_schema(home / "index.parquet").metadata[b"hf_dse"])["model_name_or_path"] == "my-model"
+
+
+def test_scores_are_anonymous(home, save_bert):
+    teacher = save_bert(home / "my-teacher", BertForSequenceClassification, num_labels=1)
+    (home / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    command = ["score", "--model_name_or_path", str(teacher), "--train_file", str(home / "train.jsonl")]
+    command += ["--num_labels", "1", "--max_length", "32", "--output_file"]
+    for ending in ("parquet", "jsonl"):
+        assert main([*command, str(home / "out" / f"scored.{ending}")]) == 0
+    assert_anonymous(home / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "openvino"])
+def test_a_graph_is_anonymous(home, make_model, bert_tokenizer, format):
+    """PyTorch notes for each operation which line of which file it is from."""
+    pytest.importorskip(format)
+    assert_anonymous(export_graph(make_model(), bert_tokenizer, home / "graph", format=format, int8=format == "onnx"))
+
+
+def test_code_of_others_is_not_passed_on(tmp_path, make_model, bert_tokenizer):
+    """Who loads our model with `trust_remote_code` would run what its configs name."""
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "theirs")
+    theirs = {"AutoTokenizer": ["evil/repo--code.Tokenizer", None], "AutoModel": "evil/repo--code.Model"}
+    for name in ("config.json", "tokenizer_config.json"):
+        config = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**config, "auto_map": {**config.get("auto_map", {}), **theirs}}))
+    assert main(["export", "--model_name_or_path", str(folder), "--output_dir", str(tmp_path / "ours")]) == 0
+    for path in (tmp_path / "ours").glob("*.json"):
+        assert "evil" not in path.read_text()
+    with pytest.raises(ValueError, match="config.json names code of another repository .* would run: write the fol"):
+        push_model(folder, "user/tiny", dry_run=True)
+    (folder / "config.json").write_text((tmp_path / "ours" / "config.json").read_text())
+    with pytest.raises(ValueError, match="tokenizer_config.json names code of another repository"):
+        push_model(folder, "user/tiny", dry_run=True)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "onnx"])
+def test_links_are_not_published(tmp_path, make_model, bert_tokenizer, name, capsys):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model", model_id="user/tiny")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key.txt").write_text("secret")
+    (folder / name).symlink_to(tmp_path / "private" / ("key.txt" if name == "notes.txt" else ""))
+    assert main(["push", "--model_name_or_path", str(folder), "--repo_id", "user/tiny", "--dry_run"]) == 2
+    assert f"{name} is a link to a file outside" in capsys.readouterr().err
+    # A link to the folder itself is what the user names.
+    (folder / name).unlink()
+    (tmp_path / "link").symlink_to(folder)
+    assert "README.md" in push_model(tmp_path / "link", "user/tiny", dry_run=True)
+
+
+def test_a_revision_pins_a_model(hub, tmp_path, save_bert):
+    """The first commit of a repository, while its branch has another model; cards keep it."""
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=hub.url, token=WRITER)
+    api.create_repo("user/encoder")
+    commits = []
+    for name, fields in (("first", {}), ("second", {"hidden_act": "relu"})):
+        folder = save_bert(tmp_path / name, **fields)
+        commits.append(api.upload_folder(repo_id="user/encoder", folder_path=folder).oid)
+    name = f"user/encoder@{commits[0]}"
+    model = convert_encoder(name)
+    assert model.config.hidden_act == "gelu" and convert_encoder("user/encoder").config.hidden_act == "relu"
+    assert main(["convert", "--model_name_or_path", name, "--output_dir", str(tmp_path / "student")]) == 0
+    assert DseModel.from_pretrained(tmp_path / "student").config.hidden_act == "gelu"
+    card = tmp_path / "student" / "README.md"
+    assert metadata_load(card)["base_model"] == "user/encoder"
+    link = f"[{name}](https://huggingface.co/user/encoder/tree/{commits[0]})"
+    assert f"It was converted from {link}." in card.read_text()
+    (tmp_path / "texts.txt").write_text("the cat\n")
+    encode = ["encode", "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "index.parquet")]
+    assert main([*encode, "--model_name_or_path", name]) == 0
+    settings = json.loads(pq.read_schema(tmp_path / "index.parquet").metadata[b"hf_dse"])
+    assert settings["model_name_or_path"] == name
+    assert main([*encode, "--model_name_or_path", "user/encoder@missing"]) == 2
