@@ -6,33 +6,29 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from transformers import (
-    AutoModelForSequenceClassification,
-    BertConfig,
-    PreTrainedTokenizerBase,
-    set_seed,
-)
+from datasets import Dataset
+from torch.nn import functional as F
+from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerBase, set_seed
 
-from hf_dse.bench.encoders import read_shape
-from hf_dse.bench.ranking import RankArguments, measure_ranking
-from hf_dse.bench.speed import Job
-from hf_dse.bench.timing import interleave
-from hf_dse.data.pairs import DataArguments, load_pairs
+from hf_dse.common.loading import load_tokenizer
+from hf_dse.convert.convert import ConvertArguments, make_pair_model
+from hf_dse.data.arguments import DataArguments
+from hf_dse.data.pairs import load_pairs
 from hf_dse.data.tasks import EMBEDDED
-from hf_dse.evaluation.pairs import evaluate_model
-from hf_dse.inference.loading import load_tokenizer
-from hf_dse.metrics import PearsonSpearman
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.pipeline.arguments import DemoArguments
 from hf_dse.publish.export import export_model
-from hf_dse.student.convert import ConvertArguments, make_pair_model
+from hf_dse.retrieval.encoding import encode
+from hf_dse.retrieval.evaluate_pairs import evaluate_pairs
+from hf_dse.retrieval.metrics import PearsonSpearman
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import check_output_dir
 from hf_dse.training.pair_trainer import DseTrainer
@@ -70,7 +66,10 @@ TEACHER, SOFTMAX, LINEAR = "cross-encoder", "softmax student", "linear student"
 NUM_CANDIDATES = 10_000
 # Pairs that the cross-encoder scores; the time of all candidates is extrapolated.
 NUM_PAIRS = 32
+BATCH_SIZE = 8
 LONG = 4096
+ROUNDS = 3
+MAX_LENGTH = 256
 
 
 def default_encoder() -> str:
@@ -93,7 +92,7 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
 
     Returns:
         `dict[str, dict]`: by model, the Pearson correlation on the embedded test pairs (`before` and `after`
-        distillation), the `seconds` to rank many candidates for a query, and the tokens a second (`speed`) of a long
+        distillation), the `seconds` to rank many candidates for a query, and the tokens per second (`speed`) of a long
         text.
     """
     started = time.perf_counter()
@@ -103,20 +102,21 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
     pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))
     tokenizer = load_tokenizer(encoder)
 
-    linear = ConvertArguments(linformer_length=[args.linformer_length], linformer_projection=args.linformer_projection)
+    linear = ConvertArguments(linformer_length=[args.linformer_length])
     softmax = replace(linear, layer_types=["full_attention"])
-    teacher = {"predictions": [logits[0] for logits in pairs["test"]["teacher_logits"]]}
-    results: dict[str, dict[str, Any]] = {
-        TEACHER: {"after": PearsonSpearman().compute(references=pairs["test"]["label"], **teacher)["pearson"]}
-    }
+    test = pairs["test"]
+    scores = [logits[0] for logits in test["teacher_logits"]]
+    measured = PearsonSpearman().compute(predictions=scores, references=test["label"])
+    results: dict[str, dict[str, Any]] = {TEACHER: {"after": measured["pearson"]}}
     students: dict[str, DseForSequenceClassification] = {}
     for name, convert_args in ((SOFTMAX, softmax), (LINEAR, linear)):
         set_seed(args.seed)
         student = make_pair_model(convert_args.convert(encoder), num_labels=1, problem_type="regression")
-        results[name] = {"before": _measure(student, tokenizer, pairs["test"], args)}
+        measure = partial(evaluate_pairs, student, tokenizer, test, task="stsb", max_length=MAX_LENGTH)
+        results[name] = {"before": measure()["pearson"]}
         print(f"\nDistilling the {name} from the teacher's scores of {len(pairs['train'])} pairs")
-        _train(student, tokenizer, pairs, args)
-        results[name]["after"] = _measure(student, tokenizer, pairs["test"], args)
+        _train(student, tokenizer, pairs["train"], args)
+        results[name]["after"] = measure()["pearson"]
         students[name] = student
 
     export_model(
@@ -125,7 +125,7 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
         model_folder,
         base_model=args.model_name_or_path or "sentence-transformers/all-MiniLM-L6-v2",
         teacher="sentence-transformers/all-mpnet-base-v2 fine-tuned on STS-B as a cross-encoder",
-        max_length=args.max_length,
+        max_length=MAX_LENGTH,
         overwrite=args.overwrite_output_dir,
     )
     print(f"\nSaved to {model_folder}. Loaded in a new process with AutoModel:")
@@ -134,14 +134,14 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
     quiet = os.environ | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     subprocess.run([sys.executable, "-c", SHOW_SIMILARITIES, str(model_folder)], check=True, env=quiet)
 
-    texts = [*pairs["test"]["sentence1"], *pairs["test"]["sentence2"]]
+    texts = [*test["sentence1"], *test["sentence2"]]
     for name, seconds in time_ranking(students, tokenizer, texts).items():
         results[name]["seconds"] = seconds
     for name, speed in time_long_text(encoder, linear).items():
         results[name]["speed"] = speed
-    print(f"\n{len(pairs['test'])} embedded test pairs, seed {args.seed}, {torch.get_num_threads()} CPU threads")
+    print(f"\n{len(test)} embedded test pairs, seed {args.seed}, {torch.get_num_threads()} CPU threads")
     print_results(results)
-    lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=args.max_length)["input_ids"]]
+    lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=MAX_LENGTH)["input_ids"]]
     print_reading(results, args.linformer_length, sum(n <= args.linformer_length for n in lengths) / len(lengths))
     print(f"\nThe demo took {time.perf_counter() - started:.0f} s.")
     return results
@@ -153,29 +153,55 @@ def time_ranking(
     """Seconds in which a cross-encoder and the students rank many candidates for a query, by model."""
     # No teacher is shipped. Its weights do not change its time.
     teacher = AutoModelForSequenceClassification.from_config(BertConfig(vocab_size=len(tokenizer))).eval()
-    args = RankArguments("a teacher", [NUM_CANDIDATES], max_pairs=NUM_PAIRS, pool=10, rounds=3)
-    seconds: dict[str, float] = {}
-    for name, student in students.items():
-        rows = measure_ranking(student, tokenizer, teacher, tokenizer, texts, args)
-        by_way = {row["way"]: row["online_ms"] / 1000 for row in rows}
-        seconds |= {TEACHER: by_way["cross-encoder"], name: by_way["student, exact search"]}
-    return seconds
+    query, *others = texts
+    # Batches of similar length, as for fast scoring.
+    pairs = [(query, text) for text in sorted(others[:NUM_PAIRS], key=len)]
+    parts = [pairs[start : start + BATCH_SIZE] for start in range(0, NUM_PAIRS, BATCH_SIZE)]
+    batches = [tokenizer(part, padding=True, truncation=True, return_tensors="pt") for part in parts]
+    embed = partial(encode, processing_class=tokenizer, texts=[query], show_progress=False)
+    # A student has embedded the candidates before.
+    size = embed(next(iter(students.values()))).shape[1]
+    vectors = F.normalize(torch.randn(NUM_CANDIDATES, size), dim=-1)
+
+    def search(student: DseForSequenceClassification) -> None:
+        (vectors @ torch.from_numpy(embed(student)[0])).topk(10)
+
+    searches = {name: partial(search, student) for name, student in students.items()}
+    seconds = time_in_turn({TEACHER: lambda: [teacher(**batch) for batch in batches], **searches})
+    return {**seconds, TEACHER: seconds[TEACHER] * NUM_CANDIDATES / NUM_PAIRS}
 
 
 def time_long_text(encoder: str, convert_args: ConvertArguments) -> dict[str, float]:
-    """Tokens a second in a long text, by student: models of their shape with random weights."""
-    k, projection = convert_args.linformer_length[0], convert_args.linformer_projection
-    job = Job(replace(read_shape(encoder), linformer_length=k), LONG, batch_size=1)
-    tasks = {SOFTMAX: job.make_task("bert-sdpa"), LINEAR: job.make_task(f"dse-{projection}")}
-    for task in tasks.values():
-        task()
-    return {name: LONG / median(seconds) for name, seconds in interleave(tasks, rounds=3).items()}
+    """Tokens per second in a long text, by student."""
+    linear = replace(convert_args, max_position_embeddings=LONG)
+    students = {
+        SOFTMAX: replace(linear, layer_types=["full_attention"]).convert(encoder),
+        LINEAR: linear.convert(encoder),
+    }
+    batch = {"input_ids": torch.randint(students[LINEAR].config.vocab_size, (1, LONG))}
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    seconds = time_in_turn({name: partial(student, **batch) for name, student in students.items()})
+    return {name: LONG / taken for name, taken in seconds.items()}
+
+
+@torch.inference_mode()
+def time_in_turn(tasks: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """The median seconds of each task, in turn, so that other work on the machine slows down all of them."""
+    taken: dict[str, list[float]] = {name: [] for name in tasks}
+    for number in range(ROUNDS + 1):
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            # The first time is slower.
+            if number > 0:
+                taken[name].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in taken.items()}
 
 
 def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Prints quality and speed side by side."""
     table = [
-        ("", "Pearson x 100", "Pearson x 100", "time to rank", "tokens a second,"),
+        ("", "Pearson x 100", "Pearson x 100", "time to rank", "tokens per second,"),
         ("", "not distilled", "distilled", f"{NUM_CANDIDATES:,} texts", f"text of {LONG:,}"),
     ]
     for name, row in results.items():
@@ -201,31 +227,18 @@ def print_reading(results: Mapping[str, Mapping[str, Any]], k: int, share: float
 
 
 def _train(
-    student: DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, pairs: Any, args: DemoArguments
+    student: DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, train: Dataset, args: DemoArguments
 ) -> None:
     training_args = DseTrainingArguments(
         output_dir=str(Path(args.output_dir) / "trainer"),
-        distillation_alpha=args.distillation_alpha,
-        learning_rate=args.learning_rate,
+        distillation_alpha=1.0,
         num_train_epochs=args.num_train_epochs,
-        per_device_train_batch_size=16,
+        max_length=MAX_LENGTH,
         save_strategy="no",
         logging_steps=25,
         report_to="none",
-        max_length=args.max_length,
         seed=args.seed,
     )
-    trainer = DseTrainer(
-        model=student,
-        args=training_args,
-        train_dataset=pairs["train"],
-        processing_class=tokenizer,
-    )
+    trainer = DseTrainer(model=student, args=training_args, train_dataset=train, processing_class=tokenizer)
     show_progress(trainer)
     trainer.train()
-
-
-def _measure(
-    student: DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, test: Any, args: DemoArguments
-) -> float:
-    return evaluate_model(student, tokenizer, test, task="stsb", max_length=args.max_length)["pearson"]

@@ -5,8 +5,9 @@
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -15,51 +16,55 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import STAGES
 from hf_dse.pipeline.inputs import Given
 from hf_dse.pipeline.results import DistillationResult
-from hf_dse.pipeline.stages import RUN
-from hf_dse.training.arguments import AlignTrainingArguments, DseTrainingArguments, RankingTrainingArguments
+from hf_dse.pipeline.stages import run_stage
+from hf_dse.training.arguments import StudentTrainingArguments
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
 
 def distill(
     model: str | os.PathLike | PreTrainedModel,
-    teacher: str | os.PathLike | PreTrainedModel | None = None,
+    teacher: "str | os.PathLike | CrossEncoder | SentenceTransformer | None" = None,
     dataset: str | os.PathLike | Dataset | Rankings | Mapping[str, Dataset | Rankings] | None = None,
     output_dir: str | os.PathLike = "student",
     *,
     processing_class: PreTrainedTokenizerBase | None = None,
-    teacher_processing_class: PreTrainedTokenizerBase | None = None,
-    args: DseTrainingArguments | RankingTrainingArguments | AlignTrainingArguments | None = None,
+    args: StudentTrainingArguments | None = None,
+    stage: str | None = None,
     **options: Any,
 ) -> DistillationResult:
     """
     Distils a teacher into a student in one call, like `hf-dse distill`: scores the pairs with the teacher, converts
     an encoder to a student with linear attention, trains it on labels and scores, evaluates it, and writes a complete
-    model folder. With `stage="ranking"` the data are queries and a corpus: it mines hard negatives, and the student
-    learns to search. With `stage="align"` the data are texts, and the student learns the vectors of a larger
-    bi-encoder.
+    model folder. With `stage="ranking"` the data are queries and a corpus: the call mines hard negatives, and the
+    student learns to search. With `stage="general"` the data are unlabelled texts: the student learns the layers of
+    its source.
 
     Args:
         model (`str`, `os.PathLike` or `PreTrainedModel`):
             The student: a DSE model, or an encoder that is converted first. A Hub id, a folder or a loaded DSE model.
-        teacher (`str`, `os.PathLike` or `PreTrainedModel`, *optional*):
-            The cross-encoder: a Hub id, a folder or a loaded model; with `stage="align"` the bi-encoder, a Hub id or a
-            folder. Not needed if the pairs have the column `teacher_logits`, or with `distillation_alpha=0`.
+        teacher (`str`, `os.PathLike`, `CrossEncoder` or `SentenceTransformer`, *optional*):
+            The cross-encoder: a Hub id, a folder or a loaded one. The scores of a loaded `SentenceTransformer` are its
+            cosines. Not needed if the data have the column `teacher_logits`, or with `distillation_alpha=0`. With
+            `stage="general"` the name of the encoder to learn from, which is by default the source of the student.
         dataset (`str`, `os.PathLike`, `datasets.Dataset`, [`Rankings`] or a `Mapping` of these, *optional*):
             The pairs: a Hub id, a folder of files (train, validation, test), `"embedded"` for the small one of this
             package, or loaded datasets by split; a single one is the train split. Alternatively, pass files with the
             options `train_file`, `validation_file` and `test_file`. For rankings: what [`load_rankings`] reads or
-            returns; with loaded ones, the stage is known. With `stage="align"`: a file of texts, or loaded ones with
-            the column `text`.
+            returns. With `stage="general"`: a file of texts, or loaded ones with the column `text`.
         output_dir (`str` or `os.PathLike`, *optional*, defaults to `"student"`):
             Folder for checkpoints, `results.json` and the finished model (in the subfolder `model`).
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the student; required with a loaded model.
-        teacher_processing_class (`PreTrainedTokenizerBase`, *optional*):
-            The tokenizer of the teacher; required with a loaded teacher.
-        args ([`DseTrainingArguments`], [`RankingTrainingArguments`] or [`AlignTrainingArguments`], *optional*):
+        args ([`DseTrainingArguments`], [`RankingTrainingArguments`] or [`GeneralTrainingArguments`], *optional*):
             Training arguments, instead of passing them as options; their `output_dir` is ignored.
+        stage (`str`, *optional*):
+            `"pairs"`, `"ranking"` or `"general"`. Defaults to `"ranking"` for loaded rankings, else to `"pairs"`.
         options:
-            Any option of `hf-dse distill` by its name, such as `stage="ranking"`, `linformer_length=128`,
-            `task_name="stsb"`, `num_train_epochs=2`, `max_length=256` or `overwrite_output_dir=True`.
+            Any option of `hf-dse distill` by its name, such as `linformer_length=128`, `task_name="stsb"`,
+            `num_train_epochs=2`, `max_length=256` or `overwrite_output_dir=True`.
 
     Returns:
         [`DistillationResult`]: the student (`model`, `processing_class`), its `metrics` by split, and the `path` of
@@ -89,53 +94,47 @@ def distill(
     (['test', 'validation'], PosixPath('student/model'))
     ```
     """
-    model, teacher, dataset = _as_name(model), _as_name(teacher), _as_name(dataset)
-    options = {name: _as_name(value) for name, value in options.items()}
-    for name, value, tokenizer in (
-        ("model", model, processing_class),
-        ("teacher", teacher, teacher_processing_class),
-    ):
-        if not isinstance(value, str | PreTrainedModel | None):
-            raise TypeError(
-                f"`{name}` is a `{type(value).__name__}`: pass a Hub id, a folder, or a model of transformers with "
-                "its tokenizer."
-            )
-        if isinstance(value, PreTrainedModel) and tokenizer is None:
-            prefix = "" if name == "model" else "teacher_"
-            raise TypeError(f"A loaded `{name}` needs its tokenizer: pass `{prefix}processing_class`.")
+    model, teacher, dataset = map(_as_name, (model, teacher, dataset))
+    if not isinstance(model, str | PreTrainedModel):
+        raise TypeError(
+            f"`model` is a `{type(model).__name__}`: pass a Hub id, a folder, or a DSE model with its tokenizer."
+        )
+    if isinstance(model, PreTrainedModel) and processing_class is None:
+        raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
+    parts = dataset.values() if isinstance(dataset, Mapping) else [dataset]
+    if stage is None:
+        stage = "ranking" if any(isinstance(part, Rankings) for part in parts) else "pairs"
+    if stage not in STAGES:
+        raise ValueError(f"`stage` is {stage!r}: it has to be one of {', '.join(STAGES)}.")
+    if not isinstance(teacher, str | torch.nn.Module | None):
+        raise TypeError(f"`teacher` is a `{type(teacher).__name__}`: pass a Hub id, a folder, or a loaded model.")
+    if stage == "general" and not isinstance(teacher, str | None):
+        raise TypeError("The general stage converts its teacher itself: pass the folder or Hub id of an encoder.")
     own = {
         "model_name_or_path": _name_of(model),
         "teacher_name_or_path": _name_of(teacher),
-        "dataset_name": dataset if isinstance(dataset, str) else None,
+        "train_file" if stage == "general" else "dataset_name": dataset if isinstance(dataset, str) else None,
         "output_dir": os.fspath(output_dir),
     }
+    if dataset is None:
+        # The texts of the general stage are in an option.
+        own.pop("train_file", None)
     twice = sorted(own.keys() & options.keys())
     if twice:
         raise TypeError(f"Passed twice: {', '.join(twice)}. Use `model`, `teacher`, `dataset` and `output_dir`.")
-    parts = dataset.values() if isinstance(dataset, Mapping) else [dataset]
-    if any(isinstance(part, Rankings) for part in parts):
-        options.setdefault("stage", "ranking")
-    stage = options.get("stage", "pairs")
-    if stage not in ("pairs", "ranking", "align"):
-        raise ValueError(
-            f"`stage` is {stage!r}: `distill` runs `pairs`, `ranking` and `align`; for the general stage call "
-            "`train_general`."
-        )
-    if stage == "align":
-        own["train_file"] = own.pop("dataset_name") or options.pop("train_file", None)
-        if isinstance(teacher, PreTrainedModel):
-            raise TypeError("The align stage loads its teacher itself: pass its folder or Hub id.")
     kinds = tuple(map(complete, STAGES[stage]))
     student_class, convert_class, data_class, training_class = kinds
-    known = {name: kind for kind in kinds for name in (entry.name for entry in fields(kind) if entry.init)}
-    for name in options:
+    known = {entry.name: (kind, entry) for kind in kinds for entry in fields(kind) if entry.init}
+    values: dict[type, dict[str, Any]] = {kind: {} for kind in kinds}
+    for name, value in {**options, **own, "stage": stage}.items():
         if name not in known:
             hint = did_you_mean(name, known)
             raise ValueError(f"There is no option `{name}`{hint}; `hf-dse distill --help all` lists them.")
-    options = _as_lists(kinds, options)
-    values = {kind: {name: value for name, value in options.items() if known[name] is kind} for kind in kinds}
-    for name, value in own.items():
-        values[known[name]][name] = value
+        kind, entry = known[name]
+        value = _as_name(value)
+        # As on the command line, a single value is a list of one: `linformer_length=64`.
+        is_single = "list[" in str(entry.type) and value is not None and not isinstance(value, list)
+        values[kind][name] = [value] if is_single else value
     if args is None:
         training_args = training_class(**values[training_class])
     elif not isinstance(args, training_class):
@@ -147,7 +146,7 @@ def distill(
         if given_twice:
             raise TypeError(f"{', '.join(given_twice)}: set them in `args`, or leave `args` out.")
         training_args = replace(args, output_dir=os.fspath(output_dir))
-    return RUN[stage](
+    return run_stage(
         student_class(**values[student_class]),
         convert_class(**values[convert_class]),
         data_class(**values[data_class]),
@@ -155,9 +154,8 @@ def distill(
         given=Given(
             model=model if isinstance(model, PreTrainedModel) else None,
             processing_class=processing_class,
-            teacher=teacher if isinstance(teacher, PreTrainedModel) else None,
-            teacher_processing_class=teacher_processing_class,
-            dataset=None if isinstance(dataset, str | os.PathLike) else dataset,
+            teacher=None if isinstance(teacher, str) else teacher,
+            dataset=None if isinstance(dataset, str) else dataset,
         ),
     )
 
@@ -169,15 +167,6 @@ def _as_name(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _name_of(model: Any) -> Any:
+def _name_of(model: Any) -> str | None:
     """Returns the name of a model; for a loaded model, the name that it was loaded from."""
-    return model if isinstance(model, str | None) else model.config.name_or_path or None
-
-
-def _as_lists(kinds: tuple[type, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """Wraps single values of list options in a list, as on the command line: `linformer_length=64`."""
-    several = {entry.name for kind in kinds for entry in fields(kind) if "list[" in str(entry.type)}
-    return {
-        name: [value] if name in several and value is not None and not isinstance(value, list | tuple) else value
-        for name, value in options.items()
-    }
+    return model if isinstance(model, str | None) else getattr(model.config, "name_or_path", None)

@@ -2,73 +2,84 @@
 # SPDX-License-Identifier: Apache-2.0
 """The general stage: a student learns the layers of its source encoder on unlabelled text."""
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
+from datasets import Dataset
 from transformers import set_seed
 
+from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.common.provenance import describe_source
+from hf_dse.convert.convert import ConvertArguments
+from hf_dse.convert.student import limit_tokens, load_converted
 from hf_dse.data.arguments import TextArguments
-from hf_dse.data.tokenization import check_max_length
-from hf_dse.inference.loading import load_config, load_tokenizer
+from hf_dse.data.texts import load_texts
 from hf_dse.pipeline.arguments import GeneralArguments
-from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult, describe_recipe, push_result, write_results
-from hf_dse.publish.export import export_model
-from hf_dse.student.checkpoint import limit_tokens, load_converted
-from hf_dse.student.convert import ConvertArguments, convert_encoder
+from hf_dse.pipeline.inputs import Given
+from hf_dse.pipeline.results import DistillationResult, train_stage
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import check_output_dir, locks_output_dir
-from hf_dse.training.general_trainer import train_general
+from hf_dse.training.general_trainer import GeneralTrainer
 
 
-@locks_output_dir
+RECIPE_FIELDS = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")
+
+
 def run_general(
     args: GeneralArguments,
     convert_args: ConvertArguments,
     text_args: TextArguments,
     training_args: GeneralTrainingArguments,
-    base_model: str | None = None,
+    given: Given,
+    base_model: str | None,
 ) -> DistillationResult:
     """
     Trains a student to match the layers of its source encoder on unlabelled text, and writes a complete model folder
-    to `training_args.output_dir`. The model card names `base_model` as the source, by default
-    `args.model_name_or_path`.
-
-    Returns:
-        [`DistillationResult`]: the student, with the metrics of [`train_general`] under `"training"`.
+    to `training_args.output_dir`. With validation texts the best student is kept, otherwise the last one.
     """
-    output_dir = Path(str(training_args.output_dir))
-    checkpoint = check_output_dir(str(output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir)
-    set_seed(training_args.seed)
-    is_converted = load_config(args.model_name_or_path).model_type == "dse"
-    if is_converted and args.teacher_name_or_path is None:
+    is_student = given.model is not None or load_config(args.model_name_or_path).model_type == "dse"
+    if is_student and args.teacher_name_or_path is None:
         raise ValueError(
-            f"{args.model_name_or_path} is already a DSE model, so the encoder to learn from is unknown: name it with "
-            "`--teacher_name_or_path`."
+            f"{args.model_name_or_path or 'The student'} is already a DSE model, so the encoder to learn from is "
+            "unknown: name it with `--teacher_name_or_path`."
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
-    teacher = convert_encoder(teacher_name, layer_types="full_attention")
-    student = load_converted(args.model_name_or_path, convert_args)
-    source_tokenizer = load_tokenizer(args.model_name_or_path)
-    check_max_length(training_args.max_length, student, source_tokenizer)
-    tokenizer = limit_tokens(source_tokenizer, student, training_args.max_length)
-    metrics = train_general(teacher, student, tokenizer, text_args, training_args, checkpoint)
-    if training_args.process_index == 0:
-        names = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")
-        recipe = {
+    train, validation = _load_splits(text_args, given)
+
+    set_seed(training_args.seed)
+    student = given.model or load_converted(args.model_name_or_path, convert_args)
+    student = getattr(student, "dse", student)
+    tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
+    tokenizer = limit_tokens(tokenizer, student, training_args.max_length)
+    trainer = GeneralTrainer(
+        model=student,
+        args=training_args,
+        train_dataset=train,
+        eval_dataset=validation,
+        processing_class=tokenizer,
+        teacher=teacher_name,
+    )
+    return train_stage(
+        trainer,
+        tokenizer,
+        # It has learned no task.
+        dict,
+        (args, convert_args, text_args),
+        base_model=base_model,
+        teacher=None,
+        dataset=text_args.train_file,
+        recipe={
             "learned from": f"layers of {describe_source(teacher_name).name}",
-            **describe_recipe(training_args, *names),
-        }
-        export_model(
-            student,
-            tokenizer,
-            output_dir / MODEL_FOLDER,
-            base_model=base_model or args.model_name_or_path,
-            datasets=[text_args.train_file],
-            recipe=recipe,
-            max_length=training_args.max_length,
-            model_id=training_args.hub_model_id or output_dir.name,
-            overwrite=True,
-        )
-        write_results(output_dir, {"training": metrics}, args, convert_args, text_args, recipe)
-        push_result(training_args)
-    return DistillationResult(student, tokenizer, {"training": metrics}, output_dir / MODEL_FOLDER)
+            **{name: getattr(training_args, name) for name in RECIPE_FIELDS},
+        },
+    )
+
+
+def _load_splits(text_args: TextArguments, given: Given) -> tuple[Dataset, Dataset | None]:
+    """The texts to train on, and those to evaluate on if there are any."""
+    if given.dataset is not None:
+        splits: Any = given.dataset if isinstance(given.dataset, Mapping) else {"train": given.dataset}
+        return splits["train"], splits.get("validation")
+    validation = None
+    if text_args.validation_file is not None:
+        validation = load_texts(text_args.validation_file, text_args.text_column, text_args.max_eval_samples)
+    return load_texts(text_args.train_file, text_args.text_column, text_args.max_train_samples), validation

@@ -16,13 +16,13 @@ from transformers import TrainingArguments
 from transformers.utils import logging
 
 from hf_dse.common.files import digest_of
-from hf_dse.pipeline.align_stage import run_align
+from hf_dse.convert.convert import ConvertArguments
+from hf_dse.convert.options import LATER_OPTIONS
 from hf_dse.pipeline.general_stage import run_general
+from hf_dse.pipeline.inputs import Given
 from hf_dse.pipeline.pairs_stage import run_pairs
 from hf_dse.pipeline.ranking_stage import run_ranking
-from hf_dse.pipeline.results import DistillationResult
-from hf_dse.student.convert import ConvertArguments
-from hf_dse.student.options import LATER_OPTIONS
+from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult
 from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkpoints, lock_output_dir
 
 
@@ -31,9 +31,11 @@ logger = logging.get_logger(__name__)
 # Options that name data and models, at their ends.
 INPUTS = ("_file", "_files", "_name_or_path", "dataset_name")
 
+# Options that do not change the result of a stage.
+PLACES = ("output_dir", "resume_from_checkpoint", "overwrite_output_dir", "logging_dir", "run_name")
+
 RUN: dict[str, Callable[..., DistillationResult]] = {
     "general": run_general,
-    "align": run_align,
     "pairs": run_pairs,
     "ranking": run_ranking,
 }
@@ -46,28 +48,29 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
 
     Args:
         stages (`list[tuple]`):
-            The output of [`parse_stage`] for each stage.
+            For each stage, arguments of the classes that [`STAGES`] names for it.
         cache_dir (`str`, *optional*):
-            Cache folder of all stages except the last. A stage that another recipe has finished with the same options
+            Shared folder of all stages except the last. A stage that another recipe has finished with the same options
             is reused, if local files hold the same. Concurrent runs wait for each other.
 
     Returns:
         [`DistillationResult`], *optional*: the result of the last stage that ran; `None` if all were already finished.
     """
-    base_model, first_args = stages[0][0].model_name_or_path, stages[0][-1]
+    _check_later_stages(stages)
+    (first_args, *_, first_training), *_ = stages
+    base_model, result, student, key = first_args.model_name_or_path, None, None, ""
     for *_, training_args in stages:
         training_args.resume_from_checkpoint = _resume_last(training_args.resume_from_checkpoint)
-    result, student, key = None, None, ""
-    with lock_output_dir(first_args):
+    with lock_output_dir(first_training):
         folders = [Path(args.output_dir) / f"{n}-{own.stage}" for n, (own, *_, args) in enumerate(stages, start=1)]
-        if not first_args.resume_from_checkpoint:
-            # Now, as the results of an earlier recipe must not look like those of this one if it is resumed.
+        if not first_training.resume_from_checkpoint:
+            # All of them now: results of an earlier recipe must not look like those of this one if it is resumed.
             for folder, (args, *_) in zip(folders, stages, strict=True):
                 check_output_dir(str(folder), None, args.overwrite_output_dir)
         for number, (folder, stage) in enumerate(zip(folders, stages, strict=True), start=1):
             args, convert_args, data_args, training_args = stage
             if student is not None:
-                # The model of the stage before takes no other options.
+                # The model of the previous stage takes no other options.
                 taken = {name: getattr(convert_args, name) for name in LATER_OPTIONS}
                 args.model_name_or_path, convert_args = str(student), ConvertArguments(**taken)
             is_shared = cache_dir is not None and number < len(stages)
@@ -75,10 +78,9 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
                 key = stage_key(key, args, convert_args, data_args, training_args)
                 folder = Path(cache_dir) / f"{folder.name}-{key}"
                 folder.parent.mkdir(parents=True, exist_ok=True)
-            training_args.output_dir, student = str(folder), folder / "model"
+            training_args.output_dir, student = str(folder), folder / MODEL_FOLDER
             title = f"Stage {number} of {len(stages)} ({args.stage})"
-            is_first = training_args.process_index == 0
-            with FileLock(f"{folder}.lock") if is_shared and is_first else nullcontext():
+            with FileLock(f"{folder}.lock") if is_shared and training_args.process_index == 0 else nullcontext():
                 # The others wait until the first of several processes has the lock.
                 PartialState().wait_for_everyone()
                 if is_shared or training_args.resume_from_checkpoint:
@@ -91,6 +93,22 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
                 logger.info(f"{title}: {args.model_name_or_path} to {student}")
                 result = run_stage(args, convert_args, data_args, training_args, base_model)
     return result
+
+
+def _check_later_stages(stages: list[tuple[Any, ...]]) -> None:
+    """Raises a `ValueError` for an option of a later stage that its model, which is there, cannot follow."""
+    (first_args, first, *_), *later = stages
+    fixed = {name: (value, getattr(first, name)) for name, value in asdict(ConvertArguments()).items()}
+    fixed = {name: values for name, values in fixed.items() if name not in LATER_OPTIONS}
+    for number, (args, convert_args, *_) in enumerate(later, start=2):
+        wrong = [name for name, values in fixed.items() if getattr(convert_args, name) not in values]
+        if args.model_name_or_path != first_args.model_name_or_path:
+            wrong.append("model_name_or_path")
+        if wrong:
+            raise ValueError(
+                f"Stage {number} names `{wrong[0]}`, but it goes on with the model of the stage before: name it for "
+                "the first stage, or outside of `stages`."
+            )
 
 
 def _resume_last(value: str | bool | None) -> str | None:
@@ -109,20 +127,33 @@ def stage_key(previous: str, *arguments: Any) -> str:
     options: dict[str, Any] = {}
     for part in arguments:
         options |= part.to_dict() if isinstance(part, TrainingArguments) else asdict(part)
-    for name in ("output_dir", "resume_from_checkpoint", "overwrite_output_dir", "logging_dir", "run_name"):
+    # The key of the previous stage stands for its model.
+    for name in (*PLACES, *(["model_name_or_path"] if previous else [])):
         options.pop(name, None)
-    if previous:
-        # The model of the stage before.
-        del options["model_name_or_path"]
     named = [value for name, value in options.items() if name.endswith(INPUTS) and value]
-    paths = [Path(path) for value in named for path in (value if isinstance(value, list | tuple) else [value])]
+    paths = [Path(path) for value in named for path in (value if isinstance(value, list) else [value])]
     contents = [digest_of(path) for path in paths if path.exists()]
     text = previous + json.dumps([options, contents], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def run_stage(
-    args: Any, convert_args: ConvertArguments, data_args: Any, training_args: Any, base_model: str | None = None
+    args: Any,
+    convert_args: ConvertArguments,
+    data_args: Any,
+    training_args: Any,
+    base_model: str | None = None,
+    given: Given | None = None,
 ) -> DistillationResult:
-    """Runs one stage with arguments of the classes that [`STAGES`] names for it."""
-    return RUN[args.stage](args, convert_args, data_args, training_args, base_model)
+    """
+    Runs one stage with arguments of the classes that [`STAGES`] names for it, and with models and datasets that are
+    `given` instead of those that the arguments name. The model card names `base_model` as the source, by default the
+    model of the arguments.
+    """
+    output_dir = str(training_args.output_dir)
+    with lock_output_dir(training_args):
+        training_args.resume_from_checkpoint = check_output_dir(
+            output_dir, training_args.resume_from_checkpoint, args.overwrite_output_dir
+        )
+        base_model = base_model or args.model_name_or_path or None
+        return RUN[args.stage](args, convert_args, data_args, training_args, given or Given(), base_model)

@@ -1,0 +1,125 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A tiny encoder and teachers, pairs and queries for them, and the command `hf-dse distill` on these."""
+
+import json
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from flags import to_flags
+from safetensors.torch import load_file
+from transformers import BertForSequenceClassification
+
+from hf_dse_cli import main
+
+
+WORDS = "cat dog sat ran mat house old new".split()
+COMMON = {
+    "max_length": 24,
+    "num_train_epochs": 1,
+    "learning_rate": 1e-3,
+    "per_device_train_batch_size": 8,
+    "linformer_length": 8,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "report_to": "none",
+}
+# Of a test, and of both stages
+STAGES = {
+    "pairs": {**COMMON, "dataset_name": "data"},
+    "ranking": {
+        **COMMON,
+        "dataset_name": "queries",
+        "stage": "ranking",
+        "per_device_train_batch_size": 4,
+        "num_candidates": 4,
+        "num_negatives": 6,
+    },
+}
+
+
+def make_rows(number, seed):
+    generator = np.random.default_rng(seed)
+    rows = []
+    for _ in range(number):
+        first, second = (generator.choice(WORDS, 3).tolist() for _ in range(2))
+        overlap = float(len(set(first) & set(second)))
+        rows.append({"sentence1": " ".join(first), "sentence2": " ".join(second), "label": overlap})
+    return rows
+
+
+def write_beir(folder):
+    """A corpus of three words a text, and queries of two of the words of the document that is relevant."""
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    texts = [" ".join(generator.choice(WORDS, 3, replace=False)) + " ." * row for row in range(30)]
+    corpus = [{"_id": f"d{row}", "title": "", "text": text} for row, text in enumerate(texts)]
+    queries = [{"_id": f"q{row}", "text": " ".join(text.split()[:2])} for row, text in enumerate(texts[:24])]
+    for name, rows in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "qrels").mkdir()
+    for split, rows in (("train", range(12)), ("validation", range(12, 18)), ("test", range(18, 24))):
+        lines = ["query-id\tcorpus-id\tscore", *(f"q{row}\td{row}\t1" for row in rows)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="session")
+def assets(tmp_path_factory, save_bert):
+    folder = tmp_path_factory.mktemp("assets")
+    save_bert(folder / "encoder")
+    save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
+    save_bert(folder / "teacher-3", BertForSequenceClassification, num_labels=3)
+    (folder / "data").mkdir()
+    for seed, (split, number) in enumerate({"train": 32, "validation": 12, "test": 12}.items()):
+        Dataset.from_list(make_rows(number, seed)).to_parquet(folder / "data" / f"{split}.parquet")
+    write_beir(folder / "queries")
+    (folder / "texts.txt").write_text("\n".join(row["sentence1"] for row in make_rows(16, 3)))
+    return folder
+
+
+@pytest.fixture
+def options_of(assets, tmp_path):
+    """The options of a short run of a stage with a name of its own; they can be overridden, or omitted with `None`."""
+
+    def make(name, stage="pairs", **options):
+        defaults = {
+            "model_name_or_path": assets / "encoder",
+            "teacher_name_or_path": assets / "teacher",
+            "output_dir": tmp_path / name,
+        }
+        defaults |= {**STAGES[stage], "dataset_name": assets / STAGES[stage]["dataset_name"]}
+        if stage == "pairs":
+            defaults["num_labels"] = 1
+        return {**defaults, **options}
+
+    return make
+
+
+@pytest.fixture
+def run(options_of):
+    """Runs `hf-dse distill` and returns the exit code."""
+    return lambda *args, **options: main(["distill", *to_flags(options_of(*args, **options))])
+
+
+@pytest.fixture
+def results(tmp_path):
+    """The results file of a run."""
+    return lambda name: json.loads((tmp_path / name / "results.json").read_text())
+
+
+@pytest.fixture
+def weights(tmp_path):
+    """The weights of the model of a run."""
+    return lambda name: load_file(tmp_path / name / "model" / "model.safetensors")
+
+
+@pytest.fixture
+def same(weights):
+    """Whether two runs ended with the same weights."""
+
+    def compare(first, second):
+        first, second = weights(first), weights(second)
+        return first.keys() == second.keys() and all(first[name].equal(second[name]) for name in first)
+
+    return compare

@@ -1,0 +1,152 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf_dse.distill` gives the same results as the command, with names and with loaded objects."""
+
+import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import AutoModel, AutoTokenizer
+
+from hf_dse import DseTrainingArguments, convert_encoder, distill, evaluate_pairs, load_pairs, load_rankings
+from hf_dse.data.arguments import DataArguments
+
+
+@pytest.fixture
+def call(options_of):
+    """`distill` with the options of a short run, of which the first ones are its arguments."""
+
+    def make(name, kind="pairs", **changed):
+        options = options_of(name, kind)
+        arguments = {"model": "model_name_or_path", "teacher": "teacher_name_or_path", "dataset": "dataset_name"}
+        arguments = {key: options.pop(option) for key, option in arguments.items()}
+        options = {**arguments, **options, **changed}
+        return distill(**{key: value for key, value in options.items() if value is not None})
+
+    return make
+
+
+@pytest.mark.parametrize("stage", ["pairs", "ranking"])
+def test_one_call_equals_the_command(stage, call, run, assets, results, same, capsys):
+    result = call("call", stage)
+    # Messages of libraries go to their logs.
+    assert "Saved to" not in capsys.readouterr().out
+    assert run("command", stage) == 0
+    assert "Saved to" in capsys.readouterr().out
+    assert same("call", "command")
+    assert result.metrics == results("command")["metrics"] and set(result.metrics) == {"validation", "test"}
+    assert type(result.model).__name__ == "DseForSequenceClassification"
+    assert result.path.name == "model"
+    if stage == "pairs":
+        test = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))["test"]
+        again = evaluate_pairs(result.model, result.processing_class, test, task="stsb", max_length=24)
+        assert again == pytest.approx(result.metrics["test"], abs=1e-6)
+
+
+def test_loaded_models_and_datasets_give_the_same_student(call, assets, results, same):
+    call("names")
+    parts = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))
+    call(
+        "objects",
+        model=convert_encoder(str(assets / "encoder"), linformer_length=8),
+        teacher=CrossEncoder(str(assets / "teacher"), device="cpu"),
+        dataset=DatasetDict(parts),
+        processing_class=AutoTokenizer.from_pretrained(assets / "encoder"),
+        linformer_length=None,
+    )
+    assert same("names", "objects")
+    assert results("names")["metrics"] == results("objects")["metrics"]
+    assert results("objects")["recipe"]["teacher_name_or_path"] == str(assets / "teacher")
+
+
+def test_loaded_rankings_are_a_stage(call, assets, same):
+    call("names", "ranking")
+    rankings = load_rankings(DataArguments(dataset_name=str(assets / "queries")))
+    teacher = CrossEncoder(str(assets / "teacher"), device="cpu")
+    call("objects", "ranking", stage=None, dataset=rankings, teacher=teacher)
+    assert same("names", "objects")
+    # A loaded student mines its own negatives.
+    student = convert_encoder(str(assets / "encoder"), linformer_length=24)
+    loaded = {"processing_class": AutoTokenizer.from_pretrained(assets / "encoder"), "linformer_length": None}
+    result = call("student", "ranking", model=student, **loaded)
+    assert set(result.metrics) == {"validation", "test"}
+
+
+def test_a_bi_encoder_as_the_teacher(call, assets, results):
+    """Its scores are cosines: on another scale than labels of 0 to 3, and with BM25 a good start for rankings."""
+    teacher = SentenceTransformer(str(assets / "encoder"), device="cpu")
+    with pytest.raises(ValueError, match="is a bi-encoder, whose scores are cosines, and there are labels above 1"):
+        call("mixed", teacher=teacher)
+    result = call("cosines", teacher=teacher, distillation_alpha=1.0)
+    assert set(result.metrics) == {"validation", "test"}
+    call("ranking", "ranking", teacher=teacher)
+    assert results("ranking")["training"]["train_loss"] > 0
+
+
+def test_the_general_stage(call, assets, results, same):
+    options = {"stage": "general", "teacher": None, "num_labels": None, "per_device_train_batch_size": 8}
+    by_file = call("file", dataset=assets / "texts.txt", **options)
+    assert by_file.metrics == {} and results("file")["training"]["train_loss"] > 0
+    texts = Dataset.from_dict({"text": (assets / "texts.txt").read_text().splitlines()})
+    call("loaded", dataset={"train": texts}, **options)
+    assert same("file", "loaded")
+    student = {"model": by_file.path, "dataset": assets / "texts.txt", "linformer_length": None}
+    with pytest.raises(ValueError, match="is already a DSE model, so the encoder to learn from is unknown"):
+        call("again", **{**options, **student})
+    call("again", **{**options, **student, "teacher": assets / "encoder"})
+    assert "layers of encoder" in (by_file.path / "README.md").read_text()
+
+
+def test_a_single_dataset_is_the_train_split(call, assets):
+    rows = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))["train"]
+    rows = rows.add_column("teacher_logits", [[label] for label in rows["label"]])
+    result = call("out", dataset=rows, teacher=None)
+    assert result.metrics == {}
+    assert AutoModel.from_pretrained(result.path).config.linformer_length == 8
+
+
+def test_training_arguments_can_be_an_object(assets, tmp_path, options_of):
+    names = ("max_length", "max_steps", "use_cpu", "report_to")
+    args = DseTrainingArguments("elsewhere", **{name: {**options_of(""), "max_steps": 1}[name] for name in names})
+    folders = [assets / "encoder", assets / "teacher", assets / "data", tmp_path / "out"]
+    result = distill(*folders, args=args, linformer_length=8)
+    assert result.path.is_dir() and args.output_dir == "elsewhere"
+    with pytest.raises(TypeError, match="learning_rate, seed: set them in `args`"):
+        distill(*folders, args=args, seed=1, learning_rate=1e-3)
+    with pytest.raises(TypeError, match="the stage 'ranking' needs `RankingTrainingArguments`"):
+        distill(*folders, args=args, stage="ranking")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"learning_rat": 1e-3}, ValueError, "no option `learning_rat` .did you mean 'learning_rate'"),
+        ({"xyzzy": 1}, ValueError, "no option `xyzzy`; `hf-dse distill --help all` lists them"),
+        ({"dataset_name": "data"}, TypeError, "Passed twice: dataset_name"),
+        ({"stage": "align"}, ValueError, "`stage` is 'align': it has to be one of general, pairs, ranking"),
+        ({"dataset": [1, 2]}, TypeError, "is a list, and pairs have to be"),
+        ({"dataset": None}, ValueError, "No data: pass"),
+        ({"model": [1]}, TypeError, "`model` is a `list`: pass a Hub id, a folder, or a DSE model"),
+        ({"teacher": [1.0]}, TypeError, "`teacher` is a `list`: pass a Hub id"),
+    ],
+)
+def test_errors(arguments, error, message, call, tmp_path):
+    with pytest.raises(error, match=message):
+        call("out", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_loaded_model_needs_its_tokenizer(call, assets):
+    with pytest.raises(TypeError, match="A loaded `model` needs its tokenizer: pass `processing_class`"):
+        call("out", model=convert_encoder(str(assets / "encoder")))
+    bert, tokenizer = AutoModel.from_pretrained(assets / "encoder"), AutoTokenizer.from_pretrained(assets / "encoder")
+    with pytest.raises(TypeError, match="A loaded student has to be a DSE model, got BertModel"):
+        call("out", model=bert, processing_class=tokenizer)
+
+
+def test_the_options_of_the_teacher_are_used_to_load_it(call, weights):
+    call("exact", distillation_alpha=1.0)
+    call("rounded", distillation_alpha=1.0, teacher_dtype="bfloat16")
+    first, second = weights("exact"), weights("rounded")
+    assert not all(torch.equal(first[name], second[name]) for name in first)
+    assert all(torch.allclose(first[name], second[name], atol=0.05) for name in first)

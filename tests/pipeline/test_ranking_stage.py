@@ -1,0 +1,174 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The ranking stage from files to a model folder, in one process and in two."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from datasets import Dataset
+from flags import LAUNCHERS, launch, to_flags
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer, BertForSequenceClassification
+
+from hf_dse import DataArguments, evaluate_retrieval, load_rankings, mine_candidates, score_candidates
+from hf_dse.data.rankings import write_rankings
+
+
+pytest.importorskip("bm25s")
+
+
+@pytest.fixture
+def rank(run):
+    """Runs the stage without a teacher unless it is named."""
+    return lambda name, **options: run(name, "ranking", **{"teacher_name_or_path": None, **options})
+
+
+def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
+    models = {"teacher_name_or_path": assets / "teacher", "bi_encoder_name_or_path": assets / "encoder"}
+    assert rank("out", **models, similarity_weight=1, cache_dir=tmp_path / "cache") == 0
+    printed = capsys.readouterr().out
+    assert "ndcg@10" in printed and "validation" in printed and "test" in printed and "Saved to" in printed
+    assert results("out")["recipe"]["num_negatives"] == 6
+    # What was measured is true of the folder.
+    folder = tmp_path / "out" / "model"
+    test = load_rankings(DataArguments(dataset_name=str(assets / "queries")), ["test"])["test"]
+    measured = evaluate_retrieval(SentenceTransformer(str(folder), device="cpu"), test, show_progress=False)
+    assert measured == pytest.approx(results("out")["metrics"]["test"])
+    card = (folder / "README.md").read_text()
+    assert "nDCG@10" in card and "teacher" in card
+    assert list((tmp_path / "cache").iterdir())
+
+
+def test_a_teacher_that_is_worse_than_chance_is_named(assets, tmp_path, rank, capsys):
+    """A random reranker, or else the one with the other sign, ranks relevant documents below random ones."""
+    told = []
+    for sign in (1, -1):
+        teacher = tmp_path / f"teacher{sign}"
+        model = BertForSequenceClassification.from_pretrained(assets / "teacher")
+        with torch.no_grad():
+            model.classifier.weight.mul_(sign)
+        model.save_pretrained(teacher)
+        AutoTokenizer.from_pretrained(assets / "teacher").save_pretrained(teacher)
+        assert rank(f"out{sign}", teacher_name_or_path=teacher, max_steps=1) == 0
+        message = f"{teacher}: over 12 queries, a relevant document scores higher than another candidate in"
+        told.append(f"{message} only" in capsys.readouterr().err)
+    assert sorted(told) == [False, True]
+
+
+def test_without_a_teacher_only_labels_count(rank, results, same):
+    rank("out")
+    assert set(results("out")["metrics"]) == {"validation", "test"}
+    rank("again")
+    assert same("out", "again")
+    # Mined negatives make a difference.
+    rank("random", num_negatives=0)
+    assert not same("out", "random")
+
+
+def test_a_short_projection_is_named(tmp_path, rank, capsys):
+    rank("short", max_steps=1)
+    err = capsys.readouterr().err
+    assert "documents have more than k = 8 tokens" in err and "--linformer_length 24" in err
+    # A model that is linear already has learned to live with its k.
+    rank("long", linformer_length=24, max_steps=1)
+    rank("again", model_name_or_path=tmp_path / "short" / "model", linformer_length=None, max_steps=1)
+    assert "more than k" not in capsys.readouterr().err
+
+
+def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path, rank, same, capsys):
+    train = load_rankings(DataArguments(dataset_name=str(assets / "queries")), ["train"])["train"]
+    mined = mine_candidates(train, bm25=True, num_negatives=3, show_progress=False)
+    scored = score_candidates(str(assets / "teacher"), mined, show_progress=False)
+    for name, rankings in (("mined", mined), ("scored", scored)):
+        write_rankings(rankings, tmp_path / f"{name}.jsonl")
+    rank("files", train_file=tmp_path / "scored.jsonl")
+    rank("teacher", train_file=tmp_path / "mined.jsonl", teacher_name_or_path=assets / "teacher")
+    rank("labels", train_file=tmp_path / "mined.jsonl")
+    assert same("files", "teacher") and not same("files", "labels")
+    # A teacher beside scores is said not to be asked.
+    capsys.readouterr()
+    rank("both", train_file=tmp_path / "scored.jsonl", teacher_name_or_path="no/such-teacher")
+    assert re.search(r"no/such-teacher is not asked: (\d+) of \1 candidates have scores", capsys.readouterr().err)
+    assert same("files", "both")
+
+
+def test_queries_without_labels_learn_from_the_teacher(assets, tmp_path, rank, capsys):
+    """A log of queries and a folder of texts: candidates are mined, and the teacher alone says what is relevant."""
+    (tmp_path / "docs").mkdir()
+    for row in map(json.loads, (assets / "queries" / "corpus.jsonl").read_text().splitlines()):
+        (tmp_path / "docs" / f"{row['_id']}.txt").write_text(row["text"])
+    queries = (assets / "queries" / "queries.jsonl").read_text().splitlines()
+    log = [json.dumps({"query": json.loads(line)["text"]}) + "\n" for line in queries]
+    (tmp_path / "log.jsonl").write_text("".join(log))
+    options = {"dataset_name": None, "train_file": tmp_path / "log.jsonl", "corpus_file": tmp_path / "docs"}
+    assert rank("none", **options) == 2
+    # Two texts are one query.
+    assert "18 of 18 queries have no relevant document" in capsys.readouterr().err
+    assert rank("out", teacher_name_or_path=assets / "teacher", **options) == 0
+    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
+
+
+def test_pairs_are_mixed_in(tmp_path, rank):
+    pairs = [{"sentence1": "a cat sat", "sentence2": "a dog sat", "label": row / 2} for row in range(8)]
+    Dataset.from_list(pairs).to_parquet(tmp_path / "pairs.parquet")
+    rank("mixed", pairs_file=tmp_path / "pairs.parquet")
+    (state,) = (tmp_path / "mixed").glob("checkpoint-*/trainer_state.json")
+    # 12 queries and 8 pairs, 4 a step.
+    assert json.loads(state.read_text())["global_step"] == 5
+
+
+def test_a_stopped_stage_resumes(assets, tmp_path, rank, same):
+    options = {"teacher_name_or_path": assets / "teacher", "num_train_epochs": 2, "save_total_limit": 2}
+    rank("whole", **options)
+    rank("part", **options)
+    # As if it had been killed after the first epoch.
+    for name in ("checkpoint-6", "model"):
+        shutil.rmtree(tmp_path / "part" / name)
+    rank("part", **options, resume_from_checkpoint="last")
+    assert same("whole", "part")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"similarity_weight": 1}, "need each other"),
+        ({"kl_weight": 1}, "learn from a teacher: name it with `--teacher_name_or_path`"),
+        ({"max_length": 512}, "512"),
+        ({"num_negatives": -1}, "has to be at least 0"),
+    ],
+)
+def test_errors(options, message, tmp_path, rank, capsys):
+    assert rank("out", **options) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out" / "model").exists()
+
+
+def test_what_cannot_be_measured_is_named_before_the_training(assets, tmp_path, rank, capsys):
+    data = shutil.copytree(assets / "queries", tmp_path / "data")
+    file = data / "qrels" / "test.tsv"
+    file.write_text(file.read_text().replace("\t1\n", "\t0\n"))
+    assert rank("out", dataset_name=data) == 2
+    error = capsys.readouterr().err
+    assert "Split 'test': None of the 6 queries has a relevant document" in error and "leave the split out" in error
+    assert not list((tmp_path / "out").glob("checkpoint-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_make_one_folder(assets, tmp_path, options_of, rank, weights, launcher):
+    # Each process draws its own dropout, and Adam makes much of gradients that are 0 but for rounding.
+    exact = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "optim": "sgd", "learning_rate": 0.1}
+    two = options_of("two", "ranking", **exact, per_device_train_batch_size=2)
+    done = launch(launcher, "distill", *to_flags(two))
+    assert done.stdout.count("Saved to") == 1
+    rank("one", teacher_name_or_path=assets / "teacher", **exact)
+    first, second = weights("one"), weights("two")
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-5)
+    start = load_file(assets / "encoder" / "model.safetensors")["embeddings.word_embeddings.weight"]
+    assert (first["dse.embeddings.word_embeddings.weight"] - start).abs().max() > 1e-3
+    assert not list((tmp_path / "two").glob(".train-data*"))
