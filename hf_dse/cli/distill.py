@@ -3,37 +3,49 @@
 """`hf-dse distill`: one stage, or the stages of a recipe."""
 
 import argparse
-import dataclasses
+import inspect
+import logging
 import shlex
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
-from transformers.utils import logging
-
 from hf_dse.cli.output import say_next
-from hf_dse.cli.parsing import parse_args, read_config, split_config
-from hf_dse.common.display import CAPTION, format_table
+from hf_dse.cli.parsing import parse_options, read_config, split_config
+from hf_dse.convert.options import ConvertOptions
 from hf_dse.pipeline.arguments import STAGES
-from hf_dse.student.options import LATER_OPTIONS, ConvertOptions
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
+
+# Options of a conversion that the help shows. `hf-dse convert --help` and `hf-dse distill --help all` show all.
+SHOWN = ("linformer_length", "linformer_projection", "layer_types", "num_hidden_layers", "max_position_embeddings")
+HIDDEN = {entry.name for entry in fields(ConvertOptions)} - {*SHOWN}
 
 
-def distill(argv: list[str]) -> None:
-    """`hf-dse distill`: one stage, or the `stages` of a recipe one after the other."""
+def parse(argv: list[str]) -> Callable[[], None]:
+    """Reads the options of all stages before the first one runs, so that errors are raised early."""
     path, argv = split_config(argv)
     config = {} if path is None else read_config(path)
-    # All stages are parsed before the first one runs, so that errors are raised early.
-    stages = parse_stages(argv, config)
+    return partial(distill, parse_stages(argv, config), config.get("stage_cache_dir"), "stages" in config)
+
+
+def distill(stages: list[tuple[Any, ...]], stage_cache_dir: str | None, is_recipe: bool) -> None:
+    """
+    Train a student on labels and teacher scores, of pairs or of queries with candidates, or on text and the layers of
+    its source. Every option of `hf-dse convert` and of transformers.TrainingArguments works too: `hf-dse distill
+    --help all` lists them.
+
+    hf-dse distill --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 --teacher_name_or_path teacher \\
+        --task_name stsb --output_dir student
+    """
     from hf_dse.common.devices import end_process_group
-    from hf_dse.pipeline.results import DistillationResult
+    from hf_dse.common.display import CAPTION, format_table
     from hf_dse.pipeline.stages import run_stage, run_stages
 
-    if config.get("stages") is None:
-        result: DistillationResult | None = run_stage(*stages[0])
-    else:
-        result = run_stages(stages, config.get("stage_cache_dir"))
-    *_, (args, _, _, training_args) = stages
+    result = run_stages(stages, stage_cache_dir) if is_recipe else run_stage(*stages[0])
+    args, *_, training_args = stages[-1]
     if result is not None and training_args.process_index == 0:
         if args.stage != "general" and result.metrics:
             print(format_table(result.metrics))
@@ -60,21 +72,14 @@ def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...
     Raises:
         `ValueError`: if an option or its value is invalid.
     """
-    shared = dict(config)
-    stages, cache_dir = shared.pop("stages", None), shared.pop("stage_cache_dir", None)
-    if stages is None and cache_dir is not None:
-        raise ValueError("--config: `stage_cache_dir` is only for recipes with `stages`: leave it out.")
-    if stages is None:
+    shared = {name: value for name, value in config.items() if name not in ("stages", "stage_cache_dir")}
+    if "stages" not in config:
+        if "stage_cache_dir" in config:
+            raise ValueError("--config: `stage_cache_dir` is only for recipes with `stages`: leave it out.")
         return [parse_stage(argv, shared)]
+    stages = config["stages"]
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")
-    of_start = {entry.name for entry in dataclasses.fields(ConvertOptions)} - {*LATER_OPTIONS} | {"model_name_or_path"}
-    for number, stage in enumerate(stages[1:], start=2):
-        for name in sorted(of_start & stage.keys()):
-            raise ValueError(
-                f"--config: stage {number} names `{name}`, but it goes on with the model of the stage before it: name "
-                "it for the first stage, or outside of `stages`."
-            )
     return [parse_stage(argv, {**shared, **stage}) for stage in stages]
 
 
@@ -85,18 +90,5 @@ def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
     stage = parser.parse_known_args(argv)[0].stage
     # For an unknown stage, the parser of the pairs stage lists the allowed ones.
     kinds = STAGES.get(str(stage), STAGES["pairs"])
-    given = {*config, *(word.lstrip("-").partition("=")[0].replace("-", "_") for word in argv if word[:2] == "--")}
-    for name in sorted(given & {"matryoshka_dims", "matryoshka_weights"}):
-        if not any(name in [entry.name for entry in dataclasses.fields(kind)] for kind in kinds):
-            raise ValueError(
-                f"`--{name}` is for the stages whose loss compares sentence vectors, pairs and ranking, and this one "
-                f"is {stage}: leave it out, or name it for those stages alone."
-            )
-    return parse_args(
-        argv,
-        *kinds,
-        prog="hf-dse distill",
-        description="Train a student on labels and teacher scores, of pairs or of queries with candidates, on text "
-        "and the layers of its source, or on text and the vectors of a larger bi-encoder.",
-        config=config,
-    )
+    help = inspect.getdoc(distill) or ""
+    return parse_options(argv, *kinds, prog="hf-dse distill", help=help, hidden=HIDDEN, config=config)

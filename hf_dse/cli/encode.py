@@ -3,28 +3,100 @@
 """`hf-dse encode`."""
 
 import shlex
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
+from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
-from hf_dse.cli.parsing import parse_args
-from hf_dse.inference.arguments import ChunkArguments, EncodeArguments, EngineArguments, ModelArguments, SizeArguments
+from hf_dse.retrieval.arguments import CHUNK_SIZE, EMBEDDING_COLUMN
+from hf_dse.teacher.arguments import EngineArguments
 
 
-def encode(argv: list[str]) -> None:
-    """Embeds the texts of a file and writes the vectors."""
-    model_args, args, chunk_args, engine_args, size_args = parse_args(
-        argv,
-        ModelArguments,
-        EncodeArguments,
-        ChunkArguments,
-        EngineArguments,
-        SizeArguments,
-        prog="hf-dse encode",
-        description="Compute the embeddings of texts.",
+@dataclass
+class EncodeArguments:
+    """Which texts to embed, and where to write the vectors."""
+
+    model_name_or_path: str = field(metadata=MODEL)
+    input: str = field(
+        metadata={
+            "help": "Texts: .txt with one text per line, a table, a folder of .txt and .md files, or a folder with a "
+            "table named corpus. With `--engine ray`: a .parquet file, a folder of them or a glob."
+        }
     )
-    from hf_dse.inference.index import encode_files
+    output: str = field(
+        metadata={
+            "help": "Vectors: .npy, a float32 array with one row per text, or .parquet, the columns of the input and "
+            f"`{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray`: a folder of .parquet files."
+        }
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    prompt_name: str = field(
+        default="document",
+        metadata={"help": "Prompt of the model before each text: document, query or another name."},
+    )
+    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to unit length."})
+    truncation: bool = field(default=True, metadata={"help": "Cut longer texts. If false, they raise an error."})
+    chunks: bool = field(
+        default=False, metadata={"help": "A vector per chunk of a document instead of one vector per document."}
+    )
+    chunk_size: int = field(
+        default=CHUNK_SIZE,
+        metadata={"help": "With `--chunks`: tokens of a chunk, at most; it ends with a paragraph or a sentence."},
+    )
 
-    num_vectors, size = encode_files(model_args, args, chunk_args, engine_args, size_args)
-    print(f"{num_vectors} vectors{'' if size is None else f' of size {size}'} written to {args.output}")
+
+def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineArguments) -> None:
+    """
+    Compute the embeddings of texts.
+
+    hf-dse encode --model_name_or_path student/model --input texts.txt --output vectors.npy
+    """
+    from hf_dse.common.provenance import describe_source
+    from hf_dse.retrieval.index import TextEncoder, encode_file, encode_settings
+
+    is_ray = engine_args.engine == "ray"
+    if is_ray and (args.chunks or load_args.device is not None):
+        raise ValueError("`--chunks` and `--device` are not options of `--engine ray`: leave them out.")
+    # Without local paths.
+    name = describe_source(args.model_name_or_path).name
+    options: dict[str, Any] = {"prompt_name": args.prompt_name, "normalize": args.normalize}
+    model = load_args.load(args.model_name_or_path)
+    if is_ray:
+        from hf_dse.data.shards import run_on_shards
+
+        number = run_on_shards(
+            partial(
+                TextEncoder,
+                name=args.model_name_or_path,
+                text_column=args.text_column,
+                loading={option: value for option, value in load_args.loading.items() if option != "device"},
+                truncation=args.truncation,
+                batch_size=load_args.batch_size,
+                **options,
+            ),
+            args.input,
+            args.output,
+            [args.text_column],
+            EMBEDDING_COLUMN,
+            settings=encode_settings(model, name, args.text_column, **options),
+            num_workers=engine_args.num_workers,
+            num_gpus=engine_args.num_gpus,
+        )
+        print(f"{number} vectors written to {args.output}")
+    else:
+        number, size = encode_file(
+            model,
+            name,
+            args.input,
+            args.output,
+            text_column=args.text_column,
+            truncation=args.truncation,
+            chunk_size=args.chunk_size if args.chunks else None,
+            batch_size=load_args.batch_size,
+            **options,
+        )
+        print(f"{number} vectors of size {size} written to {args.output}")
     if not args.output.endswith(".npy"):
-        model = shlex.quote(model_args.model_name_or_path)
-        say_next(search=f"--model_name_or_path {model} --corpus {shlex.quote(args.output)} --query TEXT")
+        source = shlex.quote(args.model_name_or_path)
+        say_next(search=f"--model_name_or_path {source} --corpus {shlex.quote(args.output)} --query TEXT")

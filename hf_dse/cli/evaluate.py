@@ -3,113 +3,131 @@
 """`hf-dse evaluate`."""
 
 import json
-from dataclasses import asdict, dataclass, field
+import logging
+from dataclasses import dataclass, field
 from typing import Any
 
-from transformers.utils import logging
-
-from hf_dse.cli.parsing import parse_args
+from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.data.arguments import DataArguments
-from hf_dse.evaluation.arguments import ComparisonArguments
-from hf_dse.inference.arguments import ChunkArguments, ModelArguments, SizeArguments
+from hf_dse.retrieval.arguments import BM25_WEIGHT, CHUNK_SIZE
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass
 class EvaluateArguments:
-    """Which splits to evaluate, and where to write the results."""
+    """What to evaluate, and what to compare it with."""
 
+    model_name_or_path: str = field(metadata=MODEL)
     split: list[str] | None = field(
         default=None, metadata={"help": "Splits to evaluate on. Default: validation of pairs, test of a corpus."}
     )
     output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
-
-
-def evaluate(argv: list[str]) -> None:
-    """Evaluates a model on splits of a pair task, or by the search in a corpus; prints a table and writes JSON."""
-    model_args, args, comparison_args, chunk_args, size_args, data_args = parse_args(
-        argv,
-        ModelArguments,
-        EvaluateArguments,
-        ComparisonArguments,
-        ChunkArguments,
-        SizeArguments,
-        DataArguments,
-        prog="hf-dse evaluate",
-        description="Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall "
-        "of the search in a corpus, such as a folder in the form of BEIR. `--compare_with` adds a row for another "
-        "search, `--bm25` one for BM25 and one for both, `--rerank` one for the reranker.",
+    compare_with: list[str] = field(
+        default_factory=list, metadata={"help": "On a corpus: other encoders, such as the source of the student."}
     )
+    bm25: bool = field(
+        default=False, metadata={"help": "On a corpus: add a row for BM25, and one for the cosine with BM25."}
+    )
+    bm25_weight: float = field(
+        default=BM25_WEIGHT,
+        metadata={"help": "With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."},
+    )
+    rerank: str | None = field(
+        default=None,
+        metadata={"help": "On a corpus: a reranker, such as the teacher, that orders the model's first documents."},
+    )
+    rerank_top: int = field(default=100, metadata={"help": "Documents of each query that the reranker reads."})
+    chunks: bool = field(
+        default=False, metadata={"help": "On a corpus: a vector per chunk of a document, of which the best counts."}
+    )
+    chunk_size: int = field(default=CHUNK_SIZE, metadata={"help": "With `--chunks`: tokens of a chunk, at most."})
+
+
+def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
+    """
+    Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall of the search in a
+    corpus, such as a folder in the form of BEIR, also compared with other searches.
+
+    hf-dse evaluate --model_name_or_path student/model --task_name stsb --split validation
+    hf-dse evaluate --model_name_or_path student/model --dataset_name beir-folder --bm25
+    """
     from hf_dse.data.ranking_files import is_ranking_data
 
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     if is_ranking_data(data_args):
-        names = args.split or ["test"]
-        report = evaluate_search(model_args, comparison_args, chunk_args, size_args, data_args, names)
-    elif comparison_args != ComparisonArguments() or chunk_args != ChunkArguments():
+        report = evaluate_search(args, load_args, data_args)
+    elif args.compare_with or args.bm25 or args.rerank or args.chunks:
         raise ValueError(
-            "`--bm25`, `--compare_with`, `--rerank` and `--chunks` are for searches in a corpus, and these data are "
+            "`--compare_with`, `--bm25`, `--rerank` and `--chunks` are for searches in a corpus, and these data are "
             "sentence pairs: leave them out."
         )
     else:
-        report = evaluate_pairs(model_args, size_args, data_args, args.split or ["validation"])
+        report = evaluate_pairs(args, load_args, data_args)
     if output is not None:
-        report = {"model_name_or_path": model_args.model_name_or_path, **asdict(size_args), **report}
+        report = {"model_name_or_path": args.model_name_or_path, "max_length": load_args.max_length, **report}
         write_atomically(output, lambda file: file.write((json.dumps(report, indent=2) + "\n").encode()))
         print(f"Written to {output}")
 
 
-def evaluate_pairs(
-    model_args: ModelArguments, size_args: SizeArguments, data_args: DataArguments, splits: list[str]
-) -> dict[str, Any]:
-    """Prints the metrics of pairs, and returns them with what was measured."""
+def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> dict[str, Any]:
+    """Prints the metrics of sentence pairs, and returns them with what was measured."""
+    from hf_dse.common.devices import choose_device
+    from hf_dse.common.loading import load_config, load_tokenizer
+    from hf_dse.convert.student import load_dse_model
     from hf_dse.data.pairs import load_pairs, resolve_task
-    from hf_dse.evaluation.pairs import evaluate_model
-    from hf_dse.inference.loading import load_model
+    from hf_dse.retrieval import evaluate_pairs as pairs_evaluation
 
-    task = resolve_task(data_args)
+    splits, task = args.split or ["validation"], resolve_task(data_args)
     pairs = load_pairs(data_args, splits)
-    model, tokenizer = load_model(model_args)
-    results = {}
-    for split in splits:
-        metrics = evaluate_model(
-            model,
-            tokenizer,
-            pairs[split],
-            task=task,
-            batch_size=model_args.batch_size,
-            max_length=model_args.max_length,
-            **asdict(size_args),
-        )
-        results[split] = {"num_pairs": len(pairs[split]), **metrics}
+    name = args.model_name_or_path
+    model: Any
+    if load_config(name, trust_remote_code=load_args.trust_remote_code).model_type == "dse":
+        # With its head for pairs.
+        model, tokenizer = load_dse_model(name), load_tokenizer(name)
+        model.to(choose_device(load_args.device))
+    else:
+        model, tokenizer = load_args.load(name), None
+    results = {
+        split: {
+            "num_pairs": len(pairs[split]),
+            **pairs_evaluation.evaluate_pairs(
+                model,
+                tokenizer,
+                pairs[split],
+                task,
+                batch_size=load_args.batch_size,
+                max_length=load_args.max_length,
+            ),
+        }
+        for split in splits
+    }
     print(format_table(results))
     logger.info(CAPTION)
-    return {
-        "task_name": task.name,
-        "dataset_name": data_args.dataset_name,
-        "max_length": model_args.max_length,
-        "results": results,
-    }
+    return {"task_name": task.name, "dataset_name": data_args.dataset_name, "results": results}
 
 
-def evaluate_search(
-    model_args: ModelArguments,
-    args: ComparisonArguments,
-    chunk_args: ChunkArguments,
-    size_args: SizeArguments,
-    data_args: DataArguments,
-    names: list[str],
-) -> dict[str, Any]:
+def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> dict[str, Any]:
     """Prints the metrics of searches, and returns them with what was measured."""
     from hf_dse.data.ranking_files import load_rankings
-    from hf_dse.evaluation.comparison import WITH_BM25, compare_searches
+    from hf_dse.retrieval.evaluate_retrieval import WITH_BM25, compare_searches
 
-    splits = load_rankings(data_args, names)
-    compared = compare_searches(model_args, args, chunk_args, splits, size_args)
+    splits = load_rankings(data_args, args.split or ["test"])
+    compared = compare_searches(
+        [args.model_name_or_path, *args.compare_with],
+        splits,
+        bm25=args.bm25,
+        bm25_weight=args.bm25_weight,
+        reranker=load_args.load_reranker(args.rerank),
+        reranker_name=args.rerank or "",
+        rerank_top=args.rerank_top,
+        chunk_size=args.chunk_size if args.chunks else None,
+        batch_size=load_args.batch_size,
+        **load_args.loading,
+    )
     num_documents = {split: len(rankings.corpus) for split, rankings in splits.items()}
     for split, rows in compared.items():
         print(f"{split}: each query ranks all {num_documents[split]:,} documents; values x 100")
@@ -117,17 +135,13 @@ def evaluate_search(
     if any(len(rows) > 1 for rows in compared.values()):
         print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")
     if any(name.endswith(WITH_BM25) for rows in compared.values() for name in rows):
-        parts = "; of a chunk the mean of its own and its document's" if chunk_args.chunks else ""
-        print(
-            f"{WITH_BM25.strip()}: {args.bm25_weight} x BM25 / (best BM25 of the query) is added to the cosine{parts}"
-        )
+        print(f"{WITH_BM25.strip()}: the cosine plus {args.bm25_weight} x BM25 / (best BM25 of the query)")
     return {
         "task_name": "retrieval",
         "dataset_name": data_args.dataset_name,
-        "max_length": model_args.max_length,
-        **(asdict(chunk_args) if chunk_args.chunks else {}),
-        **({"bm25_weight": args.bm25_weight} if args.bm25 else {}),
         "num_documents": num_documents,
+        "chunk_size": args.chunk_size if args.chunks else None,
+        "bm25_weight": args.bm25_weight if args.bm25 else None,
         "results": {split: next(iter(rows.values())) for split, rows in compared.items()},
         "comparison": compared,
     }

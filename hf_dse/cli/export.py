@@ -6,13 +6,11 @@ import shlex
 from dataclasses import dataclass, field
 
 from hf_dse.cli.output import say_next
-from hf_dse.cli.parsing import parse_args
-from hf_dse.common.display import format_size
 from hf_dse.publish.arguments import GRAPH_FORMATS
 
 
-# The endings of the files with weights.
-WEIGHTS = (".safetensors", ".onnx", ".onnx_data", ".xml", ".bin")
+# Endings of the files with weights.
+WEIGHTS = (".safetensors", ".onnx", ".onnx_data", ".bin")
 
 
 @dataclass
@@ -23,16 +21,13 @@ class ExportArguments:
     output_dir: str = field(metadata={"help": "Folder to write."})
     model_id: str | None = field(
         default=None,
-        metadata={
-            "help": "Name under which the card's examples load it, such as user/name. The rest of the card is "
-            "that of the model, if it has one."
-        },
+        metadata={"help": "Name under which the examples of the model card load the model, such as user/name."},
     )
     max_length: int | None = field(
         default=None,
         metadata={
-            "help": "Tokens of a text that everything that loads the folder reads. Default: the `model_max_length` "
-            "of the model's tokenizer."
+            "help": "Tokens per text that everything that loads the folder reads. Default: the `model_max_length` of "
+            "the model's tokenizer."
         },
     )
     format: str = field(
@@ -42,26 +37,29 @@ class ExportArguments:
             "choices": ["transformers", *GRAPH_FORMATS],
         },
     )
-    int8: bool = field(default=False, metadata={"help": "Quantize an ONNX graph to 8 bits."})
+    int8: bool = field(default=False, metadata={"help": "Add an ONNX graph with weights of 8 bits."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
+    def __post_init__(self) -> None:
+        if self.format == "transformers" and self.int8:
+            raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
+        if self.format != "transformers" and self.model_id is not None:
+            raise ValueError(f"`--format {self.format}` writes no model card: leave `--model_id` out.")
 
-def export(argv: list[str]) -> None:
-    """`hf-dse export`."""
-    (args,) = parse_args(
-        argv, ExportArguments, prog="hf-dse export", description="Write a complete, documented model folder."
-    )
-    from hf_dse.inference.loading import load_tokenizer, read_file
+
+def export(args: ExportArguments) -> None:
+    """
+    Write a complete, documented model folder, or a graph.
+
+    hf-dse export --model_name_or_path student/model --output_dir graph --format onnx
+    """
+    from hf_dse.common.display import format_size
+    from hf_dse.common.loading import load_tokenizer, read_file
+    from hf_dse.convert.student import load_dse_model, stored_dtype
     from hf_dse.publish.export import export_model
     from hf_dse.publish.graph import export_graph
-    from hf_dse.student.checkpoint import load_dse_model, stored_dtype
 
-    if args.format == "transformers" and args.int8:
-        raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
-    if args.format != "transformers" and args.model_id is not None:
-        raise ValueError(f"`--model_id` is for the model card, but `--format {args.format}` has none: leave it out.")
-    model = load_dse_model(args.model_name_or_path)
-    tokenizer = load_tokenizer(args.model_name_or_path)
+    model, tokenizer = load_dse_model(args.model_name_or_path), load_tokenizer(args.model_name_or_path)
     if args.format == "transformers":
         folder = export_model(
             model,

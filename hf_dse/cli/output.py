@@ -1,123 +1,82 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a command shows besides its results: its own progress, and no messages of libraries for developers."""
+"""The output of a command beside its results: messages of hf_dse, and no messages of libraries for developers."""
 
 import logging
-import math
+import os
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 
-from tqdm.auto import tqdm
-from transformers.utils import logging as library
+from hf_dse.common.display import harmless
 
 
-logger = library.get_logger(__name__)
-
-# What takes less than these seconds leaves no progress bar behind.
-SHORT = 1.0
-
-# Seconds between two lines of a progress bar in a file.
-FILE_INTERVAL = 60.0
+logger = logging.getLogger(__name__)
 
 
-class Bar(tqdm):
-    """
-    A progress bar of a command. In a terminal, that of quick work vanishes with it; a bar of a library, which has no
-    `unit`, is only shown while its work takes long. In a file, it is a line each minute, and one at the end.
-    """
+class LogHandler(logging.Handler):
+    """Writes to stderr, between the progress bars."""
 
-    # What becomes of it when its work is done; None: it stays if it is no loop in another one.
-    leave: bool | None
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        is_own = "unit" in kwargs
-        shown: dict[str, Any] = {"dynamic_ncols": True, "leave": None if is_own else False}
-        if not sys.stderr.isatty():
-            # The bars of loops in loops are one after the other, as the cursor of a file does not move up.
-            shown |= {"delay": SHORT, "position": 0, "mininterval": FILE_INTERVAL, "maxinterval": FILE_INTERVAL}
-        elif not is_own:
-            shown["delay"] = SHORT
-        super().__init__(*args, **shown | kwargs)
-
-    @staticmethod
-    def status_printer(file: TextIO) -> Callable[[str], None]:
-        def print_line(text: str) -> None:
-            if text.strip():
-                print(text, file=file, flush=True)
-
-        return tqdm.status_printer(file) if file.isatty() else print_line
-
-    def close(self) -> None:
-        if not self.disable:
-            is_short = time.time() - self.start_t < SHORT
-            if not self.fp.isatty():
-                if not is_short and self.leave is not False and self.last_print_n != self.n:
-                    self.display()
-                # What remains is for terminals.
-                self.delay = math.inf
-            elif is_short:
-                self.leave = False
-        super().close()
-
-
-def _make_bar(factory: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return Bar(*args, **kwargs) if library.is_progress_bar_enabled() else factory(*args, **kwargs)
-
-
-def say_next(**commands: str) -> None:
-    """Says what a user would do with the result of a command: other commands, each with its options."""
-    lines = [" ".join(("hf-dse", command, options)) for command, options in commands.items()]
-    logger.info(f"Next: {', '.join(f'`{line}`' for line in lines)}")
+        (tqdm.write if sys.stderr.isatty() else print)(harmless(self.format(record)), file=sys.stderr)
 
 
 @contextmanager
-def own_output(quiet: bool = False) -> Iterator[None]:
+def show_log(level: str = "INFO") -> Iterator[None]:
+    """Shows the messages of hf_dse on stderr: stdout is for results alone."""
+    # One of several processes is enough.
+    if level != "ERROR" and os.environ.get("RANK", "0") != "0":
+        level = "WARNING"
+    package, handler = logging.getLogger("hf_dse"), LogHandler()
+    before = package.level
+    package.setLevel(level)
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.setLevel(before)
+        package.removeHandler(handler)
+
+
+@contextmanager
+def hide_libraries(is_quiet: bool = False) -> Iterator[None]:
     """
-    Hides warnings, notes and short progress bars of the libraries, whose errors are shown. What hf_dse logs is not
-    changed. The option `-W` of Python and `PYTHONWARNINGS` stay in force.
+    Hides warnings and notes of the libraries, but not their errors. The option `-W` of Python and `PYTHONWARNINGS`
+    stay in force.
 
     Args:
-        quiet (`bool`, *optional*, defaults to `False`):
-            Whether to hide all progress bars.
+        is_quiet (`bool`, *optional*, defaults to `False`):
+            Whether to hide all of stderr, progress bars too.
     """
-    # Help does without it.
-    import datasets
+    from transformers.utils import logging as transformers_logging
 
-    root, level = logging.getLogger(), logging.getLogger().level
-    verbosity, had_bars = library.get_verbosity(), library.is_progress_bar_enabled()
     errors = logging.StreamHandler()
     errors.setLevel(logging.ERROR)
-    names = ("torch", "datasets")
-    levels = {name: logging.getLogger(name).level for name in names}
-    hook = library.set_tqdm_hook(_make_bar)
-    # The level stays: the Trainer would take a higher one for a wish for no progress bars.
-    library.disable_default_handler()
-    library.add_handler(errors)
-    # Loggers without a level of their own have that of the root.
-    root.setLevel(logging.ERROR)
-    for name in names:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    datasets.disable_progress_bars()
-    if quiet:
-        library.set_verbosity_error()
-        library.disable_progress_bar()
+    # transformers keeps its level, because the Trainer takes a higher one as a wish for no progress bars.
+    transformers_logging.disable_default_handler()
+    transformers_logging.add_handler(errors)
+    # The root logger's level is that of all loggers without one of their own.
+    others = {name: logging.getLogger(name) for name in ("", "torch")}
+    levels = {name: other.level for name, other in others.items()}
+    for other in others.values():
+        other.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), open(os.devnull, "w") as nothing:
             if not sys.warnoptions:
                 warnings.simplefilter("ignore")
-            yield
+            with redirect_stderr(nothing if is_quiet else sys.stderr):
+                yield
     finally:
-        library.set_tqdm_hook(hook)
-        library.remove_handler(errors)
-        library.enable_default_handler()
-        library.set_verbosity(verbosity)
-        root.setLevel(level)
-        for name in names:
-            logging.getLogger(name).setLevel(levels[name])
-        if had_bars:
-            library.enable_progress_bar()
-        datasets.enable_progress_bars()
+        transformers_logging.remove_handler(errors)
+        transformers_logging.enable_default_handler()
+        for name, other in others.items():
+            other.setLevel(levels[name])
+
+
+def say_next(**commands: str) -> None:
+    """Logs what a user would do with the result of a command: other commands, each with its options."""
+    lines = [" ".join(("hf-dse", command, options)) for command, options in commands.items()]
+    logger.info(f"Next: {', '.join(f'`{line}`' for line in lines)}")

@@ -4,9 +4,6 @@
 
 from dataclasses import dataclass, field
 
-from hf_dse.cli.parsing import parse_args
-from hf_dse.common.display import one_line
-
 
 @dataclass
 class PushArguments:
@@ -16,7 +13,7 @@ class PushArguments:
     repo_id: str = field(metadata={"help": "Repository on the Hub, user/name; created if it does not exist."})
     private: bool = field(default=False, metadata={"help": "Make a new repository private."})
     revision: str | None = field(
-        default=None, metadata={"help": "Branch to commit to, main by default; created if it does not exist."}
+        default=None, metadata={"help": "Branch to commit to, created if it does not exist. Default: main."}
     )
     token: str | None = field(
         default=None, metadata={"help": "Token with write access. Default: that of HF_TOKEN or `hf auth login`."}
@@ -28,13 +25,15 @@ class PushArguments:
     )
 
 
-def push(argv: list[str]) -> None:
-    """Publishes a model folder; prints the URL of the commit or pull request, or what a dry run finds."""
-    (args,) = parse_args(
-        argv, PushArguments, prog="hf-dse push", description="Publish a model folder on the Hub, in one commit."
-    )
+def push(args: PushArguments) -> None:
+    """
+    Publish a model folder on the Hub, in one commit.
+
+    hf-dse push --model_name_or_path student/model --repo_id user/name --dry_run
+    """
     from huggingface_hub import CommitInfo
 
+    from hf_dse.common.display import one_line
     from hf_dse.publish.push import push_model
 
     pushed = push_model(

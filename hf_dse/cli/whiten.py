@@ -4,8 +4,8 @@
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
-from hf_dse.cli.parsing import parse_args
 from hf_dse.common.files import check_target, to_path
 
 
@@ -21,49 +21,44 @@ class WhitenArguments:
         metadata={"help": "Texts to fit on: .txt with one text per line, or csv, json, jsonl, parquet."}
     )
     output_dir: str = field(metadata={"help": "Folder to write."})
-    projection_dim: int = field(metadata={"help": "Numbers in a new embedding, at most as many as now."})
+    projection_dim: int = field(metadata={"help": "Dimensions of a new embedding, at most as many as now."})
     power: float = field(default=0.5, metadata={"help": "0: PCA. 1: full whitening. Between: partial whitening."})
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    max_train_samples: int | None = field(
-        default=None, metadata={"help": "Fit on so many texts, the first. Default: all."}
-    )
+    max_train_samples: int | None = field(default=None, metadata={"help": "Fit on so many texts. Default: all."})
     max_length: int | None = field(
         default=None,
         metadata={"help": "Maximum number of tokens per text. Default: the `model_max_length` of the tokenizer."},
     )
-    batch_size: int = field(default=32, metadata={"help": "Texts per batch; fewer for texts longer than 512 tokens."})
+    batch_size: int = field(default=32, metadata={"help": "Texts per batch."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
 
 
-def whiten(argv: list[str]) -> None:
-    """`hf-dse whiten`."""
-    (args,) = parse_args(
-        argv,
-        WhitenArguments,
-        prog="hf-dse whiten",
-        description="Level the spread of a student's embeddings, or make them smaller, by whitening or PCA, without "
-        "training.",
-    )
+def whiten(args: WhitenArguments) -> None:
+    """
+    Level the spread of a student's embeddings, or make them smaller, by whitening or PCA, without training.
+
+    hf-dse whiten --model_name_or_path converted --train_file texts.txt --projection_dim 256 --output_dir smaller
+    """
     from hf_dse.common.devices import choose_device
+    from hf_dse.common.loading import load_tokenizer
     from hf_dse.common.provenance import describe_command, describe_source
+    from hf_dse.convert.student import has_head, load_dse_model
+    from hf_dse.convert.whiten import whiten_encoder
     from hf_dse.data.texts import load_texts
-    from hf_dse.inference.loading import load_tokenizer
-    from hf_dse.modeling import DseForSequenceClassification
     from hf_dse.publish.export import export_model
-    from hf_dse.student.checkpoint import load_dse_model
-    from hf_dse.student.whiten import whiten_encoder
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
-    model = load_dse_model(args.model_name_or_path).to(choose_device())
-    if isinstance(model, DseForSequenceClassification):
+    model: Any = load_dse_model(args.model_name_or_path)
+    model.to(choose_device())
+    if has_head(model):
         logger.warning(
             f"The head of {args.model_name_or_path} is left out: it was trained for the original embeddings. "
-            "`hf-dse distill` adds a new one to the whitened encoder."
+            "`hf-dse distill` adds a new head to the whitened encoder."
         )
         model = model.dse
     tokenizer = load_tokenizer(args.model_name_or_path)
-    size = model.config.projection_dim
+    size = model.config.embedding_size
     whiten_encoder(
         model,
         tokenizer,
@@ -73,9 +68,9 @@ def whiten(argv: list[str]) -> None:
         max_length=args.max_length,
         batch_size=args.batch_size,
     )
+    source = describe_source(args.model_name_or_path).name
     recipe = {
-        "whitened": f"{describe_source(args.model_name_or_path).name}, {size} to {args.projection_dim} numbers, power "
-        f"{args.power}, by {len(texts)} texts",
+        "whitened": f"{source}, {size} to {args.projection_dim} dimensions, power {args.power}, {len(texts)} texts",
         "command": describe_command(),
     }
     folder = export_model(model, tokenizer, args.output_dir, recipe=recipe, overwrite=args.overwrite_output_dir)

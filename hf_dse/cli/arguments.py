@@ -1,0 +1,59 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands share."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sentence_transformers import SentenceTransformer
+
+
+# Metadata of a field `model_name_or_path`.
+MODEL = {"help": "Hub id (user/name, or user/name@commit) or folder of an embedding model."}
+
+
+@dataclass
+class LoadArguments:
+    """How to run the models."""
+
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
+    dtype: str = field(
+        default="float32",
+        metadata={
+            "help": "Data type of the weights; auto: that of the checkpoint.",
+            "choices": ["float32", "bfloat16", "float16", "auto"],
+        },
+    )
+    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Default: a GPU if any."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Maximum number of tokens per text. Default: the lengths of the model."}
+    )
+    batch_size: int = field(default=32, metadata={"help": "Texts per batch."})
+
+    def load(self, name: str) -> "SentenceTransformer":
+        """Loads an embedding model with sentence-transformers."""
+        from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+
+        return load_sentence_transformer(name, **self.loading)
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """The options of `load_sentence_transformer`."""
+        names = ("trust_remote_code", "dtype", "device", "max_length")
+        return {name: getattr(self, name) for name in names}
+
+    def load_reranker(self, name: str | None) -> "Callable[..., list[list[float]]] | None":
+        """Loads the reranker that `--rerank` names, if any: a function of queries and their texts."""
+        if name is None:
+            return None
+        from functools import partial
+
+        from hf_dse.teacher.rerankers import load_reranker
+        from hf_dse.teacher.score_candidates import rerank
+
+        reranker = load_reranker(name, trust_remote_code=self.trust_remote_code, device=self.device)
+        return partial(rerank, reranker, batch_size=self.batch_size)

@@ -1,0 +1,142 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Names and texts from outside are shown as text: in the terminal and in model cards."""
+
+import ast
+import json
+import logging
+import re
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard, metadata_load
+
+from hf_dse import export_model
+from hf_dse.cli.output import show_log
+from hf_dse.cli.search import format_results
+from hf_dse.common.display import one_line
+from hf_dse_cli import main
+
+
+# Clears the screen, sets the title of the window, makes a link, erases the line, and turns the text round.
+ESCAPES = "\x1b[2J\x1b]0;title\x07\x1b]8;;http://evil\x1b\\x\x9b2K\x08\x7f\u202etxt\u2066"
+# Leaves a list, a table, a code block, a front matter and a string of Python.
+MARKUP = (
+    'x](http://evil) <script>alert(1)</script> **b** `c` | d\n---\n```\n# Title\n"); import os\\\nbase_model: evil/x'
+)
+
+
+def assert_harmless(text):
+    """A terminal shows all of a text, and obeys nothing but line breaks."""
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text.replace("\r", "")), repr(text)
+
+
+@pytest.mark.parametrize("ending", ["txt", "jsonl", "folder"])
+def test_search_shows_texts(tmp_path, make_model, bert_tokenizer, ending, capsys):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    model = ["--model_name_or_path", str(folder)]
+    corpus = tmp_path / f"corpus.{ending}"
+    if ending == "txt":
+        corpus.write_text(f"the cat {ESCAPES}\na dog")
+    elif ending == "folder":
+        corpus.mkdir()
+        (corpus / "\x1b[2J.txt").write_text(f"the cat {ESCAPES}")
+    else:
+        corpus = tmp_path / "corpus.jsonl"
+        corpus.write_text(json.dumps({"id": f"1{ESCAPES}", "text": f"the cat {ESCAPES}\n\n{MARKUP}"}))
+    capsys.readouterr()
+    assert main(["search", *model, "--corpus", str(corpus), "--query", f"cat {ESCAPES}"]) == 0
+    out = capsys.readouterr().out
+    assert_harmless(out)
+    assert "the cat \ufffd[2J" in out and "query: cat \ufffd[2J" in out
+
+
+def test_names_of_columns_are_shown():
+    found = {"cosine": 1.0, ESCAPES: "id", "text": "a"}
+    assert_harmless(format_results([{"query": "q", "results": [found]}], ["cosine", ESCAPES, "text"], 1, 1000))
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_errors_show_names(tmp_path, make_model, bert_tokenizer, capsys, quiet):
+    """Names of columns come from the file."""
+    model = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({ESCAPES: "a"}))
+    command = ["search", "--model_name_or_path", str(model), "--corpus", str(tmp_path / "corpus.jsonl"), "--query"]
+    assert main([*command, "x", *["--quiet"] * quiet]) == 2
+    error = capsys.readouterr().err
+    assert "the columns are \ufffd[2J" in error
+    assert_harmless(error)
+
+
+def test_notes_and_warnings_show_names(capsys):
+    with show_log():
+        logger = logging.getLogger("hf_dse.test")
+        logger.info(f"note {ESCAPES}\nits second line")
+        logger.warning(f"warning {ESCAPES}")
+    err = capsys.readouterr().err
+    assert err.startswith("note \ufffd[2J") and "\nits second line\nwarning \ufffd" in err
+    assert_harmless(err)
+
+
+def test_push_shows_names_of_files(tmp_path, make_model, bert_tokenizer, capsys):
+    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model", model_id="user/tiny")
+    (folder / "\x1b[2J.md").write_text("x")
+    assert main(["push", "--model_name_or_path", str(folder), "--repo_id", "user/tiny", "--dry_run"]) == 0
+    assert_harmless(capsys.readouterr().out)
+
+
+def text_of(markdown):
+    """A card without code and without characters that are escaped."""
+    body = re.sub(r"^```\w+\n.*?^```$", "", markdown, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"\\[\\`*\[\]<>|&]", "", body))
+
+
+def test_a_card_shows_names(tmp_path, make_model, bert_tokenizer):
+    labels = {0: MARKUP, 1: "plain"}
+    model = make_model(id2label=labels, num_labels=2, prompts={"query": MARKUP, f"q{MARKUP}": "x`|"})
+    metrics = {MARKUP: {"accuracy": 0.5, f"m{MARKUP}": 0.25}}
+    theirs = tmp_path / MARKUP.replace("/", "-")
+    theirs.mkdir()
+    export_model(
+        model,
+        bert_tokenizer,
+        tmp_path / "model",
+        metrics=metrics,
+        model_id=MARKUP,
+        base_model=str(theirs),
+        teacher=str(theirs),
+        datasets=[str(theirs), MARKUP],
+        recipe={f"r{MARKUP}": MARKUP, "command": one_line(MARKUP)},
+        overwrite=True,
+    )
+    path = tmp_path / "model" / "README.md"
+    data = metadata_load(path)
+    assert data.get("base_model") is None and data["model-index"][0]["name"] == MARKUP.split("/")[-1]
+    assert data["library_name"] == "sentence-transformers" and "datasets" not in data
+    card = ModelCard.load(path).text
+    text = text_of(card)
+    for bad in ("<script", "](http://evil", "**b", "\n---\n", "\n# Title", "\nbase_model"):
+        assert bad not in text, bad
+    # Only our own headings and blocks.
+    assert sum(line.startswith("# ") for line in text.splitlines()) == 1
+    assert card.count("\n```") % 2 == 0
+    # Rows of tables have as many cells as their headers, and code is one string.
+    for code in re.findall(r"^```python\n(.*?)^```$", card, flags=re.DOTALL | re.MULTILINE):
+        names = [node.args[0].value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and node.args
+                 and isinstance(node.args[0], ast.Constant)]  # fmt: skip
+        assert set(names) <= {MARKUP}
+    for row in re.findall(r"^\| Prompt .*$", text, flags=re.MULTILINE):
+        assert row.count("|") == 3
+
+
+def test_the_base_of_a_card_from_outside_is_an_id(tmp_path, save_bert):
+    """The card of a source can name anything as its base."""
+    for number, base in enumerate(["evil](http://evil)/x", {"a": 1}, "!!python/object/apply:os.system [touch x]"]):
+        source = save_bert(tmp_path / f"source-{number}")
+        front = yaml.safe_dump({"base_model": base}) if not str(base).startswith("!!") else f"base_model: {base}\n"
+        (source / "README.md").write_text(f"---\n{front}---\n")
+        command = ["convert", "--model_name_or_path", str(source), "--output_dir", str(tmp_path / f"out-{number}")]
+        assert main(command) == 0
+        card = tmp_path / f"out-{number}" / "README.md"
+        assert metadata_load(card).get("base_model") is None and "evil" not in card.read_text()
+        assert not (tmp_path / "x").exists()

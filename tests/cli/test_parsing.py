@@ -1,0 +1,144 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of a command line and of a YAML file become dataclasses."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from hf_dse.cli.parsing import parse_options, read_options
+from hf_dse.training.arguments import DseTrainingArguments
+from hf_dse.training.options import DseOptions
+
+
+@dataclass
+class ModelArguments:
+    """Which model. Not in the heading."""
+
+    name: str = field(metadata={"help": "the model"})
+    kind: Literal["mean", "max"] = "mean"
+    alpha: float = 0.5
+
+
+@dataclass
+class RunArguments:
+    """How to run."""
+
+    steps: int = -1
+    shuffle: bool = True
+    resume: bool = False
+    splits: list[str] = field(default_factory=lambda: ["test"])
+    limit: int | None = None
+    scheduler: str | None = None
+    colors: list[str] | None = field(default=None, metadata={"help": "colors", "choices": ["red", "green"]})
+
+
+def parse(*argv):
+    return parse_options(list(argv), ModelArguments, RunArguments, prog="hf-dse test")
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    def write(text):
+        path = tmp_path / "run.yaml"
+        path.write_text(text)
+        return f"--config={path}"
+
+    return write
+
+
+def test_options_become_dataclasses():
+    model, run = parse("--name", "m", "--alpha", "1e-1", "--steps=3", "--no_shuffle", "--splits", "validation", "test")
+    assert model == ModelArguments(name="m", alpha=0.1)
+    assert run == RunArguments(steps=3, shuffle=False, splits=["validation", "test"])
+
+
+def test_config_gives_values_that_the_command_line_overrides(config_file):
+    config = config_file(
+        "name: m\nalpha: 1e-1\nkind: max\nshuffle: false\nresume: yes\nsplits: [a, b]\nlimit: 7\nsteps: -2"
+    )
+    assert parse(config) == (
+        ModelArguments(name="m", kind="max", alpha=0.1),
+        RunArguments(steps=-2, shuffle=False, resume=True, splits=["a", "b"], limit=7),
+    )
+    model, run = parse("--alpha", "0.9", config, "--shuffle", "--resume", "false", "--splits", "c")
+    assert (model.alpha, run.shuffle, run.resume, run.splits, run.limit) == (0.9, True, False, ["c"], 7)
+
+
+def test_config_values_that_a_command_line_cannot_spell(config_file):
+    _, run = parse(config_file("name: m\nlimit: null\nsplits: []\nscheduler: {power: 2}"))
+    assert run == RunArguments(splits=[], scheduler='{"power": 2}')
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "required: --name; see `hf-dse test --help`"),
+        (["--name", "m", "--alhpa", "1"], r"unknown option '--alhpa' \(did you mean '--alpha'\?\); `hf-dse test --he"),
+        (["--nam", "m"], r"unknown option '--nam' \(did you mean '--name'\?\)"),
+        (["--zzz=1"], "unknown option '--zzz'; `hf-dse test --help` lists"),
+        (["--name", "m", "stray"], "unexpected word 'stray': options begin with `--`"),
+        (["--name", "m", "--alpha", "high"], "--alpha: invalid float value: 'high'"),
+        (["--name", "m", "--alpha", "nan"], "alpha=nan: it has to be a finite number"),
+        (["--name", "m", "--kind", "maen"], "--kind: invalid choice: 'maen'"),
+        (["--name", "m", "--resume", "perhaps"], "Truthy value expected"),
+        (["--config", "missing.yaml"], "--config: there is no file 'missing.yaml'"),
+    ],
+)
+def test_bad_options(argv, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        parse(*argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name: m\nalhpa: 1", r"unknown key 'alhpa' \(did you mean 'alpha'\?\)"),
+        ("name: m\nalpha: high", "invalid float value: 'high'"),
+        ("name: m\nkind: min", "invalid choice"),
+        ("name: m\nalpha: [1, 2]", "alpha takes one value, but it has a list"),
+        ("name: m\nalpha: null", "alpha needs a value, and it has none"),
+        ("alpha: 1", "required: --name"),
+        ("- name", "must hold `name: value` lines, but it holds a list"),
+        ("name: [", "not valid YAML"),
+        ("config: other.yaml", "unknown key 'config'"),
+    ],
+)
+def test_bad_config(config_file, text, message):
+    with pytest.raises(ValueError, match=message):
+        parse(config_file(text))
+
+
+def test_a_command_is_a_function_with_options(capsys):
+    def test_report(model: ModelArguments, run: RunArguments) -> str:
+        """
+        Report on
+        a test.
+
+        hf-dse test report --name m
+        """
+        return f"{model.name} {run.steps}"
+
+    assert read_options(test_report, ["--name", "m", "--steps", "2"])() == "m 2"
+    with pytest.raises(SystemExit) as stop:
+        read_options(test_report, ["--help"])
+    assert not stop.value.code
+    text = capsys.readouterr().out
+    assert text.startswith("usage: hf-dse test report --name TEXT [OPTIONS]\n\nReport on a test.\n\nWhich model:\n")
+    assert "the model (required)" in text and text.endswith("example:\n  hf-dse test report --name m\n")
+    # One spelling of each option, with the type, the choices and the default.
+    assert "--limit INT" in text and "--kind {mean,max}" in text and "One of red, green." in text
+    assert "(default: -1)" in text and "None" not in text and "no_shuffle" not in text
+
+
+def test_options_of_a_training_are_completed(capsys, tmp_path):
+    argv = ["--output-dir", str(tmp_path), "--max_length", "9", "--optim", "sgd"]
+    (parsed,) = parse_options(argv, DseOptions, prog="hf-dse test")
+    assert isinstance(parsed, DseTrainingArguments)
+    assert (parsed.output_dir, parsed.max_length, parsed.optim) == (str(tmp_path), 9, "sgd")
+    for words, is_shown in ((["--help"], False), (["--help", "all"], True)):
+        with pytest.raises(SystemExit):
+            parse_options(words, DseOptions, prog="hf-dse test")
+        text = capsys.readouterr().out
+        assert "  --max_length " in text and ("  --optim " in text) == is_shown
