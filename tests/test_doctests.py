@@ -24,8 +24,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 SLOW = {
     "hf_dse.pipeline.distill.distill",
     "hf_dse.publish.graph.export_graph",
-    "hf_dse.student.whiten.whiten_encoder",
-    "hf_dse.teacher.fine_tune.train_teacher",
+    "hf_dse.convert.whiten.whiten_encoder",
 }
 NEEDS = {"hf_dse.publish.graph.export_graph": "onnxruntime"}
 

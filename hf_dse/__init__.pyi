@@ -1,0 +1,46 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# The public names, each once. Type checkers read this file, and `hf_dse/__init__.py` reads it at runtime.
+from .convert.convert import convert_encoder as convert_encoder
+from .convert.convert import make_pair_model as make_pair_model
+from .convert.whiten import whiten_encoder as whiten_encoder
+from .data.arguments import DataArguments as DataArguments
+from .data.collators import PairCollator as PairCollator
+from .data.pairs import load_pairs as load_pairs
+from .data.passages import split_text as split_text
+from .data.ranking_files import load_corpus as load_corpus
+from .data.ranking_files import load_rankings as load_rankings
+from .data.rankings import Rankings as Rankings
+from .data.rankings import make_rankings as make_rankings
+from .demo import default_encoder as default_encoder
+from .modeling import DseConfig as DseConfig
+from .modeling import DseForSequenceClassification as DseForSequenceClassification
+from .modeling import DseModel as DseModel
+from .pipeline.distill import distill as distill
+from .publish.export import export_model as export_model
+from .publish.graph import export_graph as export_graph
+from .publish.push import push_model as push_model
+from .retrieval.bm25 import bm25_scores as bm25_scores
+from .retrieval.encoding import encode as encode
+from .retrieval.evaluate_pairs import evaluate_pairs as evaluate_pairs
+from .retrieval.evaluate_retrieval import evaluate_retrieval as evaluate_retrieval
+from .retrieval.metrics import compute_metrics_for as compute_metrics_for
+from .retrieval.mining import mine_candidates as mine_candidates
+from .retrieval.queries import make_queries as make_queries
+from .retrieval.search import search as search
+from .teacher.rerankers import load_reranker as load_reranker
+from .teacher.score import score_pairs as score_pairs
+from .teacher.score_candidates import score_candidates as score_candidates
+from .training.arguments import DseTrainingArguments as DseTrainingArguments
+from .training.arguments import GeneralTrainingArguments as GeneralTrainingArguments
+from .training.arguments import RankingTrainingArguments as RankingTrainingArguments
+from .training.general_trainer import GeneralTrainer as GeneralTrainer
+from .training.losses import PairDistillationLoss as PairDistillationLoss
+from .training.pair_trainer import DseTrainer as DseTrainer
+from .training.ranking_losses import RankingLoss as RankingLoss
+from .training.ranking_trainer import RankingTrainer as RankingTrainer
+
+__version__: str
+
+def register() -> None: ...
