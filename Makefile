@@ -8,7 +8,7 @@ TOOLS := $(VENV)/tools
 # PyPI has no CPU build of the oldest torch: `make test-oldest TORCH=2.6.0` downloads 3 GB.
 OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
-OLDEST_TESTS := export modeling pair_model remote_code sentence_transformers trainer
+OLDEST_TESTS := modeling publish training
 
 .PHONY: install tools demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship long gpu lint format audit \
     lock wheel-test clean
@@ -29,7 +29,7 @@ test-all: install tools
 
 # What depends most on other libraries, with the oldest versions of them
 test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/test_,$(addsuffix .py,$(OLDEST_TESTS)))
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/,$(OLDEST_TESTS))
 
 # Kills, full disks, two processes at once, Ctrl-C, bad input, files of others: the long part too, and the table of it
 faults: install
@@ -44,7 +44,7 @@ study-smoke: install
 
 # examples/notebooks from top to bottom; `jupyter execute --inplace FILE` there writes their outputs anew
 notebooks: install
-	$(BIN)/pytest tests/test_notebooks.py
+	$(BIN)/pytest tests/examples/test_notebooks.py
 
 # The test suite of transformers for configurations and models, on our classes
 conformance: install
@@ -73,10 +73,12 @@ gpu: OUT ?= outputs/gpu$(if $(SMALL),-small)
 gpu: install
 	$(BIN)/python studies/gpu.py --output_dir "$(OUT)" $(if $(DATA),--data "$(DATA)") $(if $(SMALL),--small)
 
+# mypy sees the package as it is installed, with modeling/ inside
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy hf_dse hf_dse_cli.py
+	rm -rf build/typed && mkdir -p build/typed && cp -r hf_dse hf_dse_cli.py build/typed && cp -r modeling build/typed/hf_dse/modeling
+	cd build/typed && $(abspath $(BIN))/mypy --config-file ../../pyproject.toml -p hf_dse -m hf_dse_cli
 	$(BIN)/mlinter modeling
 
 format: install
@@ -98,7 +100,7 @@ lock: install
 	$(BIN)/pip freeze --exclude-editable | grep == > $(VENV)/lock/tested.txt
 	echo torch > $(VENV)/lock/excluded.txt
 	sed -n '/^#/!q;p' requirements-hashes.txt > $(VENV)/lock/header.txt
-	$(VENV)/lock/bin/uv pip compile pyproject.toml $(addprefix --extra ,train st ranking study onnx) --quiet --no-header \
+	$(VENV)/lock/bin/uv pip compile pyproject.toml $(addprefix --extra ,train ranking study onnx) --quiet --no-header \
 		--no-annotate --generate-hashes --universal --python-version 3.11 --constraint $(VENV)/lock/tested.txt \
 		--excludes $(VENV)/lock/excluded.txt --upgrade --output-file $(VENV)/lock/hashes.txt
 	cat $(VENV)/lock/header.txt $(VENV)/lock/hashes.txt > requirements-hashes.txt
@@ -112,8 +114,8 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed-demo: EXTRAS = train,demo,st
-$(VENV)/.installed-dev: EXTRAS = train,demo,st,ranking,study,bench,onnx,app,ray,tools,docs,notebooks,dev
+$(VENV)/.installed-demo: EXTRAS = train,demo
+$(VENV)/.installed-dev: EXTRAS = train,demo,ranking,study,onnx,app,ray,tools,docs,notebooks,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@
@@ -130,6 +132,6 @@ $(TOOLS)/.installed: tests/tools/requirements.txt | $(VENV)/.installed-dev
 
 $(OLDEST)/.installed-torch-$(TORCH): pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
-	$(OLDEST)/bin/pip install --no-compile --constraint constraints-oldest.txt torch==$(TORCH) --editable ".[train,demo,st]" \
+	$(OLDEST)/bin/pip install --no-compile --constraint constraints-oldest.txt torch==$(TORCH) --editable ".[train,demo]" \
 		hypothesis pytest pytest-xdist
 	touch $@

@@ -1,8 +1,10 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The subpackages of hf_dse: which may import which, and the maximum length of a file."""
+"""The rooms of hf_dse: which may import which. CONTRIBUTING.md shows them."""
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,32 +12,16 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "hf_dse").rglob("*.py"))
-MAX_LINES = 450
-# A subpackage imports only from lines below its own, and not from others on the same line.
-LAYERS = [
-    {"cli"},
-    {"demo"},
-    {"bench", "studies"},
-    {"pipeline"},
-    {"evaluation", "publish"},
-    {"teacher"},
-    {"training"},
-    {"student", "mining"},
-    {"inference"},
-    {"metrics"},
-    {"data"},
-    {"common"},
-    {"modeling"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# A room imports only from those before it.
+ROOMS = "modeling common data retrieval convert teacher training publish pipeline studies demo cli".split()
 
 
-def name_of(path):
+def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imports_of(path):
-    """Yields the modules of hf_dse that a file imports, including imports inside functions."""
+def imports_of(path: Path) -> Iterator[str]:
+    """The modules of hf_dse that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name_of(path)} has a relative import"
@@ -47,38 +33,22 @@ def imports_of(path):
             yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "hf_dse")
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_files_are_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
-
-
-def test_libraries_log_and_do_not_print():
-    """Only the commands, and the demo, print."""
-    printing = []
-    for path in FILES:
-        if name_of(path).split(".")[1:2] not in (["cli"], ["demo"]):
-            calls = [
-                node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
-            ]
-            printing += [name_of(path) for call in calls if getattr(call.func, "id", "") == "print"]
-    assert printing == []
-
-
 @pytest.mark.parametrize("path", [path for path in FILES if path.name != "__init__.py"], ids=name_of)
-def test_imports_follow_the_layers(path):
-    package = name_of(path).split(".")[1]
+def test_imports_follow_the_rooms(path: Path) -> None:
+    room = name_of(path).split(".")[1]
     for module in imports_of(path):
-        # The version is the only name imported from the package itself.
+        # The version is the only name that is imported from the package itself.
         if module != "hf_dse":
             other = module.split(".")[1]
-            assert other == package or LEVEL[other] > LEVEL[package], f"{package} imports {module}"
+            assert ROOMS.index(other) < ROOMS.index(room) or other == room, f"{room} imports {module}"
 
 
-def test_no_circular_imports():
+def test_no_circular_imports() -> None:
     graph = {name_of(path): set(imports_of(path)) for path in FILES if path.name != "__init__.py"}
-    done, open_ = set(), []
+    done: set[str] = set()
+    open_: list[str] = []
 
-    def visit(module):
+    def visit(module: str) -> None:
         assert module not in open_, f"circular import: {' -> '.join([*open_[open_.index(module) :], module])}"
         if module in done or module not in graph:
             return
@@ -89,3 +59,20 @@ def test_no_circular_imports():
 
     for module in graph:
         visit(module)
+
+
+def test_only_commands_and_the_demo_print() -> None:
+    printing = [
+        name_of(path)
+        for path in FILES
+        if name_of(path).split(".")[1:2] not in (["cli"], ["demo"])
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    ]
+    assert printing == []
+
+
+def test_contributing_shows_the_rooms() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^(\w+)(?:/|\.py) ", re.search(r"```text\n(.*?)```", text, re.DOTALL)[1], re.MULTILINE)
+    assert shown == ROOMS
