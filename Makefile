@@ -31,9 +31,9 @@ test-all: install tools
 test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/,$(OLDEST_TESTS))
 
-# Kills, full disks, two processes at once, Ctrl-C, bad input, files of others: the long part too, and the table of it
+# Kills, full disks, two processes at once, Ctrl-C, bad input, files of others: the long part too
 faults: install
-	$(PYTEST) tests/faults --table docs/reliability.md
+	$(PYTEST) tests/faults
 
 # A study of 2 x 2 short trainings, run and reported
 study-smoke: install

@@ -3,7 +3,7 @@
 """The choice of device and CPU threads, and whether bfloat16 pays there."""
 
 import timeit
-from functools import cache
+from functools import cache, partial
 
 import torch
 from transformers.utils import logging
@@ -40,7 +40,7 @@ def bf16_speed() -> float:
     for dtype in (torch.float32, torch.bfloat16):
         matrix = torch.ones(SIZE, SIZE, dtype=dtype)
         # The fastest of several: other programs may have the cores for a while.
-        seconds[dtype] = min(timeit.repeat(lambda matrix=matrix: matrix @ matrix, number=1, repeat=5))
+        seconds[dtype] = min(timeit.repeat(partial(torch.mm, matrix, matrix), number=1, repeat=5))
     return seconds[torch.float32] / seconds[torch.bfloat16]
 
 

@@ -51,7 +51,7 @@ def resolve_task(data_args: DataArguments, dataset: Dataset | Mapping[str, Datas
 def _find_num_labels(data_args: DataArguments, dataset: Dataset | Mapping[str, Dataset] | None) -> int:
     """Returns the number of classes of a column of classes, or 1 for labels with fractions."""
     parts: list[Columns] = [dataset] if isinstance(dataset, Dataset) else list((dataset or {}).values())
-    if dataset is None and any((data_args.dataset_name, *_files(data_args))):
+    if dataset is None:
         parts = [read_source(source) for source in _pair_sources(data_args, PairTask("pairs"), None).values()]
     name = data_args.label_column
     for columns in parts:
@@ -67,16 +67,13 @@ def _find_num_labels(data_args: DataArguments, dataset: Dataset | Mapping[str, D
     )
 
 
-def _files(data_args: DataArguments) -> list[str | None]:
-    return [data_args.train_file, data_args.validation_file, data_args.test_file]
-
-
 def _pair_sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | None) -> dict[str, Source]:
     """Returns the wanted splits; those of GLUE by default."""
-    is_glue = data_args.dataset_name == GLUE or (data_args.dataset_name is None and not any(_files(data_args)))
-    if is_glue and data_args.dataset_name is None and task.glue_name is None:
-        raise ValueError("No data: pass `dataset_name`, `train_file`, `validation_file` or `test_file`.")
-    found = find_sources(data_args, GLUE if is_glue else None, task.glue_name if is_glue else None)
+    found = find_sources(data_args, config=task.glue_name if data_args.dataset_name == GLUE else None)
+    if not found and data_args.dataset_name is None:
+        if task.glue_name is None:
+            raise ValueError("No data: pass `dataset_name`, `train_file`, `validation_file` or `test_file`.")
+        found = find_sources(replace(data_args, dataset_name=GLUE), config=task.glue_name)
     # MNLI calls its validation and test splits "matched" and "mismatched": the first is the usual one.
     found = {split.removesuffix("_matched"): source for split, source in found.items()}
     return {split: found[split] for split in wanted_splits(found, splits, data_args.dataset_name or "The data")}
@@ -91,7 +88,7 @@ def _read_labels(values: Sequence, num_labels: int, where: str) -> list:
     return [int(float(value)) for value in values]
 
 
-def _read_logits(values: Sequence, where: str) -> list[list[float]]:
+def _read_logits(values: Sequence, where: str) -> list[list[float | None]]:
     rows = []
     for value in values:
         # Lists of a csv file are text.
@@ -206,6 +203,9 @@ def check_pairs(
     split. Names of files in `data_args` are not used.
     """
     parts = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
+    for part in parts.values():
+        if not isinstance(part, Dataset):
+            raise TypeError(f"Pairs have to be a `datasets.Dataset` in memory, not a {type(part).__name__}.")
     task = resolve_task(data_args, parts)
     return DatasetDict(
         {split: _check_pairs(part, str(split), data_args, task, require_labels) for split, part in parts.items()}

@@ -4,7 +4,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 from datasets import Dataset, concatenate_datasets
 from transformers.utils import logging
 
-from hf_dse.data.rankings import Rankings, make_corpus, make_rankings, to_lists
-from hf_dse.data.tables import Columns, check_rows, column_names, find_column, shorten, to_number
+from hf_dse.data.rankings import Rankings, is_list, make_corpus, make_rankings, read_numbers, to_lists
+from hf_dse.data.tables import Columns, check_rows, column_names, find_column, shorten
 
 
 logger = logging.get_logger(__name__)
@@ -62,33 +61,27 @@ def read_rankings(
     """
     columns = {name: to_lists(rows[name][:]) for name in column_names(rows)}
     documents = _Documents(None if corpus is None else make_corpus(corpus, where))
-    lists = _read_lists(columns, corpus is not None, where)
-    if lists.texts and not lists.ids and any(map(documents.has_id, chain(*lists.texts))):
-        lists.ids, lists.texts = lists.texts, None
+    lists, has_scores = _read_candidates(columns, documents, where)
     # In BEIR, the text of a query is the column `text`.
-    query_names = QUERY if any(lists.labels) else (*QUERY, "text")
+    query_names = QUERY if any(lists) else (*QUERY, "text")
     queries, query_ids = _read_queries(columns, query_names, query_texts, where)
     # The candidates of each query: label and score by the row in the corpus.
     merged: dict[str, tuple[str, dict[int, list]]] = {}
-    for number, query in enumerate(queries):
+    for number, (query, candidates) in enumerate(zip(queries, lists, strict=True)):
         place = f"{where}, row {number}"
         key = query_ids[number] if query_ids else str(query)
         first, known = merged.setdefault(key, (query, {}))
         if first != query:
             raise ValueError(f"{place}: the query {key!r} has another text than in a row before: {shorten(query)}.")
-        for order, label in enumerate(lists.labels[number]):
-            doc_id, text = (part and part[number][order] for part in (lists.ids, lists.texts))
-            if lists.texts and not isinstance(text, str):
-                raise ValueError(f"{place}: the candidate {shorten(text)} is not a text.")
-            row = documents.find(None if doc_id is None else str(doc_id), text, place)
-            values = known.setdefault(row, [label, None])
-            if None not in (values[0], label) and (values[0] > 0) != (label > 0):
+        for doc_id, text, *new in candidates:
+            row = documents.find(doc_id, text, place)
+            old = known.setdefault(row, new)
+            if None not in (old[0], new[0]) and (old[0] > 0) != (new[0] > 0):
                 raise ValueError(
                     f"{place}: the candidate {shorten(text or doc_id)} of the query {shorten(query)} is both relevant "
                     "and not relevant (a positive and a negative): remove one of the two."
                 )
-            score = lists.scores[number][order] if lists.scores else None
-            known[row] = [new if old is None else old for old, new in zip(values, (label, score), strict=True)]
+            known[row] = [b if a is None else a for a, b in zip(old, new, strict=True)]
     result: dict[str, Any] = {
         "query": [query for query, _ in merged.values()],
         "documents": [list(known) for _, known in merged.values()],
@@ -96,7 +89,7 @@ def read_rankings(
     }
     if query_ids:
         result["query_id"] = list(merged)
-    if lists.scores:
+    if has_scores:
         result["teacher_logits"] = [[score for _, score in known.values()] for _, known in merged.values()]
     return make_rankings(result, documents.finish(where), where)
 
@@ -126,9 +119,6 @@ class _Documents:
     def by_text(self) -> dict[str, int]:
         # The first of equal ones.
         return {text: row for row, text in reversed(list(enumerate(self.texts)))}
-
-    def has_id(self, name: Any) -> bool:
-        return self.corpus is not None and isinstance(name, str) and name in self.by_id
 
     def find(self, doc_id: str | None, text: str | None, where: str) -> int:
         """Returns the row of a document by its id, its text, or both, and adds one that is not there yet."""
@@ -166,20 +156,12 @@ class _Documents:
         return concatenate_datasets([self.corpus, added])
 
 
-@dataclass
-class _Lists:
-    """The candidates of each row as texts, ids or both, with labels and scores."""
-
-    texts: list[list] | None
-    ids: list[list] | None
-    labels: list[list]
-    scores: list[list] | None = None
-
-
-def _read_lists(columns: dict[str, list], has_corpus: bool, where: str) -> _Lists:
+def _read_candidates(columns: dict[str, list], documents: _Documents, where: str) -> tuple[list[list[tuple]], bool]:
+    """Returns id, text, label and score of the candidates of each row, `None` if unknown, and if there are scores."""
     ids, texts, positive, labels, scores = (
         _first(columns, names) for names in (DOCUMENT_IDS, DOCUMENTS, POSITIVE, LABELS, TEACHER_LOGITS)
     )
+    has_corpus = documents.corpus is not None
     negatives = [name for name in columns if NEGATIVE.fullmatch(name)]
     # Columns of candidates, and the label of these unless another column tells it.
     groups: dict[str, float | None] = {}
@@ -188,12 +170,10 @@ def _read_lists(columns: dict[str, list], has_corpus: bool, where: str) -> _List
         if texts is None and not has_corpus:
             raise ValueError(f"{where}: the texts of the document ids are unknown: name their `--corpus_file`.")
         for name in lists:
-            check_rows(columns[name], _is_list, where, f"{name} is {{}}, not a list")
-        pairs = zip(*(columns[name] for name in lists), strict=True)
-        check_rows(pairs, lambda pair: len(pair[0]) == len(pair[-1]), where, "ids and texts {} differ in number")
+            check_rows(columns[name], is_list, where, f"{name} is {{}}, not a list")
         groups = {lists[0]: None}
     elif positive is not None:
-        has_any = positive not in ONLY_POSITIVES and any(map(_is_list, columns[positive]))
+        has_any = positive not in ONLY_POSITIVES and any(map(is_list, columns[positive]))
         is_relevant = bool(negatives) or not (labels or scores or has_any)
         groups = {positive: 1.0 if is_relevant else None} | dict.fromkeys(negatives, 0.0)
         if negatives:
@@ -210,18 +190,33 @@ def _read_lists(columns: dict[str, list], has_corpus: bool, where: str) -> _List
     parts = {name: _as_lists(columns[name]) for name in groups}
     rows = range(len(next(iter(columns.values()), [])))
     candidates = [list(chain(*(part[row] for part in parts.values()))) for row in rows]
-    known_labels = [[label for name, label in groups.items() for _ in parts[name][row]] for row in rows]
-    result = _Lists(None if lists and texts is None else candidates, ids and columns[ids], known_labels)
+    unknown = [[None] * len(row) for row in candidates]
+    values = {
+        "ids": [list(map(str, row)) for row in columns[ids]] if ids else unknown,
+        "texts": unknown if lists and texts is None else candidates,
+        "labels": [[label for name, label in groups.items() for _ in parts[name][row]] for row in rows],
+        "scores": unknown,
+    }
+    if values["texts"] is candidates:
+        problem = "the candidates {} are not texts"
+        check_rows(candidates, lambda row: all(isinstance(text, str) for text in row), where, problem)
+    # A column of texts may hold ids of the corpus.
+    if has_corpus and ids is None and any(text in documents.by_id for text in chain(*candidates)):
+        values |= {"ids": candidates, "texts": unknown}
     if labels:
-        result.labels = _read_numbers(columns, labels, candidates, where)
+        values["labels"] = read_numbers(columns[labels], candidates, where, labels)
     if scores:
-        result.scores = _read_numbers(columns, scores, candidates, where)
+        values["scores"] = read_numbers(columns[scores], candidates, where, scores)
     elif positive in parts and all(name in columns for name in SCORES_BY_LIST):
         first = parts[positive]
         rest = [row[len(positives) :] for row, positives in zip(candidates, first, strict=True)]
-        both = (_read_numbers(columns, *part, where) for part in zip(SCORES_BY_LIST, (first, rest), strict=True))
-        result.scores = [a + b for a, b in zip(*both, strict=True)]
-    return result
+        both = (
+            read_numbers(columns[name], part, where, name)
+            for name, part in zip(SCORES_BY_LIST, (first, rest), strict=True)
+        )
+        values["scores"] = [a + b for a, b in zip(*both, strict=True)]
+    found = [list(zip(*row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return found, values["scores"] is not unknown
 
 
 def _read_queries(
@@ -240,32 +235,7 @@ def _first(names: Iterable[str], wanted: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
 def _as_lists(values: list) -> list[list]:
     # In a column of lists, a missing one is empty.
-    has_lists = any(map(_is_list, values))
-    return [list(value) if _is_list(value) else [] if value is None and has_lists else [value] for value in values]
-
-
-def _is_unknown(value: Any) -> bool:
-    return value is None or value != value
-
-
-def _read_numbers(columns: dict[str, list], name: str, candidates: list[list], where: str) -> list[list]:
-    """Returns a value of a column for each candidate; `None` and NaN in the place of a list are unknown values."""
-    values = columns[name]
-    lists = [
-        [None] * len(row) if _is_unknown(value) else list(value) if _is_list(value) else [value]
-        for value, row in zip(values, candidates, strict=True)
-    ]
-    sizes = iter(map(len, candidates))
-    problem = f"{name} are {{}}, not a finite number for each candidate"
-    check_rows(lists, lambda row: len(row) == next(sizes) and all(map(_is_number, row)), where, problem)
-    return [[None if _is_unknown(cell) else to_number(cell) for cell in row] for row in lists]
-
-
-def _is_number(value: Any) -> bool:
-    return _is_unknown(value) or to_number(value) is not None
+    has_lists = any(map(is_list, values))
+    return [list(value) if is_list(value) else [] if value is None and has_lists else [value] for value in values]

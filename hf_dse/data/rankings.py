@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +13,7 @@ import pyarrow.parquet
 from datasets import Dataset, Features, Value
 
 from hf_dse.common.files import write_atomically
-from hf_dse.data.tables import Columns, check_rows, column_names, find_column, is_filled, write_rows
+from hf_dse.data.tables import Columns, check_rows, column_names, find_column, is_filled, to_number, write_rows
 
 
 # Rows of a written table at a time.
@@ -121,17 +120,36 @@ def make_rankings(queries: Mapping[str, Any], corpus: Columns, where: str = "The
     columns["labels"] = [[math.nan] * len(rows) for rows in lists]
     for name in ("labels", "teacher_logits"):
         if queries.get(name) is not None:
-            columns[name] = [[math.nan if n is None else n for n in row] for row in to_lists(queries[name])]
-            problem = f"{name} and candidates are {{}}: one finite number for each is needed"
-            check_rows(zip(columns[name], lists, strict=True), _are_numbers, place, problem, ids)
+            numbers = read_numbers(to_lists(queries[name]), lists, place, name, ids)
+            columns[name] = [[math.nan if number is None else number for number in row] for row in numbers]
     features = Features({name: FEATURES[name] for name in columns})
     return Rankings(Dataset.from_dict(columns, features=features), documents)
 
 
-def _are_numbers(row: tuple[list, list]) -> bool:
-    numbers, candidates = row
-    are_finite = all(isinstance(number, Real) and not math.isinf(number) for number in numbers)
-    return are_finite and len(numbers) == len(candidates)
+def read_numbers(
+    values: Sequence, candidates: list[list], where: str, name: str, ids: Sequence | None = None
+) -> list[list]:
+    """Returns a number for each candidate; `None` is unknown, as is NaN, and either in the place of a list."""
+    rows = [
+        [None] * len(row) if is_unknown(value) else list(value) if is_list(value) else [value]
+        for value, row in zip(values, candidates, strict=True)
+    ]
+    problem = f"{name} and candidates are {{}}: one finite number for each is needed"
+    pairs = zip(rows, candidates, strict=True)
+    check_rows(pairs, lambda pair: len(pair[0]) == len(pair[1]) and all(map(_is_number, pair[0])), where, problem, ids)
+    return [[None if is_unknown(cell) else to_number(cell) for cell in row] for row in rows]
+
+
+def is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def is_unknown(value: Any) -> bool:
+    return value is None or value != value
+
+
+def _is_number(value: Any) -> bool:
+    return is_unknown(value) or to_number(value) is not None
 
 
 def make_corpus(corpus: Columns, where: str) -> Dataset:

@@ -82,9 +82,9 @@ def find_files(folder: Path, endings: Collection[str]) -> list[Path]:
     return [name for name in names if not any(part.startswith(".") for part in name.parts)]
 
 
-def find_sources(data_args: DataArguments, hub_id: str | None = None, config: str | None = None) -> dict[str, Source]:
-    """Returns the splits that arguments name, by default those of a data set of the Hub."""
-    name = data_args.dataset_name or hub_id
+def find_sources(data_args: DataArguments, config: str | None = None) -> dict[str, Source]:
+    """Returns the splits that arguments name."""
+    name = data_args.dataset_name
     found: dict[str, Source] = {}
     if name is not None:
         path = EMBEDDED_FOLDER if name == EMBEDDED else to_path(name)

@@ -123,15 +123,11 @@ def read_columns(path: str | Path) -> dict[str, list]:
 def open_tables(paths: Sequence[Path]) -> Columns:
     """Returns several local tables with the same columns as one."""
     tables = [open_table(path) for path in paths]
-    names = column_names(tables[0])
-    for path, table in zip(paths, tables, strict=True):
-        if set(column_names(table)) != set(names):
-            raise ValueError(f"{path} has the columns {', '.join(column_names(table))}, not {', '.join(names)}.")
     if all(path.suffix.lower() == ".parquet" for path in paths):
         from datasets import concatenate_datasets
 
         return concatenate_datasets(tables)
-    return {name: [value for table in tables for value in table[name]] for name in names}
+    return {name: [value for table in tables for value in table[name]] for name in column_names(tables[0])}
 
 
 def column_names(columns: Columns) -> list[str]:

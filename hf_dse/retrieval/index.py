@@ -6,6 +6,7 @@ import json
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def encode_file(
     options: dict[str, Any] = {"truncation": truncation, "batch_size": batch_size, "show_progress": show_progress}
     vectors = embed(model, texts, prompt_name, normalize=normalize, **options)
     if path.suffix == ".npy":
-        write_atomically(path, partial(np.save, arr=vectors))
+        # `np.save` into a file object of Python writes through C, where a full disk is not an error.
+        write_atomically(path, lambda file: np.save(SimpleNamespace(write=file.write), vectors))
     else:
         table = _append(table, EMBEDDING_COLUMN, to_lists(vectors))
         table = table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)})

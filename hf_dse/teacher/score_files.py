@@ -26,6 +26,10 @@ from hf_dse.teacher.score import score_pairs, with_logits
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 
 
+# The options of the data that have an effect on shards.
+SHARD_OPTIONS = ("dataset_name", "task_name", "num_labels", "sentence1_column", "sentence2_column", "symmetric")
+
+
 def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
     """
     Scores the pairs or the candidates of a split, or of parquet shards with Ray, and writes them with a column
@@ -87,6 +91,11 @@ def _mean_scores(
 def _score_shards(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
     if data_args.dataset_name is None:
         raise ValueError("`--engine ray` reads the parquet files of `--dataset_name`: a file, a folder or a glob.")
+    if data_args != DataArguments(**{name: getattr(data_args, name) for name in SHARD_OPTIONS}):
+        names = ", ".join(f"`--{name}`" for name in SHARD_OPTIONS)
+        raise ValueError(
+            f"`--engine ray` scores all rows of all shards. Leave out options of the data except {names}."
+        )
     if args.bm25_weight:
         raise ValueError("`--bm25_weight` needs the whole corpus, and with `--engine ray` a worker knows one shard.")
     is_ranking = data_args.task_name is None and data_args.num_labels is None

@@ -80,7 +80,7 @@ def test_a_bad_corpus_is_named(columns, message, kind):
             "labels and candidates are .*inf.*: one finite number for each",
         ),
         (
-            {"query": ["A?"], "documents": [[0]], "teacher_logits": [["1"]]},
+            {"query": ["A?"], "documents": [[0]], "teacher_logits": [["x"]]},
             "teacher_logits and candidates are .*: one finite number for each",
         ),
     ],

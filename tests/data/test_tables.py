@@ -19,13 +19,12 @@ from hypothesis import strategies as st
 
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.pairs import load_pairs
-from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings
+from hf_dse.data.ranking_files import load_corpus, load_rankings
 from hf_dse.data.tables import open_table, open_tables, read_columns, write_pairs
 from hf_dse.data.texts import read_texts
 
 
 FUZZ = settings(max_examples=80, deadline=None, derandomize=True, database=None)
-LONG = settings(max_examples=2000, deadline=None, derandomize=True, database=None)
 
 
 def write(path, content):
@@ -105,8 +104,6 @@ def test_shards_of_one_table(tmp_path):
     assert open_tables(files).to_dict() == {"text": ["0", "1"]}
     files[1] = write(tmp_path / "1.jsonl", '{"text": "1"}')
     assert open_tables(files) == {"text": ["0", "1"]}
-    with pytest.raises(ValueError, match=r"2.csv has the columns body, not text"):
-        open_tables([files[0], write(tmp_path / "2.csv", "body\na\n")])
 
 
 def test_columns_that_are_passed_on_keep_their_types(tmp_path):
@@ -198,7 +195,7 @@ def test_columns_of_the_wrong_kind(tmp_path, kind):
                 load()
 
 
-# Any table, and any damage of one
+# Any table
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
@@ -234,28 +231,23 @@ NAMES = st.sampled_from(
 )
 
 
-def attempt(function, *args, **options):
-    """Returns the result of a function, or `None` if it refuses its input with an error that says something."""
-    try:
-        return function(*args, **options)
-    except (ValueError, OSError) as error:
-        assert str(error).strip()
-        return None
-
-
 def read_all(path):
-    """Reads a file as every kind of data."""
-    pairs = attempt(load_pairs, DataArguments(train_file=str(path), num_labels=1), require_labels=False)
-    attempt(load_pairs, DataArguments(train_file=str(path), num_labels=3))
-    attempt(is_ranking_data, DataArguments(train_file=str(path)))
-    attempt(load_rankings, DataArguments(train_file=str(path)))
-    attempt(load_corpus, DataArguments(corpus_file=str(path)))
-    attempt(read_texts, path)
-    if pairs is not None:
-        rows = pairs["train"]
-        assert all(isinstance(text, str) and text.strip() for text in [*rows["sentence1"], *rows["sentence2"]])
-        if "label" in rows.column_names:
-            assert np.isfinite(rows["label"][:]).all()
+    """Reads a file as every kind of data: as it is, or with an error that says something."""
+    data_args = DataArguments(train_file=str(path), num_labels=1)
+    for read in (
+        lambda: load_pairs(data_args, require_labels=False)["train"],
+        lambda: load_pairs(DataArguments(train_file=str(path), num_labels=3)),
+        lambda: load_rankings(str(path)),
+        lambda: load_corpus(str(path)),
+        lambda: read_texts(path),
+    ):
+        try:
+            found = read()
+        except (ValueError, OSError) as error:
+            assert str(error).strip()
+        else:
+            if isinstance(found, Dataset) and "label" in found.column_names:
+                assert np.isfinite(found["label"][:]).all() and all(map(str.strip, found["sentence1"][:]))
 
 
 @FUZZ
@@ -264,33 +256,15 @@ def test_rows_of_any_values(folder, rows):
     read_all(write(folder / "rows.jsonl", "\n".join(map(json.dumps, rows))))
 
 
-@pytest.mark.slow
-@LONG
-@given(rows=st.lists(st.dictionaries(NAMES, VALUES, max_size=6), max_size=4))
-def test_many_rows_of_any_values(folder, rows):
-    read_all(write(folder / "rows.jsonl", "\n".join(map(json.dumps, rows))))
-
-
-def mutate(content, random):
-    """Returns the content of a file with one to three damages."""
-    damaged = bytearray(content)
-    for _ in range(random.randint(1, 3)):
-        start = random.randrange(len(damaged) + 1)
-        end = min(len(damaged), start + random.choice([1, 2, 8, 64]))
-        parts = [b"", random.randbytes(end - start), bytes(damaged[start:end]) * 2]
-        parts += [b"\0", b'"', b"[", b"\xff\xfe", b"\\ud800", b",", b"null", b"1e999"]
-        damaged[start:end] = random.choice(parts)
-    return bytes(damaged)
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
-def test_damaged_files(folder, seed):
+def test_damaged_files(folder):
     pairs = [{"sentence1": f"the {n}", "sentence2": "a dog", "label": f"{n}", "teacher_logits": "[1]"} for n in "1234"]
     rankings = {"query": ["a", "b"], "documents": [["x", "y"]] * 2, "labels": [[1.0, 0.0]] * 2}
     Dataset.from_dict(rankings).to_parquet(folder / "rankings.parquet")
-    files = [*write_all(folder, pairs), folder / "rankings.parquet"]
-    contents = {path: path.read_bytes() for path in files}
-    random = Random(seed)
-    for number in range(140):
-        path = files[number % len(files)]
-        read_all(write(path, mutate(contents[path], random)))
+    contents = {path: path.read_bytes() for path in [*write_all(folder, pairs), folder / "rankings.parquet"]}
+    random = Random(0)
+    damages = [b"", b"\0", b'"', b"[", b"\xff\xfe", b"\\ud800", b",", b"null", b"1e999", random.randbytes(8)]
+    for _ in range(28):
+        for path, content in contents.items():
+            start = random.randrange(len(content))
+            end = start + random.choice([1, 2, 8, 64])
+            read_all(write(path, content[:start] + random.choice(damages) + content[end:]))

@@ -13,13 +13,6 @@ import pyarrow.parquet
 import pytest
 import torch
 import yaml
-from counting import (  # noqa: F401
-    pytest_addoption,
-    pytest_runtest_call,
-    pytest_runtest_logreport,
-    pytest_runtest_makereport,
-    pytest_sessionfinish,
-)
 from harness import model_folder, run
 from transformers import BertForSequenceClassification
 
@@ -35,11 +28,6 @@ def resume(output):
     if complete_checkpoints(output):
         return ["--resume_from_checkpoint", "last"]
     return ["--overwrite_output_dir", "true"]
-
-
-def names_in_json(path):
-    """Of a report with times, which differ each time, all that is the same."""
-    return sorted(json.loads(path.read_bytes())) if path.read_bytes() != b"old" else b"old"
 
 
 def checkpoints(output):
@@ -69,15 +57,17 @@ class Command:
         return output / self.result if self.result else output
 
 
+def write_rows(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 @pytest.fixture(scope="session")
 def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
     folder = tmp_path_factory.mktemp("assets")
     save_bert(folder / "encoder")
     save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
-    save_bert(folder / "embedder", hidden_size=24)
-    for seed, (name, model_class) in enumerate(
-        {"student": DseModel, "second": DseModel, "old": DseForSequenceClassification}.items()
-    ):
+    for seed, (name, model_class) in enumerate({"student": DseModel, "old": DseForSequenceClassification}.items()):
         torch.manual_seed(seed)
         config = tiny_config(bert_tokenizer, initializer_range=0.2, num_labels=1)
         export_model(model_class(config), bert_tokenizer, folder / name)
@@ -86,30 +76,20 @@ def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
     sizes = generator.integers(2, 12, 60)
     texts = [" ".join(generator.choice(WORDS, size)) + f" {row}" for row, size in enumerate(sizes)]
     (folder / "texts.txt").write_text("\n".join(texts))
-
-    def write(name, rows):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
     pairs = [{"sentence1": texts[row], "sentence2": texts[row + 20], "label": row % 6} for row in range(40)]
-    write("pairs/train.jsonl", pairs[:28])
-    write("pairs/validation.jsonl", pairs[28:])
+    write_rows(folder / "pairs/train.jsonl", pairs[:28])
+    write_rows(folder / "pairs/validation.jsonl", pairs[28:])
     queries = [{"_id": f"q{row}", "text": " ".join(texts[row].split()[:2])} for row in range(24)]
-    write("queries/queries.jsonl", queries)
-    write("queries/corpus.jsonl", [{"_id": f"d{row}", "text": text} for row, text in enumerate(texts)])
+    write_rows(folder / "queries/queries.jsonl", queries)
+    write_rows(folder / "queries/corpus.jsonl", [{"_id": f"d{row}", "text": text} for row, text in enumerate(texts)])
+    (folder / "queries/qrels").mkdir()
     for split, rows in (("train", range(12)), ("validation", range(12, 24))):
-        path = folder / "queries" / "qrels" / f"{split}.tsv"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("query-id\tcorpus-id\tscore\n" + "".join(f"q{row}\td{row}\t1\n" for row in rows))
-    mined = [(query["text"], [row, row + 20, row + 30]) for row, query in enumerate(queries)]
-    write(
-        "mined.jsonl",
-        [
-            {"query": query, "documents": [texts[row] for row in rows], "labels": [1, 0, 0]}
-            | {"document_ids": [f"d{row}" for row in rows]}
-            for query, rows in mined
-        ],
+        lines = ["query-id\tcorpus-id\tscore", *(f"q{row}\td{row}\t1" for row in rows)]
+        (folder / "queries/qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    mined = [(query["text"], [texts[row], texts[row + 20], texts[row + 30]]) for row, query in enumerate(queries)]
+    write_rows(
+        folder / "mined.jsonl",
+        [{"query": query, "documents": documents, "labels": [1, 0, 0]} for query, documents in mined],
     )
     (folder / "shards").mkdir()
     for number in range(4):
@@ -135,94 +115,49 @@ def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
 
 @pytest.fixture(scope="session")
 def commands(assets):
-    encoder, teacher = f"--model_name_or_path {assets}/encoder", f"--teacher_name_or_path {assets}/teacher"
-    train = (
-        "--max_length 24 --learning_rate 1e-3 --num_train_epochs 3 --per_device_train_batch_size 4 --use_cpu "
-        "--report_to none --output_dir OUT"
-    )
-    every = "--save_strategy steps --save_steps 3 --eval_strategy steps --eval_steps 3"
+    encoder, student = f"--model_name_or_path {assets}/encoder", f"--model_name_or_path {assets}/student"
     pairs = f"--dataset_name {assets}/pairs --num_labels 1"
-    distill = f"distill {encoder} {teacher} --linformer_length 8 {train}"
-    fine_tune = f"teacher {encoder} {train}"
-    encode = f"encode --model_name_or_path {assets}/student --max_length 24 --input {assets}/texts.txt --output OUT"
-    export = f"export --model_name_or_path {assets}/student --overwrite_output_dir --output_dir OUT"
-    texts = f"--encoder_name_or_path {assets}/encoder {teacher}"
-    training = {"again": resume, "kept": checkpoints}
-    student = {"output": "out", "result": "model", "read": model_folder, **training}
-    evaluate = f"evaluate --model_name_or_path {assets}/student {pairs} --truncate_dim 12 --precision int8"
-    bench = f"bench long --model_name_or_path {assets}/encoder --needles passkey --lengths 64 --ways first bm25"
-    trained = {"output": "out", "result": "model.safetensors", **training}
+    score = f"score --model_name_or_path {assets}/teacher --output_file OUT"
+    distill = (
+        f"distill {encoder} --teacher_name_or_path {assets}/teacher --linformer_length 8 --max_length 24 "
+        "--learning_rate 1e-3 --num_train_epochs 3 --per_device_train_batch_size 4 --use_cpu --report_to none "
+        "--output_dir OUT --save_strategy steps --save_steps 3 --eval_strategy steps --eval_steps 3"
+    )
+    encode = f"encode {student} --max_length 24 --input {assets}/texts.txt --output OUT"
+    replace = "--overwrite_output_dir --output_dir OUT"
+    trained = {"output": "out", "result": "model", "read": model_folder, "again": resume, "kept": checkpoints}
     folder = {"output": "out", "read": model_folder}
-    found = {
-        "score": Command(
-            f"score --model_name_or_path {assets}/teacher {pairs} --max_length 48 --batch_size 4 --output_file OUT",
-            "out.jsonl",
-        ),
-        "score rankings": Command(
-            f"score --model_name_or_path {assets}/teacher --train_file {assets}/mined.jsonl --output_file OUT",
-            "out.parquet",
-        ),
+    return {
+        "score": Command(f"{score} {pairs} --max_length 48 --batch_size 4", "out.jsonl"),
+        "score rankings": Command(f"{score} --train_file {assets}/mined.jsonl", "out.parquet"),
         "mine": Command(
-            f"mine {texts} --dataset_name {assets}/queries --num_candidates 4 --output_file OUT",
+            f"mine --encoder_name_or_path {assets}/encoder --teacher_name_or_path {assets}/teacher --dataset_name "
+            f"{assets}/queries --num_negatives 4 --output_file OUT",
             "out.jsonl",
-            kept=lambda output: list(output.parent.glob(".hf-dse-*/[!.]*.npy")),
-        ),
-        "augment": Command(
-            f"augment {texts} --files {assets}/texts.txt --max_length 24 --max_pairs 40 --output_file OUT", "out.jsonl"
         ),
         "encode npy": Command(encode, "out.npy"),
         "encode parquet": Command(encode, "out.parquet"),
-        "encode chunks": Command(
-            f"{encode} --chunks --contextual --chunk_size 4 --truncate_dim 12 --precision binary", "out.parquet"
-        ),
-        "evaluate": Command(f"{evaluate} --output_file OUT", "out.json"),
-        "bench long": Command(f"{bench} --rounds 1 --output_dir OUT", "out", "results.json", read=names_in_json),
-        "distill": Command(f"{distill} {pairs} {every}", **student),
+        "evaluate": Command(f"evaluate {student} {pairs} --output_file OUT", "out.json"),
+        "distill": Command(f"{distill} {pairs}", **trained),
         "distill accumulated": Command(
-            f"{distill} {pairs} {every} --gradient_accumulation_steps 2 --train_sampling_strategy group_by_length "
+            f"{distill} {pairs} --gradient_accumulation_steps 2 --train_sampling_strategy group_by_length "
             "--save_total_limit 1",
-            **student,
-        ),
-        "distill matryoshka": Command(
-            f"{distill} {pairs} {every} --matryoshka_dims 16 8 --funnel_layers 1 --linformer_projection strided",
-            **student,
+            **trained,
         ),
         "distill ranking": Command(
             f"{distill} --stage ranking --dataset_name {assets}/queries --num_negatives 6 --num_candidates 4 "
-            "--save_strategy steps --save_steps 2 --eval_strategy no",
-            **student,
-        ),
-        "distill align": Command(
-            f"distill {encoder} --teacher_name_or_path {assets}/embedder --linformer_length 8 {train} --stage align "
-            f"--train_file {assets}/texts.txt --validation_file {assets}/texts.txt --max_eval_samples 12 "
-            "--save_strategy steps --save_steps 3 --eval_strategy steps --eval_steps 3",
-            **student,
+            "--save_steps 2 --eval_strategy no",
+            **trained,
         ),
         "distill recipe": Command(
             f"distill --config {assets}/recipe.yaml --output_dir OUT",
-            **{**student, "result": "2-pairs/model", "again": lambda output: ["--resume_from_checkpoint", "last"]},
+            **{**trained, "result": "2-pairs/model", "again": lambda output: ["--resume_from_checkpoint", "last"]},
         ),
-        "teacher": Command(f"{fine_tune} {pairs} {every}", **trained),
-        "teacher without checkpoints": Command(f"{fine_tune} {pairs} --save_strategy no", **trained),
-        "teacher of rankings": Command(
-            f"{fine_tune} --train_file {assets}/mined.jsonl --num_negatives 2 --save_strategy epoch", **trained
-        ),
-        "convert": Command(
-            f"convert {encoder} --linformer_length 8 --overwrite_output_dir --output_dir OUT", **folder
-        ),
-        "export": Command(export, **folder),
-        "export onnx": Command(f"{export} --format onnx", **folder),
-        "merge": Command(
-            f"merge --model_names_or_paths {assets}/student {assets}/second --overwrite_output_dir --output_dir OUT",
-            **folder,
-        ),
-        "whiten": Command(
-            f"whiten --model_name_or_path {assets}/student --train_file {assets}/texts.txt --projection_dim 8 "
-            "--overwrite_output_dir --output_dir OUT",
-            **folder,
-        ),
+        "convert": Command(f"convert {encoder} --linformer_length 8 {replace}", **folder),
+        "export": Command(f"export {student} {replace}", **folder),
+        "export onnx": Command(f"export {student} --format onnx {replace}", **folder),
+        "whiten": Command(f"whiten {student} --train_file {assets}/texts.txt --projection_dim 8 {replace}", **folder),
     }
-    return found
 
 
 @dataclass
@@ -268,13 +203,9 @@ def good(tmp_path_factory, save_bert, bert_tokenizer):
     save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
     export_model(convert_encoder(str(folder / "bert"), linformer_length=8), bert_tokenizer, folder / "dse")
     (folder / "texts.txt").write_text("the cat sat\na dog ran\nold house\n")
-    first = "The cat and the dog sat on the old mat in the new house of a cat. "
-    (folder / "docs.txt").write_text(
-        "".join(f"{number} {first}The dog number {number} ran.\n" for number in range(20))
-    )
     texts = ["the cat sat", "a dog ran", "old house", "new mat"]
     pairs = [{"sentence1": texts[row % 4], "sentence2": texts[row % 3], "label": float(row % 5)} for row in range(8)]
     rankings = [{"query": text, "documents": [text + " in", "house"], "labels": [1.0, 0.0]} for text in texts]
     for name, rows in (("pairs", pairs), ("rankings", rankings), ("texts", [{"text": text} for text in texts])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(folder / f"{name}.jsonl", rows)
     return folder

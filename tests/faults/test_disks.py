@@ -37,7 +37,6 @@ def test_no_room(name, share, commands, undisturbed, assets, tmp_path):
     if code == 0:
         assert command.read(place) == straight.content
         return
-    print(error_of(log))
     assert code == 2 and str(output.parent) in error_of(log)
     assert command.read(place) == old
     assert run([*command.line(output), *command.again(output)], log) == 0, log.read_text()
@@ -52,12 +51,12 @@ def test_no_room_for_the_index_of_a_folder(assets, tmp_path):
     words = f"search --model_name_or_path {assets}/student --corpus {tmp_path}/texts --query cat --output_file "
     words += f"{tmp_path}/found.jsonl --index_dir {tmp_path}/index"
     (tmp_path / "found.jsonl").write_bytes(b"old")
-    index, log = tmp_path / "index" / "index.sqlite", tmp_path / "log"
+    index, log = tmp_path / "index", tmp_path / "log"
     assert run(["--quiet", *words.split()], log, most_bytes=24_000) == 2, log.read_text()
     assert str(index) in error_of(log) and (tmp_path / "found.jsonl").read_bytes() == b"old"
     assert run(words.split(), log) == 0, log.read_text()
     found = (tmp_path / "found.jsonl").read_bytes()
-    shutil.rmtree(index.parent)
+    shutil.rmtree(index)
     assert run(words.split(), log) == 0 and (tmp_path / "found.jsonl").read_bytes() == found
 
 
@@ -96,7 +95,7 @@ def test_a_full_disk(name, commands, undisturbed, mount, tmp_path):
     assert command.read(command.place(output)) == straight.content
 
 
-@pytest.mark.parametrize("name", ["score", "distill", *map(slow, ["mine", "encode npy", "teacher", "export"])])
+@pytest.mark.parametrize("name", ["score", "distill", *map(slow, ["mine", "encode npy", "export"])])
 def test_a_folder_that_cannot_be_written(name, commands, mount, tmp_path):
     command, log = commands[name], tmp_path / "log"
     output = mount("ro") / "new" / command.output

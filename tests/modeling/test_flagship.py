@@ -61,12 +61,12 @@ def test_reads_long_texts_whole():
     assert query @ first > query @ second
 
 
-@pytest.mark.parametrize("name", ["Pearson", "Spearman"])
-def test_reproduces_the_numbers_of_the_card(name):
+def test_reproduces_the_numbers_of_the_card():
     card = (CHECKPOINT / "README.md").read_text()
-    (number,) = re.findall(rf"\| Embedded pairs of hf-dse, test, {name} \| ([\d.]+) \|", card)
     model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT)
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
     scores = evaluate_pairs(model, tokenizer, pairs, task="stsb", max_length=256, show_progress=False)
-    assert 100 * scores[name.lower()] == pytest.approx(float(number), abs=0.05)
+    for name in ("Pearson", "Spearman"):
+        (number,) = re.findall(rf"\| Embedded pairs of hf-dse, test, {name} \| ([\d.]+) \|", card)
+        assert 100 * scores[name.lower()] == pytest.approx(float(number), abs=0.05)

@@ -124,7 +124,7 @@ def test_training_arguments_can_be_an_object(assets, tmp_path, options_of):
         ({"xyzzy": 1}, ValueError, "no option `xyzzy`; `hf-dse distill --help all` lists them"),
         ({"dataset_name": "data"}, TypeError, "Passed twice: dataset_name"),
         ({"stage": "align"}, ValueError, "`stage` is 'align': it has to be one of general, pairs, ranking"),
-        ({"dataset": [1, 2]}, TypeError, "is a list, and pairs have to be"),
+        ({"dataset": [1, 2]}, TypeError, "have to be a `datasets.Dataset` in memory, not a list"),
         ({"dataset": None}, ValueError, "No data: pass"),
         ({"model": [1]}, TypeError, "`model` is a `list`: pass a Hub id, a folder, or a DSE model"),
         ({"teacher": [1.0]}, TypeError, "`teacher` is a `list`: pass a Hub id"),

@@ -273,7 +273,7 @@ def test_errors(encoder, run, tmp_path):
         ("queries.csv", "id,query\n1,a cat\n", ["a cat"]),
         ("queries.jsonl", '{"_id": "1", "text": "a cat"}\n', ["a cat"]),
         ("queries.tsv", "_id\ttext\n1\ta cat\n", ["a cat"]),
-        ("other.csv", "id,body\n1,a cat\n", "no column 'query'; the columns are id, body"),
+        ("other.csv", "id,body\n1,a cat\n", "no column 'query' or 'text'; the columns are id, body"),
     ],
 )
 def test_queries_of_files(tmp_path, name, content, expected):

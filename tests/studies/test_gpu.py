@@ -1,9 +1,11 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""studies/gpu.py, which is `make gpu`: what its commands are, how it goes on, and its small form on a CPU."""
+"""studies/gpu.py, which is `make gpu`: its commands, how it goes on, and its small form on a CPU."""
 
+import importlib
 import json
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pandas as pd
@@ -11,13 +13,15 @@ import pytest
 import torch
 from test_commands import parse
 
-from benchmarks.encoders import Shape
-from benchmarks.speed import Job
-
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "studies"))
+sys.path += [str(ROOT / "studies"), str(ROOT / "benchmarks")]
 import gpu  # noqa: E402
+from speed import Job  # noqa: E402
+
+
+class Parsed(Exception):
+    pass
 
 
 @pytest.fixture
@@ -28,11 +32,20 @@ def places(tmp_path):
 @pytest.mark.parametrize("small", [False, True], ids=["full", "small"])
 @pytest.mark.parametrize("name", gpu.PIECES)
 def test_commands(name, small, places, monkeypatch):
-    program, *argv = gpu.make_words(name, places, small)
-    if program == "python":
-        assert Path(argv[0]).is_file()
+    program, script, *argv = gpu.make_words(name, places, small)
+    if program == "hf-dse":
+        parse([script, *argv])
+    elif "benchmarks" in script:
+        parse_args = ArgumentParser.parse_args
+
+        def parse_and_stop(self, argv):
+            raise Parsed(parse_args(self, argv))
+
+        monkeypatch.setattr(ArgumentParser, "parse_args", parse_and_stop)
+        with pytest.raises(Parsed):
+            importlib.import_module(Path(script).stem).main(argv)
     else:
-        parse(argv, monkeypatch)
+        assert Path(script).is_file()
 
 
 @pytest.mark.parametrize("name", gpu.PAPER)
@@ -59,7 +72,8 @@ def test_softmax_attention_has_no_mask(monkeypatch):
         return attend(*args, attn_mask=attn_mask, **options)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
-    Job(Shape(32, 2, 2, 64, 50), 16, 2).make_task("bert-sdpa")()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    Job(16, 2, sizes={**sizes, "vocab_size": 50}).make_task("bert-sdpa")()
     assert masks == [None, None]
 
 
@@ -83,11 +97,11 @@ def test_a_piece_without_an_end_has_no_table(program, end, places, tmp_path):
 
 def test_a_training_goes_on_from_its_last_whole_checkpoint(places, tmp_path, make_checkpoint):
     starts, goes_on = ["--overwrite_output_dir", "true"], ["--resume_from_checkpoint", "last"]
-    assert gpu.make_words("student-linear", places, False)[-2:] == starts
-    state = make_checkpoint(tmp_path / "student-linear" / "checkpoint-50")
-    assert gpu.make_words("student-linear", places, False)[-2:] == starts
+    assert gpu.make_words("student", places, False)[-2:] == starts
+    state = make_checkpoint(tmp_path / "student" / "checkpoint-50")
+    assert gpu.make_words("student", places, False)[-2:] == starts
     state.write_text("{}")
-    assert gpu.make_words("student-linear", places, False)[-2:] == goes_on
+    assert gpu.make_words("student", places, False)[-2:] == goes_on
 
 
 @pytest.fixture
@@ -95,23 +109,17 @@ def data(tmp_path):
     """Two documents of each split of the long sets, and a query about each."""
     part = "The miller had an old mill by the river and three sons who did not help him at all. " * 8
     text = f"{part}\n\n{part}The end."
-    for name, queries in (
-        ("longwiki", "queries_late"),
-        ("squality", "queries"),
-        ("qmsum", "queries"),
-        ("fairytaleqa", "queries"),
-    ):
+    for name in ("squality", "qmsum", "fairytaleqa"):
         rows = [
             {"doc_id": f"{split}{row}", "split": split}
             for split in ("train", "validation", "test")
             for row in range(2)
         ]
         (tmp_path / "data" / name).mkdir(parents=True)
-        texts = {"text": text, "lead": part, "body": text}
-        pd.DataFrame([{**row, **texts} for row in rows]).to_parquet(tmp_path / "data" / name / "docs.parquet")
-        asked = {"query": "Who owned the mill?", "question": "Who owned the mill?", "answer": "the miller"}
+        pd.DataFrame([{**row, "text": text} for row in rows]).to_parquet(tmp_path / "data" / name / "docs.parquet")
+        asked = {"question": "Who owned the mill?", "answer": "the miller"}
         asked |= {"responses": ["the miller"], "section": "1", "kind": "specific", "spans": json.dumps([["0", "0"]])}
-        pd.DataFrame([{**row, **asked} for row in rows]).to_parquet(tmp_path / "data" / name / f"{queries}.parquet")
+        pd.DataFrame([{**row, **asked} for row in rows]).to_parquet(tmp_path / "data" / name / "queries.parquet")
     return tmp_path / "data"
 
 
@@ -136,9 +144,9 @@ def test_the_small_form(data, tmp_path, monkeypatch, capfd):
         assert str(tmp_path) not in text and str(ROOT) not in text, name
     assert "| 128 | bert-sdpa |" in (out / "speed-128.md").read_text()
     assert "| 100 | student, exact search |" in (out / "rank.md").read_text()
-    assert "| OUT/student-softmax/model | 1 |" in (out / "long-longwiki.md").read_text()
+    assert "| OUT/student/model | 1 |" in (out / "long-qmsum.md").read_text()
 
     # What is finished stays, and a training whose end was not noted goes on.
-    (out / "student-linear.md").unlink()
-    assert run() == "student-linear: finished\n"
-    assert "--resume_from_checkpoint last" in (out / "student-linear.md").read_text()
+    (out / "student.md").unlink()
+    assert run() == "student: finished\n"
+    assert "--resume_from_checkpoint last" in (out / "student.md").read_text()

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""studies/mteb_tasks.py: mteb measures on local sets what studies/generality.py does, and runs a benchmark."""
+"""studies/mteb_tasks.py: mteb measures local sets as studies/generality.py does, and runs a benchmark."""
 
 import importlib
 import json
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hf_dse.modeling import DseModel
+from hf_dse import DseModel, export_model
 
 
 pytest.importorskip("mteb")
@@ -58,8 +58,7 @@ def models(make_model, bert_tokenizer, tmp_path):
     """Folders of two students of one name."""
     folders = [tmp_path / name / "model" for name in ("first", "second")]
     for folder, fields in zip(folders, ({}, {"prompts": {"query": "the ", "document": "a: "}}), strict=True):
-        make_model(DseModel, **fields).save_pretrained(folder)
-        bert_tokenizer.save_pretrained(folder)
+        export_model(make_model(DseModel, **fields), bert_tokenizer, folder)
     return list(map(str, folders))
 
 

@@ -93,7 +93,7 @@ def test_the_scores_of_several_teachers_are_averaged(run, save_teacher, symmetri
     assert not np.allclose(*logits)
     assert len(list((output.parent / ".hf-dse-scores").glob("*.sqlite"))) == 2
     # The trainer reads what was written.
-    assert "teacher_logits" in load_pairs(DataArguments(train_file=str(output)))["train"].column_names
+    assert "teacher_logits" in load_pairs(DataArguments(train_file=str(output), num_labels=1))["train"].column_names
 
 
 def test_pairs_without_labels_and_without_a_task(run, save_teacher, tmp_path):
@@ -224,6 +224,7 @@ def test_errors_of_shards(run, save_teacher, tmp_path):
     pq.write_table(pa.table({"query": ["word1"], "documents": [["word2"]]}), tmp_path / "shard.parquet")
     for options, data, message in (
         ({"bi_encoder": True, "bm25_weight": 0.3}, {}, "`--bm25_weight` needs the whole corpus"),
+        ({}, {"max_train_samples": 5}, "scores all rows of all shards. Leave out options of the data except"),
         ({}, {"task_name": "stsb"}, "has the columns query, documents, and needs sentence1, sentence2"),
         ({"max_length": 33}, {}, "max_length=33 is above the 32 tokens"),
     ):

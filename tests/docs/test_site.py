@@ -17,7 +17,7 @@ import yaml
 from hf_dse.common.display import GREY
 
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FIGURES = ROOT / "docs" / "figures"
 
 

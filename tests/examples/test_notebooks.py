@@ -9,7 +9,7 @@ import pytest
 
 
 nbformat = pytest.importorskip("nbformat")
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples" / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 # `[text](target)`; anchors are checked by the tests of the pages
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 

@@ -1,0 +1,157 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The results of the example app: scores, rankings, chunks, and the rows of a text."""
+
+import html
+import importlib
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import BertForSequenceClassification
+
+from hf_dse import DseModel, export_model, load_reranker
+
+
+pytest.importorskip("gradio")
+
+APP = Path(__file__).parents[2] / "examples" / "app.py"
+CORPUS = ["the cat sat on the mat", "a dog ran", "the old <b>house</b> is new", "the dog and the cat"]
+# 14 tokens with [CLS] and [SEP], for 8 rows.
+LONG_TEXT = "the cat a dog old new the cat a dog old new"
+MEAN_ROWS = [0, *[row for row in range(1, 7) for _ in range(2)], 7]
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    monkeypatch.syspath_prepend(APP.parent)
+    return importlib.import_module("app"), importlib.import_module("app_pictures")
+
+
+@pytest.fixture
+def make_demo(modules, make_model, bert_tokenizer, tmp_path):
+    def make(teacher=None, texts=CORPUS, **fields):
+        folder = export_model(make_model(DseModel, **fields), bert_tokenizer, tmp_path / "student", overwrite=True)
+        return modules[0].Demo(SentenceTransformer(str(folder), device="cpu"), teacher, texts)
+
+    return make
+
+
+@pytest.fixture
+def teacher(save_bert, tmp_path):
+    return str(save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1))
+
+
+def test_scores_are_those_of_student_and_teacher(make_demo, teacher):
+    demo = make_demo(load_reranker(teacher, device="cpu"))
+    shown = "".join(demo.compare("the cat sat", "a dog ran\nthe cat sat"))
+    vectors = demo.model.encode(["the cat sat", "a dog ran"], normalize_embeddings=True)
+    logits = CrossEncoder(teacher).predict([("the cat sat", "a dog ran")], activation_fn=lambda logits: logits)
+    row = f"<td>a dog ran</td><td class='number'>{vectors[0] @ vectors[1]:.3f}</td>"
+    assert f"{row}<td class='number'>{float(logits[0]):.3f}</td>" in shown and ">1.000</td>" in shown
+    assert shown.count("class='bar'") == 3 and "Teacher: for each query" in shown
+
+
+def test_without_a_teacher_the_page_says_how_to_add_one(make_demo):
+    demo = make_demo()
+    for shown in ("".join(demo.compare("the cat", "a dog\nthe cat")), "".join(demo.search("the cat", ""))):
+        assert "--teacher_name_or_path" in shown and "Teacher:" not in shown and "▲" not in shown
+
+
+def test_a_search_ranks_the_corpus_and_the_teacher_orders_it(make_demo, teacher):
+    demo = make_demo(load_reranker(teacher, device="cpu"))
+    shown = "".join(demo.search(CORPUS[2], ""))
+    assert "The student searched 4 texts in" in shown
+    student, ordered = ([*re.findall(r"<span>(.*?)</span><span class='number'>(-?[\d.]+)", part)] for part in
+                        shown.split("<section>")[1:])  # fmt: skip
+    # Texts are escaped, not interpreted as HTML.
+    assert student[0] == (html.escape(CORPUS[2]), "1.000")
+    assert {text for text, _ in student} == {text for text, _ in ordered} == set(map(html.escape, CORPUS))
+    scores = [float(score) for _, score in ordered]
+    assert scores == sorted(scores, reverse=True) and scores[0] > scores[-1]
+    # Each text says how far it moved.
+    moves = re.findall(r"(▲|▼|=)(\d*)</span></span></li>", shown.split("<section>")[2])
+    places = [[text for text, _ in student].index(text) for text, _ in ordered]
+    expected = [("=", "") if a == b else ("▲" if a > b else "▼", str(abs(a - b))) for b, a in enumerate(places)]
+    assert moves == expected
+
+
+def test_the_best_chunk_of_a_long_text_counts(make_demo, modules, monkeypatch):
+    monkeypatch.setattr(modules[0], "CHUNK_SIZE", 16)
+    long = "the old house is new. " * 40 + "a dog sat on the mat."
+    demo = make_demo(texts=[*CORPUS, long])
+    found = "".join(demo.search("a dog sat on the mat.", ""))
+    assert re.search(r"searched 5 texts, cut into \d\d chunks, in", found) and "truncated" not in found
+    # Its last chunk is found, once for the whole text.
+    assert found.count("<li") == 5 and "a dog sat on the mat." in found and "the old house is new. " * 4 not in found
+    of_user = "".join(demo.search("a dog sat on the mat.", long))
+    assert "searched 1 texts, cut into" in of_user and of_user.count("<li") == 1
+
+
+def test_a_student_for_dot_products_is_searched_by_them(make_demo):
+    demo = make_demo(similarity="dot", normalize_embeddings=False)
+    found = "".join(demo.search("the cat", ""))
+    vectors = demo.model.encode(["the cat", *CORPUS])
+    products = vectors[1:] @ vectors[0]
+    order = np.argsort(-products)
+    places = [found.index(f"<span>{html.escape(CORPUS[row])}</span>") for row in order]
+    assert places == sorted(places) and "Student: dot product" in found
+    assert f"{products[order[0]]:.3f}" in found
+
+
+def test_the_stored_length_is_read(make_demo):
+    demo = make_demo(linformer_projection="strided")
+    demo.max_length = demo.model.max_seq_length = 10
+    shown = "".join(demo.long_text(LONG_TEXT, 1))
+    assert "10 tokens, 8 rows" in shown and "A text of 14 tokens was truncated to 10." in shown
+    shown = "".join(demo.long_text("a cat sat", 1))
+    assert "5 tokens, 8 rows: each token has a row of its own" in shown and "cosine of 1.000" in shown
+
+
+def test_times_are_those_of_warm_calls(modules):
+    """The first call of a model is slow."""
+    spent = iter([0.2, *[0.001] * 5])
+    (found, _), (first, second) = modules[0].measure(lambda: time.sleep(next(spent)), lambda: None)
+    assert found is None and first < 0.1 and second < 0.1
+
+
+@pytest.mark.parametrize(
+    "fields, note, rows",
+    [
+        ({"linformer_projection": "mean"}, "A row holds the mean of its tokens.", MEAN_ROWS),
+        ({"linformer_projection": "max"}, "A row holds the max of its tokens.", MEAN_ROWS),
+        ({"linformer_init": "mean"}, "training moves them from there.", MEAN_ROWS),
+        ({"linformer_init": "random"}, "each of its 8 rows mixes all tokens.", [0] * 14),
+        ({"layer_types": ["full_attention"] * 2}, "each token has a row of its own.", list(range(14))),
+        (
+            {"layer_types": ["chunked_attention"] * 2, "attention_chunk_size": 8},
+            "a token is compared with those of its own chunk.",
+            [0] * 8 + [1] * 6,
+        ),
+    ],
+    ids=["mean", "max", "learned", "random", "softmax", "chunked"],
+)
+def test_rows_of_projections(modules, make_demo, fields, note, rows):
+    demo = make_demo(**fields)
+    found = modules[1].rows_of(demo.encoder.config, 1, 14)
+    assert found.note.endswith(note) and list(found.of_tokens) == rows
+    assert note in "".join(demo.long_text(LONG_TEXT, 1))
+
+
+def test_a_kept_token_is_in_its_own_row(modules, make_model):
+    """Also where a row begins between two tokens."""
+    config = make_model(linformer_projection="strided", linformer_length=11).config
+    for layer in (1, 2):
+        for num_tokens in range(12, 60):
+            rows = modules[1].rows_of(config, layer, num_tokens)
+            assert sorted(rows.of_tokens) == rows.of_tokens
+            assert [rows.of_tokens[token] for token in sorted(rows.kept)] == list(range(11))
+
+
+def test_pieces_are_the_text(modules, bert_tokenizer):
+    text = " The CAT,  sat\non 'the' mat"
+    first, *pieces, last = modules[1].tokens_of(bert_tokenizer, text, 64)
+    assert (first, last) == ("[CLS]", "[SEP]") and "".join(pieces) == text
