@@ -1,8 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Draws the charts of docs/figures from stored numbers: `python docs/make_charts.py`. Those of studies are drawn by the
-commands beside them in the pages, from studies/results.parquet; the others show tables of docs/results.md.
+Draws the charts of docs/figures from stored numbers: `python docs/make_charts.py`. Charts of studies are drawn by the
+commands beside them in the pages, from studies/results.parquet; the others show tables of studies/notebook.md.
 """
 
 import contextlib
@@ -10,18 +10,23 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
-from hf_dse.common.display import STYLE, Lines, line_style, plot_lines, save_figure
+from hf_dse.common.display import STYLE, line_style, save_figure
 from hf_dse.studies.report import summarize
 from hf_dse.studies.runs import load_study, read_results, select_results
 from hf_dse_cli import main
 
+
+# label of a line -> its x and y values
+Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"^(hf-dse study report .+--plot docs/figures/.+)$", re.MULTILINE)
@@ -35,11 +40,11 @@ SEED_STUDIES = {
 
 
 def read_table(heading: str, first_cell: str) -> list[list[str]]:
-    """The cells of the first table after a heading of docs/results.md whose header starts with a cell."""
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    """The cells of the first table after a heading of studies/notebook.md whose header starts with a cell."""
+    text = (ROOT / "studies" / "notebook.md").read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
     table = re.search(rf"^\| {first_cell} \|.*?\n(?!\|)", text, re.MULTILINE | re.DOTALL)
     if table is None:
-        raise ValueError(f"docs/results.md has no table of {first_cell!r} under {heading!r}.")
+        raise ValueError(f"studies/notebook.md has no table of {first_cell!r} under {heading!r}.")
     header, _, *rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table[0].splitlines()]
     return [header, *rows]
 
@@ -55,14 +60,44 @@ def seconds(cell: str) -> float:
 
 
 def read_speeds() -> Lines:
-    """Thousands of tokens a second by length, for each model."""
+    """Thousands of tokens per second by length, for each model."""
     (_, *header), *rows = read_table("Speed by length", "model")
     lengths = [int(number(cell)) for cell in header[:-1]]
     return {row[0].strip("*"): (lengths, [number(cell) for cell in row[1:-1]]) for row in rows if "-" not in row}
 
 
+def plot_lines(panels: Mapping[str, Lines], path: Path, x: str, y: str) -> None:
+    """Draws lines on logarithmic axes, a panel for each title; panels share the axes and the legend."""
+    num_rows = 1 if len(panels) < 3 else 2
+    num_columns = -(-len(panels) // num_rows)
+    # Lines of one label look alike in all panels.
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+    ticks = sorted({value for lines in panels.values() for xs, _ in lines.values() for value in xs})
+    with rc_context(STYLE):
+        figure = Figure(figsize=(2.6 + 3.6 * num_columns, 1.0 + 3.2 * num_rows), layout="constrained")
+        grid = figure.subplots(num_rows, num_columns, sharex=True, sharey=True, squeeze=False)
+        for axes, (title, lines) in zip(grid.flat, panels.items(), strict=False):
+            for label, (xs, ys) in lines.items():
+                axes.plot(xs, ys, label=label, **line_style(labels.index(label)))
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=45)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
+            axes.set_title(title)
+            axes.grid()
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        figure.supxlabel(x, fontsize="medium")
+        figure.supylabel(y, fontsize="medium")
+        drawn = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
+        figure.legend([drawn[label] for label in labels], labels, loc="outside right center")
+        save_figure(figure, path)
+
+
 def draw_gain(path: Path) -> None:
-    """What a student gains: the time to rank, and the speed by length."""
+    """The gain of a student: the time to rank, and the speed by length."""
     _, *rows = read_table("Encoding and ranking", "candidates")
     candidates = [int(number(row[0])) for row in rows]
     speeds = read_speeds()
@@ -79,7 +114,7 @@ def draw_gain(path: Path) -> None:
         for name, label, place in [("BERT, sdpa", "softmax attention", 1), ("ours, learned", "linear attention", 0)]:
             lengths, values = speeds[name]
             speed.plot(lengths, values, label=label, **line_style(place))
-        speed.set(title="Thousand tokens a second", xlabel="tokens of a text")
+        speed.set(title="Thousand tokens per second", xlabel="tokens of a text")
         speed.set_xscale("log", base=2)
         speed.set_xticks(lengths, [f"{value:,}" for value in lengths])
         speed.set_ylim(bottom=0)
@@ -103,7 +138,7 @@ def draw_attention_error(path: Path) -> None:
 
 
 def draw_frontier(path: Path) -> None:
-    """What ways of reading long documents find, by their time."""
+    """The nDCG@10 of ways of reading long documents, by their time."""
     _, *rows = read_table("Ways of reading long documents", "a document is read by")
     with rc_context(STYLE):
         figure = Figure(figsize=(6.4, 5.8), layout="constrained")
@@ -113,14 +148,14 @@ def draw_frontier(path: Path) -> None:
             # Each set has a column for the cosine, and one with BM25.
             found = fmean(number(cell) for cell in cells[:6:2])
             axes.plot([number(ms)], [found], label=label, **{**line_style(place), "linestyle": ""})
-        axes.set(xlabel="milliseconds a meeting", ylabel="mean nDCG@10", xscale="log")
+        axes.set(xlabel="milliseconds per meeting", ylabel="mean nDCG@10", xscale="log")
         axes.grid()
         figure.legend(loc="outside lower left")
         save_figure(figure, path)
 
 
 def draw_extrapolation(path: Path) -> None:
-    """What a student that was trained on short texts finds among longer ones."""
+    """The R@1 of a student that was trained on short texts, among longer texts."""
     (_, *header), *rows = read_table("Long documents", "k = 256, strided")
     lines = {}
     for name, *cells in rows:
@@ -158,7 +193,7 @@ def draw_all(folder: Path) -> None:
     draw_extrapolation(folder / "extrapolation.svg")
     draw_seed_noise(folder / "seed_noise.svg")
     title = {"bfloat16, k = 128": read_speeds()}
-    plot_lines(title, folder / "speed_bf16.svg", "tokens of a text", "thousand tokens a second")
+    plot_lines(title, folder / "speed_bf16.svg", "tokens of a text", "thousand tokens per second")
     for page in sorted((ROOT / "docs").glob("*.md")):
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         for command in COMMAND.findall(text):

@@ -1,8 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-A hook of MkDocs. Pages link to files outside of docs/ as one does in a repository, such as `../examples`. The site has
-these files too, under repository/: pages, sources as pages, lists of folders. README.md is its start.
+A hook of MkDocs. Pages link to files outside of docs/ by relative paths, such as `../examples`. The site has these
+files too, under repository/: pages, sources as pages, lists of folders. README.md is its start.
 """
 
 import os
@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 CODE = re.compile(r"(^(```+)[^`].*?^\2$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 NO_SEARCH = "---\nsearch: {exclude: true}\n---\n"
+# Only in the repository: links to it become text.
+LEFT_OUT = {ROOT / "studies" / "notebook.md"}
 # Files that are copied as they are; others become pages.
 COPIED = (".parquet", ".ipynb")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash", ".cff": "yaml"}
@@ -59,7 +61,7 @@ def targets(source: Path, text: str) -> Iterator[Path]:
     """The files and folders of the repository that a page links to."""
     for _, link, _ in LINK.findall(CODE.sub("", text)):
         target = resolve(source, link)
-        if target is not None:
+        if target is not None and target not in LEFT_OUT:
             yield target
 
 
@@ -95,6 +97,8 @@ def on_page_markdown(markdown: str, page, **_) -> str:
     def relink(match: re.Match) -> str:
         start, link, end = match.groups()
         target = resolve(source, link)
+        if target in LEFT_OUT:
+            return f"{start[1:-2]} (`{target.relative_to(ROOT)}`)"
         return match[0] if target is None else start + os.path.relpath(in_site(target), os.path.dirname(uri)) + end
 
     # CODE has two groups: a text, code, the fence of the code, and so on.

@@ -19,7 +19,7 @@ from hf_dse import (
     DseTrainingArguments,
     convert_encoder,
     default_encoder,
-    evaluate_model,
+    evaluate_pairs,
     export_model,
     load_pairs,
     make_pair_model,
@@ -52,8 +52,8 @@ trainer = DseTrainer(
     processing_class=tokenizer,
 )
 trainer.train()
-# The tokenizer of the trainer reads as many tokens as the training did, and so do all that load the folder.
+# The tokenizer of the trainer reads as many tokens as the training did, and so does everything that loads the folder.
 tokenizer = trainer.processing_class
-metrics = evaluate_model(student, tokenizer, pairs["test"], task="stsb")
+metrics = evaluate_pairs(student, tokenizer, pairs["test"], task="stsb")
 print({name: round(100 * value, 2) for name, value in metrics.items()})
 print(export_model(student, tokenizer, f"{output_dir}/model", base_model=source, overwrite=True))

@@ -1,7 +1,7 @@
 """
 Search the 2,396 embedded sentences, the lines of a file, or the passages of a folder of .txt and .md files, with faiss
-(`pip install faiss-cpu`). Less than a minute on 2 CPU cores. `hf-dse search --corpus my_folder` does the same without
-Python, and keeps the vectors for the next time.
+(`pip install hf-dse[st] faiss-cpu`). Less than a minute on 2 CPU cores. `hf-dse search --corpus my_folder` does the
+same without Python, and keeps the vectors for the next time.
 
     python examples/04_semantic_search.py "How can I sleep better?"
     python examples/04_semantic_search.py "How can I sleep better?" my_sentences.txt
@@ -15,10 +15,13 @@ The first command prints
 """
 
 import sys
+import tempfile
+from pathlib import Path
 
+from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, encode, load_pairs, read_texts, split_text
+from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_corpus, load_pairs, split_text
 
 
 try:
@@ -29,20 +32,25 @@ if len(sys.argv) < 2:
     sys.exit('What to search for? python examples/04_semantic_search.py "How can I sleep better?" [FILE OR FOLDER]')
 query = sys.argv[1]
 source = default_encoder()
-tokenizer = AutoTokenizer.from_pretrained(source)
-model = convert_encoder(source, linformer_length=64)
+encoder, tokenizer = convert_encoder(source, linformer_length=64), AutoTokenizer.from_pretrained(source)
+with tempfile.TemporaryDirectory() as folder:
+    # From a folder on, a model is a model of sentence-transformers.
+    model = SentenceTransformer(str(export_model(encoder, tokenizer, Path(folder, "model"))))
 
 if len(sys.argv) > 2:
     # Passages of as many tokens as the model reads exactly.
-    passages = [split_text(text, tokenizer, chunk_size=64) for text in read_texts(sys.argv[2])["text"]]
-    texts = [passage for parts in passages for passage in parts if passage.strip()]
+    documents = load_corpus(sys.argv[2])["text"]
+    texts = [
+        passage for text in documents for passage in split_text(text, tokenizer, chunk_size=64) if passage.strip()
+    ]
 else:
     pairs = load_pairs(DataArguments(dataset_name="embedded"))
     texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]
 
 # The inner product of unit vectors is their cosine. For millions of texts, use an approximate index.
-index = faiss.IndexFlatIP(model.config.projection_dim)
-index.add(encode(model, tokenizer, texts, normalize=True))
-scores, positions = index.search(encode(model, tokenizer, [query], normalize=True, show_progress=False), 3)
+vectors = model.encode_document(texts, normalize_embeddings=True)
+index = faiss.IndexFlatIP(vectors.shape[1])
+index.add(vectors)
+scores, positions = index.search(model.encode_query([query], normalize_embeddings=True), 3)
 for score, position in zip(scores[0], positions[0], strict=True):
     print(f"{score:.2f}  {' '.join(texts[position].split())[:80]}")

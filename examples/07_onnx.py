@@ -45,7 +45,7 @@ pairs = load_pairs(data, ["test"])["test"]
 def embed(session: onnxruntime.InferenceSession, texts: list[str], batch_size: int = 32) -> np.ndarray:
     """Returns the sentence embeddings of the graph, which includes pooling and ignores padding."""
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    vectors = np.empty((len(texts), model.config.projection_dim), dtype=np.float32)
+    vectors = np.empty((len(texts), model.config.embedding_size), dtype=np.float32)
     for start in range(0, len(texts), batch_size):
         rows = order[start : start + batch_size]
         batch = tokenizer([texts[row] for row in rows], padding=True, truncation=True, return_tensors="np")

@@ -5,36 +5,29 @@ documents stand in for queries, and the model learns how the reranker scores doc
     python examples/10_distil_a_reranker.py DOCUMENTS RERANKER outputs/search "How do planes fly?"
 
 DOCUMENTS is a folder of .txt or .md files or a .txt file with one document per line, RERANKER a cross-encoder of
-transformers or sentence-transformers: a folder or a Hub id.
+transformers or sentence-transformers: a folder or a Hub id. 13_train_a_teacher.py trains one.
 """
 
 import sys
 
-from hf_dse import (
-    DataArguments,
-    default_encoder,
-    distill,
-    encode_document,
-    encode_query,
-    load_corpus,
-    make_queries,
-    rank,
-)
+from sentence_transformers import SentenceTransformer
+
+from hf_dse import default_encoder, distill, evaluate_retrieval, load_corpus, make_queries, search
 
 
 documents, reranker, output_dir, question = sys.argv[1:5]
-corpus = load_corpus(DataArguments(corpus_file=documents))
+corpus = load_corpus(documents)
 rankings = make_queries(corpus, "first_sentences", seed=42)
 # One query in five is not for training, but measures how well the model finds the document that it is from.
-held_out = range(0, len(rankings), 5)
-training = [row for row in range(len(rankings)) if row % 5]
+held_out = rankings.select(range(0, len(rankings), 5))
+training = rankings.select([row for row in range(len(rankings)) if row % 5])
 
 # Mines documents that look like answers, scores them with the reranker, converts an encoder to linear attention,
-# trains it, evaluates it and writes a folder for transformers and sentence-transformers.
+# trains it and writes a folder for transformers and sentence-transformers.
 result = distill(
     default_encoder(),
     reranker,
-    {"train": rankings.select(training), "test": rankings.select(held_out)},
+    {"train": training},
     output_dir,
     num_negatives=7,
     linformer_length=256,
@@ -43,11 +36,11 @@ result = distill(
     overwrite_output_dir=True,
     report_to="none",
 )
-print({name: round(value, 3) for name, value in result.metrics["test"].items()})
+model = SentenceTransformer(str(result.path))
+metrics = evaluate_retrieval(model, held_out, show_progress=False)
+print({name: round(value, 3) for name, value in metrics.items()})
 
 # The documents as they are, first sentences included.
-vectors = encode_document(result.model, result.processing_class, corpus["text"][:])
-query = encode_query(result.model, result.processing_class, [question])
-(scores,), (rows,) = rank(query, vectors, top_k=3, show_progress=False)
-for score, row in zip(scores, rows, strict=True):
-    print(f"{score:.3f}  {corpus['doc_id'][row]}  {corpus['text'][row][:60]!r}")
+(hits,) = search(model, [question], corpus["text"][:], top_k=3, show_progress=False)
+for hit in hits:
+    print(f"{hit['score']:.3f}  {corpus['doc_id'][hit['row']]}  {hit['text'][:60]!r}")

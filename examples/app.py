@@ -1,18 +1,17 @@
 """
-A web page to try a model, with three tabs: compare texts, search a small corpus, and see what linear attention makes
-of a long text. The student stands beside its teacher, in scores and in time; without a teacher, beside a cross-encoder
-of the same size with random weights, of which only the time is shown.
+A web page to try a model, with three tabs: compare texts, search a small corpus, and see the rows that linear
+attention makes of a long text. With a teacher, its scores and times stand beside the student's.
 
-    pip install "hf-dse[app,demo]"
+    pip install "hf-dse[app,demo,st]"
     python examples/app.py
     python examples/app.py --model_name_or_path student/model --teacher_name_or_path teacher --corpus texts.txt
 
-Without a model it converts all-MiniLM-L6-v2. The corpus is a file that `hf-dse search` accepts, by default the
-2,396 embedded sentences. Ready at http://127.0.0.1:7860 in about a minute on 2 CPU cores. app_pictures.py draws
-what it shows.
+Without a model it converts all-MiniLM-L6-v2. The corpus is a .txt file with a text per line or a folder of .txt and
+.md files, by default the 2,396 embedded sentences. Ready at http://127.0.0.1:7860 in about a minute on 2 CPU cores.
+app_pictures.py draws the results.
 
-It answers one question at a time, of limited length, and others wait. What users enter is neither kept nor logged, and
-what Gradio has beyond the page, such as uploads, is refused.
+The page answers one question at a time, of limited length, and others wait. Texts of users are neither kept nor
+logged, and Gradio's services beyond the page, such as uploads, are refused.
 """
 
 import argparse
@@ -21,9 +20,11 @@ import html
 import json
 import os
 import re
+import tempfile
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 
 # Disable the usage statistics of Gradio.
@@ -45,30 +46,26 @@ from app_pictures import (
     result,
     rows_of,
     side_by_side,
-    split_text,
     table,
+    tokens_of,
 )
+from sentence_transformers import SentenceTransformer
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import AutoTokenizer
 
 from hf_dse import (
     DataArguments,
     DseModel,
-    ModelArguments,
     convert_encoder,
     default_encoder,
     encode,
-    encode_chunks,
-    encode_query,
-    load_model,
+    export_model,
+    load_corpus,
     load_pairs,
     load_reranker,
-    max_tokens,
-    rank,
-    rank_groups,
-    read_texts,
-    score_texts,
+    search,
+    split_text,
 )
 
 
@@ -79,28 +76,28 @@ MAX_CANDIDATES = 20
 MAX_OWN_TEXTS = 200
 MAX_FOUND = 10
 MAX_TEXTS = 100_000
-# Of the model that is converted here, which takes longer texts than its source.
+# Tokens of a passage in a search
+CHUNK_SIZE = 128
+# Tokens of the model that is converted here
 DEFAULT_LENGTH = 2048
 MAX_WAITING = 100
-# What a page sends, at most in UTF-8 with every character escaped.
+# The requests of a page; at most in UTF-8 with every character escaped.
 POSTS = re.compile(r"/gradio_api/(queue/join|cancel|reset)/?")
 MAX_BYTES = 2 * 6 * MAX_CHARACTERS + 10_000
-# Gradio would read files and other addresses, or write what a user entered to a file.
+# Gradio would read files and other addresses, or write a user's text to a file.
 REFUSED = re.compile(r"/gradio_api/(file|proxy|deep_link|custom_component)")
 
-
-# What each tab is for.
 SAYS = {
-    "Compare": "How alike are two texts? Enter one, or a query, and below it one or more others; see what the student "
-    "and the cross-encoder say, and how long each takes. Or click an example.",
+    "Compare": "How alike are two texts? Enter one, or a query, and below it one or more others; see the scores of "
+    "the student and of its teacher, and the time of each. Or click an example.",
     "Search": f"Which texts fit a query? The student finds the {MAX_FOUND} best; with a teacher, its order of the "
-    "same texts stands beside. A long text has a vector for each of its chunks: the best counts, and is shown. Enter "
-    "a query, or click an example.",
+    "same texts stands beside. A long text has a vector for each of its chunks: the best counts, and is shown. "
+    "Enter a query, or click an example.",
     "Long text": "How does a long text stay cheap? Softmax attention compares each of n tokens with all n. Linear "
-    "attention compares it with k rows that stand for the text. Enter a text, or click an example, to see which "
-    "tokens share a row.",
+    "attention compares it with k rows that stand for the text. Enter a text, or click an example, to see the tokens "
+    "that share a row.",
 }
-# The examples of each tab: what a button says, and what it enters.
+# The examples of each tab: the text of a button, and the texts that it enters.
 PAIRS = {
     "A paraphrase": ["A plane is taking off.", "An aircraft leaves the runway."],
     "A question, five answers": [
@@ -126,7 +123,7 @@ SEARCHES = {
         "Refunds reach your account in five days.\nOur shop in the old town is open until six.",
     ],
 }
-# How many texts of the corpus make a long one.
+# Texts of the corpus that make a long one
 LENGTHS = {"A page": 25, "A long text": 250, "A short text": 2}
 
 
@@ -147,11 +144,6 @@ class OnlyThePage:
             elif is_post and not is_small:
                 answer = PlainTextResponse(f"At most {MAX_BYTES} bytes.", 413)
         await answer(scope, receive, send)
-
-
-def stored_length(model, tokenizer):
-    """How many tokens are read, as by `encode`."""
-    return min(tokenizer.model_max_length, max_tokens(model, tokenizer) or tokenizer.model_max_length)
 
 
 def measure(*calls):
@@ -178,57 +170,24 @@ def read_lines(text, most):
 
 
 class Demo:
-    """A model, an optional teacher (a `Reranker`) and a corpus; each tab of the page is a method."""
+    """A `SentenceTransformer`, an optional teacher (a `CrossEncoder`) and a corpus; each tab is a method."""
 
-    def __init__(self, model, tokenizer, teacher, texts, chunk_size=None):
-        self.model, self.tokenizer, self.teacher, self.texts = model.eval(), tokenizer, teacher, texts
-        self.max_length = stored_length(model, tokenizer)
+    def __init__(self, model, teacher, texts):
+        self.model, self.teacher, self.texts = model, teacher, texts
+        self.encoder, self.tokenizer = model.transformers_model.base_model, model.tokenizer
+        self.max_length = model.max_seq_length
+        self.measure = "dot product" if model.similarity_fn_name == "dot" else "cosine"
         # Neither the model nor the tokenizer can be used by two threads at once.
         self.lock = threading.Lock()
-        # Pairs are scored by the head, as by the teacher. One with several logits has no single score.
-        has_score = model is not model.base_model and model.config.num_labels == 1
-        self.head = model if has_score else None
-        self.score_name = "score of its head" if has_score else "cosine"
-        self.cross_encoder = teacher or self.same_size_cross_encoder()
-        self.cross_name = "Cross-encoder (teacher)" if teacher else "Cross-encoder of the same size"
-        self.can_rank = teacher is not None and teacher.num_labels in (1, 2)
-        self.chunk_size = chunk_size
-        self.corpus = self.embed(texts, show_progress=True)
+        self.corpus = self.embed(texts)
 
-    # Models beside the student
-
-    def same_size_cross_encoder(self):
-        """What a cross-encoder of the student's size costs: its weights are random, so its scores mean nothing."""
-        names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-        sizes = {name: getattr(self.model.config, name) for name in (*names, "max_position_embeddings")}
-        model = BertForSequenceClassification(BertConfig(**sizes, num_labels=1)).eval().to(self.model.device)
-        return load_reranker(model, self.tokenizer)
-
-    def with_attention(self, **fields):
-        """The same weights, not copied, with another k or type of attention."""
-        config = copy.deepcopy(self.model.config)
-        for name, value in fields.items():
-            setattr(config, name, value)
-        with torch.device("meta"):
-            model = DseModel(config)
-        model.load_state_dict(self.model.base_model.state_dict(), strict=False, assign=True)
-        return model.eval()
-
-    @property
-    def free_k(self):
-        """Whether k can be chosen: all layers have the same, and it is not the shape of a trained E and F."""
-        config = self.model.config
-        is_linear = set(config.layer_types) == {"linear_attention"}
-        return is_linear and not config.is_projection_learned and len(set(config.projected_lengths)) == 1
-
-    # What all tabs need
-
-    def embed(self, texts, show_progress=False):
-        """The vectors of the chunks of some texts, these chunks, and which text each is of."""
-        options = {"chunk_size": self.chunk_size, "show_progress": show_progress}
-        vectors, chunks = encode_chunks(self.model, self.tokenizer, texts, **options)
-        groups = [row for row, parts in enumerate(chunks) for _ in parts]
-        return vectors, [chunk.strip() for parts in chunks for chunk in parts], groups
+    def embed(self, texts):
+        """The vectors of the chunks of some texts, these chunks, and the row of each chunk's text."""
+        size = min(CHUNK_SIZE, self.max_length - self.tokenizer.num_special_tokens_to_add())
+        parts = [split_text(text, self.tokenizer, size) or [text] for text in texts]
+        chunks = [chunk.strip() for part in parts for chunk in part]
+        groups = [row for row, part in enumerate(parts) for _ in part]
+        return self.model.encode_document(chunks, show_progress_bar=False), chunks, groups
 
     def answer(self, method, *inputs):
         try:
@@ -241,7 +200,7 @@ class Demo:
             with self.lock:
                 return result(*method(*inputs))
         except ValueError as error:
-            # Gradio would log it, with what the user entered.
+            # Gradio would log it, with the text of the user.
             raise gr.Error(html.escape(str(error), quote=False), print_exception=False) from None
 
     def cut_note(self, *texts):
@@ -249,23 +208,20 @@ class Demo:
         cut = [f"A text of {n:,} tokens was truncated to {self.max_length:,}." for n in lengths if n > self.max_length]
         return "".join(paragraph(note, "warning") for note in cut)
 
-    def score(self, query, texts):
-        """The cross-encoder's logits for the query with each text."""
+    def ask_teacher(self, query, texts):
+        """The teacher's score of the query with each text; of two logits, how much more relevant than not."""
         pairs = [(query, text) for text in texts]
-        options = {"batch_size": 32, "max_length": self.cross_encoder.check_max_length(None), "show_progress": False}
-        logits = score_texts(self.cross_encoder, list(dict.fromkeys(pairs)), description="", **options)
-        return [logits[pair] for pair in pairs]
+        logits = self.teacher.predict(pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+        logits = logits.reshape(len(texts), -1)
+        return (logits[:, -1] - (logits[:, 0] if logits.shape[1] == 2 else 0)).tolist()
 
-    def teacher_note(self, query, texts):
-        if self.teacher is None:
-            return paragraph(
-                "There is no teacher. To see its scores, start the app with --teacher_name_or_path and a folder or a "
-                "model of the Hub. The times are those of a cross-encoder of the student's size with random weights."
-            )
-        limit = self.teacher.check_max_length(None)
-        if limit is None or max(self.teacher.lengths([(query, text) for text in texts])) <= limit:
+    def teacher_note(self):
+        if self.teacher is not None:
             return ""
-        return paragraph(f"The teacher reads {limit:,} tokens of a pair: longer ones were truncated.", "warning")
+        return paragraph(
+            "There is no teacher. To see its scores and times, start the app with --teacher_name_or_path and a folder "
+            "or a model of the Hub."
+        )
 
     def check_query(self, query, num_texts):
         if num_texts > 1 and len(query) > MAX_QUERY:
@@ -278,48 +234,46 @@ class Demo:
         if not (query.strip() and texts):
             return [paragraph("Enter a text, and at least one other to compare it with.")]
         self.check_query(query, len(texts))
-        encode_texts = partial(encode, self.model, self.tokenizer, show_progress=False)
-        vectors = encode_texts([query, *texts])
-        options = {"top_k": len(texts), "head": self.head, "show_progress": False}
-        (_, ((scores,), (places,)), _, logits), (all_new, stored, search, cross) = measure(
-            lambda: encode_texts([query, *texts]),
-            # With the texts embedded before, only the query is left to embed.
-            lambda: rank(encode_texts([query]), vectors[1:], **options),
-            lambda: rank(vectors[:1], self.corpus[0], show_progress=False),
-            lambda: self.score(query, texts),
-        )
-        header = ["Text", f"Student: {self.score_name}"]
-        columns = [texts, [f"{score:.3f}" for score in scores[places.argsort()]]]
-        meaning = "A cosine is 1 for texts that mean the same to the student, and about 0 for unrelated ones."
-        if self.head is not None:
-            meaning = "The student's head puts its similarity on the scale that it was trained for."
-        meaning += " It hardly sees the order of words: the same words in another order have a high score."
+        embed = partial(self.model.encode, show_progress_bar=False)
+        calls = {"Student, all texts new": lambda: embed([query, *texts])}
+        # With the texts embedded before, only the query is left to embed.
+        calls["Student, texts embedded before"] = lambda: embed([query])
         if self.teacher is not None:
-            header.append("Teacher: logit")
-            columns.append([", ".join(f"{logit:.3f}" for logit in row) for row in logits])
-            meaning += " The teacher's logit has a scale of its own: compare the order, not the numbers."
-        times = {"Student, all texts new": all_new, "Student, texts embedded before": stored, self.cross_name: cross}
-        costs = [
-            [f"{n:,}", duration(n * all_new / (1 + len(texts))), duration(stored + n * search / len(self.corpus[0]))]
-            + [duration(n * cross / len(texts))]
-            for n in (10, 1_000, 100_000)
-        ]
+            calls["Teacher"] = lambda: self.ask_teacher(query, texts)
+        (vectors, _, *scores), times = measure(*calls.values())
+        similarities = self.model.similarity(vectors[:1], vectors[1:])[0].tolist()
+        header, columns = ["Text", f"Student: {self.measure}"], [texts, [f"{value:.3f}" for value in similarities]]
+        meaning = (
+            "A cosine is 1 for texts that mean the same to the student, and about 0 for unrelated ones. The student "
+        )
+        meaning += "hardly sees the order of words: the same words in another order have a high score."
+        costs = []
+        if scores:
+            header.append("Teacher: score")
+            columns.append([f"{score:.3f}" for score in scores[0]])
+            meaning += " The teacher's score has a scale of its own: compare the order, not the numbers."
+            rows = [
+                [f"{n:,}", *(duration(n * seconds / len(texts)) for seconds in (times[0], times[2]))]
+                for n in (10, 1_000, 100_000)
+            ]
+            costs = [
+                heading("Time for N texts like these, computed from the times above"),
+                table(["N", "Student: embed them once", "Teacher: for each query"], rows),
+            ]
         return [
             heading("Scores"),
             table(header, list(zip(*columns, strict=True))),
             paragraph(meaning),
             self.cut_note(query, *texts),
-            self.teacher_note(query, texts),
+            self.teacher_note(),
             heading("Time"),
-            bars([(name, seconds, duration(seconds)) for name, seconds in times.items()]),
+            bars([(name, seconds, duration(seconds)) for name, seconds in zip(calls, times, strict=True)]),
             paragraph(
-                "Measured now on this machine: the median of a few calls after a warm-up. For one pair the student "
-                "need not be faster, for it reads the same words. It gains with many texts: they are embedded once, "
-                "and then a query costs one text to embed, while a cross-encoder reads the query with every text."
+                "Measured now on this machine. For one pair the student need not be faster, because it reads the same "
+                "words. It gains with many texts: they are embedded once, and then a query costs one text to embed, "
+                "while a cross-encoder reads the query with every text."
             ),
-            heading("Time to rank N texts like these"),
-            table(["N", "Student: embed them once", "Student: then a query", "Cross-encoder: a query"], costs),
-            paragraph("Computed from the times above."),
+            *costs,
         ]
 
     def search(self, query, lines):
@@ -330,50 +284,46 @@ class Demo:
         if own:
             (corpus,), (seconds,) = measure(lambda: self.embed(own))
             once = f" To embed them took {duration(seconds)}, once for all queries."
-        texts, (embeddings, chunks, groups) = own or self.texts, corpus
-        similarity = "dot" if getattr(self.model.config, "similarity", None) == "dot" else "cosine"
-
-        def find():
-            vector = encode_query(self.model, self.tokenizer, [query], show_progress=False)
-            options = {"top_k": MAX_FOUND, "similarity": similarity, "show_progress": False}
-            return rank_groups(vector, embeddings, groups, **options)[0]
-
-        scores, rows = zip(*find(), strict=True)
-        found = [chunks[row] for row in rows]
-        (_, logits), (search, cross) = measure(find, lambda: self.score(query, found))
+        texts, (vectors, chunks, groups) = own or self.texts, corpus
+        options = {"vectors": vectors, "groups": groups, "top_k": MAX_FOUND, "show_progress": False}
+        ((hits,),), (seconds,) = measure(lambda: search(self.model, [query], chunks, **options))
+        found, scores = [hit["text"] for hit in hits], [hit["score"] for hit in hits]
         parts = f", cut into {len(chunks):,} chunks," if len(chunks) > len(texts) else ""
-        told = f"The student searched {len(texts):,} texts{parts} in {duration(search)}.{once}"
-        teacher = None
-        if self.can_rank:
-            # Of two logits the second is that of "relevant".
-            teacher = [row[-1] - (row[0] if len(row) == 2 else 0) for row in logits]
+        told = f"The student searched {len(texts):,} texts{parts} in {duration(seconds)}.{once}"
+        times, order = {f"Student, all {len(texts):,} texts": seconds}, None
+        if self.teacher is not None:
+            (order,), (seconds,) = measure(lambda: self.ask_teacher(query, found))
             told += (
-                f" The teacher read the {len(found)} best of them in {duration(cross)} and put them in its own order: "
-                "▲ and ▼ tell how many places a text moved."
+                f" The teacher read the {len(found)} best of them in {duration(seconds)} and put them in its own "
+                "order: ▲ and ▼ tell how many places a text moved."
             )
-        times = {f"Student, all {len(texts):,} texts": search, f"{self.cross_name}, {len(found)} texts": cross}
-        if len(texts) > len(found):
-            times[f"The same, all {len(texts):,} (estimated)"] = cross * len(texts) / len(found)
+            times[f"Teacher, {len(found)} texts"] = seconds
+            if len(texts) > len(found):
+                times[f"The same, all {len(texts):,} (estimated)"] = seconds * len(texts) / len(found)
         return [
             paragraph(told),
-            side_by_side(found, scores, teacher, "cosine" if similarity == "cosine" else "dot product"),
+            side_by_side(found, scores, order, self.measure),
             self.cut_note(query),
-            self.teacher_note(query, found),
+            self.teacher_note(),
             heading("Time of a query"),
             bars([(name, seconds, duration(seconds)) for name, seconds in times.items()]),
         ]
 
-    def long_text(self, text, layer, k=None):
+    def long_text(self, text, layer):
         if not text.strip():
             return [paragraph("Enter a text.")]
-        model = self.model if k is None else self.with_attention(linformer_length=int(k))
-        softmax = self.with_attention(layer_types=["full_attention"] * model.config.num_hidden_layers, funnel_layers=0)
-        pieces = split_text(self.tokenizer, text, self.max_length)
-        rows = rows_of(model.config, int(layer), len(pieces))
-        options = {"normalize": True, "show_progress": False}
+        config = copy.deepcopy(self.encoder.config)
+        config.layer_types = ["full_attention"] * config.num_hidden_layers
+        with torch.device("meta"):
+            softmax = DseModel(config)
+        # The same weights, not copied
+        softmax.load_state_dict(self.encoder.state_dict(), strict=False, assign=True)
+        pieces = tokens_of(self.tokenizer, text, self.max_length)
+        rows = rows_of(self.encoder.config, int(layer), len(pieces))
+        options = {"max_length": self.max_length, "normalize": True, "show_progress": False}
         ((vector,), (exact,)), (linear_time, softmax_time) = measure(
-            lambda: encode(model, self.tokenizer, [text], **options),
-            lambda: encode(softmax, self.tokenizer, [text], **options),
+            lambda: encode(self.encoder, self.tokenizer, [text], **options),
+            lambda: encode(softmax.eval(), self.tokenizer, [text], **options),
         )
         counts = {"This layer": len(pieces) * rows.compared, "Softmax attention": len(pieces) ** 2}
         times = {"This model": linear_time, "The same with softmax attention": softmax_time}
@@ -386,23 +336,23 @@ class Demo:
             heading("Time to embed this text"),
             bars([(name, seconds, duration(seconds)) for name, seconds in times.items()]),
             paragraph(
-                f"The embedding has a cosine of {vector @ exact:.3f} with the one that the same weights give with "
-                "softmax attention; 1.000 is the same. A text that fits in k rows loses nothing."
+                f"The embedding has a cosine of {vector @ exact:.3f} with the embedding that the same weights give "
+                "with softmax attention; 1.000 is the same. A text that fits in k rows loses nothing."
             ),
         ]
 
     # The page
 
     def describe(self):
-        config, k = self.model.config, sorted(set(self.model.config.projected_lengths))
-        size = f"{config.num_hidden_layers} layers, embeddings of {config.projection_dim} numbers"
+        config, k = self.encoder.config, sorted(set(self.encoder.config.projected_lengths))
+        size = f"{config.num_hidden_layers} layers, embeddings of {config.embedding_size} dimensions"
         linear = "linear_attention" in config.layer_types
         rows = f", attention to k = {', '.join(map(str, k))} rows ({config.linformer_projection})" if linear else ""
-        beside = "its teacher" if self.teacher else "a cross-encoder of the same size, for its time"
-        return f"The student: {size}{rows}, {self.max_length:,} tokens at most. Beside it: {beside}."
+        beside = " Beside it: its teacher." if self.teacher else ""
+        return f"The student: {size}{rows}, {self.max_length:,} tokens at most.{beside}"
 
     def tab(self, name, method, inputs, examples):
-        """A tab: what it is for, its inputs, examples that fill them and run, and the result of the first."""
+        """A tab: its purpose, its inputs, examples that fill them and run, and the result of the first."""
         run = partial(self.answer, method)
         options = {"api_visibility": "private", "concurrency_id": "model", "show_progress": "minimal"}
         with gr.Tab(name):
@@ -427,42 +377,18 @@ class Demo:
         # One line, so that Enter submits; longer texts wrap.
         line = {"lines": 1, "max_lines": 8, "max_length": MAX_CHARACTERS, "render": False}
         lines = {**line, "lines": 5, "max_lines": 12}
-        config = self.model.config
-        layer = gr.Slider(1, config.num_hidden_layers, 1, step=1, label="Layer", render=False)
-        num_rows = config.projected_lengths[0]
-        effect = "A larger k is nearer to softmax attention, and slower."
-        k = gr.Slider(3, max(256, num_rows), num_rows, step=1, label="k: rows of a layer", info=effect, render=False)
-        settings = {layer: 1, k: num_rows} if self.free_k else {layer: 1}
+        others = gr.Textbox(label=f"Compared with these texts, one per line, {MAX_CANDIDATES} at most", **lines)
+        here = f"Empty: the {len(self.texts):,} texts of this page"
+        own = f"In your own texts, one per line, {MAX_OWN_TEXTS} at most"
+        own = gr.Textbox(label=own, placeholder=here, **lines)
+        layer = gr.Slider(1, self.encoder.config.num_hidden_layers, 1, step=1, label="Layer", render=False)
+        long_texts = {name: [" ".join(self.texts[:n])[:MAX_CHARACTERS], 1] for name, n in LENGTHS.items()}
         with gr.Blocks(title="hf-dse") as page:
             gr.Markdown("# A student and its cross-encoder")
             gr.Markdown(self.describe())
-            self.tab(
-                "Compare",
-                self.compare,
-                [
-                    gr.Textbox(label="Text or query", **line),
-                    gr.Textbox(label=f"Compared with these texts, one per line, {MAX_CANDIDATES} at most", **lines),
-                ],
-                PAIRS,
-            )
-            here = f"Empty: the {len(self.texts):,} texts of this page"
-            self.tab(
-                "Search",
-                self.search,
-                [
-                    gr.Textbox(label="Search for", **line),
-                    gr.Textbox(
-                        label=f"In your own texts, one per line, {MAX_OWN_TEXTS} at most", placeholder=here, **lines
-                    ),
-                ],
-                SEARCHES,
-            )
-            self.tab(
-                "Long text",
-                self.long_text,
-                [gr.Textbox(label="Text", **line), *settings],
-                {name: [" ".join(self.texts[:n])[:MAX_CHARACTERS], *settings.values()] for name, n in LENGTHS.items()},
-            )
+            self.tab("Compare", self.compare, [gr.Textbox(label="Text or query", **line), others], PAIRS)
+            self.tab("Search", self.search, [gr.Textbox(label="Search for", **line), own], SEARCHES)
+            self.tab("Long text", self.long_text, [gr.Textbox(label="Text", **line), layer], long_texts)
         return page.queue(max_size=MAX_WAITING)
 
     def launch(self, **options):
@@ -471,10 +397,24 @@ class Demo:
             theme=gr.themes.Default(primary_hue="blue", font=["system-ui", "sans-serif"]),
             css=CSS,
             footer_links=["settings"],
-            # Nothing of what users enter stays, also not in their browsers.
+            # Texts of users do not stay, also not in their browsers.
             run_history=False,
             enable_monitoring=False,
             **options,
+        )
+
+
+def load_model(name):
+    if name is not None:
+        return SentenceTransformer(name)
+    options = {"linformer_length": 64, "linformer_projection": "strided", "max_position_embeddings": DEFAULT_LENGTH}
+    encoder, tokenizer = (
+        convert_encoder(default_encoder(), **options),
+        AutoTokenizer.from_pretrained(default_encoder()),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        return SentenceTransformer(
+            str(export_model(encoder, tokenizer, Path(folder, "model"), max_length=DEFAULT_LENGTH))
         )
 
 
@@ -482,21 +422,11 @@ def main():
     parser = argparse.ArgumentParser(description="A web page to try a model.")
     parser.add_argument("--model_name_or_path", help="DSE model. Default: all-MiniLM-L6-v2, converted.")
     parser.add_argument("--teacher_name_or_path", help="Cross-encoder to compare with.")
-    parser.add_argument("--corpus", help="Texts to search: .txt, one per line, or a table with a column `text`.")
-    parser.add_argument(
-        "--chunk_size",
-        type=int,
-        help="Tokens of a chunk in a search. Default: 128, or fewer if the model reads fewer.",
-    )
+    parser.add_argument("--corpus", help="Texts to search: .txt, one per line, or a folder of .txt and .md files.")
     parser.add_argument("--port", type=int, default=7860)
     args = parser.parse_args()
-    if args.model_name_or_path is None:
-        options = {"linformer_length": 64, "linformer_projection": "strided"}
-        model = convert_encoder(default_encoder(), max_position_embeddings=DEFAULT_LENGTH, **options)
-        tokenizer = AutoTokenizer.from_pretrained(default_encoder(), model_max_length=DEFAULT_LENGTH)
-    else:
-        model, tokenizer = load_model(ModelArguments(args.model_name_or_path))
-    if model.config.model_type != "dse":
+    model = load_model(args.model_name_or_path)
+    if model.transformers_model.config.model_type != "dse":
         raise ValueError(f"{args.model_name_or_path} is not a DSE model: convert it with `hf-dse convert`.")
     teacher = None
     if args.teacher_name_or_path is not None:
@@ -505,10 +435,10 @@ def main():
         pairs = load_pairs(DataArguments(dataset_name="embedded"))
         texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]
     else:
-        texts = read_texts(args.corpus, "text")["text"]
+        texts = load_corpus(args.corpus)["text"][:]
     if len(texts) > MAX_TEXTS:
         raise ValueError(f"{args.corpus} has {len(texts):,} texts, and this page searches {MAX_TEXTS:,} at most.")
-    Demo(model, tokenizer, teacher, texts, args.chunk_size).launch(server_port=args.port)
+    Demo(model, teacher, texts).launch(server_port=args.port)
 
 
 if __name__ == "__main__":

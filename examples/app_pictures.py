@@ -1,6 +1,6 @@
 """
-What examples/app.py shows, as HTML: bars of time, tables, two rankings side by side, and the rows of a text. All text
-is escaped. The colours are those of the page, light or dark.
+The results of examples/app.py as HTML: bars of time, tables, two rankings side by side, and the rows of a text. All
+text is escaped. The colours are those of the page, light or dark.
 """
 
 import copy
@@ -143,7 +143,7 @@ def side_by_side(
 
 
 class Rows(NamedTuple):
-    """Which tokens share a row in a layer: what is said of it, the row of each token, tokens that stand for a row."""
+    """The tokens that share a row in a layer: a note, the row of each token, tokens that stand for a row."""
 
     note: str
     of_tokens: Sequence[int]
@@ -193,8 +193,8 @@ def rows_of(config: DseConfig, layer: int, num_tokens: int) -> Rows:
     return Rows(note, rows, num_rows, kept)
 
 
-def split_text(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int) -> list[str]:
-    """A text as its tokens, each with what stands before it, such as a space; special tokens have their names."""
+def tokens_of(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int) -> list[str]:
+    """A text as its tokens, each with the space before it; special tokens have their names."""
     options = {"truncation": True, "max_length": max_length, "verbose": False}
     encoded = tokenizer(text, return_offsets_mapping=tokenizer.is_fast, **options)
     pieces = tokenizer.convert_ids_to_tokens(encoded["input_ids"])

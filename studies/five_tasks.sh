@@ -17,12 +17,13 @@ for task in stsb mrpc qnli nli qqp; do
     [ -f "$scored" ] || [ -n "${TEACHER:-}" ] || python recipes/kept_scores.py add \
         "$FIVE_TASKS/data/$task/train.parquet" "studies/teacher_scores/$task.parquet" "$scored" || true
     [ -f "$scored" ] && continue
-    name=${task/#nli/mnli} epochs=3
+    name=${task/#nli/mnli} epochs=3 symmetric=true
     [ $task = nli ] || [ $task = qqp ] && epochs=2
-    if [ ! -f "$FIVE_TASKS/teachers/$task/all_results.json" ]; then
-        hf-dse teacher --model_name_or_path "$teacher" --task_name $name --dataset_name "$FIVE_TASKS/data/$task" \
-            --num_train_epochs $epochs --output_dir "$FIVE_TASKS/teachers/$task" --overwrite_output_dir \
-            --seed 42 ${FLAGS:-}
+    [ $task = nli ] || [ $task = qnli ] && symmetric=false
+    if [ ! -f "$FIVE_TASKS/teachers/$task/model.safetensors" ]; then
+        python examples/13_train_a_teacher.py --model_name_or_path "$teacher" --task_name $name \
+            --dataset_name "$FIVE_TASKS/data/$task" --symmetric $symmetric --num_train_epochs $epochs --learning_rate 3e-5 \
+            --output_dir "$FIVE_TASKS/teachers/$task" --seed 42 ${FLAGS:-}
     fi
     hf-dse score --model_name_or_path "$FIVE_TASKS/teachers/$task" --task_name $name --symmetric false \
         --dataset_name "$FIVE_TASKS/data/$task" --dtype "${DTYPE:-float32}" --output_file "$scored"

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-How good a model is at similarity and at search, on sets of both.
+Similarity and search: how good a model is at both.
 
     python studies/generality.py DATA [MODEL ...] [--bm25] [--dtype bfloat16] [--sets SciFact ...] [--output FILE.json]
 
@@ -28,9 +28,11 @@ from sentence_transformers.sentence_transformer.evaluation import (
 )
 from sentence_transformers.util import cos_sim
 
-from hf_dse import Rankings, bm25_scores, bm25_search, make_rankings, rank, ranking_metrics
+from hf_dse import Rankings, bm25_scores, make_rankings
 from hf_dse.common.display import markdown
-from hf_dse.metrics import as_run, relevance
+from hf_dse.retrieval.bm25 import bm25_search
+from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
+from hf_dse.retrieval.search import nearest
 
 
 # First texts, second texts and their similarity.
@@ -99,7 +101,7 @@ def measure_bm25(collection: Collection, vectors: tuple[np.ndarray, np.ndarray] 
     if vectors is None:
         found = bm25_search(queries, texts, 11)
     else:
-        found = rank(*vectors, top_k=11, added_scores=bm25_scores(queries, texts), show_progress=False)
+        found = nearest(*vectors, 11, cosine=True, added_scores=bm25_scores(queries, texts))
     rankings = as_rankings(*collection)
     return ranking_metrics(as_run(rankings, *found, 10), relevance(rankings))["ndcg@10"]
 

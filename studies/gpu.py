@@ -1,21 +1,21 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-What wants a GPU, in pieces of less than ten minutes each.
+Measurements and trainings for a GPU, in pieces of less than ten minutes each.
 
     python studies/gpu.py [--data DATA] [--output_dir OUT] [--limit SECONDS] [--pieces NAME ...] [--small]
 
 A piece is one command. When it is finished, OUT/NAME.md has the device, the command and its table, and the piece is
-skipped from then on. One that takes longer than the limit is killed. The next call goes on: a training from its last
-checkpoint, another piece from its start. `--pieces` runs some of them, in the order of the script; a later one may
-need what an earlier one made. `--small` tries the script, also on a CPU.
+skipped from then on. A piece that takes longer than the limit is killed. The next call goes on: a training from its
+last checkpoint, another piece from its start. `--pieces` runs some of them, in the order of the script; a later one
+may need files of an earlier one. `--small` tries the script, also on a CPU.
 
-DATA has the folders longwiki, squality, qmsum and fairytaleqa with parquet files; without it no long students are
-trained. Ten million vectors need about 50 GB of memory, and 20 GB of that of the GPU.
+DATA has the folders fairytaleqa, squality and qmsum with parquet files; without it no long student is trained. Ten
+million vectors need about 35 GB of memory, and 20 GB of the GPU's.
 
-The kernel of bert-sdpa is torch's choice: its flash kernel, and cuDNN's, take bfloat16 without a mask. `hf-dse bench
-speed` has no padding and passes no mask, and transformers then makes none. The first line of a table says what torch
-chooses.
+The kernel of bert-sdpa is torch's choice: its flash kernel, and cuDNN's, take bfloat16 without a mask.
+benchmarks/speed.py has no padding and passes no mask, and transformers then makes none. The first line of a table has
+torch's choice.
 """
 
 import argparse
@@ -43,56 +43,54 @@ PAPER = {
     "speed-1024": "1.3/2.0 2.2/4.3 3.5/8.5 5.6/16 8.8/18 14/20",
     "speed-2048": "1.3/2.3 2.1/4.5 3.3/8 5.0/16 7.9/18",
 }
-SPEED = f"hf-dse bench speed --dtype bfloat16 --batch_tokens 65536 --min_seconds 0.1 --lengths {LENGTHS} \
+BENCHMARKS = "python ROOT/benchmarks"
+SPEED = f"{BENCHMARKS}/speed.py --dtype bfloat16 --batch_tokens 65536 --min_seconds 0.1 --lengths {LENGTHS} \
 --models bert-sdpa dse-strided"
-# Without faiss's graph index, whose making takes longer than a piece may.
-RANK = "hf-dse bench rank --model_name_or_path ROOT/checkpoints/dse-minilm-l6 --dtype bfloat16 --rounds 2 \
---cross_encoder OUT/cross-encoder --hnsw_from 100000000 --candidates"
-LONG = "hf-dse bench long --model_name_or_path ENCODER --dtype bfloat16 --max_length 512"
-NEEDLES = f"{LONG} --needles passkey needle --long_length 32768 --many false --lengths"
-TRAIN = "hf-dse distill --model_name_or_path ENCODER --bf16 true --config ROOT/recipes/long"
-STUDENT = f"{TRAIN}/student.yaml --train_file OUT/texts.parquet"
+RANK = f"{BENCHMARKS}/ranking_cost.py ROOT/checkpoints/dse-minilm-l6 OUT/cross-encoder --dtype bfloat16 --rounds 2 \
+--candidates"
+LONG = f"{BENCHMARKS}/long_documents.py ENCODER --dtype bfloat16 --max_length 512"
+NEEDLES = f"{LONG} --needles passkey needle --long_length 32768 --lengths"
+STUDENT = "hf-dse distill --stage ranking --model_name_or_path ROOT/checkpoints/dse-minilm-l6 --bf16 true \
+--train_file OUT/questions/train.jsonl --corpus_file OUT/questions/corpus.jsonl --max_length 2048 \
+--query_max_length 256 --num_negatives 0 --num_candidates 2 --queries_per_document 8 --freeze_layers 4 \
+--per_device_train_batch_size 96 \
+--attention_probs_dropout_prob 0 --hidden_dropout_prob 0 --learning_rate 5e-5 --warmup_steps 0.1 --max_steps 400 \
+--eval_strategy no --load_best_model_at_end false --save_strategy steps --save_steps 50 --save_total_limit 1"
+STUDENTS = "--students ROOT/checkpoints/dse-minilm-l6 OUT/student/model"
 PIECES = {
     **{name: f"{SPEED} dse-learned bert-eager --linformer_length {name.removeprefix('speed-')}" for name in PAPER},
-    "speed-layers": f"{SPEED} dse-chunked dse-funnel modernbert",
-    "speed-training": f"{SPEED} dse-chunked --train true",
+    "speed-layers": f"{SPEED} dse-chunked modernbert",
+    "speed-training": f"{SPEED} dse-chunked --train",
     "rank": f"{RANK} 100 1000 10000 100000 1000000",
     "rank-ten-million": f"{RANK} 10000000",
     "needles": f"{NEEDLES} 256 512 1024 2048 4096 8192 16384",
     "needles-32768": f"{NEEDLES} 32768",
     # From here on with DATA
-    "texts": "python ROOT/recipes/long/texts.py DATA/longwiki/docs.parquet OUT/texts.parquet",
-    "sets": "python ROOT/studies/prepare_long.py DATA OUT/sets --split validation --sets longwiki squality",
     "questions": "python ROOT/recipes/long/questions.py DATA OUT/questions",
-    "student-linear": STUDENT,
-    "student-softmax": f"{STUDENT} --layer_types full_attention --attention_probs_dropout_prob 0",
-    "student-mixed": f"{STUDENT} --linformer_length 1024 --position_extension tile --layer_types"
-    f"{4 * ' chunked_attention'}{2 * ' linear_attention'}",
-    "student-chunks": f"{TRAIN}/chunks.yaml --bi_encoder_name_or_path ENCODER --train_file OUT/questions/train.jsonl "
-    "--validation_file OUT/questions/validation.jsonl --corpus_file OUT/questions/corpus.jsonl",
-    "long-longwiki": f"{LONG} --dataset_name OUT/sets/longwiki --split validation --long_length 4096 --many false "
-    "--students OUT/student-linear/model OUT/student-softmax/model OUT/student-mixed/model --ways first chunks bm25",
-    "long-squality": f"{LONG} --dataset_name OUT/sets/squality --split validation",
-    "long-qmsum": f"{LONG} --dataset_name OUT/questions/qmsum --ways first chunks --students OUT/student-chunks/model",
+    "student": STUDENT,
+    "long-fairytaleqa": f"{LONG} --dataset_name OUT/questions/fairytaleqa {STUDENTS}",
+    "long-squality": f"{LONG} --dataset_name OUT/questions/squality --split validation {STUDENTS}",
+    "long-qmsum": f"{LONG} --dataset_name OUT/questions/qmsum {STUDENTS}",
 }
 # Options of the small form, which replace those above.
 SMALL = {
-    "speed": "--lengths 64 128 --linformer_length 16 --batch_tokens 128 --rounds 1 --min_seconds 0 --matmul_size 64",
-    "rank": "--candidates 100 --rounds 1 --max_pairs 16 --pool 10",
-    "long": "--lengths 64 --long_length 1024 --ways first linear bm25 --rounds 1 --timed_documents 1",
-    "distill": "--max_steps 2 --save_steps 1 --eval_strategy no --max_length 256 --per_device_train_batch_size 2",
+    "speed.py": "--lengths 64 128 --linformer_length 16 --batch_tokens 128 --rounds 1 --min_seconds 0",
+    "ranking_cost.py": "--candidates 100 --rounds 1 --max_pairs 16",
+    "long_documents.py": "--lengths 64 --long_length 1024 --ways first linear bm25 --rounds 1 --timed_documents 1",
+    "distill": "--max_steps 2 --save_steps 1 --max_length 256 --per_device_train_batch_size 2 "
+    "--queries_per_document 1",
 }
 
 
 def make_words(name: str, places: dict[str, str], small: bool) -> list[str]:
     """The command line of a piece, with the paths of OUT, DATA, ENCODER and ROOT."""
     words = PIECES[name].split()
-    if words[0] == "hf-dse":
-        kind = words[2 if words[1] == "bench" else 1]
-        words += ["--output_dir", f"OUT/{name}", *(SMALL[kind].split() if small else [])]
+    if words[1] == "distill":
+        words += ["--output_dir", f"OUT/{name}", "--use_cpu", str(not torch.cuda.is_available())]
+    if small:
+        words += SMALL.get(Path(words[1]).name, "").split()
     if words[1] == "distill":
         is_begun = complete_checkpoints(Path(places["OUT"], name))
-        words += ["--use_cpu", str(not torch.cuda.is_available())]
         words += ["--resume_from_checkpoint", "last"] if is_begun else ["--overwrite_output_dir", "true"]
     for place, path in places.items():
         words = [path + word.removeprefix(place) if word.split("/")[0] == place else word for word in words]
@@ -142,7 +140,7 @@ def main() -> None:
     transformers.BertForSequenceClassification(config).save_pretrained(out / "cross-encoder")
     tokenizer.save_pretrained(out / "cross-encoder")
     ended = {}
-    for name in list(PIECES)[: None if data else list(PIECES).index("texts")]:
+    for name in list(PIECES)[: None if data else list(PIECES).index("questions")]:
         if name in (args.pieces or PIECES) and not (out / f"{name}.md").is_file():
             ended[name] = run_piece(name, make_words(name, places, args.small), places, header, args.limit)
             print(f"{name}: {ended[name]}", flush=True)

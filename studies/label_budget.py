@@ -20,7 +20,7 @@ their labels, in a random order that is the same each time; `--skip` leaves out 
 `labels-N.jsonl` (these queries only, no scores) and `both-N.jsonl` (all queries, with labels of these). With
 `--labelled_file`, the queries with labels that the teacher learned from, `both-first.jsonl` has these and the others
 with scores.
-studies/label_budget.sh runs all of it for captions.
+studies/label_budget.sh runs all of it for captions, studies/squad_budget.sh for questions.
 """
 
 import argparse
@@ -31,8 +31,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hf_dse import load_rankings
-from hf_dse.data.pairs import DataArguments
+from hf_dse import DataArguments, load_rankings
 
 
 sys.path.insert(0, str(Path(__file__).parent))

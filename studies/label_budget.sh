@@ -15,15 +15,14 @@ mkdir -p "$BUDGET"
 
 [ -d "$CAPTIONS" ] || python studies/label_budget.py captions "$1/multi30k" "$CAPTIONS"
 mine() {
-    hf-dse mine --encoder_name_or_path "$ENCODER" --bm25 true --num_candidates 6 --range_max 20 --relative_margin -1 \
+    hf-dse mine --encoder_name_or_path "$ENCODER" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 \
         --max_length 32 --dtype "$dtype" "$@"
 }
 # The teacher learns from the first 1,200 queries, the students from the others.
 [ -f "$BUDGET/labelled.jsonl" ] || mine --dataset_name "$CAPTIONS" --output_file "$BUDGET/labelled.jsonl"
-[ -f "$BUDGET/teacher/all_results.json" ] || hf-dse teacher --model_name_or_path "$teacher" \
-    --train_file "$BUDGET/labelled.jsonl" --max_train_samples 1200 --max_length 96 --num_negatives 3 --num_train_epochs 1 \
-    --per_device_train_batch_size 16 --learning_rate 5e-5 --warmup_steps 0.1 --output_dir "$BUDGET/teacher" \
-    --overwrite_output_dir true --report_to none --seed 42 ${FLAGS:-}
+[ -f "$BUDGET/teacher/model.safetensors" ] || python examples/13_train_a_teacher.py --model_name_or_path "$teacher" \
+    --train_file "$BUDGET/labelled.jsonl" --max_train_samples 1200 --max_length 96 --num_negatives 3 \
+    --num_train_epochs 1 --output_dir "$BUDGET/teacher" --seed 42 ${FLAGS:-}
 [ -f "$BUDGET/queries.jsonl" ] || python studies/label_budget.py queries "$CAPTIONS" "$BUDGET" --skip 1200
 [ -f "$BUDGET/mined.jsonl" ] || mine --corpus_file "$CAPTIONS" --train_file "$BUDGET/queries.jsonl" \
     --output_file "$BUDGET/mined.jsonl"

@@ -15,6 +15,7 @@ folders stsb and wikisent with parquet files.
 """
 
 import argparse
+import sys
 from functools import partial
 from operator import truediv
 from pathlib import Path
@@ -26,24 +27,27 @@ from transformers import AttentionInterface
 
 from hf_dse import (
     DataArguments,
+    DseConfig,
     DseModel,
     DseTrainer,
     DseTrainingArguments,
+    GeneralTrainer,
     GeneralTrainingArguments,
-    TextArguments,
     convert_encoder,
-    evaluate_model,
+    evaluate_pairs,
     load_pairs,
     make_pair_model,
-    train_general,
 )
-from hf_dse.bench.encoders import Shape, bert_fields, build_bert, build_dse
-from hf_dse.bench.speed import token_states
-from hf_dse.bench.timing import interleave
 from hf_dse.common.devices import choose_device
 from hf_dse.common.display import markdown
-from hf_dse.inference.loading import load_tokenizer
-from hf_dse.modeling import DseConfig
+from hf_dse.common.loading import load_tokenizer
+from hf_dse.data.texts import load_texts
+
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from encoders import MINILM, bert_fields, build  # noqa: E402
+from speed import token_states  # noqa: E402
+from timing import interleave  # noqa: E402
 
 
 # Tokens of a block, within which decayed attention is a product of all pairs
@@ -124,13 +128,13 @@ def use(model: DseModel, attention: str) -> DseModel:
 @torch.inference_mode()
 def measure_speed(args: argparse.Namespace) -> None:
     torch.set_default_dtype(torch.bfloat16)
-    shape, rows = Shape(), []
+    rows = []
     for length in args.lengths:
-        batch = torch.randint(1, shape.vocab_size, (max(1, args.batch_tokens // length), length))
-        softmax = DseConfig(**bert_fields(shape, length), layer_types=["full_attention"] * shape.num_hidden_layers)
+        batch = torch.randint(1, MINILM["vocab_size"], (max(1, args.batch_tokens // length), length))
+        softmax = DseConfig(**bert_fields(length), layer_types=["full_attention"] * MINILM["num_hidden_layers"])
         models = {
-            "BERT, sdpa": build_bert(shape, length, "sdpa"),
-            "Linformer, strided, k = 128": build_dse(shape, length, "strided"),
+            "BERT, sdpa": build("bert-sdpa", length),
+            "Linformer, strided, k = 128": build("dse-strided", length),
             **{name: use(DseModel(softmax), name) for name in ("kernel", "decay")},
         }
         tasks = {name: partial(token_states, model.eval(), batch) for name, model in models.items()}
@@ -165,18 +169,21 @@ def train(args: argparse.Namespace) -> None:
 
     def report(model: nn.Module, when: str) -> None:
         options = {"max_length": max_length, "batch_size": 8, "show_progress": False}
-        metrics = evaluate_model(model, tokenizer, pairs["test"], task="stsb", **options)
+        metrics = evaluate_pairs(model, tokenizer, pairs["test"], task="stsb", **options)
         rounded = {name: round(100 * value, 2) for name, value in metrics.items()}
         print(args.attention, args.num_hidden_layers, "layers", when, rounded, flush=True)
 
     report(student, "before")
     if args.pairs is None:
         teacher = convert_encoder(args.model, layer_types="full_attention")
-        texts = TextArguments(str(args.data / "wikisent" / "train.parquet"), max_train_samples=args.max_train_samples)
+        texts = load_texts(str(args.data / "wikisent" / "train.parquet"), max_samples=args.max_train_samples)
         train_args = GeneralTrainingArguments(
             str(args.output_dir), per_device_train_batch_size=64, learning_rate=1e-4, **options
         )
-        print(train_general(teacher, student, tokenizer, texts, train_args))
+        trainer = GeneralTrainer(
+            model=student, args=train_args, train_dataset=texts, processing_class=tokenizer, teacher=teacher
+        )
+        print(trainer.train().metrics)
         report(student, "after")
         return
     train_args = DseTrainingArguments(

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from hf_dse.mining.augmentation import normalize_text, pair_key
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "recipes"))
+from augment import normalize_text, pair_key  # noqa: E402
 
 
 # Maximum pairs per split, so that training a teacher and its students takes hours, not days.

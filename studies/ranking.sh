@@ -15,7 +15,7 @@ mkdir -p "$RANKING"
 
 mine() {
     [ -f "$RANKING/$1-mined.jsonl" ] || hf-dse mine --dataset_name "$DATA/scifact" --encoder_name_or_path "$ENCODER" \
-        --bm25 true --num_candidates 10 --range_max 50 --relative_margin -1 --max_length 256 --dtype "$dtype" \
+        --bm25 true --num_negatives 10 --range_max 50 --relative_margin -1 --max_length 256 --dtype "$dtype" \
         --output_file "$RANKING/$1-mined.jsonl" "${@:2}"
 }
 score() {
@@ -31,16 +31,16 @@ mine sentences --queries_from sentences --num_queries 809
 score sentences
 # First on questions about sentences, for 919 claims and abstracts alone are few.
 teacher() {
-    [ -f "$RANKING/$1/all_results.json" ] || hf-dse teacher --output_dir "$RANKING/$1" --overwrite_output_dir true \
-        --num_negatives 3 --num_train_epochs 1 --warmup_steps 0.1 ${FLAGS:-} "${@:2}"
+    [ -f "$RANKING/$1/model.safetensors" ] || python examples/13_train_a_teacher.py --output_dir "$RANKING/$1" \
+        --num_negatives 3 --num_train_epochs 1 ${FLAGS:-} "${@:2}"
 }
 if [ -n "${TEACHER:-}" ]; then
     squad=$RANKING/squad
     [ -d "$squad" ] || python studies/label_budget.py questions "$DATA/squad_sent" "$squad"
-    [ -f "$squad-mined.jsonl" ] || hf-dse mine --dataset_name "$squad" --bm25 true --num_candidates 8 --sampling random \
+    [ -f "$squad-mined.jsonl" ] || hf-dse mine --dataset_name "$squad" --bm25 true --num_negatives 8 --sampling random \
         --range_max 100 --output_file "$squad-mined.jsonl"
     teacher squad-teacher --model_name_or_path "$TEACHER" --train_file "$squad-mined.jsonl" --max_train_samples 2400 \
-        --max_length 80 --per_device_train_batch_size 16 --learning_rate 5e-5
+        --max_length 80
     teacher teacher --model_name_or_path "$RANKING/squad-teacher" --train_file "$RANKING/claims-mined.jsonl" \
         --max_length 160 --per_device_train_batch_size 8 --learning_rate 3e-5
     [ -f "$RANKING/reranker.jsonl" ] || hf-dse score --model_name_or_path "$RANKING/teacher" --max_length 160 \

@@ -15,7 +15,7 @@ mkdir -p "$out"
 
 [ -f "$out/search/corpus.jsonl" ] || python recipes/flagship/queries.py "$data" "$out"
 mine() {
-    [ -f "$out/$1-mined.jsonl" ] || hf-dse mine --encoder_name_or_path "$encoder" --bm25 --num_candidates 6 --max_length 256 \
+    [ -f "$out/$1-mined.jsonl" ] || hf-dse mine --encoder_name_or_path "$encoder" --bm25 --num_negatives 6 --max_length 256 \
         --dtype "$dtype" --output_file "$out/$1-mined.jsonl" "${@:2}"
 }
 mine labelled --dataset_name "$out/search" --range_max 50

@@ -46,7 +46,7 @@ def run_general(
     train, validation = _load_splits(text_args, given)
 
     set_seed(training_args.seed)
-    student = given.model or load_converted(args.model_name_or_path, convert_args)
+    student: Any = given.model or load_converted(args.model_name_or_path, convert_args)
     student = getattr(student, "dse", student)
     tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     tokenizer = limit_tokens(tokenizer, student, training_args.max_length)

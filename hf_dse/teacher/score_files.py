@@ -92,9 +92,9 @@ def _score_shards(args: ScoreArguments, data_args: DataArguments, engine_args: E
     if data_args.dataset_name is None:
         raise ValueError("`--engine ray` reads the parquet files of `--dataset_name`: a file, a folder or a glob.")
     if data_args != DataArguments(**{name: getattr(data_args, name) for name in SHARD_OPTIONS}):
-        names = ", ".join(f"`--{name}`" for name in SHARD_OPTIONS)
+        known = ", ".join(f"`--{name}`" for name in SHARD_OPTIONS)
         raise ValueError(
-            f"`--engine ray` scores all rows of all shards. Leave out options of the data except {names}."
+            f"`--engine ray` scores all rows of all shards. Leave out options of the data except {known}."
         )
     if args.bm25_weight:
         raise ValueError("`--bm25_weight` needs the whole corpus, and with `--engine ray` a worker knows one shard.")

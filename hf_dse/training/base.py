@@ -305,7 +305,7 @@ class StudentTrainer(ReproducibleTrainer):
                 output = self.model(**{name: batch[name] for name in ("input_ids", "attention_mask")})
                 similarities.append(self.model.similarity.compare(*output.embeddings.unbind(1)).cpu().double())
                 known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
-                targets.append(loss.targets(self.model.config.num_labels, **known))
+                targets.append(loss.targets(output.logits.shape[-1], **known))
         similarity = torch.cat(similarities)
         if not similarity.isfinite().all():
             raise ValueError(

@@ -184,7 +184,8 @@ class LayerwiseDistillation(nn.Module):
         self.student = student
         # Not through nn.Module, which would register it as a submodule.
         object.__setattr__(self, "teacher", teacher.eval().requires_grad_(False))
-        self.target_projection = copy.deepcopy(student.projection).requires_grad_(False) if is_shared else None
+        projection: Any = student.projection
+        self.target_projection = copy.deepcopy(projection).requires_grad_(False) if is_shared else None
 
     def activation_checkpointing_enable(self, **kwargs: Any) -> None:
         """The Trainer calls it for its option of the same name."""
@@ -207,7 +208,7 @@ class LayerwiseDistillation(nn.Module):
         tells the Trainer that a batch without labels has a loss; it always has.
         """
         if self.teacher.device != input_ids.device:
-            self.teacher.to(input_ids.device)
+            self.teacher.to(input_ids.device)  # type: ignore[arg-type]
         inputs: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         with torch.no_grad():
             target = self.teacher(**inputs, output_hidden_states=True)
@@ -235,7 +236,8 @@ class LayerwiseDistillation(nn.Module):
         self, ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], mask: torch.Tensor
     ) -> torch.Tensor:
         mapped = self.layer_mapping[-1]
-        student, teacher = self.student.encoder.layer[-1], self.teacher.encoder.layer[mapped - 1]
+        student: Any = self.student.encoder.layer[-1]
+        teacher: Any = self.teacher.encoder.layer[mapped - 1]
         losses = []
         for name in ("query", "key", "value"):
             # Computed from the inputs of the layers, because inside a linear layer keys and values have k rows.

@@ -246,7 +246,7 @@ class RankingTrainer(StudentTrainer):
         lists, all_pairs = gather_lists(self.accelerator, vectors, inputs, num_pairs)
         num_rows = all_pairs + (len(lists["documents"]) if lists else 0)
         # Every parameter has a part in every loss, as distributed training needs it.
-        loss = sum(0.0 * parameter.sum() for parameter in self.model.similarity.parameters())
+        loss: Any = sum(0.0 * parameter.sum() for parameter in self.model.similarity.parameters())
         with torch.autocast(self.args.device.type, enabled=False):
             if lists:
                 # The mean over all rows; that of the queries is the same in all processes.

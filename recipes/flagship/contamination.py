@@ -9,34 +9,37 @@ FILE has rows of rankings (`query` with `documents`, or with `pos` and `neg`) or
 as jsonl or parquet. The output is a Markdown table: for each test set of DATA, how many different training texts equal
 one of its texts, share an n-gram with one, and nearly equal one.
 
-Texts are compared without case and punctuation (`hf_dse.normalize_text`). An n-gram is a run of 8 words; of 13 in the
-sets of long documents, where 8 words are often a common phrase. A shorter text counts as one n-gram, so that only an
-equal one shares it. Texts are nearly equal if they share at least half of the different n-grams of the one that has
-fewer: a part of a test text is near it, and so is a text that contains one.
+Texts are compared without case and punctuation (`normalize_text` of recipes/augment.py). An n-gram is a run of 8
+words; of 13 in the sets of long documents, where 8 words are often a common phrase. A shorter text counts as one
+n-gram, so that only an equal text shares it. Texts are nearly equal if they share at least half of the different
+n-grams of the text that has fewer: a part of a test text is near it, and so is a text that contains one.
 
 `--drop` writes the files to OUT without the rows that have a text nearly equal to a test text. Documents of SciFact's
 corpus are reported and stay: training claims search in them, too.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+import json
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet
 from queries import is_held_out
 from scipy.sparse import csr_array
 
-from hf_dse import normalize_text
 from hf_dse.common.display import markdown
-from hf_dse.data.ranking_rows import DOCUMENTS, QUERY
-from hf_dse.data.tables import read_columns, read_table, read_text
+
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from augment import normalize_text  # noqa: E402
 
 
 # Columns of training files with texts or lists of texts.
-COLUMNS = (*QUERY, *DOCUMENTS, "pos", "neg", "positive", "negative", "sentence2", "text")
+QUERIES = ("query", "anchor", "question", "sentence1", "sentence2", "text")
+COLUMNS = (*QUERIES, "documents", "docs", "passages", "candidates", "pos", "neg", "positive", "negative")
 SHORT, LONG = 8, 13
 NEAR = 0.5
 # Training texts at a time, which bounds the memory.
@@ -166,20 +169,26 @@ def to_drop(pairs: pd.DataFrame, sets: dict[str, TestSet]) -> set[int]:
     return set(pairs[near & ~is_allowed]["train"]) - set(pairs[is_allowed & pairs["equal"]]["train"])
 
 
-def texts_of(rows: dict[str, list]) -> Iterator[list[str]]:
-    """The texts of each row of a training file."""
-    columns = [rows[name] for name in COLUMNS if name in rows]
-    for cells in zip(*columns, strict=True):
-        texts = (text for cell in cells for text in (cell if isinstance(cell, list) else [cell]))
-        yield [text for text in texts if text]
+def read_rows(file: Path) -> list[dict]:
+    """The rows of a .jsonl or .parquet file."""
+    if file.suffix == ".parquet":
+        return pd.read_parquet(file).to_dict("records")
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def texts_of(row: dict) -> list[str]:
+    """The texts of a row of a training file."""
+    cells = (row[name] for name in COLUMNS if name in row)
+    return [text for cell in cells for text in ([cell] if isinstance(cell, str) else list(cell)) if text]
 
 
 def write_rows(source: Path, target: Path, is_kept: Sequence[bool]) -> None:
     """Writes the rows of a file that are kept, as they are."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".parquet":
-        pyarrow.parquet.write_table(read_table(source).filter(list(is_kept)), target)
+        pd.read_parquet(source)[list(is_kept)].to_parquet(target, index=False)
         return
-    lines = [line for line in read_text(source).split("\n") if line.strip()]
+    lines = [line for line in source.read_text(encoding="utf-8").split("\n") if line.strip()]
     text = "".join(f"{line}\n" for line, keep in zip(lines, is_kept, strict=True) if keep)
     target.write_text(text, encoding="utf-8")
 
@@ -204,7 +213,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--drop", type=Path, metavar="OUT", help="folder for the files without rows near a test text")
     args = parser.parse_args(argv)
-    rows = {file: list(texts_of(read_columns(file))) for file in args.files}
+    rows = {file: [texts_of(row) for row in read_rows(file)] for file in args.files}
     for file, of_file in rows.items():
         if not any(of_file):
             parser.error(f"{file} has no texts in any of the columns {', '.join(COLUMNS)}.")
@@ -219,7 +228,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     dropped = {texts[place] for place in to_drop(pairs, sets)}
     for file, target in targets.items():
         is_kept = [dropped.isdisjoint(of_row) for of_row in rows[file]]
-        target.parent.mkdir(parents=True, exist_ok=True)
         write_rows(file, target, is_kept)
         print(f"\n{file.name}: {len(is_kept) - sum(is_kept):,} of {len(is_kept):,} rows dropped")
 

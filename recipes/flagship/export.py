@@ -15,14 +15,12 @@ import torch
 from huggingface_hub import EvalResult
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate_model, export_model, load_pairs
+from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate_pairs, export_model, load_pairs
 from hf_dse.common.provenance import describe_machine
-from hf_dse.data.tasks import EMBEDDED
-from hf_dse.evaluation.pairs import cosines
 
 
 VERSION = 4
-# What everything that loads the checkpoint reads of a text.
+# Tokens of a text that everything reads that loads the checkpoint.
 MAX_LENGTH = 16_384
 COMMANDS = (
     "recipes/flagship/run.sh DATA",
@@ -32,7 +30,7 @@ COMMANDS = (
 )
 
 
-# What the largest parts of the training data are on the Hub; the first was measured on.
+# The largest parts of the training data on the Hub; STS-B was also measured on.
 DATASETS = [
     "stsb",
     "mteb/scifact",
@@ -41,7 +39,7 @@ DATASETS = [
     "qiaojin/PubMedQA",
     "stanfordnlp/snli",
 ]
-# What studies/generality.py measures besides STS-B: the data on the Hub, if they are the same there, and the split.
+# Sets of studies/generality.py besides STS-B: the data on the Hub, if they are the same there, and the split.
 SETS = {
     "SICK validation": ("custom", "validation"),
     "SciFact nDCG@10": ("mteb/scifact", "test"),
@@ -66,12 +64,10 @@ def result_of(name: str, value: float) -> EvalResult:
 
 
 def fit_head(model: DseForSequenceClassification, tokenizer, pairs) -> None:
-    """The scale and the bias with which cosines are the labels of pairs: those of rankings are on no known scale."""
-    first, second = (encode(model, tokenizer, pairs[name][:]) for name in ("sentence1", "sentence2"))
-    scale, bias = np.polyfit(cosines(first, second), pairs["label"][:], 1)
-    with torch.no_grad():
-        model.similarity.scale.fill_(scale)
-        model.similarity.bias.fill_(bias)
+    """Fits scale and bias to the labels of pairs, because the scores of rankings have no known scale."""
+    first, second = (encode(model, tokenizer, pairs[name][:], normalize=True) for name in ("sentence1", "sentence2"))
+    scale, bias = np.polyfit((first * second).sum(axis=1), pairs["label"][:], 1)
+    model.similarity.calibrate(scale, bias)
 
 
 def main() -> None:
@@ -88,14 +84,14 @@ def main() -> None:
 
     metrics = {}
     for split, pairs in splits.items():
-        metrics[split] = evaluate_model(model, tokenizer, pairs, task="stsb", max_length=MAX_LENGTH)
-    embedded = load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
-    scores = evaluate_model(model, tokenizer, embedded, task="stsb", max_length=MAX_LENGTH)
+        metrics[split] = evaluate_pairs(model, tokenizer, pairs, task="stsb", max_length=MAX_LENGTH)
+    embedded = load_pairs(DataArguments(dataset_name="embedded"))["test"]
+    scores = evaluate_pairs(model, tokenizer, embedded, task="stsb", max_length=MAX_LENGTH)
     recipe = {
         "Version": VERSION,
         "Weights": "bfloat16; begun from the mean of two students, 0.85 of the mean of the middle and the end of the "
         "training, 0.15 of a student of SciFact's training claims alone",
-        "Whitening": "to 384 numbers, power 0.2, by 8,000 of the training's queries, documents and sentences",
+        "Whitening": "to 384 dimensions, power 0.2, by 8,000 of the training's queries, documents and sentences",
         "Texts in training": "up to 128 tokens of pairs, 256 of queries and documents, 512 of SciFact's abstracts",
         "Labelled pairs": "STS-B train, and pairs of STS 2012 to 2016 without a sentence of STS-B validation or test",
         "Unlabelled pairs": "20,000, scored by the teacher: texts of STS, Multi30k, SNLI and MRPC",

@@ -5,7 +5,7 @@ The pairs of the flagship. None of them has a sentence of the validation or test
 own training pairs.
 
     python recipes/flagship/pairs.py labelled DATA OUT    # before the teacher is trained
-    python recipes/flagship/pairs.py unlabelled OUT       # from the pairs of `hf-dse augment` there
+    python recipes/flagship/pairs.py unlabelled OUT       # from the pairs of recipes/augment.py there
     python recipes/flagship/pairs.py training OUT         # from the scored pairs there
 
 DATA has the folders stsb and sts12_16 (SemEval STS 2012 to 2016, the source of STS-B) with parquet files.
@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from datasets import Dataset
 
-from hf_dse.mining.augmentation import balance_scores, normalize_text, pair_key
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from augment import balance, normalize_text, pair_key  # noqa: E402
 
 
 TEXTS = ["sentence1", "sentence2"]
@@ -50,14 +51,13 @@ def labelled(data: Path, out: Path) -> None:
 
 
 def unlabelled(out: Path) -> None:
-    """pool.parquet: a sample of the pairs of `hf-dse augment`, by kind of pair."""
+    """pool.parquet: a sample of the pairs of recipes/augment.py, by kind of pair."""
     made = {path.stem.removeprefix("made_"): pd.read_parquet(path) for path in sorted(out.glob("made_*.parquet"))}
-    kinds = {name: pairs["source"].str.split("/").str[-1] for name, pairs in made.items()}
     parts = [
-        made["stsb"][kinds["stsb"] == "neighbor"].sample(18_000, random_state=SEED),
-        made["stsb"][kinds["stsb"] == "random"].sample(2_500, random_state=SEED),
-        made["sts"][kinds["sts"] == "row"],
-        made["sts"][kinds["sts"] == "neighbor"].sample(9_000, random_state=SEED),
+        made["stsb"][made["stsb"]["kind"] == "similar"].sample(18_000, random_state=SEED),
+        made["stsb"][made["stsb"]["kind"] == "random"].sample(2_500, random_state=SEED),
+        made["sts"][made["sts"]["kind"] == "row"],
+        made["sts"][made["sts"]["kind"] == "similar"].sample(9_000, random_state=SEED),
         *(made[name] for name in ("multi30k", "snli") if name in made),
     ]
     pool = pd.concat(parts, ignore_index=True)
@@ -78,8 +78,8 @@ def training(out: Path) -> None:
     gold[: -len(pd.read_parquet(out / "extra.parquet"))].to_parquet(out / "scored_stsb.parquet", index=False)
     gold_pairs = set(map(frozenset, rows(gold)))
     is_new = [frozenset(row) not in gold_pairs for row in rows(pool)]
-    silver = Dataset.from_pandas(pool[is_new][[*TEXTS, "teacher_logits"]], preserve_index=False)
-    balance_scores(silver, 20_000).to_parquet(out / "silver.parquet")
+    silver = pool[is_new][[*TEXTS, "teacher_logits"]]
+    balance(silver, 20_000).to_parquet(out / "silver.parquet", index=False)
     print(f"20,000 of {len(silver)} scored pairs")
 
 

@@ -11,7 +11,7 @@
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/flagship} checkpoint=${3:-checkpoints/dse-minilm-l6}
 flags=${FLAGS:-} dtype=${DTYPE:-float32}
-encoder=$(python -c "from hf_dse.demo import default_encoder; print(default_encoder())")
+encoder=$(python -c "from hf_dse import default_encoder; print(default_encoder())")
 mkdir -p "$out"
 
 # Unlabelled pairs without sentences of evaluation sets.
@@ -19,18 +19,19 @@ mkdir -p "$out"
 augment() {
     local name=$1
     shift
-    [ -f "$out/made_$name.parquet" ] || hf-dse augment --encoder_name_or_path "$encoder" \
-        --exclude_text_files "$data"/stsb/{validation,test}.parquet "$data/sick/validation.parquet" \
-        --exclude_files "$data/stsb/train.parquet" --output_file "$out/made_$name.parquet" "$@"
+    [ -f "$out/made_$name.parquet" ] || python "$here/../augment.py" make "$@" --output "$out/made_$name.parquet" \
+        --exclude_texts "$data"/stsb/{validation,test}.parquet "$data/sick/validation.parquet" \
+        --exclude "$data/stsb/train.parquet"
 }
-augment stsb --files "$data/stsb/train.parquet" --row_pairs 0 --num_neighbors 3 --neighbor_pool 8 --num_random 1
-augment sts --files "$data"/sts12_16/sts1{2,3,4,5,6}_test.parquet --num_neighbors 1 --neighbor_pool 5 --num_random 0
+similar=(--encoder "$encoder" --num_random 0 --num_similar)
+augment stsb "$data/stsb/train.parquet" "${similar[@]}" 3 --pool 8 --row_pairs 0 --num_random 1
+augment sts "$data"/sts12_16/sts1{2,3,4,5,6}_test.parquet "${similar[@]}" 1 --pool 5
 if [ "${RESEARCH:-1}" != 0 ]; then
     # The premises of SNLI are captions of Flickr30k, too.
-    augment multi30k --files "$data/multi30k/train.parquet:caption1,caption2,caption3,caption4,caption5" \
-        --max_rows 1500 --row_pairs 2 --num_neighbors 1 --neighbor_pool 5 --num_random 0 --max_pairs 6000
-    augment snli --files "$data/nli/snli.parquet" --max_rows 4000 --num_neighbors 0 --num_random 0
-    augment mrpc --files "$data/mrpc/train.parquet" --num_neighbors 1 --neighbor_pool 4 --num_random 0
+    augment multi30k "$data/multi30k/train.parquet:caption1,caption2,caption3,caption4,caption5" "${similar[@]}" 1 \
+        --pool 5 --max_rows 1500 --row_pairs 2 --num_pairs 6000
+    augment snli "$data/nli/snli.parquet" --max_rows 4000 --num_random 0
+    augment mrpc "$data/mrpc/train.parquet" "${similar[@]}" 1 --pool 4
 fi
 [ -f "$out/pool.parquet" ] || python "$here/pairs.py" unlabelled "$out"
 
@@ -48,14 +49,16 @@ fi
 
 # Similarity: three students, which keep the similarities of the source between sentences of different pairs, and the mean
 # of their weights.
+merge() {
+    [ -f "$1/config.json" ] || python "$here/../merge.py" "${@:2}" --output_dir "$1"
+}
 for seed in 42 43 44; do
     [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
         --model_name_or_path "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
         --augmented_file "$out/silver.parquet" --bi_encoder_name_or_path "$encoder" \
         --output_dir "$out/student-$seed" --overwrite_output_dir $flags
 done
-[ -f "$out/pairs/config.json" ] || hf-dse merge --model_names_or_paths "$out"/student-{42,43,44}/model \
-    --output_dir "$out/pairs"
+merge "$out/pairs" "$out"/student-{42,43,44}/model
 
 # Length: the same and the source with layers for 16,384 tokens, which change nothing up to 512.
 [ -f "$out/start/config.json" ] || python "$here/lengthen.py" "$out/pairs" "$out/start"
@@ -69,7 +72,7 @@ done
 # between that and the source, whose similarities are kept. Version 2 of the checkpoint was the mean of both.
 [ -f "$out/search/corpus.jsonl" ] || python "$here/queries.py" "$data" "$out"
 [ -f "$out/mined.jsonl" ] || hf-dse mine --dataset_name "$out/search" --encoder_name_or_path "$out/pairs" --bm25 \
-    --num_candidates 6 --range_max 50 --max_length 256 --dtype "$dtype" --output_file "$out/mined.jsonl"
+    --num_negatives 6 --range_max 50 --max_length 256 --dtype "$dtype" --output_file "$out/mined.jsonl"
 search() {
     local name=$1
     shift
@@ -78,16 +81,15 @@ search() {
         --overwrite_output_dir $flags "$@"
 }
 search search-1 --model_name_or_path "$out/start" --bi_encoder_name_or_path "$out/pairs" --num_train_epochs 2 --seed 42
-[ -f "$out/middle/config.json" ] || hf-dse merge --model_names_or_paths "$out/search-1/model" "$out/source" \
-    --output_dir "$out/middle"
+merge "$out/middle" "$out/search-1/model" "$out/source"
 search search-2 --model_name_or_path "$out/middle" --bi_encoder_name_or_path "$encoder" --num_train_epochs 1 --seed 43
-[ -f "$out/mean/config.json" ] || hf-dse merge --model_names_or_paths "$out"/search-{1,2}/model --output_dir "$out/mean"
+merge "$out/mean" "$out"/search-{1,2}/model
 [ -f "$out/version-2/config.json" ] || python "$here/export.py" "$data" "$out" "$out/version-2" mean
 
 # A teacher for the candidates, cosine and BM25 together, which finds more than each of them, and queries that nobody
 # has labelled.
 [ -f "$out/unlabelled-mined.jsonl" ] || hf-dse mine --corpus_file "$out/unlabelled" --train_file "$out/unlabelled.jsonl" \
-    --encoder_name_or_path "$encoder" --bm25 --num_candidates 6 --range_max 30 --relative_margin -1 --max_length 256 \
+    --encoder_name_or_path "$encoder" --bm25 --num_negatives 6 --range_max 30 --relative_margin -1 --max_length 256 \
     --dtype "$dtype" --output_file "$out/unlabelled-mined.jsonl"
 score() {
     [ -f "$out/$2-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model_name_or_path "$encoder" \
@@ -107,16 +109,14 @@ search search-3 --model_name_or_path "$out/version-2" --bi_encoder_name_or_path 
     --num_train_epochs 1 --seed 44 --save_steps 0.5 --save_total_limit 2
 
 # The mean of the weights after half of the steps and at the end was version 3 of the checkpoint.
-if [ ! -f "$out/version-3/config.json" ]; then
-    half=$(find "$out/search-3" -maxdepth 1 -name "checkpoint-*" | sort -V | head -n 1)
-    hf-dse merge --model_names_or_paths "$half" "$out/search-3/model" --output_dir "$out/version-3"
-fi
+half=$(find "$out/search-3" -maxdepth 1 -name "checkpoint-*" | sort -V | head -n 1)
+merge "$out/version-3" "$half" "$out/search-3/model"
 
 # A student of SciFact's claims alone, which reads whole abstracts, the run "softmax" of studies/ranking_attention.yaml with
 # RANKING=OUT. 0.15 of the weights are its.
 claims="$out/claims-whole-mined.jsonl"
 [ -f "$claims" ] || hf-dse mine --dataset_name "$data/scifact" --encoder_name_or_path "$encoder" --bm25 \
-    --num_candidates 10 --range_max 50 --relative_margin -1 --max_length 512 --dtype "$dtype" --output_file "$claims"
+    --num_negatives 10 --range_max 50 --relative_margin -1 --max_length 512 --dtype "$dtype" --output_file "$claims"
 [ -f "$out/claims/results.json" ] || hf-dse distill --stage ranking --model_name_or_path "$encoder" \
     --dataset_name "$data/scifact" --train_file "$claims" --layer_types full_attention --max_length 512 \
     --attention_probs_dropout_prob 0 --freeze_layers 2 --num_candidates 4 --per_device_train_batch_size 16 \
@@ -125,8 +125,7 @@ claims="$out/claims-whole-mined.jsonl"
 for name in version-3 claims/model; do
     [ -f "$out/long/$name/config.json" ] || python "$here/lengthen.py" "$out/$name" "$out/long/$name"
 done
-[ -f "$out/final/config.json" ] || hf-dse merge --model_names_or_paths "$out"/long/{version-3,claims/model} \
-    --weights 0.85 0.15 --output_dir "$out/final"
+merge "$out/final" "$out"/long/{version-3,claims/model} --weights 0.85 0.15
 
 # The checkpoint has vectors that begin with what texts differ in most, and are whitened slightly.
 [ -f "$out/whiten_texts.parquet" ] || python "$here/whiten_texts.py" "$data" "$out" "$out/whiten_texts.parquet"

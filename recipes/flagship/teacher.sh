@@ -14,12 +14,13 @@ fi
 teacher() {
     local name=$1
     shift
-    [ -f "$out/$name/all_results.json" ] || hf-dse teacher --output_dir "$out/$name" --overwrite_output_dir \
-        --seed 43 "${sts[@]}" $flags "$@"
+    [ -f "$out/$name/model.safetensors" ] || python "$here/../../examples/13_train_a_teacher.py" \
+        --output_dir "$out/$name" --seed 43 "${sts[@]}" $flags "$@"
 }
-teacher teacher-stsb --model_name_or_path "$mpnet" --train_file "$data/stsb/train.parquet"
+teacher teacher-stsb --model_name_or_path "$mpnet" --train_file "$data/stsb/train.parquet" \
+    --learning_rate 3e-5
 teacher teacher --model_name_or_path "$out/teacher-stsb" --train_file "$out/continue.parquet" --num_train_epochs 1 \
-    --learning_rate 2e-5 --eval_strategy no --save_strategy no --load_best_model_at_end false
+    --learning_rate 2e-5
 for name in gold pool; do
     [ -f "$out/scored_$name.parquet" ] || hf-dse score --model_name_or_path "$out/teacher" --dtype "$dtype" \
         --num_labels 1 --symmetric false --train_file "$out/$name.parquet" --output_file "$out/scored_$name.parquet"

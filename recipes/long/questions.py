@@ -1,16 +1,16 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Questions about long documents, with the passages that answer them, for the ranking stage with `--chunk_size`.
+Questions about long documents, for the ranking stage.
 
     python recipes/long/questions.py DATA OUT [--sets fairytaleqa squality qmsum] [--words 1500] [--queries 300]
 
 DATA has the folders of the sets with docs.parquet and queries.parquet. OUT gets
 
-- `train.jsonl`: questions about the train split, with the ids of their documents and, if it is known, the `evidence`;
-- `validation.jsonl`: a sample of those of the validation split;
-- `corpus.jsonl`: the documents of both. Those of the train split are cut into pieces of `--words` words, at the ends
-  of paragraphs or turns. Relevant for a question are the pieces with its evidence, or all of its document.
+- `train.jsonl`: questions about the train split, with the ids of their documents;
+- `validation.jsonl`: a sample of the questions about the validation split;
+- `corpus.jsonl`: the documents of both. Documents of the train split are cut into pieces of `--words` words, at the
+  ends of paragraphs or turns. The pieces with the answer are relevant for a question, or all pieces of its document.
 - a folder for each set in the layout of BEIR, with the queries of its last split, for `hf-dse evaluate --chunks`.
 
 The queries are those of studies/prepare_long.py: questions about fairy tales, summaries that answer questions about
@@ -62,18 +62,6 @@ def cut(paragraphs: list[str], size: int) -> list[list[int]]:
     return pieces
 
 
-def runs(numbers: list[int]) -> Iterator[list[int]]:
-    """Numbers that follow each other."""
-    run: list[int] = []
-    for number in sorted(set(numbers)):
-        if run and number > run[-1] + 1:
-            yield run
-            run = []
-        run.append(number)
-    if run:
-        yield run
-
-
 def rows_of(name: str, data: Path, split: str, size: int | None) -> tuple[list[dict], list[dict]]:
     """The documents of a split, or their pieces, and the queries."""
     end = SETS[name][0]
@@ -89,15 +77,12 @@ def rows_of(name: str, data: Path, split: str, size: int | None) -> tuple[list[d
     queries = pd.read_parquet(data / name / "queries.parquet")
     rows = []
     for query in queries[queries["split"] == split].to_dict("records"):
-        parts, paragraphs = pieces[query["doc_id"]], texts[query["doc_id"]]
+        parts = pieces[query["doc_id"]]
         for text, numbers in questions(name, query):
-            found = [sorted(set(piece) & set(numbers if numbers is not None else piece)) for piece in parts]
+            found = [set(piece) & set(numbers if numbers is not None else piece) for piece in parts]
             ids = [f"{name}-{query['doc_id']}-{place}" for place, part in enumerate(found) if part]
-            evidence = [] if numbers is None else [
-                end.join(paragraphs[number] for number in run) for part in found for run in runs(part)
-            ]  # fmt: skip
             if ids:
-                rows.append({"query": text, "document_ids": ids, "labels": [1] * len(ids), "evidence": evidence})
+                rows.append({"query": text, "document_ids": ids, "labels": [1] * len(ids)})
     return corpus, rows
 
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# The students for long documents, and what each finds on three sets, beside plain chunks and BM25: the rows of
+# The student for long documents, and what each way of reading finds on three sets: the rows of
 # docs/results.md#ways-of-reading-long-documents. Finished steps are skipped.
 #
 #   recipes/long/run.sh DATA [OUT]
 #
-# DATA has the folders qmsum, squality and fairytaleqa with parquet files. FLAGS are passed to every training:
-# FLAGS="--bf16 --use_cpu" halves the time on a CPU with AVX-512 bf16 or AMX. DTYPE=bfloat16 does the same for what is
-# measured. There the two trainings took 52 and 26 minutes on a core.
+# DATA has the folders qmsum, squality and fairytaleqa with parquet files. FLAGS are passed to the training:
+# FLAGS="--bf16 --use_cpu" halves the time on a CPU with AVX-512 bf16 or AMX. DTYPE=bfloat16 does the same for the
+# measurements. There the training took 52 minutes on a core.
 set -euo pipefail
 here=$(dirname "$0") data=$1 out=${2:-outputs/long}
 flags=${FLAGS:-} dtype=${DTYPE:-float32} checkpoint=$here/../../checkpoints/dse-minilm-l6
-encoder=$(python -c "from hf_dse.demo import default_encoder; print(default_encoder())")
+encoder=$(python -c "from hf_dse import default_encoder; print(default_encoder())")
 mkdir -p "$out"
 
-# Questions, with the documents and passages that answer them.
+# Questions, and the pieces of documents that answer them.
 [ -f "$out/corpus.jsonl" ] || python "$here/questions.py" "$data" "$out"
 
 # One vector, not trained: lower layers in chunks, upper ones linear, whitened.
@@ -32,21 +32,14 @@ mkdir -p "$out"
     --hidden_dropout_prob 0 --learning_rate 5e-5 --warmup_steps 0.1 --max_steps 100 --eval_strategy no \
     --load_best_model_at_end false $flags
 
-# Many vectors: chunks of one pass, which learn from the questions.
-[ -f "$out/chunks/results.json" ] || hf-dse distill --config "$here/chunks.yaml" --model_name_or_path "$encoder" \
-    --bi_encoder_name_or_path "$encoder" --train_file "$out/train.jsonl" --corpus_file "$out/corpus.jsonl" \
-    --max_steps 250 --eval_strategy no --load_best_model_at_end false --output_dir "$out/chunks" \
-    --overwrite_output_dir $flags
-
-# What they find.
-students=("$out/mixed-whitened" "$checkpoint" "$out"/{one,chunks}/model)
+# The measurements.
 for set in qmsum:test fairytaleqa:test squality:validation; do
     name=${set%:*}
     if [ ! -f "$out/$name.md" ]; then
-        hf-dse bench long --model_name_or_path "$encoder" --max_length 512 --batch_size 8 --dtype "$dtype" \
-            --dataset_name "$out/$name" --split "${set#*:}" --ways first chunks bm25 --bm25_weight 0.6 \
-            --students "${students[@]}" --metric ndcg@10 --timed_documents 2 --output_dir "$out/bench-$name" \
-            >"$out/$name.part"
+        python "$here/../../benchmarks/long_documents.py" "$encoder" --max_length 512 --batch_size 8 --dtype "$dtype" \
+            --dataset_name "$out/$name" --split "${set#*:}" --ways first chunks softmax linear mixed bm25 \
+            --bm25_weight 0.6 --students "$out/mixed-whitened" "$checkpoint" "$out/one/model" --metric ndcg@10 \
+            --timed_documents 2 --output "$out/bench-$name.json" >"$out/$name.part"
         mv "$out/$name.part" "$out/$name.md"
     fi
     echo && echo "$name" && cat "$out/$name.md"
