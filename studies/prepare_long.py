@@ -1,7 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Long documents with queries in the layout of BEIR, for `hf-dse bench long` and `hf-dse evaluate`.
+Long documents with queries in the layout of BEIR, for `benchmarks/long_documents.py` and `hf-dse evaluate`.
 
     python studies/prepare_long.py DATA OUT [--split test] [--sets qmsum squality]
 

@@ -67,7 +67,7 @@ def distill(
             `num_train_epochs=2`, `max_length=256` or `overwrite_output_dir=True`.
 
     Returns:
-        [`DistillationResult`]: the student (`model`, `processing_class`), its `metrics` by split, and the `path` of
+        `DistillationResult`: the student (`model`, `processing_class`), its `metrics` by split, and the `path` of
         the model folder.
 
     Raises:

@@ -113,7 +113,7 @@ def bm25_scores(
     BM25 as a part of a search by embeddings, known as hybrid search: `weight` times the BM25 score of a text, divided
     by the best BM25 score of all texts for the same query. [`search`] adds it to the cosine of every text.
     [Bruch et al., 2022](https://huggingface.co/papers/2210.11934) found such weighted sums better than a fusion of
-    ranks. [`Bm25Index`] tells what a word is.
+    ranks. `Bm25Index` tells what a word is.
 
     The words of a question are seldom all in one passage of a long document. For passages, `groups` tells which
     document each is from: half of what is added is the score of the whole document, half that of the passage.

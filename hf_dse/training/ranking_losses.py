@@ -121,9 +121,10 @@ def are_of_different_queries(documents: torch.Tensor, num_documents: int) -> tor
 
 class RankingLoss(nn.Module):
     """
-    The weighted sum of [`contrastive_loss`], [`listwise_loss`] and [`margin_loss`], all of logits in units of one
-    temperature: a student that agrees with its teacher has the same logits, and the temperature, which depends on the
-    teacher's scores alone, only says how large a difference between two logits is.
+    The weighted sum of a contrastive loss (a positive against all other documents of the batch), the KL divergence
+    from the teacher's distribution over the candidates, and MarginMSE, all of logits in units of one temperature: a
+    student that agrees with its teacher has the same logits, and the temperature, which depends on the teacher's
+    scores alone, only says how large a difference between two logits is.
 
     Args:
         contrastive_weight (`float`, *optional*, defaults to 1.0):
