@@ -87,7 +87,7 @@ def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args:
     model: Any
     if load_config(name, trust_remote_code=load_args.trust_remote_code).model_type == "dse":
         # With its head for pairs.
-        model, tokenizer = load_dse_model(name), load_tokenizer(name)
+        model, tokenizer = load_dse_model(name, dtype=load_args.dtype), load_tokenizer(name)
         model.to(choose_device(load_args.device))
     else:
         model, tokenizer = load_args.load(name), None

@@ -131,6 +131,17 @@ def test_vectors_and_search_of_an_index(good, tmp_path):
     assert [hit["text"] for hit in found] == [hit["text"] for hit in expected] and len(found) == 3
 
 
+def test_pairs_are_evaluated_in_the_data_type_asked_for(good, tmp_path):
+    scores = []
+    for dtype in ("float32", "bfloat16"):
+        output = tmp_path / f"{dtype}.json"
+        options = ["--test_file", good / "pairs.jsonl", "--num_labels", "1", "--split", "test", "--dtype", dtype]
+        code, _, error = run("evaluate", "--model_name_or_path", good / "dse", *options, "--output_file", output)
+        assert code == 0, error
+        scores.append(json.loads(output.read_text())["results"]["test"]["cosine_pearson"])
+    assert 0 < abs(scores[0] - scores[1]) < 0.05
+
+
 def test_evaluation_of_a_search(good, tmp_path):
     options = ["--bm25", "--rerank", good / "teacher", "--compare_with", good / "bert"]
     data = ["--test_file", good / "rankings.jsonl", "--output_file", tmp_path / "o.json"]

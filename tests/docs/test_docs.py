@@ -62,6 +62,14 @@ def test_links_lead_to_files_and_headings():
                 assert anchor in anchors, f"{page.name}: {link}"
 
 
+def test_the_page_on_compatibility_names_tests():
+    page = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+/test_\w+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 20
+    for file, name in named:
+        assert f"def {name or 'test_'}" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}: {name}"
+
+
 # Python in the pages. A block of Python is complete in itself; what it prints is the block after it, if that has no
 # language. A block that starts with `>>> ` goes on from the Python before it, to an output or an error.
 
