@@ -8,7 +8,8 @@ TOOLS := $(VENV)/tools
 # PyPI has no CPU build of the oldest torch: `make test-oldest TORCH=2.6.0` downloads 3 GB.
 OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
-OLDEST_TESTS := modeling publish training
+OLDEST_TESTS := modeling/test_modeling_dse modeling/test_pair_model modeling/test_remote_code modeling/test_sentence_transformers \
+    publish/test_export training/test_pair_trainer training/test_ranking_trainer
 
 .PHONY: install tools demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship long gpu lint format audit \
     lock wheel-test clean
@@ -29,7 +30,7 @@ test-all: install tools
 
 # What depends most on other libraries, with the oldest versions of them
 test-oldest: $(OLDEST)/.installed-torch-$(TORCH)
-	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(addprefix tests/,$(OLDEST_TESTS))
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 -m "not slow" $(patsubst %,tests/%.py,$(OLDEST_TESTS))
 
 # Kills, full disks, two processes at once, Ctrl-C, bad input, files of others: the long part too
 faults: install
@@ -133,5 +134,5 @@ $(TOOLS)/.installed: tests/tools/requirements.txt | $(VENV)/.installed-dev
 $(OLDEST)/.installed-torch-$(TORCH): pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/pip install --no-compile --constraint constraints-oldest.txt torch==$(TORCH) --editable ".[train,demo]" \
-		hypothesis pytest pytest-xdist
+		hypothesis pytest pytest-xdist pytrec-eval-terrier
 	touch $@

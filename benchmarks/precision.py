@@ -88,6 +88,8 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
     export_model(model, tokenizer, folder / "saved")
     export_graph(model, tokenizer, folder / "onnx", int8=True)
     export_graph(model, tokenizer, folder / "openvino", format="openvino")
+    compiled = copy.deepcopy(model)
+    compiled.compile(dynamic=True)
     dynamic = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
     return {
         "float32, one text at a time": plain(model, batch_size=1),
@@ -96,7 +98,7 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
         "1 thread": with_threads(1),
         "2 threads": with_threads(2),
         "saved and loaded": plain(AutoModel.from_pretrained(folder / "saved")),
-        "torch.compile": plain(torch.compile(copy.deepcopy(model), dynamic=True)),
+        "torch.compile": plain(compiled),
         "ONNX Runtime": onnx("model.onnx"),
         "ONNX Runtime, 8 bits": onnx("model_quantized.onnx"),
         "OpenVINO, float32": open_vino("f32"),
@@ -179,7 +181,7 @@ def main() -> None:
             ),
         ),
     ):
-        reader = limit_tokens(AutoTokenizer.from_pretrained(args.encoder), long_model)
+        reader = limit_tokens(AutoTokenizer.from_pretrained(args.encoder), long_model, LONG)
         rows.append([f"{LONG:,} tokens, {name}", *compare(long_model, reader, long_text)])
     rows += [
         [f"weights times {factor:g}", *compare(extreme(model, factor), tokenizer, texts[0])]
