@@ -188,7 +188,7 @@ def measure(args: Any) -> dict[str, list[dict[str, Any]]]:
 
 
 def error_table(rows: Sequence[dict[str, Any]]) -> str:
-    """The errors as a Markdown table, in percent; that of the embedding as 1 - cosine."""
+    """The errors as a Markdown table, in percent; the error of the embedding as 1 - cosine."""
     layers = [f"layer {number}" for number in range(len(rows[0]["layer_errors"]))]
     cells = [
         [

@@ -78,7 +78,7 @@ def nystromformer_config(length: int, sizes: Sizes) -> NystromformerConfig:
     """Nystromformer with 64 landmarks, each the mean of an equal part of the input."""
     if length % min(LANDMARKS, length):
         raise ValueError(f"Nystromformer needs a multiple of its {LANDMARKS} landmarks, not {length} tokens.")
-    # Any other segment length than that of the input fails, or is full attention where it equals the landmarks.
+    # Any segment length but the input's fails, or is full attention where it equals the landmarks.
     landmarks = {"segment_means_seq_len": length, "num_landmarks": min(LANDMARKS, length)}
     return NystromformerConfig(**bert_fields(length, sizes), **landmarks)
 

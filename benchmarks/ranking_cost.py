@@ -6,7 +6,7 @@ The cost of ranking: one query against N candidates, by a cross-encoder and by a
     python benchmarks/ranking_cost.py STUDENT CROSS_ENCODER [--candidates 100 1000 10000] [--dtype bfloat16]
 
 The cross-encoder scores N pairs. The student embeds the candidates once, before any query (offline), then the query,
-whose embedding is compared with those of the candidates: by an exact search with torch, and by a flat index of faiss
+whose embedding is compared with all of them: by an exact search with torch, and by a flat index of faiss
 if it is installed. Texts are the sentences that come with hf-dse. The vectors of the candidates are random, so that
 there can be many: the time of an exact search does not depend on them. `~` marks a time that is extrapolated from
 `--max_pairs` texts.

@@ -104,7 +104,7 @@ def run_speed(args: Any, sizes: Sizes = MINILM) -> dict[str, Any]:
         args (`argparse.Namespace`):
             The options of the command.
         sizes (`Mapping[str, int]`, *optional*):
-            Sizes of the models. Defaults to those of all-MiniLM-L6-v2.
+            Sizes of the models. Defaults to the sizes of all-MiniLM-L6-v2.
 
     Returns:
         `dict[str, Any]`: `rows`, one for each model and length as [`summarize`] makes them or with the reason why it

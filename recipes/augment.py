@@ -25,6 +25,7 @@ import pandas as pd
 
 
 Pair = tuple[str, str]
+BLOCK = 1000
 READERS = {
     ".csv": pd.read_csv,
     ".jsonl": lambda path: pd.read_json(path, lines=True),
@@ -67,8 +68,8 @@ def similar_pairs(
     rows: list[list[str]], texts: list[str], encoder: str, number: int, pool: int, rng: np.random.Generator
 ) -> Iterator[Pair]:
     """Each text with `number` of the `pool` texts of other rows that are nearest by cosine."""
+    import torch
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.util import semantic_search
 
     place = {normalize_text(text): row for row, text in enumerate(texts)}
     own: list[set[int]] = [set() for _ in texts]
@@ -78,12 +79,17 @@ def similar_pairs(
             own[text] |= group
     model = SentenceTransformer(encoder, trust_remote_code=True)
     vectors = model.encode(texts, batch_size=64, normalize_embeddings=True, convert_to_tensor=True)
-    found = semantic_search(vectors, vectors, top_k=pool + max(map(len, own)))
-    draws = rng.random((len(texts), min(pool, len(texts))))
-    for text, (hits, draw) in enumerate(zip(found, draws, strict=True)):
-        near = [hit["corpus_id"] for hit in hits if hit["corpus_id"] not in own[text]][:pool]
-        for drawn in np.argsort(draw[: len(near)])[:number]:
-            yield texts[text], texts[near[drawn]]
+    # Not `semantic_search`, which orders equal texts in another way: the kept scores of the flagship are of these pairs.
+    for start in range(0, len(texts), BLOCK):
+        scores = vectors[start : start + BLOCK] @ vectors.T
+        for row, text in enumerate(range(start, start + len(scores))):
+            scores[row, list(own[text])] = -torch.inf
+        values, nearest = scores.topk(min(pool, len(texts)))
+        draws = rng.random(values.shape)
+        for row, draw in enumerate(draws):
+            near = nearest[row, values[row].isfinite()].tolist()
+            for drawn in np.argsort(draw[: len(near)])[:number]:
+                yield texts[start + row], texts[near[drawn]]
 
 
 def random_pairs(texts: list[str], number: int, rng: np.random.Generator) -> Iterator[Pair]:
