@@ -46,14 +46,6 @@ def escape_markdown(value: object) -> str:
     return re.sub(r"([\\`*\[\]<>|&])", r"\\\1", one_line(value))
 
 
-def format_size(num_bytes: int) -> str:
-    """Returns a number of bytes for people: `"1.5 GB"`."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes} bytes"
-
-
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int) -> str:
     """Formats a Markdown table; the first `num_left` columns are left-aligned, the others right-aligned."""
     rule = ["---"] * num_left + ["--:"] * (len(header) - num_left)

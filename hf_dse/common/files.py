@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,11 +25,8 @@ WRITE_ERRORS = (" requested and ", "(os error ", "inline_container.cc")
 
 
 def to_path(name: str | os.PathLike) -> Path:
-    """Returns the path that a user named; raises a `ValueError` for `~user` if there is no such user."""
-    try:
-        return Path(name).expanduser()
-    except RuntimeError as error:
-        raise ValueError(f"{name}: there is no home folder {Path(name).parts[0]}: write the whole path.") from error
+    """Returns the path that a user named; `~` is the home folder."""
+    return Path(name).expanduser()
 
 
 @contextmanager
@@ -38,30 +35,20 @@ def locked(folder: Path, name: Path | None = None, wait: bool = False) -> Iterat
     Creates a folder and keeps out other processes that lock it; with `wait`, waits for them. Messages call the folder
     `name`. The lock ends with the process, also after a kill.
     """
-    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK_FILE)
-    timeout = 0
-    while not lock.is_locked:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            # The other process may remove a folder that it has made.
-            with suppress(FileNotFoundError):
-                lock.acquire(timeout=timeout)
-        except Timeout as error:
-            if not wait:
-                raise BlockingIOError(
-                    f"{name or folder} is in use by another process: wait until that ends, or name another output."
-                ) from error
-            logger.info(f"{name or folder} is in use by another process: waiting for its end")
-            timeout = -1
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        message = f"{name or folder} is in use by another process"
+        if not wait:
+            raise BlockingIOError(f"{message}: wait until that ends, or name another output.") from error
+        logger.info(f"{message}: waiting for its end")
+        lock.acquire()
     try:
         yield
     finally:
-        with suppress(OSError):
-            (folder / LOCK_FILE).unlink()
-            if is_new:
-                # Fails, and is to fail, if the folder has files.
-                folder.rmdir()
+        (folder / LOCK_FILE).unlink(missing_ok=True)
         lock.release()
 
 
@@ -132,14 +119,7 @@ def folder_in_one_step(target: Path, overwrite: bool) -> Iterator[Path]:
 
 def check_target(target: Path, overwrite: bool) -> None:
     """Raises a `FileExistsError` if a model folder must not be written to `target`."""
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise FileExistsError(f"{target} is a file: name a folder.")
-    # The folder is moved away, and a process inside would stay in the old one.
-    if Path.cwd().resolve().is_relative_to(target.resolve()):
-        raise FileExistsError(f"{target} is the folder that you are in, or above it: name a folder in it.")
-    if not any(target.iterdir()):
+    if not target.exists() or not any(target.iterdir()):
         return
     if not overwrite:
         raise FileExistsError(

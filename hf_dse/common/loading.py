@@ -1,14 +1,16 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Loading configurations, tokenizers and encoders, with errors that name the checkpoint."""
+"""Loading configurations, tokenizers and encoders, with errors that name the checkpoint; the choice of a device."""
 
 import json
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from tokenizers import normalizers
 from transformers import (
@@ -21,7 +23,6 @@ from transformers import (
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
 from hf_dse.common.display import one_line
-from hf_dse.common.hub import source_of, split_revision, weights_of
 
 
 logger = logging.get_logger(__name__)
@@ -29,30 +30,57 @@ logger = logging.get_logger(__name__)
 # How sentence-transformers reads texts with a checkpoint.
 LENGTHS = "sentence_bert_config.json"
 
+Name = str | os.PathLike
+
+# `user/name@revision`, with a branch, a tag or a commit of the Hub.
+PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@((?!.*\.\.)[\w./-]+)")
+
+
+def split_revision(name_or_path: Name) -> tuple[str, str]:
+    """Splits `user/name@revision`, which every command takes, into name and revision, by default `"main"`."""
+    name = os.fspath(name_or_path)
+    match = PINNED.fullmatch(name)
+    return (name, "main") if match is None or Path(name).exists() else (match[1], match[2])
+
+
+def source_of(name_or_path: Name, *, trust_remote_code: bool = False) -> dict[str, Any]:
+    """Returns the arguments of `from_pretrained` for a config or a tokenizer."""
+    name, revision = split_revision(name_or_path)
+    # Without `trust_remote_code` transformers would ask at the terminal whether to run code.
+    return {"pretrained_model_name_or_path": name, "revision": revision, "trust_remote_code": trust_remote_code}
+
+
+def choose_device(device: str | torch.device | None = None) -> torch.device:
+    """Returns the given device; without one, an accelerator if available, otherwise the CPU."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    default = accelerator or torch.device("cpu")
+    if device is None:
+        return default
+    try:
+        torch.zeros(1, device=device)
+    # torch raises an AssertionError where it was built without CUDA.
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(
+            f"device={str(device)!r} cannot be used: {str(error).splitlines()[0]}. The device of this machine is "
+            f"{default}: leave the option out to use it."
+        ) from error
+    return torch.device(device)
+
 
 @contextmanager
-def reading(name_or_path: str | PathLike) -> Iterator[None]:
-    """Names the checkpoint in the errors of calls that read its files, as a `ValueError` if these are damaged."""
+def reading(name_or_path: Name) -> Iterator[None]:
+    """Makes the errors of damaged files a `ValueError` that names the checkpoint."""
     try:
         yield
-    except (ImportError, MemoryError):
+    except (ImportError, MemoryError, OSError):
         raise
-    except OSError as error:
-        if type(error) is not OSError or Path(name_or_path).exists() or str(name_or_path) in str(error):
-            raise
-        raise OSError(f"{name_or_path} is not a local folder, and the Hub does not give it: {error}") from error
     except Exception as error:
-        if isinstance(error, ValueError) and str(name_or_path) in str(error):
-            raise
-        reason = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        if "ignore_mismatched_sizes" in reason:
-            reason = "its weights have other sizes than its config.json says; `--verbose` lists them"
         raise ValueError(
-            f"{name_or_path} cannot be loaded: its files are damaged or do not fit together: {reason}"
+            f"{name_or_path} cannot be loaded: its files are damaged or do not fit together: {error!r}"
         ) from error
 
 
-def load_config(name_or_path: str | PathLike, *, trust_remote_code: bool = False) -> PreTrainedConfig:
+def load_config(name_or_path: Name, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
     if Path(name_or_path).is_dir() and not read_json(name_or_path, "config.json"):
         if adapter := read_json(name_or_path, "adapter_config.json"):
@@ -66,7 +94,7 @@ def load_config(name_or_path: str | PathLike, *, trust_remote_code: bool = False
 
 
 def load_tokenizer(
-    tokenizer: PreTrainedTokenizerBase | str | PathLike, *, trust_remote_code: bool = False
+    tokenizer: PreTrainedTokenizerBase | Name, *, trust_remote_code: bool = False
 ) -> PreTrainedTokenizerBase:
     """
     The tokenizer itself, or the one of a folder or a Hub id. It makes texts lowercase where the settings of
@@ -82,11 +110,7 @@ def load_tokenizer(
 
 def _lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     backend = tokenizer.backend_tokenizer
-    normalizer = backend.normalizer
-    is_sequence = isinstance(normalizer, normalizers.Sequence)
-    steps: list[Any] = [*normalizer] if is_sequence else [normalizer] * (normalizer is not None)
-    if any(isinstance(step, normalizers.Lowercase) or getattr(step, "lowercase", False) for step in steps):
-        return tokenizer
+    steps = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
     # Other classes make their normalizer anew when a saved tokenizer is loaded.
     settings = {**tokenizer.init_kwargs, "model_input_names": tokenizer.model_input_names, "tokenizer_object": backend}
@@ -94,24 +118,24 @@ def _lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
 
 def load_weights(
-    auto_class: Any, name_or_path: str | PathLike, *, trust_remote_code: bool = False, **options: Any
+    auto_class: Any, name_or_path: Name, *, trust_remote_code: bool = False, **options: Any
 ) -> tuple[Any, dict[str, Any]]:
     """`from_pretrained` of a class, from safetensors only: the model, and which weights its checkpoint lacks."""
     load_config(name_or_path, trust_remote_code=trust_remote_code)
     logger.info(f"Loading {one_line(name_or_path)}")
-    options |= weights_of(name_or_path, trust_remote_code=trust_remote_code)
+    options |= source_of(name_or_path, trust_remote_code=trust_remote_code)
     with reading(name_or_path):
-        return auto_class.from_pretrained(output_loading_info=True, **options)
+        return auto_class.from_pretrained(output_loading_info=True, use_safetensors=True, **options)
 
 
-def load_encoder(auto_class: Any, name_or_path: str | PathLike, **options: Any) -> Any:
+def load_encoder(auto_class: Any, name_or_path: Name, **options: Any) -> Any:
     """A model from a checkpoint that has all of its weights, or all but the pooler, which is not used."""
     model, info = load_weights(auto_class, name_or_path, **options)
     check_complete(name_or_path, info)
     return model
 
 
-def check_complete(name_or_path: str | PathLike, info: dict[str, Any]) -> None:
+def check_complete(name_or_path: Name, info: dict[str, Any]) -> None:
     """Raises a `ValueError` if a checkpoint lacks weights, by the `info` of its loading."""
     lost = sorted(name for name in info["missing_keys"] if not name.startswith("pooler."))
     if lost:
@@ -121,31 +145,22 @@ def check_complete(name_or_path: str | PathLike, info: dict[str, Any]) -> None:
         )
 
 
-def read_file(name_or_path: str | PathLike, filename: str) -> str | None:
+def read_file(name_or_path: Name, filename: str) -> str | None:
     """The text of a file of a checkpoint; `None` if the file does not exist."""
     path = _find_file(name_or_path, filename)
     return None if path is None else Path(path).read_text(encoding="utf-8-sig")
 
 
-def read_json(name_or_path: str | PathLike, filename: str, kind: type = dict) -> Any:
+def read_json(name_or_path: Name, filename: str, kind: type = dict) -> Any:
     """The object (or a list, as `kind`) in a json file of a checkpoint; an empty one if the file does not exist."""
     try:
-        content = json.loads(read_file(name_or_path, filename) or json.dumps(kind()))
+        return json.loads(read_file(name_or_path, filename) or json.dumps(kind()))
     # A file that is not UTF-8 raises a ValueError too.
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{name_or_path}: {filename} is not valid JSON: {error}.") from error
-    if not isinstance(content, kind):
-        wanted = "an object" if kind is dict else "a list"
-        raise ValueError(f"{name_or_path}: {filename} has to hold {wanted}, and it holds a {type(content).__name__}.")
-    return content
 
 
-def read_max_length(name_or_path: str | PathLike) -> int | None:
-    """How many tokens of a text sentence-transformers reads with a checkpoint, if it has a length of its own."""
-    return read_json(name_or_path, LENGTHS).get("max_seq_length")
-
-
-def stores_head(name_or_path: str | PathLike) -> bool:
+def stores_head(name_or_path: Name) -> bool:
     """Whether a DSE checkpoint has weights of a head for sentence pairs. Its config always names the encoder."""
     names = set(read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map", {}))
     weights = None if names else _find_file(name_or_path, SAFE_WEIGHTS_NAME)
@@ -155,7 +170,7 @@ def stores_head(name_or_path: str | PathLike) -> bool:
     return any(name.startswith("similarity.") for name in names)
 
 
-def _find_file(name_or_path: str | PathLike, filename: str) -> str | None:
+def _find_file(name_or_path: Name, filename: str) -> str | None:
     name, revision = split_revision(name_or_path)
     kinds = ("gated_repo", "missing_entries", "connection_errors")
     return cached_file(name, filename, revision=revision, **{f"_raise_exceptions_for_{kind}": False for kind in kinds})

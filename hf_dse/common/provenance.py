@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from yaml import YAMLError
 
 from hf_dse.common.display import escape_markdown, one_line
-from hf_dse.common.hub import split_revision
+from hf_dse.common.loading import split_revision
 
 
 @dataclass(frozen=True)

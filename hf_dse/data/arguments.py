@@ -1,12 +1,46 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the data. Like all modules named `arguments` it imports nothing heavy, so that help is fast."""
+"""Options of the data, and known tasks. Modules named `arguments` import nothing heavy, so that help is fast."""
 
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 
-from hf_dse.common.options import check_positive
-from hf_dse.data.tasks import EMBEDDED, PAIR_TASKS
+from hf_dse.common.options import check_at_least
+
+
+GLUE = "nyu-mll/glue"
+
+EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True)
+class PairTask:
+    """A sentence-pair task; a regression has one label. `metric_for_best_model` compares checkpoints."""
+
+    name: str
+    sentence1: str = "sentence1"
+    sentence2: str = "sentence2"
+    num_labels: int = 1
+    symmetric: bool = False
+    metric_for_best_model: str = "pearson"
+    glue_name: str | None = None
+
+    @property
+    def problem_type(self) -> str:
+        """`"regression"` or `"single_label_classification"`, as in `config.problem_type`."""
+        return "regression" if self.num_labels == 1 else "single_label_classification"
+
+
+PAIR_TASKS: dict[str, PairTask] = {
+    task.name: task
+    for task in (
+        PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson", "stsb"),
+        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1", "mrpc"),
+        PairTask("qqp", "question1", "question2", 2, True, "f1", "qqp"),
+        PairTask("qnli", "question", "sentence", 2, False, "accuracy", "qnli"),
+        PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy", "mnli"),
+    )
+}
 
 
 @dataclass
@@ -20,10 +54,9 @@ class DataArguments:
     dataset_name: str | None = field(
         default=None,
         metadata={
-            "help": "A dataset of the Hub, a local folder with `train.*`, `validation.*`, `test.*` (csv, tsv, jsonl, "
-            "json, parquet), one such file for the train split, a folder of `save_to_disk`, one as those of BEIR "
-            f"(`corpus.jsonl`, `queries.jsonl`, `qrels/`), or `{EMBEDDED}`, the small set shipped with the package. "
-            "Default: `--task_name` of GLUE."
+            "help": "A dataset of the Hub, a folder with `train.*`, `validation.*` and `test.*` (csv, tsv, jsonl, "
+            "json, parquet), of `save_to_disk` or as those of BEIR, a file for the train split, or "
+            f"`{EMBEDDED}`, the small set of the package. Default: `--task_name` of GLUE."
         },
     )
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of the Hub dataset."})
@@ -35,9 +68,8 @@ class DataArguments:
     corpus_file: str | None = field(
         default=None,
         metadata={
-            "help": "The documents that queries search, or that candidates name by ids: a table with `doc_id` and "
-            "`text`, a folder with `corpus.jsonl` and `queries.jsonl`, as those of BEIR, or one with a document per "
-            ".txt or .md file."
+            "help": "The documents of queries and of candidates that are ids: a table with `doc_id` and `text`, a "
+            "folder as those of BEIR, or one with a document per .txt or .md file."
         },
     )
     sentence1_column: str | None = field(
@@ -48,26 +80,17 @@ class DataArguments:
     )
     label_column: str = field(default="label", metadata={"help": "Column of the gold label."})
     num_labels: int | None = field(
-        default=None,
-        metadata={"help": "1 for a regression, 2 or more for classes, if there is no `--task_name`."},
+        default=None, metadata={"help": "1 for a regression, 2 or more for classes. Default: of `--task_name`."}
     )
     symmetric: bool | None = field(
-        default=None,
-        metadata={"help": "Whether the order of the two sentences does not matter. Defaults to the task's value."},
+        default=None, metadata={"help": "Whether the order of the sentences does not matter. Default: the task's."}
     )
-    max_train_samples: int | None = field(
-        default=None, metadata={"help": "Keep only so many training pairs, the first."}
-    )
+    max_train_samples: int | None = field(default=None, metadata={"help": "Keep the first training pairs, so many."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "The same for other splits."})
-    drop_empty_sentences: bool = field(
-        default=False,
-        metadata={"help": "Drop pairs with an empty sentence instead of raising an error (QQP has some)."},
-    )
 
     def __post_init__(self) -> None:
-        if self.num_labels is not None and self.num_labels < 1:
-            raise ValueError(f"num_labels={self.num_labels}: it must be 1 (regression) or the number of classes.")
-        check_positive(self, "max_train_samples", "max_eval_samples")
+        check_at_least(1, num_labels=self.num_labels)
+        check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
 
 
 def to_arguments(data: DataArguments | str | PathLike) -> DataArguments:
@@ -80,16 +103,12 @@ class TextArguments:
     """Which texts to learn from."""
 
     train_file: str = field(
-        metadata={"help": "Texts without labels: .txt with one per line, or a csv, tsv, json, jsonl or parquet file."}
+        metadata={"help": "Texts without labels: .txt with one per line, csv, tsv, json, jsonl or parquet."}
     )
     validation_file: str | None = field(default=None, metadata={"help": "Texts to evaluate on, in the same formats."})
-    text_column: str = field(
-        default="text", metadata={"help": "Column of the texts in a table; several with commas: a,b."}
-    )
-    max_train_samples: int | None = field(
-        default=None, metadata={"help": "Keep only so many training texts, the first."}
-    )
+    text_column: str = field(default="text", metadata={"help": "Column of the texts; several with commas: a,b."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Keep the first training texts, so many."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "The same for validation texts."})
 
     def __post_init__(self) -> None:
-        check_positive(self, "max_train_samples", "max_eval_samples")
+        check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)

@@ -52,8 +52,8 @@ class PairCollator(TextCollator):
             Maximum tokens of a sentence; `n_truncated` counts the truncated sentences.
 
     A call returns `input_ids` and `attention_mask` of shape `(batch_size, 2, seq_len)`, and if the features have them
-    `labels` of shape `(batch_size,)`, `teacher_logits` of shape `(batch_size, num_labels)` and `embeddings` of shape
-    `(batch_size, 2, embedding_size)`. Labels and scores that are `None` become NaN, which the losses ignore.
+    `labels` `(batch_size,)`, `teacher_logits` `(batch_size, num_labels)` and `embeddings` `(batch_size, 2, size)`.
+    Labels and scores that are `None` become NaN, which the losses ignore.
     """
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:

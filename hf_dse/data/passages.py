@@ -3,7 +3,7 @@
 """Splitting long texts into passages."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -26,15 +26,12 @@ BREAKS = tuple(
 # A line that begins or ends code in Markdown, where a "#" begins a comment.
 FENCE = re.compile(r"^[^\S\n]*(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 
-# Characters that are tokenized together: the offsets of a whole book would take gigabytes.
-BLOCK = 2**16
-
 
 def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int = 128) -> list[str]:
     """
     Splits a text into passages, each with as much as fits into `chunk_size` tokens. A passage ends with a section or a
     paragraph if one ends in its second half, otherwise with a sentence or a line, and only a very long sentence is
-    split at a word. Nothing is lost or repeated: the passages together are the text.
+    split at a word. The passages together are the text.
 
     Args:
         text (`str`):
@@ -43,9 +40,6 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
             The tokenizer of the model that will read the passages.
         chunk_size (`int`, *optional*, defaults to 128):
             Maximum number of tokens of a passage, without special tokens.
-
-    Returns:
-        `list[str]`: the passages; none of an empty text.
 
     Example:
 
@@ -60,14 +54,13 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1.")
-    if not processing_class.is_fast:
-        raise ValueError(f"{type(processing_class).__name__} cannot split texts: use a fast tokenizer.")
     return list(_fit(text, processing_class, chunk_size))
 
 
 def _fit(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) -> Iterator[str]:
     """Yields the passages of a text. Some are split again, because alone they have more tokens than in the text."""
-    passages = _split(text, processing_class, chunk_size)
+    ends = _find_ends(text, processing_class, chunk_size)
+    passages = [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     for passage in passages:
         size = len(processing_class(passage, add_special_tokens=False, verbose=False)["input_ids"])
         if size <= chunk_size or len(passage) == 1:
@@ -81,25 +74,34 @@ def _fit(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) 
                 yield from _fit(part, processing_class, chunk_size)
 
 
-def _split(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) -> list[str]:
-    passages: list[str] = []
-    code = _find_code(text)
-    start, size = 0, BLOCK
-    while start < len(text):
-        block = text[start : start + size]
-        breaks = _find_breaks(block, start, code)
-        ends = _ends(block, breaks, processing_class, chunk_size, is_last=start + size >= len(text))
-        # A block without an end is part of one passage, such as a very long word.
-        start, size = start + (ends[-1] if ends else 0), BLOCK if ends else 2 * size
-        passages += [block[first:last] for first, last in zip([0, *ends], ends, strict=False)]
-    return passages
+def _find_ends(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int) -> list[int]:
+    """Returns the ends of the passages of a text."""
+    encoded = processing_class(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    # In a few tokenizers, tokens do not have the order of the text.
+    starts = np.maximum.accumulate([0, *(first for first, _ in encoded["offset_mapping"])])[1:]
+    breaks = _find_breaks(text)
+    ends: list[int] = []
+    start = 0
+    while len(starts) - (token := int(np.searchsorted(starts, start))) > chunk_size:
+        most = max(int(starts[token + chunk_size]), start + 1)
+        for places, least in breaks:
+            # The last place of this kind.
+            end = int(places[np.searchsorted(places, most, side="right") - 1])
+            if end > max(start, starts[token + int(least * chunk_size)]):
+                break
+        else:
+            # A word that is longer than a passage.
+            end = most
+        ends.append(end)
+        start = end
+    return [*ends, len(text)] if start < len(text) else ends
 
 
-def _find_breaks(block: str, start: int, code: Sequence[int]) -> list[tuple[np.ndarray, float]]:
-    """Returns the places of each kind of [`BREAKS`] in a block; code has no headings."""
-    breaks = [(np.array([0, *(match.end() for match in kind.finditer(block))]), least) for kind, least in BREAKS]
+def _find_breaks(text: str) -> list[tuple[np.ndarray, float]]:
+    """Returns the places of each kind of [`BREAKS`]; code has no headings."""
+    breaks = [(np.array([0, *(match.end() for match in kind.finditer(text))]), least) for kind, least in BREAKS]
     headings, least = breaks[0]
-    is_in_code = np.searchsorted(code, start + headings) % 2 == 1
+    is_in_code = np.searchsorted(_find_code(text), headings) % 2 == 1
     breaks[0] = headings[~is_in_code | (headings == 0)], least
     return breaks
 
@@ -118,34 +120,6 @@ def _find_code(text: str) -> list[int]:
             fence = ""
             edges.append(match.end())
     return edges
-
-
-def _ends(
-    block: str,
-    breaks: Sequence[tuple[np.ndarray, float]],
-    processing_class: PreTrainedTokenizerBase,
-    chunk_size: int,
-    is_last: bool,
-) -> list[int]:
-    """Returns the ends of the passages of a block; the end of one that goes on in the next block is unknown."""
-    encoded = processing_class(block, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    # In a few tokenizers, tokens do not have the order of the text.
-    starts = np.maximum.accumulate([0, *(first for first, _ in encoded["offset_mapping"])])[1:]
-    ends: list[int] = []
-    start = 0
-    while len(starts) - (token := int(np.searchsorted(starts, start))) > chunk_size:
-        most = max(int(starts[token + chunk_size]), start + 1)
-        for places, least in breaks:
-            # The last place of this kind.
-            end = int(places[np.searchsorted(places, most, side="right") - 1])
-            if end > max(start, starts[token + int(least * chunk_size)]):
-                break
-        else:
-            # A word that is longer than a passage.
-            end = most
-        ends.append(end)
-        start = end
-    return [*ends, len(block)] if is_last and start < len(block) else ends
 
 
 def line_numbers(passages: Iterable[str]) -> Iterator[int]:

@@ -20,11 +20,9 @@ NOTHING = -1
 
 
 def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
-    """Returns the same queries with a smaller corpus: only their candidates, and the rows `extra`."""
+    """Returns the same queries with only their candidates, and the rows `extra`, as corpus."""
     lists = rankings.queries["documents"][:]
     rows = sorted({*(row for rows in lists for row in rows), *extra})
-    if len(rows) == len(rankings.corpus):
-        return rankings
     new = {row: number for number, row in enumerate(rows)}
     feature = rankings.queries.features["documents"]
     documents = [[new[row] for row in rows] for rows in lists]
@@ -36,10 +34,7 @@ class RankingRows(torch.utils.data.Dataset):
     """
     Queries with candidates drawn anew in each epoch, and optionally pairs of sentences after them. A query has
     `num_candidates`: one of its positives first, then others in random order, and further positives only if there are
-    not enough others. A column `embeddings` of queries and corpus, the vectors of another encoder, is passed on.
-
-    An index is `row + epoch * len(rows)`, so that its item depends on nothing but the seed: it is the same in every
-    process and worker, and in a training that is resumed.
+    not enough others. An index is `row + epoch * len(rows)`: its item is the same in every process and resumed run.
     """
 
     def __init__(self, rankings: Rankings, num_candidates: int, seed: int, pairs: Dataset | None = None):
@@ -102,26 +97,23 @@ class RankingRows(torch.utils.data.Dataset):
 
 def _with_arrays(part: Dataset) -> Dataset:
     part = part.select_columns([name for name in ("query", "text", "embeddings") if name in part.column_names])
-    has_vectors = "embeddings" in part.column_names
-    return part.with_format("numpy", columns=["embeddings"], output_all_columns=True) if has_vectors else part
+    if "embeddings" not in part.column_names:
+        return part
+    return part.with_format("numpy", columns=["embeddings"], output_all_columns=True)
 
 
 class RankingCollator(TextCollator):
     """
-    Tokenizes rows of [`RankingRows`]: queries and their candidates, each distinct document of a batch once, after the
-    `prompts` named `"query"` and `"document"`, and pairs of sentences if a batch has any.
+    Tokenizes rows of [`RankingRows`] after the `prompts` named `"query"` and `"document"`; a batch has each distinct
+    document once. For Q queries with at most C candidates and D documents a call returns
 
-    For Q queries with at most C candidates, D distinct documents and P pairs a call returns
-
-    - `query_input_ids`, `query_attention_mask` of shape `(Q, query_len)`, `document_input_ids`,
-      `document_attention_mask` of shape `(D, document_len)`,
-    - `documents` of shape `(Q, C)`, the positions of the candidates among the documents, -1 where there is none, and
-      `labels` and `teacher_logits` of the same shape, NaN where they are unknown,
-    - `document_ids` of shape `(D,)`, a number for each text, and `positives` of shape `(Q, num_positives)`, the
-      numbers of all texts that are known to be relevant for a query, filled up with -1,
-    - `query_embeddings` and `document_embeddings` of another encoder, if the rows have them,
-    - `pair_input_ids`, `pair_attention_mask` of shape `(P, 2, pair_len)`, and `pair_labels` and `pair_teacher_logits`
-      as those of [`PairCollator`].
+    - `query_input_ids` `(Q, query_len)` and `document_input_ids` `(D, document_len)`, with their masks,
+    - `documents` `(Q, C)`, the positions of the candidates among the documents, -1 where there is none, and `labels`
+      and `teacher_logits`, NaN where they are unknown,
+    - `document_ids` `(D,)`, a number for each text, and `positives` `(Q, num_positives)`, the numbers of all texts
+      that are known to be relevant for a query, filled up with -1,
+    - the `query_embeddings` and `document_embeddings` of another encoder, and `pair_input_ids` and others, named as
+      those of [`PairCollator`], if the rows have them.
     """
 
     def __init__(

@@ -1,34 +1,20 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Queries with candidates of local files, folders in the layout of BEIR, and Hub data sets."""
+"""Queries with candidates of files, Hub data sets and folders in the layout of BEIR; documents."""
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
-from datasets import Dataset, get_dataset_config_names
-from huggingface_hub import metadata_load
+from datasets import Dataset
 from transformers.utils import logging
-from yaml import YAMLError
 
 from hf_dse.common.files import to_path
 from hf_dse.data.arguments import DataArguments, to_arguments
-from hf_dse.data.ranking_rows import DOCUMENT_IDS, QUERY, QUERY_ID, is_ranking, read_rankings
-from hf_dse.data.rankings import Rankings, make_corpus
-from hf_dse.data.sources import (
-    SPLITS,
-    Source,
-    find_sources,
-    is_on_hub,
-    load_splits,
-    read_source,
-    source_columns,
-    wanted_splits,
-)
+from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings
+from hf_dse.data.sources import SPLITS, find_sources, read_source, wanted_splits
 from hf_dse.data.tables import (
     READERS,
     Columns,
@@ -49,19 +35,16 @@ DOC_ID = ("doc_id", "_id", "corpus-id", "corpus_id", "id")
 RELEVANCE = ("relevance", "score", "label")
 TREC = ("query-id", "iteration", "corpus-id", "score")
 
-# Corpus, queries by their names, and a function that finds the judgements of each split, in the layout of BEIR.
-Parts: TypeAlias = tuple[Source, dict[str, Source], Callable[[], dict[str, Source]]]
-
 
 def is_ranking_data(data_args: DataArguments) -> bool:
     """Returns whether the data are queries with candidates, not pairs of sentences: by the folder or the columns."""
     if data_args.task_name is not None or data_args.num_labels is not None:
         return False
-    if data_args.corpus_file is not None or _find_parts(data_args.dataset_name):
+    if data_args.corpus_file is not None or _find_corpus(data_args.dataset_name) is not None:
         return True
     found = find_sources(data_args)
     first = next((found[split] for split in (*SPLITS, *found) if split in found), None)
-    return first is not None and is_ranking(source_columns(first))
+    return first is not None and is_ranking(column_names(read_source(first)))
 
 
 def load_rankings(
@@ -72,35 +55,30 @@ def load_rankings(
 
     Args:
         data_args (`DataArguments` or `str`):
-            The source, or only its name. `dataset_name` is a folder in the layout of BEIR (`corpus`, `queries` and
-            `qrels/train`, ... as jsonl, tsv or parquet), a folder with a file for each split, or a data set of the Hub
-            in one of these forms; `train_file`, `validation_file` and `test_file` are single files. Their rows are
-            lists (`query`, `documents` or `document_ids`, `labels`, `teacher_logits`) or have a format of
-            sentence-transformers or FlagEmbedding. Ids in them are those of `corpus_file`, which is any corpus of
-            [`load_corpus`]; with it, rows may be queries alone.
+            The source, or only its name: a folder in the layout of BEIR (`corpus`, `queries`, `qrels/train`), or rows
+            with `query`, `documents` or `document_ids`, `labels` and `teacher_logits`, or in a format of
+            sentence-transformers or FlagEmbedding. Ids are those of `corpus_file`, a corpus of [`load_corpus`]; with
+            it, rows may be queries alone.
         splits (`Sequence[str]`, *optional*):
             The splits to read. Defaults to those of train, validation and test that exist.
 
     Returns:
         `dict[str, Rankings]`: the rankings of each split. In the layout of BEIR the candidates of a query are the
-        judged documents, and the splits share the corpus.
+        judged documents.
     """
     data_args = to_arguments(data_args)
     name = data_args.dataset_name
     corpus, texts = (None, None) if data_args.corpus_file is None else _read_corpus(data_args.corpus_file)
     found: dict[str, Callable[[], Columns]] = {}
-    parts = _find_parts(name)
-    if parts is not None:
-        corpus, texts = _read_parts(str(name), parts)
-        found = {split: partial(_read_judgements, part, split) for split, part in parts[2]().items()}
-        if "dev" in found:
-            found.setdefault("validation", found.pop("dev"))
+    table = _find_corpus(name)
+    if table is not None:
+        corpus, texts = _read_corpus(str(name))
+        found = {split: partial(_read_judgements, path) for split, path in _find_judgements(table.parent).items()}
         data_args = replace(data_args, dataset_name=None)
     found |= {split: partial(read_source, source) for split, source in find_sources(data_args).items()}
-    wanted = wanted_splits(found, splits, name or "The data")
     shared = None if corpus is None else make_corpus(corpus, data_args.corpus_file or str(name))
     result = {}
-    for split in wanted:
+    for split in wanted_splits(found, splits, name or "The data"):
         rankings = read_rankings(found[split](), shared, texts, f"Split {split!r}")
         limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
         result[split] = rankings if limit is None else rankings.select(range(min(limit, len(rankings))))
@@ -114,7 +92,7 @@ def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:
     Args:
         data_args (`DataArguments` or `str`):
             The source, `corpus_file` or `dataset_name`, or only its name: a .txt file with one document per line, a
-            folder with one per .txt or .md file, or any corpus of [`load_rankings`].
+            folder with one per .txt or .md file, a table, or a folder in the layout of BEIR.
 
     Returns:
         `datasets.Dataset`: the columns `doc_id`, `text` and, if there are titles, `title`.
@@ -127,13 +105,11 @@ def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:
 
 
 def _read_corpus(name: str) -> tuple[Columns, dict[str, str] | None]:
-    """Returns the documents of plain text, a table or a folder, and the queries of a folder in the layout of BEIR."""
-    parts = _find_parts(name)
-    if parts is not None:
-        return _read_parts(name, parts)
+    """Returns documents, and the queries of a folder in the layout of BEIR."""
+    table = _find_corpus(name)
+    if table is not None:
+        return _corpus_columns(open_table(table), str(table)), _read_queries(table.parent)
     path = to_path(name)
-    if not path.exists() and not path.suffix and is_on_hub(name):
-        raise ValueError(f"{name} has no corpus: name one with `corpus` and `queries`, as those of BEIR.")
     if path.is_file() and path.suffix.lower() != ".txt":
         return _corpus_columns(open_table(path), name), None
     columns = read_texts(path)
@@ -157,94 +133,57 @@ def _corpus_columns(columns: Columns, where: str) -> dict[str, list]:
 # The layout of BEIR
 
 
-def _find_parts(name: str | None) -> Parts | None:
-    """Returns the parts of a folder or a Hub data set in the layout of BEIR or MTEB; `None` for others."""
-    if name is None:
-        return None
-    folder = to_path(name)
-    table = find_table(folder, "corpus")
-    if table is not None:
-        files = [file for file in sorted(folder.glob("queries*")) if file.suffix.lower() in READERS]
-        return [table], {str(file): [file] for file in files}, partial(_find_judgements, folder)
-    configs = _config_names(name)
-    if not {"corpus", "queries"} <= {*configs}:
-        return None
-    corpora = load_splits(name, "corpus")
-    if len(corpora) > 1:
-        raise ValueError(
-            f"{name} has a corpus for each of the splits {', '.join(corpora)}, and here all splits share one: save "
-            "one as a file, and pass it as `--corpus_file`, with files of queries."
-        )
-    # MTEB keeps the judgements in the same data set, BEIR in one of its own.
-    own = next(((name, config) for config in ("default", "qrels") if config in configs), (f"{name}-qrels", None))
-    return next(iter(corpora.values())), load_splits(name, "queries"), partial(load_splits, *own)
+def _find_corpus(name: str | None) -> Path | None:
+    """Returns the table `corpus` of a folder in the layout of BEIR; `None` for other data."""
+    return None if name is None else find_table(to_path(name), "corpus")
 
 
-def _config_names(name: str) -> list[str]:
-    """Returns the configurations of a Hub data set, or of a local copy, whose card lists them."""
-    path = to_path(name)
-    if not path.exists():
-        return get_dataset_config_names(name) if is_on_hub(name) else []
-    card = path / "README.md"
-    configs: list = []
-    with suppress(ValueError, YAMLError):
-        configs = ((metadata_load(card) if card.is_file() else None) or {}).get("configs") or []
-    return [config["config_name"] for config in configs if isinstance(config, dict) and "config_name" in config]
-
-
-def _find_judgements(folder: Path) -> dict[str, Source]:
+def _find_judgements(folder: Path) -> dict[str, Path]:
     """Returns the judgements of each split: `qrels/test.tsv`, `qrels_test.parquet`, or `qrels.tsv` for a test set."""
-    files: dict[str, Source] = {}
+    files = {}
     for split in ("train", "validation", "dev", "test"):
         stems = [f"qrels/{split}", f"qrels_{split}", *(["qrels"] if split == "test" else [])]
         paths = (folder / f"{stem}{ending}" for stem in stems for ending in (".tsv", ".txt", *READERS))
         found = next((path for path in paths if path.is_file()), None)
         if found is not None:
-            files[split] = [found]
+            files["validation" if split == "dev" else split] = found
     if not files:
         raise FileNotFoundError(f"{folder} has a corpus, but no judgements: qrels/test.tsv, or jsonl or parquet.")
     return files
 
 
-def _read_parts(name: str, parts: Parts) -> tuple[Columns, dict[str, str]]:
-    """Returns the corpus and the texts of the queries by their ids."""
-    corpus, queries, _ = parts
+def _read_queries(folder: Path) -> dict[str, str]:
+    """Returns the texts of the queries by their ids."""
     texts: dict[str, str] = {}
-    for where, source in queries.items():
-        columns = read_source(source)
+    files = [path for path in sorted(folder.glob("queries*")) if path.suffix.lower() in READERS]
+    for path in files:
+        columns = open_table(path)
         names = column_names(columns)
-        if where.endswith(".tsv") and len(names) == 2 and names[0] not in QUERY_ID:
+        if path.suffix == ".tsv" and len(names) == 2 and names[0] not in QUERY_ID:
             # The queries of MS MARCO have no header.
             columns = {key: [name, *columns[name]] for key, name in zip(("query_id", "query"), names, strict=True)}
-        query_id, text = find_column(columns, where, QUERY_ID), find_column(columns, where, (*QUERY, "text"))
+        query_id, text = find_column(columns, path, QUERY_ID), find_column(columns, path, (*QUERY, "text"))
         for key, value in zip(map(str, columns[query_id][:]), columns[text][:], strict=True):
             if texts.setdefault(key, value) != value:
-                files = " and ".join(queries)
-                raise ValueError(f"{files}: the query {key!r} is there twice, with two texts: remove one of the two.")
-    where = str(corpus[0]) if isinstance(corpus, list) else f"{name}, corpus"
-    return _corpus_columns(read_source(corpus), where), texts
+                where = " and ".join(map(str, files))
+                raise ValueError(f"{where}: the query {key!r} is there twice, with two texts: remove one of the two.")
+    return texts
 
 
-def _read_judgements(source: Source, split: str) -> Columns:
+def _read_judgements(path: Path) -> Columns:
     """Returns judgements as lists: the documents of each query and their grades."""
-    where = f"Judgements of split {split!r}" if isinstance(source, Dataset) else str(source[0])
-    columns: Columns | None = None
-    if isinstance(source, list) and source[0].suffix in (".tsv", ".txt"):
-        rows = [line.split() for line in read_text(source[0]).split("\n") if line.strip()]
-        # The format of TREC has no header.
-        if rows and all(len(row) == len(TREC) and to_number(row[3]) is not None for row in rows):
-            columns = {name: list(cells) for name, cells in zip(TREC, zip(*rows, strict=True), strict=True)}
-    if columns is None:
-        columns = read_source(source)
-    if any(name in column_names(columns) for name in DOCUMENT_IDS):
-        return columns
+    rows = [line.split() for line in read_text(path).splitlines()] if path.suffix in (".tsv", ".txt") else []
+    rows = [row for row in rows if row]
+    # The format of TREC has no header.
+    is_trec = bool(rows) and all(len(row) == len(TREC) and to_number(row[3]) is not None for row in rows)
+    columns = dict(zip(TREC, map(list, zip(*rows, strict=True)), strict=True)) if is_trec else open_table(path)
     # The fifth name of a document's id may be a judgement's own.
-    wanted = [find_column(columns, where, names) for names in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
+    wanted = [find_column(columns, path, names) for names in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
     queries, documents, grades = (columns[name][:] for name in wanted)
     problem = "the relevance {} is not a whole number: judgements are grades such as 0, 1 and 2"
-    check_rows(grades, lambda grade: (number := to_number(grade)) is not None and number % 1 == 0, where, problem)
+    check_rows(grades, lambda grade: (number := to_number(grade)) is not None and number % 1 == 0, str(path), problem)
     if not queries:
-        raise ValueError(f"{where} has no judgements.")
+        raise ValueError(f"{path} has no judgements.")
     lists: dict[str, dict[str, float]] = {}
     for query, document, grade in zip(queries, documents, grades, strict=True):
         # A grade below 0 is not relevant. The last of two judgements counts, as in BEIR.

@@ -1,23 +1,33 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Queries with candidate documents: one form for training, mining, scoring and evaluation."""
+"""Queries with candidate documents: one form for all rooms, made of lists or of rows in other formats."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-import pyarrow.parquet
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, Value, concatenate_datasets
+from transformers.utils import logging
 
-from hf_dse.common.files import write_atomically
-from hf_dse.data.tables import Columns, check_rows, column_names, find_column, is_filled, to_number, write_rows
+from hf_dse.data.tables import (
+    ROWS_PER_WRITE,
+    Columns,
+    check_rows,
+    column_names,
+    find_column,
+    is_filled,
+    shorten,
+    to_number,
+    write_table,
+)
 
 
-# Rows of a written table at a time.
-ROWS_PER_WRITE = 1000
+logger = logging.get_logger(__name__)
 
 FEATURES = {
     "query_id": Value("string"),
@@ -35,6 +45,19 @@ FILE_FEATURES = {
     "teacher": Value("string"),
 }
 
+# Names of columns, ours first, then those of other libraries.
+QUERY = ("query", "anchor", "question", "sentence1")
+QUERY_ID = ("query_id", "query-id", "qid", "_id", "id")
+DOCUMENTS = ("documents", "docs", "passages", "candidates")
+DOCUMENT_IDS = ("document_ids", "doc_ids", "corpus_ids")
+LABELS = ("labels", "label", "relevance")
+TEACHER_LOGITS = ("teacher_logits", "scores", "score")
+POSITIVE = ("positive", "answer", "passage", "document", "pos")
+# A list of these is relevant without labels that say so; one of the others may have any candidates.
+ONLY_POSITIVES = ("positive", "pos")
+NEGATIVE = re.compile(r"neg|(hard[_-]?)?negatives?([_-]?\d+)?")
+SCORES_BY_LIST = ("pos_scores", "neg_scores")
+
 
 @dataclass(frozen=True)
 class Rankings:
@@ -43,14 +66,12 @@ class Rankings:
 
     Args:
         queries (`datasets.Dataset`):
-            The columns `query_id`, `query`, `documents` (for each query, the rows of its candidates in the corpus),
-            `labels` (the relevance of each candidate: above 0 if it is relevant, 0 if it is not, NaN if unknown) and
-            optionally `teacher_logits` (the score of each candidate; NaN if unknown).
+            The columns `query_id`, `query`, `documents` (the rows of the candidates in the corpus), `labels` (above 0
+            for a relevant candidate, 0 for others, NaN if unknown) and optionally `teacher_logits` (NaN if unknown).
         corpus (`datasets.Dataset`):
-            The columns `doc_id` and `text`, which begins with the title of a document that has one, and optionally
-            `title`.
+            The columns `doc_id`, `text`, which begins with the title if there is one, and optionally `title`.
 
-    [`make_rankings`] makes them of lists and checks these, and [`load_rankings`] reads files and Hub data sets.
+    [`make_rankings`] makes them of lists, and [`load_rankings`] reads files and Hub data sets.
     """
 
     queries: Dataset
@@ -65,11 +86,8 @@ class Rankings:
 
     def positives(self) -> list[list[int]]:
         """Returns, for each query, the rows of the documents that are known to be relevant."""
-        columns = (self.queries[name][:] for name in ("documents", "labels"))
-        return [
-            [row for row, label in zip(rows, labels, strict=True) if label > 0]
-            for rows, labels in zip(*columns, strict=True)
-        ]
+        lists = zip(self.queries["documents"][:], self.queries["labels"][:], strict=True)
+        return [[row for row, label in zip(*columns, strict=True) if label > 0] for columns in lists]
 
     def select(self, rows: Iterable[int]) -> "Rankings":
         """Returns some of the queries with the same corpus."""
@@ -82,16 +100,12 @@ def make_rankings(queries: Mapping[str, Any], corpus: Columns, where: str = "The
 
     Args:
         queries (`Mapping[str, list]`):
-            The columns `query`, `documents` (rows of the corpus) and optionally `query_id` (by default the number of
-            the row), `labels` and `teacher_logits`. `None` and NaN are an unknown label or score.
+            The columns `query`, `documents` (rows of the corpus) and optionally `query_id`, `labels` and
+            `teacher_logits`, where `None` and NaN are unknown.
         corpus (`Mapping[str, list]` or `datasets.Dataset`):
-            The columns `text` and optionally `doc_id` (by default the number of the row) and `title`. Other columns of
-            a data set stay.
+            The columns `text` and optionally `doc_id` and `title`. Other columns of a data set stay.
         where (`str`, *optional*, defaults to `"The rankings"`):
-            The source of the rankings, for the messages.
-
-    Returns:
-        [`Rankings`].
+            The source of the rankings, for messages.
 
     Example:
 
@@ -200,11 +214,7 @@ def _check_unique(ids: Sequence[str], what: str) -> None:
 
 
 def ranking_rows(rankings: Rankings) -> dict[str, list]:
-    """
-    Returns rankings as rows with texts, which sentence-transformers and [`read_rankings`] read: `query_id`, `query`,
-    `document_ids`, `documents` (texts), `labels` and, if there are scores, `teacher_logits`. Unknown labels and scores
-    are `None`.
-    """
+    """Returns rankings as rows with texts, which sentence-transformers reads too; `None` is an unknown number."""
     queries = rankings.queries
     columns: dict[str, list] = {name: queries[name][:] for name in ("query_id", "query")}
     lists = queries["documents"][:]
@@ -220,23 +230,193 @@ def ranking_rows(rankings: Rankings) -> dict[str, list]:
 
 
 def write_rankings(rankings: Rankings, path: Path, teacher: str | None = None) -> None:
-    """
-    Writes rankings atomically as rows with texts, JSON lines or parquet by the ending of the file. `teacher`, a column
-    of this name, says which model scored them and how.
-    """
+    """Writes rankings as rows with texts; `teacher`, a column of this name, says which model scored them and how."""
 
     def read_rows(start: int) -> Dataset:
         part = rankings.select(range(start, min(start + ROWS_PER_WRITE, len(rankings))))
         columns = ranking_rows(part) | ({} if teacher is None else {"teacher": [teacher] * len(part)})
         return Dataset.from_dict(columns, features=Features({name: FILE_FEATURES[name] for name in columns}))
 
-    def write(file: BinaryIO) -> None:
-        with pyarrow.parquet.ParquetWriter(file, read_rows(0).features.arrow_schema, compression="zstd") as writer:
-            for part in parts:
-                writer.write_table(part.data.table)
+    write_table(map(read_rows, range(0, len(rankings), ROWS_PER_WRITE)), path)
 
-    parts = (read_rows(start) for start in range(0, len(rankings), ROWS_PER_WRITE))
-    if path.suffix == ".parquet":
-        write_atomically(path, write)
-    else:
-        write_rows((row for part in parts for row in part), path)
+
+# Rows in the formats of other libraries
+
+
+def read_rankings(
+    rows: Columns,
+    corpus: Columns | None = None,
+    query_texts: Mapping[str, str] | None = None,
+    where: str = "The rankings",
+) -> Rankings:
+    """
+    Makes [`Rankings`] of rows: lists (`query`, `documents` or `document_ids`, `labels`, `teacher_logits`), the formats
+    of sentence-transformers and FlagEmbedding, or, with a corpus, queries alone. Rows with the same query become one.
+    """
+    columns = {name: to_lists(rows[name][:]) for name in column_names(rows)}
+    documents = _Documents(None if corpus is None else make_corpus(corpus, where))
+    lists, has_scores = _read_candidates(columns, documents, where)
+    # As in BEIR.
+    query_names = QUERY if any(lists) else (*QUERY, "text")
+    queries, query_ids = _read_queries(columns, query_names, query_texts, where)
+    # The candidates of each query: label and score by the row in the corpus.
+    merged: dict[str, tuple[str, dict[int, list]]] = {}
+    for number, (query, candidates) in enumerate(zip(queries, lists, strict=True)):
+        place = f"{where}, row {number}"
+        key = query_ids[number] if query_ids else str(query)
+        first, known = merged.setdefault(key, (query, {}))
+        if first != query:
+            raise ValueError(f"{place}: the query {key!r} has another text than in a row before: {shorten(query)}.")
+        for doc_id, text, *new in candidates:
+            row = documents.find(doc_id, text, place)
+            old = known.setdefault(row, new)
+            if None not in (old[0], new[0]) and (old[0] > 0) != (new[0] > 0):
+                raise ValueError(
+                    f"{place}: the candidate {shorten(text or doc_id)} of the query {shorten(query)} is both relevant "
+                    "and not relevant (a positive and a negative): remove one of the two."
+                )
+            known[row] = [b if a is None else a for a, b in zip(old, new, strict=True)]
+    result: dict[str, Any] = {
+        "query": [query for query, _ in merged.values()],
+        "documents": [list(known) for _, known in merged.values()],
+        "labels": [[label for label, _ in known.values()] for _, known in merged.values()],
+    }
+    if query_ids:
+        result["query_id"] = list(merged)
+    if has_scores:
+        result["teacher_logits"] = [[score for _, score in known.values()] for _, known in merged.values()]
+    return make_rankings(result, documents.finish(where), where)
+
+
+def is_ranking(names: Sequence[str]) -> bool:
+    """Returns whether rows with these columns are rankings, not pairs of sentences."""
+    has_lists = any(name in names for name in (*DOCUMENTS, *DOCUMENT_IDS))
+    has_lists |= any(name in names for name in POSITIVE) and ("labels" in names or "scores" in names)
+    return has_lists or any(NEGATIVE.fullmatch(name) for name in names) or "positive" in names
+
+
+class _Documents:
+    """The documents of a corpus, if there is one, and those that rows add."""
+
+    def __init__(self, corpus: Dataset | None):
+        self.corpus = corpus
+        self.ids: list[str] = [] if corpus is None else corpus["doc_id"][:]
+        self.texts: list[str] = [] if corpus is None else corpus["text"][:]
+        self.by_id = {doc_id: row for row, doc_id in enumerate(self.ids)}
+        # The first of equal ones.
+        self.by_text = {text: row for row, text in reversed(list(enumerate(self.texts)))}
+        # Rows by the id that was given, and the text.
+        self.added: dict[tuple[str, str], int] = {}
+
+    def find(self, doc_id: str | None, text: str | None, where: str) -> int:
+        """Returns the row of a document by its id, its text, or both, and adds one that is not there yet."""
+        row = self.by_text.get(text or "") if doc_id is None else self.by_id.get(doc_id)
+        if row is not None and text in (None, self.texts[row]):
+            return row
+        if text is None:
+            raise ValueError(
+                f"{where}: the document id {doc_id!r} is not in the corpus of {len(self.ids)} documents: add its "
+                "text, or remove it."
+            )
+        if row is not None and self.corpus is None:
+            raise ValueError(f"{where}: the document {doc_id!r} has another text than in a row before.")
+        given = doc_id or f"{'' if self.corpus is None else 'added '}{len(self.ids)}"
+        if (given, text) not in self.added:
+            self.added[given, text] = self.by_text[text] = len(self.ids)
+            name = given
+            while name in self.by_id:
+                name += " (2)"
+            self.by_id[name] = len(self.ids)
+            self.ids.append(name)
+            self.texts.append(text)
+        return self.added[given, text]
+
+    def finish(self, where: str) -> Columns:
+        """Returns the corpus with the documents that were added."""
+        if self.corpus is None:
+            return {"doc_id": self.ids, "text": self.texts}
+        if len(self.ids) == len(self.corpus):
+            return self.corpus
+        ids, texts = (values[len(self.corpus) :] for values in (self.ids, self.texts))
+        logger.info(f"{where}: {len(ids):,} documents of the rows, or their texts, are added to the corpus.")
+        columns: dict[str, list] = {name: [None] * len(ids) for name in self.corpus.column_names}
+        added = Dataset.from_dict(columns | {"doc_id": ids, "text": texts}, features=self.corpus.features)
+        return concatenate_datasets([self.corpus, added])
+
+
+def _read_candidates(columns: dict[str, list], documents: _Documents, where: str) -> tuple[list[list[tuple]], bool]:
+    """Returns id, text, label and score of the candidates of each row, `None` if unknown, and if there are scores."""
+    ids, texts, positive, labels, scores = (
+        _first(columns, names) for names in (DOCUMENT_IDS, DOCUMENTS, POSITIVE, LABELS, TEACHER_LOGITS)
+    )
+    has_corpus = documents.corpus is not None
+    negatives = [name for name in columns if NEGATIVE.fullmatch(name)]
+    # Columns of candidates, and the label of these unless another column tells it.
+    groups: dict[str, float | None] = {}
+    lists = [name for name in (texts, ids) if name is not None]
+    if lists:
+        if texts is None and not has_corpus:
+            raise ValueError(f"{where}: the texts of the document ids are unknown: name their `--corpus_file`.")
+        for name in lists:
+            check_rows(columns[name], is_list, where, f"{name} is {{}}, not a list")
+        groups = {lists[0]: None}
+    elif positive is not None:
+        has_any = positive not in ONLY_POSITIVES and any(map(is_list, columns[positive]))
+        is_relevant = bool(negatives) or not (labels or scores or has_any)
+        groups = {positive: 1.0 if is_relevant else None} | dict.fromkeys(negatives, 0.0)
+        if negatives:
+            labels, scores = None, scores or labels
+        known = {*groups, labels, scores, *QUERY, *QUERY_ID, *SCORES_BY_LIST, "text"}
+        if others := [name for name in columns if name not in known]:
+            logger.warning(f"{where}: the columns {', '.join(others)} have no known name, and are left out.")
+    elif negatives or not has_corpus:
+        raise ValueError(
+            f"{where}: no column has {'positives' if negatives else 'candidates'}; the columns are "
+            f"{', '.join(columns)}. Rename them to `query`, `documents` and `labels`, or `query`, `positive` and "
+            "`negative_1`, ..., or `query_id` and `document_ids`."
+        )
+    parts = {name: _as_lists(columns[name]) for name in groups}
+    rows = range(len(next(iter(columns.values()), [])))
+    candidates = [list(chain(*(part[row] for part in parts.values()))) for row in rows]
+    unknown = [[None] * len(row) for row in candidates]
+    values = {
+        "ids": [list(map(str, row)) for row in columns[ids]] if ids else unknown,
+        "texts": unknown if lists and texts is None else candidates,
+        "labels": [[label for name, label in groups.items() for _ in parts[name][row]] for row in rows],
+        "scores": unknown,
+    }
+    if values["texts"] is candidates:
+        problem = "the candidates {} are not texts"
+        check_rows(candidates, lambda row: all(isinstance(text, str) for text in row), where, problem)
+    if labels:
+        values["labels"] = read_numbers(columns[labels], candidates, where, labels)
+    if scores:
+        values["scores"] = read_numbers(columns[scores], candidates, where, scores)
+    elif len(parts) == len(SCORES_BY_LIST) and all(name in columns for name in SCORES_BY_LIST):
+        of_parts = zip(SCORES_BY_LIST, parts.values(), strict=True)
+        by_list = [read_numbers(columns[name], part, where, name) for name, part in of_parts]
+        values["scores"] = [positives + others for positives, others in zip(*by_list, strict=True)]
+    found = [list(zip(*row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return found, values["scores"] is not unknown
+
+
+def _read_queries(
+    columns: dict[str, list], query_names: Sequence[str], query_texts: Mapping[str, str] | None, where: str
+) -> tuple[list, list[str] | None]:
+    """Returns the queries and their ids."""
+    query_id = _first(columns, QUERY_ID)
+    query_ids = None if query_id is None else [str(value) for value in columns[query_id]]
+    if query_ids is None or query_texts is None or _first(columns, query_names) is not None:
+        return columns[find_column(columns, where, query_names)], query_ids
+    check_rows(query_ids, query_texts.__contains__, where, "the query {} has no text")
+    return [query_texts[value] for value in query_ids], query_ids
+
+
+def _first(names: Iterable[str], wanted: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
+
+
+def _as_lists(values: list) -> list[list]:
+    # In a column of lists, a missing one is empty.
+    has_lists = any(map(is_list, values))
+    return [list(value) if is_list(value) else [] if value is None and has_lists else [value] for value in values]

@@ -34,12 +34,10 @@ def run_on_shards(
     num_gpus: float | None = None,
 ) -> int:
     """
-    Adds a column to every shard of a data set: a parquet file, a folder of parquet files, or a glob. `output_dir` gets
-    a file for each shard, written at once, and a shard that is finished is skipped. Returns the number of rows.
+    Adds a column to every parquet file of a folder or a glob, skips the finished ones, and returns the number of rows.
 
     `make_worker` loads a model on `"cpu"` or `"cuda"`. The result reads `columns`, also of no rows, and returns
-    `column`; its `ValueError` ends only its shard. `settings` are all that the column depends on, as JSON, and stay in
-    the metadata of a file.
+    `column`; its `ValueError` ends only its shard. `settings`, all that the column depends on, stay in the files.
     """
     try:
         import ray.data
@@ -68,7 +66,6 @@ def run_on_shards(
             ray.init(ignore_reinit_error=True)
             if num_gpus is None:
                 num_gpus = float("GPU" in ray.cluster_resources())
-            # An idle worker takes the next shard.
             results = ray.data.from_items(tasks, override_num_blocks=len(tasks)).map_batches(
                 ShardWorker,
                 fn_constructor_args=(make_worker, "cuda" if num_gpus else "cpu", columns, column),

@@ -7,17 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-import pyarrow.parquet
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
-from transformers.utils import logging
+from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset, load_from_disk
 
 from hf_dse.common.files import to_path
-from hf_dse.data.arguments import DataArguments
-from hf_dse.data.tables import READERS, Columns, column_names, open_tables
-from hf_dse.data.tasks import EMBEDDED
+from hf_dse.data.arguments import EMBEDDED, DataArguments
+from hf_dse.data.tables import READERS, Columns, open_table
 
-
-logger = logging.get_logger(__name__)
 
 EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
 
@@ -28,31 +23,16 @@ Source: TypeAlias = list[Path] | Dataset
 
 
 def read_source(source: Source) -> Columns:
-    """Returns the rows of a split."""
-    return source if isinstance(source, Dataset) else open_tables(source)
-
-
-def source_columns(source: Source) -> list[str]:
-    """Returns the names of the columns of a split, of parquet files without reading the rows."""
-    if not isinstance(source, Dataset) and source[0].suffix.lower() == ".parquet":
-        return pyarrow.parquet.read_schema(source[0]).names
-    return column_names(read_source(source))
-
-
-def is_on_hub(name: str) -> bool:
-    """Returns whether a name is not written as a path."""
-    return not (Path(name).is_absolute() or name.startswith((".", "~"))) and name != EMBEDDED
-
-
-def load_splits(name: str, config: str | None = None) -> dict[str, Source]:
-    """Loads a data set of the Hub, or a local copy of one."""
-    return {str(split): part for split, part in load_dataset(name, config).items()}
+    """Returns the rows of a split; only parquet files come in several parts."""
+    if isinstance(source, Dataset):
+        return source
+    return open_table(source[0]) if len(source) == 1 else concatenate_datasets([open_table(path) for path in source])
 
 
 def folder_splits(folder: Path) -> dict[str, Source]:
     """
-    Returns the splits of a folder of `save_to_disk`, or of tables named after their splits, such as `train.csv` or
-    `data/train-00000-of-00002.parquet`. Tables in subfolders, as the Hub stores them, count if there are no others.
+    Returns the splits of a folder of `save_to_disk`, or of tables such as `train.csv`; if there are none, of tables in
+    subfolders, as the Hub stores them: `data/train-00000-of-00002.parquet`.
     """
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         saved = load_from_disk(str(folder))
@@ -76,7 +56,6 @@ def _group_by_split(paths: Iterable[Path]) -> dict[str, list[Path]]:
 
 def find_files(folder: Path, endings: Collection[str]) -> list[Path]:
     """Returns the relative paths of the files of a folder with these endings that are not hidden, sorted."""
-    # Reading a pipe waits for ever.
     files = (file for file in folder.rglob("*") if file.suffix.lower() in endings and file.is_file())
     names = sorted(file.relative_to(folder) for file in files)
     return [name for name in names if not any(part.startswith(".") for part in name.parts)]
@@ -89,15 +68,12 @@ def find_sources(data_args: DataArguments, config: str | None = None) -> dict[st
     if name is not None:
         path = EMBEDDED_FOLDER if name == EMBEDDED else to_path(name)
         config = data_args.dataset_config_name or config
-        if path.is_dir():
-            found = load_splits(str(path), config) if config else folder_splits(path)
-        elif path.is_file():
+        if path.is_file():
             found = {"train": [path]}
-        elif not is_on_hub(name):
-            raise FileNotFoundError(f"{name}: there is no such folder.")
+        elif path.is_dir() and config is None:
+            found = folder_splits(path)
         else:
-            logger.info(f"Loading the dataset {name} of the Hub")
-            found = load_splits(name, config)
+            found = {str(split): part for split, part in load_dataset(str(path), config).items()}
     for split in SPLITS:
         file = getattr(data_args, f"{split}_file")
         if file is not None:

@@ -12,8 +12,9 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
 import pyarrow
 import pyarrow.parquet
@@ -21,16 +22,18 @@ import pyarrow.parquet
 from hf_dse.common.files import to_path, write_atomically
 
 
-# Options and help need this module, and datasets takes a second to import.
+# For help, which needs this module, datasets takes too long to import.
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# A cell may hold a whole document; csv stops at 131,072 characters.
+# csv stops at 131,072 characters.
 csv.field_size_limit(2**31 - 1)
 
 READERS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
+
+ROWS_PER_WRITE = 1000
 
 # Columns by name. A data set keeps types that Python lacks, such as nanoseconds.
 Columns: TypeAlias = Union[Mapping[str, list], "Dataset"]
@@ -94,16 +97,11 @@ def read_table(path: Path) -> pyarrow.Table:
 
 
 def open_table(path: str | Path) -> Columns:
-    """
-    Returns a local table (csv, tsv, json, jsonl or parquet): a data set for a parquet file, otherwise a dictionary.
-    All cells of a csv file stay texts.
-    """
+    """Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts."""
     path = to_path(path)
     ending = path.suffix.lower()
     if ending not in READERS:
         raise ValueError(f"{path}: unsupported ending {path.suffix!r}; supported are {', '.join(READERS)}.")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file.")
     if ending == ".parquet":
         from datasets import Dataset
 
@@ -118,16 +116,6 @@ def read_columns(path: str | Path) -> dict[str, list]:
     """Returns a local table as [`open_table`] does, with values of Python."""
     columns = open_table(path)
     return {name: columns[name][:] for name in column_names(columns)}
-
-
-def open_tables(paths: Sequence[Path]) -> Columns:
-    """Returns several local tables with the same columns as one."""
-    tables = [open_table(path) for path in paths]
-    if all(path.suffix.lower() == ".parquet" for path in paths):
-        from datasets import concatenate_datasets
-
-        return concatenate_datasets(tables)
-    return {name: [value for table in tables for value in table[name]] for name in column_names(tables[0])}
 
 
 def column_names(columns: Columns) -> list[str]:
@@ -186,16 +174,19 @@ def to_number(value: Any) -> float | None:
     return None
 
 
-def write_pairs(pairs: "Dataset", path: Path) -> None:
-    """Writes pairs atomically, as JSON lines or parquet by the ending of the file."""
-    if path.suffix == ".parquet":
-        write_atomically(path, pairs.to_parquet)
-    else:
-        write_rows(pairs, path)
+def write_table(parts: Iterable["Dataset"], path: Path) -> None:
+    """Writes parts of a data set atomically, as JSON lines or parquet by the ending of the file."""
 
+    def write_parquet(file: BinaryIO) -> None:
+        tables = (table for part in parts for table in part.with_format("arrow").iter(ROWS_PER_WRITE))
+        first = next(tables)
+        with pyarrow.parquet.ParquetWriter(file, first.schema, compression="zstd") as writer:
+            for table in chain([first], tables):
+                writer.write_table(table)
 
-def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Writes JSON lines atomically. `Dataset.to_json` would round numbers to ten digits."""
-    # Other columns may have dates.
-    lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-    write_atomically(path, lambda file: file.writelines(line.encode() for line in lines))
+    def write_lines(file: BinaryIO) -> None:
+        # `Dataset.to_json` would round numbers to ten digits. Other columns may have dates.
+        for row in chain.from_iterable(parts):
+            file.write(f"{json.dumps(row, ensure_ascii=False, default=str)}\n".encode())
+
+    write_atomically(path, write_parquet if path.suffix == ".parquet" else write_lines)

@@ -29,10 +29,8 @@ TEXT = ("text", "contents", "body")
 
 def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
     """
-    Returns texts: the lines of a .txt file, the columns of a table, the `corpus` of a folder in the layout of BEIR,
-    whose `"text"` begins with the title where there is one, the .txt and .md files of a folder (with the column
-    `file`, their relative paths), or a data set of the Hub as a folder. `text_column` names the texts, also of files
-    without columns.
+    Returns the lines of a .txt file, the columns of a table, the `corpus` of a folder in the layout of BEIR (with its
+    titles in the texts), or the .txt and .md files of a folder, with the column `file`. Texts are in `text_column`.
     """
     file = to_path(path)
     table = find_table(file, "corpus")
@@ -83,10 +81,7 @@ def join_titles(columns: Columns, where: str) -> tuple[list[str], list[str]]:
 
 
 def load_texts(path: str, text_column: str = "text", max_samples: int | None = None) -> Dataset:
-    """
-    Returns the texts of a file as the column `text`, without the empty ones. `text_column` names the column of a
-    table, or several with commas between them (`"question1,question2"`); `max_samples` keeps only the first texts.
-    """
+    """Returns the texts of a file as the column `text`, without empty ones; `text_column` may name several: a,b."""
     texts = [text for name in text_column.split(",") for text in read_texts(path, name)[name]]
     kept = [text for text in texts if text.strip()]
     if len(kept) < len(texts):

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -21,7 +20,7 @@ SHORT_TEXT = 64
 def tokenize(
     processing_class: PreTrainedTokenizerBase, texts: list[str], max_length: int | None
 ) -> tuple[list[dict[str, list[int]]], int]:
-    """Tokenizes texts without padding; returns one `dict` per text and the number of truncated texts."""
+    """Tokenizes texts without padding; returns one `dict` per text, and how many a fast tokenizer has truncated."""
     # Some tokenizers return an attention mask only on request.
     encoded = processing_class(
         texts, truncation=max_length is not None, max_length=max_length, return_attention_mask=True, verbose=False
@@ -29,11 +28,7 @@ def tokenize(
     lengths = [len(ids) for ids in encoded["input_ids"]]
     if not all(lengths):
         raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: remove it.")
-    if encoded.encodings is not None:
-        num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    else:
-        # A slow tokenizer.
-        num_cut = sum(max_length is not None and size > max_length for size in token_lengths(processing_class, texts))
+    num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings or [])
     features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
     return features, num_cut
 
@@ -48,8 +43,8 @@ def pad(
 
 def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """
-    Yields the positions of texts of similar length, the longest first, which need the most memory. A batch has at most
-    `batch_size` texts and `batch_size * 512` tokens with padding, or a single text.
+    Yields the positions of texts of similar length, the longest first. A batch has at most `batch_size` texts and
+    `batch_size * 512` tokens with padding, or a single text.
     """
     batch: list[int] = []
     longest = 0
@@ -66,18 +61,11 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
 
 
 def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
-    """
-    Returns the maximum tokens of an input of a model, including special tokens. Without a limit of the model this is
-    the `model_max_length` of the tokenizer, and `None` without either.
-    """
+    """Returns the maximum tokens of an input of a model, or else of its tokenizer; `None` without either."""
     limits = [getattr(model.config, "max_position_embeddings", None)]
     for name, module in model.base_model.named_modules():
         # RoBERTa-like models start positions after the padding index, so their table is longer than their inputs.
-        if (
-            name.endswith("position_embeddings")
-            and isinstance(module, nn.Embedding)
-            and module.padding_idx is not None
-        ):
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             limits.append(module.num_embeddings - module.padding_idx - 1)
     # Models with relative positions may have -1, a tokenizer without a limit has a huge one.
     known = [limit for limit in limits if limit is not None and limit > 0]
@@ -100,9 +88,8 @@ def check_max_length(
     max_length: int | None, model: PreTrainedModel, processing_class: PreTrainedTokenizerBase, pair: bool = False
 ) -> int | None:
     """
-    Returns a limit in tokens, including special tokens, of a text or of two in one sequence (`pair`). `None` is the
-    `model_max_length` of the tokenizer, or the limit of the model if that is lower. Raises a `ValueError` for a limit
-    above that of the model, or without room for text.
+    Returns a limit in tokens of a text or of two in one sequence (`pair`), `None` for the lower one of tokenizer and
+    model. Raises a `ValueError` for a limit above that of the model, or without room for text.
     """
     most = max_tokens(model, processing_class)
     if max_length is None:
@@ -133,7 +120,6 @@ def token_lengths(
     sizes: list[int] = []
     for start in range(0, len(first), 1000):
         part = slice(start, start + 1000)
-        # verbose=False: the tokenizer would warn about long sequences, but these are not inputs of a model.
         encoded = processing_class(
             first[part], second and second[part], truncation=False, return_attention_mask=False, verbose=False
         )

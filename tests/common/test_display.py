@@ -4,7 +4,7 @@
 
 import pytest
 
-from hf_dse.common.display import escape_markdown, format_size, format_table, harmless, markdown, one_line
+from hf_dse.common.display import escape_markdown, format_table, harmless, markdown, one_line
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,3 @@ def test_tables():
         "train                      100.00",
     ]
     assert markdown(["a", "b"], [["x", "1"]], 1) == "| a | b |\n| --- | --: |\n| x | 1 |"
-    assert [format_size(size) for size in (12, 1500, 2 * 10**6, 3 * 10**9)] == [
-        "12 bytes",
-        "1.5 KB",
-        "2.0 MB",
-        "3.0 GB",
-    ]

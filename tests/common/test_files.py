@@ -53,8 +53,6 @@ def test_a_lock_keeps_others_out_until_its_process_ends(tmp_path, infos):
     ):
         with locked(folder):
             pass
-    with pytest.raises(BlockingIOError, match="^output is in use"), locked(folder, Path("output")):
-        pass
     process.kill()
     process.join(30)
     # Also after a kill, which left the file of the lock.
@@ -70,15 +68,6 @@ def test_a_lock_waits(tmp_path, infos):
     with locked(tmp_path / "run", wait=True):
         process.join(30)
     assert "is in use by another process: waiting for its end" in infos[0]
-
-
-def test_a_locked_folder_stays_only_with_files(tmp_path):
-    with locked(tmp_path / "empty"):
-        pass
-    with locked(tmp_path / "full"):
-        (tmp_path / "full" / "file").touch()
-    assert [path.name for path in tmp_path.iterdir()] == ["full"]
-    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
 
 
 # Files
@@ -101,10 +90,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     ("error", "is_named"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), True),
-        (OSError("100 requested and 0 written"), True),
         (RuntimeError("[enforce fail at inline_container.cc:659] unexpected pos"), True),
         (FileNotFoundError(errno.ENOENT, "No such file", "other"), False),
-        (ValueError("another error"), False),
     ],
 )
 def test_errors_of_a_full_disk_name_the_output(error, is_named):
@@ -128,11 +115,6 @@ def test_names_of_outputs(tmp_path):
     assert to_path("~/x") == Path.home() / "x"
     with pytest.raises(ValueError, match=r"a.txt: unsupported ending '.txt'; the output is .npy or .parquet"):
         output_path("a.txt", (".npy", ".parquet"))
-    (tmp_path / "b.npy").mkdir()
-    with pytest.raises(ValueError, match="b.npy is a folder: name a file in it"):
-        output_path(str(tmp_path / "b.npy"), (".npy",))
-    with pytest.raises(ValueError, match="there is no home folder ~nobody-here: write the whole path"):
-        to_path("~nobody-here/x")
 
 
 # Folders
@@ -207,22 +189,16 @@ def test_two_processes_write_one_folder(tmp_path):
         write_model(target, "second")
 
 
-def test_folders_that_are_not_replaced(tmp_path, monkeypatch):
+def test_folders_that_are_not_replaced(tmp_path):
     check_target(tmp_path / "new", overwrite=False)
     (tmp_path / "empty").mkdir()
     check_target(tmp_path / "empty", overwrite=False)
-    (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match="file is a file: name a folder"):
-        check_target(tmp_path / "file", overwrite=True)
     home = tmp_path / "home"
     (home / ".git").mkdir(parents=True)
     for _ in range(2):
         with pytest.raises(FileExistsError, match="home is not a plain model folder"):
             check_target(home, overwrite=True)
         (home / "config.json").touch()
-    monkeypatch.chdir(home / ".git")
-    with pytest.raises(FileExistsError, match="home is the folder that you are in, or above it"):
-        check_target(home, overwrite=True)
 
 
 # YAML
@@ -238,11 +214,7 @@ def test_yaml(tmp_path):
     ("content", "message"),
     [
         ("seed: 1\nseed: 2", "'seed' is there twice"),
-        ("a:\n  - {seed: 1, seed: 1}", "'seed' is there twice"),
         ("seed: !!python/object/apply:os.system [x]", "could not determine a constructor"),
-        ("seed: [", "expected the node content"),
-        ("seed: *nowhere", "found undefined alias"),
-        ("? [a]\n: 2", "found unhashable key"),
         (b"seed: \xff", "can't decode byte"),
     ],
 )

@@ -4,7 +4,6 @@
 
 import ast
 import json
-import pickle
 import re
 import shutil
 from pathlib import Path
@@ -41,11 +40,6 @@ def trap(tmp_path):
     assert not (tmp_path / "code has run").exists()
 
 
-def test_the_bomb_works(tmp_path):
-    pickle.loads(pickle.dumps(Bomb(tmp_path / "run")))
-    assert (tmp_path / "run").exists()
-
-
 def test_no_call_reads_code():
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -63,8 +57,6 @@ def test_no_call_reads_code():
 COMMANDS = [
     "convert --model_name_or_path {model} --output_dir {out}",
     "encode --model_name_or_path {model} --input {texts} --output {out}.npy",
-    "search --model_name_or_path {model} --corpus {texts} --query x",
-    "evaluate --model_name_or_path {model} --dataset_name embedded",
     "score --model_name_or_path {model} --dataset_name embedded --num_labels 1 --output_file {out}.jsonl",
     "distill --model_name_or_path {model} --dataset_name embedded --output_dir {out}",
 ]

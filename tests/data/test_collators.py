@@ -4,7 +4,7 @@
 
 import torch
 
-from hf_dse.data.collators import PairCollator, TextCollator
+from hf_dse.data.collators import PairCollator
 
 
 FEATURES = [
@@ -48,9 +48,3 @@ def test_cut_sentences_are_counted_and_warned_about_once(bert_tokenizer, warning
     collator(FEATURES[1:] * 2)
     assert collator.n_truncated == 3
     assert len(warnings) == 1 and "1 of 4 sentences" in warnings[0] and "raise `max_length`" in warnings[0]
-
-
-def test_texts(bert_tokenizer):
-    batch = TextCollator(bert_tokenizer, 8)([{"text": "a cat"}, {"text": "a"}])
-    assert batch.keys() == {"input_ids", "attention_mask"}
-    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]

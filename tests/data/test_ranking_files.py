@@ -28,15 +28,6 @@ def write_beir(folder, judgements=JUDGEMENTS):
     (folder / "qrels" / "test.tsv").write_text(judgements)
 
 
-def save_configs(folder, parts):
-    """Writes the card of a data set, which names its configurations and the file of each split."""
-    configs = [
-        {"config_name": name, "data_files": [{"split": split, "path": path} for split, path in files.items()]}
-        for name, files in parts.items()
-    ]
-    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(configs)}\n---\n")
-
-
 # Titles are joined as in BEIR; a relevance below 0 is not relevant.
 TEXTS = ["Planes They fly.", "Cats purr."]
 QUERIES = {
@@ -51,14 +42,13 @@ QUERIES = {
     "judgements",
     [
         JUDGEMENTS,
-        JUDGEMENTS.replace("\n", "\r\n"),
         # The last of two judgements counts, as in BEIR.
         JUDGEMENTS.replace("1\ta\t2\n", "1\ta\t1\n\n1\ta\t2\n") + "\n",
         "1 0 a 2\n1 0 b -1\n2 0 b 1\n",
         "1\t0\ta\t2\n1\t0\tb\t-1\n2\t0\tb\t1\n",
         "query-id\titer\tcorpus-id\tscore\n1\t0\ta\t2.0\n1\t0\tb\t-1\n2\t0\tb\t1\n",
     ],
-    ids=["BEIR", "Windows", "twice and blank lines", "TREC", "TREC with tabs", "four columns"],
+    ids=["BEIR", "twice and blank lines", "TREC", "TREC with tabs", "four columns"],
 )
 def test_beir_folder(tmp_path, judgements):
     write_beir(tmp_path, judgements)
@@ -92,7 +82,7 @@ def test_two_texts_of_one_query(tmp_path):
     other.write_text('{"_id": "1", "text": "What flies?"}\n')
     assert load_rankings(tmp_path)["test"].queries[:] == QUERIES
     other.write_text('{"_id": "3", "text": "x"}\n{"_id": "3", "text": "y"}\n')
-    with pytest.raises(ValueError, match=r"\S+queries_rewrite.jsonl: the query '3' is there twice, with two texts"):
+    with pytest.raises(ValueError, match="queries_rewrite.jsonl: the query '3' is there twice, with two texts"):
         load_rankings(tmp_path)
 
 
@@ -125,58 +115,11 @@ def test_kept_scores_have_ids_and_no_text(tmp_path, monkeypatch):
     assert ranking_rows(again["train"]) == ranking_rows(scored)
 
 
-# Data sets of the Hub, as local copies
-
-
-def test_layout_of_mteb(tmp_path):
-    write_beir(tmp_path)
-    judged = Dataset.from_dict({"query-id": ["1", "1", "2"], "corpus-id": ["a", "b", "b"], "score": [2, 0, 1]})
-    judged.to_json(tmp_path / "test.jsonl")
-    (tmp_path / "corpus.jsonl").rename(tmp_path / "documents.jsonl")
-    for number, line in enumerate((tmp_path / "queries.jsonl").read_text().splitlines(keepends=True)):
-        (tmp_path / f"queries-{number}.jsonl").write_text(line)
-    parts = {
-        "corpus": {"corpus": "documents.jsonl"},
-        # A split has its own queries.
-        "queries": {f"part{number}": f"queries-{number}.jsonl" for number in range(2)},
-        "default": {"dev": "test.jsonl"},
-    }
-    save_configs(tmp_path, parts)
-    data_args = DataArguments(dataset_name=str(tmp_path))
-    assert is_ranking_data(data_args) and load_corpus(data_args)["text"][:] == TEXTS
-    rankings = load_rankings(data_args)
-    assert list(rankings) == ["validation"] and rankings["validation"].corpus["text"][:] == TEXTS
-    assert rankings["validation"].queries[:] == QUERIES
-    save_configs(tmp_path, {**parts, "corpus": {"test": "documents.jsonl", "train": "documents.jsonl"}})
-    with pytest.raises(ValueError, match="has a corpus for each of the splits test, train"):
-        load_rankings(data_args)
-
-
-def test_judgements_in_another_repository(tmp_path):
-    """As those of BEIR's sets."""
-    folder, other = tmp_path / "papers", tmp_path / "papers-qrels"
-    folder.mkdir()
-    other.mkdir()
-    write_beir(folder)
-    (folder / "corpus.jsonl").rename(folder / "documents.jsonl")
-    save_configs(folder, {"corpus": {"corpus": "documents.jsonl"}, "queries": {"queries": "queries.jsonl"}})
-    judged = {"query-id": ["1", "1", "2"], "corpus-id": ["a", "b", "b"], "score": [2, 0, 1]}
-    Dataset.from_dict(judged).to_csv(other / "test.csv")
-    assert load_rankings(folder)["test"].queries[:] == QUERIES
-
-
-# Other folders
-
-
 @pytest.mark.parametrize(
     ("judgements", "message"),
     [
-        ("", "is empty"),
         ("query-id\tcorpus-id\tscore\n", "no judgements"),
         ("query-id\tcorpus-id\tscore\n\n1\ta\n", "line 3: not valid csv: 2 cells, and 3 in the header"),
-        ("q\td\tr\n1\ta\t1\n", "no column 'query_id' or .*; the columns are q, d, r"),
-        ("query-id\tcorpus-id\tscore\n1\ta\tx\n", "row 0: the relevance 'x' is not a whole number"),
-        ("query-id\tcorpus-id\tscore\n1\ta\tnan\n", "row 0: the relevance 'nan' is not a whole number"),
         ("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t1.667\n", "row 1: the relevance '1.667' is not a whole number"),
         ("query-id\tcorpus-id\tscore\n1\tz\t1\n", "document id 'z' is not in the corpus of 2"),
         ("query-id\tcorpus-id\tscore\n9\ta\t1\n", "the query '9' has no text"),
@@ -193,9 +136,6 @@ def test_parts_of_a_folder_that_are_missing(tmp_path):
     (tmp_path / "qrels" / "test.tsv").unlink()
     with pytest.raises(FileNotFoundError, match="has a corpus, but no judgements: qrels/test.tsv"):
         load_rankings(tmp_path)
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "body": 3}\n')
-    with pytest.raises(ValueError, match="row 0: body is 3, not a string"):
-        load_corpus(tmp_path)
     (tmp_path / "corpus.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(ValueError, match="no column 'doc_id' or '_id' or .*; the columns are text"):
         load_corpus(tmp_path)

@@ -1,17 +1,27 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Queries with candidates: their checks, and the written rows."""
+"""The form of rankings, and rows of sentence-transformers and FlagEmbedding."""
 
 import math
 
 import numpy as np
 import pytest
 from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import mine_hard_negatives
 
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
-from hf_dse.data.ranking_rows import read_rankings
-from hf_dse.data.rankings import check_positives, make_corpus, make_rankings, ranking_rows, write_rankings
+from hf_dse.data.rankings import (
+    Rankings,
+    check_positives,
+    is_ranking,
+    make_corpus,
+    make_rankings,
+    ranking_rows,
+    read_rankings,
+    write_rankings,
+)
 from hf_dse.data.tables import read_columns
 
 
@@ -47,42 +57,20 @@ def test_corpus_that_is_a_data_set(doc_id):
     [
         ({"doc_id": [1, 1], "text": ["a", "b"]}, "document id '1' occurs twice"),
         ({"doc_id": ["x", "y"], "text": ["a", None]}, "document 'y': the text is None, not a text"),
-        ({"doc_id": ["x", "y"], "text": [1, 2]}, "document 'x': the text is 1, not a text"),
-        ({"doc_id": ["x", "y"], "body": ["a", "b"]}, "no column 'text'; the columns are doc_id, body"),
-        ({"doc_id": [], "text": []}, "the corpus is empty"),
     ],
 )
-@pytest.mark.parametrize("kind", [dict, Dataset.from_dict])
-def test_a_bad_corpus_is_named(columns, message, kind):
+def test_a_bad_corpus_is_named(columns, message):
     with pytest.raises(ValueError, match=message):
-        make_rankings({"query": ["q"], "documents": [[0]]}, kind(columns))
+        make_rankings({"query": ["q"], "documents": [[0]]}, columns)
 
 
 @pytest.mark.parametrize(
     ("queries", "message"),
     [
-        (
-            {"query": ["A?"], "documents": [[0, 0]]},
-            r"query '0': the candidates \[0, 0\] are not rows of the 3 documents, each once",
-        ),
-        ({"query": ["A?"], "documents": [[3]]}, r"query '0': the candidates \[3\] are not rows of the 3 documents"),
+        ({"query": ["A?"], "documents": [[0, 0]]}, r"query '0': the candidates \[0, 0\] are not rows of the 3"),
         ({"query": ["A?"], "documents": [[-1]]}, r"query '0': the candidates \[-1\] are not rows of the 3 documents"),
-        ({"query": [], "documents": []}, "there are no queries"),
-        ({"query": [" "], "documents": [[]]}, "query '0': the query is ' ', not a text"),
-        ({"query": [None], "documents": [[]]}, "query '0': the query is None, not a text"),
         ({"query": ["A?", "B?"], "query_id": [1, 1], "documents": [[], []]}, "the query id '1' occurs twice"),
-        (
-            {"query": ["A?"], "documents": [[0]], "labels": [[1, 0]]},
-            "query '0': labels and candidates are .*: one finite number for each is needed",
-        ),
-        (
-            {"query": ["A?"], "documents": [[0]], "labels": [[np.float64("inf")]]},
-            "labels and candidates are .*inf.*: one finite number for each",
-        ),
-        (
-            {"query": ["A?"], "documents": [[0]], "teacher_logits": [["x"]]},
-            "teacher_logits and candidates are .*: one finite number for each",
-        ),
+        ({"query": ["A?"], "documents": [[0]], "labels": [[np.float64("inf")]]}, "labels and candidates are .*inf"),
     ],
 )
 def test_bad_queries_are_named(queries, message):
@@ -120,3 +108,150 @@ def test_written_rankings_read_the_same(tmp_path, ending):
     assert read_columns(path) == {**ranking_rows(rankings), "teacher": ["a model"] * 2}
     assert is_ranking_data(DataArguments(train_file=str(path)))
     assert ranking_rows(load_rankings(path)["train"]) == ranking_rows(rankings)
+
+
+# Rows in the formats of other libraries
+
+
+def as_texts(rankings: Rankings) -> list[tuple]:
+    """Returns each query with the texts of its candidates, their labels and, if there are any, scores."""
+    rows = ranking_rows(rankings)
+    names = [name for name in ("query", "documents", "labels", "teacher_logits") if name in rows]
+    return list(zip(*(rows[name] for name in names), strict=True))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"query": ["A?"], "documents": [["p", "n", "m"]], "labels": [[1, 0, 0]], "teacher_logits": [[3, 1, -2.0]]},
+        {"anchor": ["A?"], "positive": ["p"], "negative_1": ["n"], "negative_2": ["m"], "label": [[3, 1, -2.0]]},
+        {"query": ["A?"], "pos": [["p"]], "neg": [["n", "m"]], "pos_scores": [[3]], "neg_scores": [[1, -2.0]]},
+        {"query": ["A?"] * 3, "answer": ["p", "n", "m"], "label": [1, 0, 0], "score": ["3", 1, -2.0]},
+        {"query": ["A?"] * 2, "documents": [["p", "n"], ["m", "p"]], "labels": [[1, 0], [0, None]],
+         "scores": [[3, 1.0], [-2, 3.01]]},
+    ],
+    ids=["lists", "tuples", "FlagEmbedding", "pairs", "two rows"],
+)  # fmt: skip
+def test_formats_of_other_libraries(rows):
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n", "m"], [1.0, 0.0, 0.0], [3.0, 1.0, -2.0])]
+
+
+def test_labelled_pairs_are_labels():
+    """A csv file has texts."""
+    rows = {"query": ["A?", "A?", "B?"], "answer": ["p", "n", "q"], "label": ["1", 0, "1"]}
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [1.0, 0.0]), ("B?", ["q"], [1.0])]
+    # A score does not say whether a document is relevant.
+    rows["score"] = rows.pop("label")
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [None] * 2, [1, 0]), ("B?", ["q"], [None], [1])]
+
+
+@pytest.mark.parametrize("output_scores", [False, True])
+@pytest.mark.parametrize("output_format", ["triplet", "n-tuple", "labeled-pair", "labeled-list"])
+def test_rows_that_sentence_transformers_mines(output_format, output_scores, save_bert, tmp_path, warnings):
+    """Read without a word about the format, with the labels that its rows have, not more."""
+    encoder = SentenceTransformer(str(save_bert(tmp_path / "bert")), device="cpu")
+    pairs = {"question": ["old sun", "red wall"], "answer": ["the sun is old", "the wall is red"]}
+    options = {"num_negatives": 2, "output_format": output_format, "output_scores": output_scores, "verbose": False}
+    corpus = ["the moon is old", "the dog is red", "a cat"]
+    rows = mine_hard_negatives(Dataset.from_dict(pairs), encoder, corpus=corpus, **options)
+    rankings = read_rankings(rows)
+    assert is_ranking(rows.column_names) == (output_format != "labeled-pair") and not warnings
+    # Rows with scores in the place of labels have none.
+    has_labels = not output_scores or not output_format.startswith("labeled")
+    assert rankings.has_scores == output_scores and rankings.queries["query"][:] == pairs["question"]
+    for (query, texts, labels, *scores), answer in zip(as_texts(rankings), pairs["answer"], strict=True):
+        assert len(texts) == 3 and texts[0] == answer and answer not in texts[1:]
+        assert labels == ([1.0, 0.0, 0.0] if has_labels else [None] * 3)
+        if output_scores:
+            expected = encoder.similarity(*map(encoder.encode, ([query], texts)))[0].tolist()
+            assert scores[0] == pytest.approx(expected, abs=1e-4)
+
+
+def test_negatives_under_other_names(warnings):
+    for name in ("hard_negative", "negatives", "negative1", "negative-1"):
+        rows = {"id": ["7"], "anchor": ["A?"], "positive": ["p"], name: ["n"]}
+        assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [1.0, 0.0])]
+    assert warnings == []
+    read_rankings({**rows, "source": ["wiki"]})
+    assert "the columns source have no known name, and are left out" in warnings[0]
+
+
+def test_lists_of_positives_and_negatives():
+    rows = {"query": ["q", "p"], "answer": [["a"], "b"], "negative": [["x", "y"], ["z"]]}
+    assert as_texts(read_rankings(rows)) == [("q", ["a", "x", "y"], [1, 0, 0]), ("p", ["b", "z"], [1, 0])]
+    scored = {"query": ["q"], "positive": [["a"]], "negative": [["x", "y"]]}
+    assert as_texts(read_rankings({**scored, "scores": [[3, 1, 2]]}))[0][3] == [3, 1, 2]
+    rows = {"query": ["q"], "positive": [["a", "b"]]}
+    assert as_texts(read_rankings(rows)) == [("q", ["a", "b"], [1, 1])]
+    assert as_texts(read_rankings({**rows, "labels": [[1, 0]]})) == [("q", ["a", "b"], [1, 0])]
+    # With scores alone the relevant documents are unknown.
+    assert as_texts(read_rankings({**rows, "scores": [[2, 1]]})) == [("q", ["a", "b"], [None, None], [2, 1])]
+
+
+@pytest.mark.parametrize("unknown", [None, math.nan])
+def test_unknown_scores_of_a_row(unknown):
+    """FlagEmbedding writes `null` for rows without scores."""
+    rows = {"query": ["q", "p"], "pos": [["a"], ["b"]], "neg": [["x"], None]}
+    rows |= {"pos_scores": [[1.0], unknown], "neg_scores": [[0.5], unknown]}
+    expected = [("q", ["a", "x"], [1, 0], [1.0, 0.5]), ("p", ["b"], [1], [None])]
+    assert as_texts(read_rankings(rows)) == expected
+    rows = {"query": ["q", "p"], "documents": [["a", "x"], ["b"]], "labels": [[1, unknown], unknown]}
+    assert as_texts(read_rankings(rows)) == [("q", ["a", "x"], [1, None]), ("p", ["b"], [None])]
+
+
+@pytest.mark.parametrize("rows", [{"_id": ["7"], "text": ["A?"]}, {"query_id": ["7"], "query": ["A?"], "meta": [{}]}])
+def test_queries_alone(rows):
+    rankings = read_rankings(rows, CORPUS)
+    assert rankings.queries["query"][:] == ["A?"] and rankings.queries["documents"][:] == [[]]
+
+
+def test_texts_with_a_corpus():
+    """Candidates that are texts are found by their texts; those that the corpus lacks are added."""
+    for rows in (
+        {"query": ["A?"], "pos": [["Cats purr."]], "neg": [["Snow falls."]]},
+        {"query": ["A?"], "positive": ["Cats purr."], "negative": ["Snow falls."]},
+        {"query": ["A?"], "documents": [["Cats purr.", "Snow falls."]], "labels": [[1, 0]]},
+    ):
+        rankings = read_rankings(rows, Dataset.from_dict({**CORPUS, "other": [1, 2, 3]}))
+        assert as_texts(rankings) == [("A?", ["Cats purr.", "Snow falls."], [1.0, 0.0])]
+        assert rankings.queries["documents"][0] == [1, 3] and rankings.corpus["other"][:] == [1, 2, 3, None]
+
+
+def test_ids_with_a_corpus():
+    rows = {"query_id": ["7"], "document_ids": [["c", "a"]], "scores": [[0.5, 2]]}
+    rankings = read_rankings(rows, CORPUS, {"7": "Weather?"})
+    assert rankings.queries["query_id"][0] == "7" and rankings.queries["documents"][0] == [2, 0]
+    assert as_texts(rankings) == [("Weather?", ["Rain falls.", "Planes fly."], [None, None], [0.5, 2.0])]
+    numbers = {"doc_id": [1, 2], "text": ["x", "y"]}
+    assert read_rankings({"query": ["q"], "document_ids": [[2]]}, numbers).queries["documents"][0] == [1]
+    with pytest.raises(ValueError, match="'9' is not in the corpus of 3 documents"):
+        read_rankings({"query": ["Weather?"], "document_ids": [["9"]]}, CORPUS)
+    with pytest.raises(ValueError, match="texts of the document ids are unknown: name their `--corpus_file`"):
+        read_rankings(rows | {"query": ["Weather?"]})
+
+
+def test_ids_and_texts_with_a_corpus():
+    """`make_queries` takes a query out of its document, which is then another text with the same id."""
+    rows = {"query": ["A?", "B?"], "document_ids": [["c", "d"], ["c"]], "documents": [["Rain.", "New."], ["Rain."]]}
+    rankings = read_rankings(rows, CORPUS)
+    assert [row[1] for row in as_texts(rankings)] == [["Rain.", "New."], ["Rain."]]
+    assert rankings.corpus["doc_id"][:] == ["a", "b", "c", "c (2)", "d"]
+    with pytest.raises(ValueError, match="row 1: the document 'c' has another text than in a row before"):
+        read_rankings({**rows, "documents": [["Rain.", "New."], ["Snow."]]})
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"query": ["A?"], "positive": ["p"], "negative": ["p"]}, "row 0: .*'p' .* both relevant and not relevant"),
+        ({"query": ["A?"] * 2, "positive": ["p", "n"], "negative": ["n", "m"]}, "row 1: .* both relevant and not"),
+        ({"query": ["A?"], "positive": [None]}, "row 0: the candidates .None. are not texts"),
+        ({"query_id": [1, 1], "query": ["a", "b"], "positive": ["p", "q"]}, "row 1: the query '1' has another text"),
+        ({"query": ["A?"]}, "no column has candidates; the columns are query. Rename them"),
+        # A margin is not a score for each candidate.
+        ({"query": ["A?"], "positive": ["p"], "negative": ["n"], "label": [2.0]}, "row 0: label and candidates"),
+    ],
+)
+def test_bad_rows_are_named(rows, message):
+    with pytest.raises(ValueError, match=message):
+        read_rankings(rows)

@@ -3,7 +3,6 @@
 """The splits of files, folders and data sets."""
 
 import json
-import os
 
 import pytest
 from datasets import Dataset, DatasetDict
@@ -12,7 +11,6 @@ from hf_dse.data import pairs as pairs_module
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.pairs import load_pairs
 from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings
-from hf_dse.data.sources import load_splits
 from hf_dse.data.texts import read_texts
 
 
@@ -43,10 +41,8 @@ def test_a_folder_holds_splits(tmp_path):
     (tmp_path / "README.md").write_text("about")
     assert load(tmp_path) == {"train": ROWS, "validation": ROWS, "test": ROWS}
     assert load(tmp_path, ["extra"]) == {"extra": ROWS}
-    sizes = {
-        split: len(part["label"]) for split, part in load(tmp_path, max_train_samples=2, max_eval_samples=1).items()
-    }
-    assert sizes == {"train": 2, "validation": 1, "test": 1}
+    limited = load(tmp_path, max_train_samples=2, max_eval_samples=1)
+    assert {split: len(part["label"]) for split, part in limited.items()} == {"train": 2, "validation": 1, "test": 1}
     # A file takes the place of the folder's split.
     PAIRS.select([1]).to_json(tmp_path / "other.jsonl")
     assert len(load(tmp_path, train_file=str(tmp_path / "other.jsonl"))["train"]["label"]) == 1
@@ -55,7 +51,6 @@ def test_a_folder_holds_splits(tmp_path):
 def test_a_file_is_the_train_split(tmp_path):
     PAIRS.to_csv(tmp_path / "pairs.csv")
     assert load(tmp_path / "pairs.csv") == {"train": ROWS}
-    assert load_pairs(tmp_path / "pairs.csv")["train"].to_dict() == ROWS
     with pytest.raises(FileNotFoundError, match="pairs.csv has no split validation; the splits are train"):
         load(tmp_path / "pairs.csv", ["validation"])
 
@@ -89,6 +84,7 @@ def test_data_sets_as_folders(tmp_path, layout):
 
 def test_texts_beside_tables(tmp_path, warnings):
     (tmp_path / "README.md").write_text("about")
+    (tmp_path / ".hidden.md").write_text("hidden")
     (tmp_path / "notes.md").write_text("a note")
     PAIRS.to_parquet(tmp_path / "rows.parquet")
     assert read_texts(tmp_path) == {"file": ["README.md", "notes.md"], "text": ["about", "a note"]}
@@ -108,11 +104,8 @@ def test_configurations_of_a_data_set(tmp_path, monkeypatch, warnings):
     save_configs(tmp_path, {"mnli": {name: f"{name}.parquet" for name in names}, "other": {"train": "train.parquet"}})
     monkeypatch.setattr(pairs_module, "GLUE", str(tmp_path))
     pairs = load_pairs(DataArguments(task_name="mnli"))
-    assert {split: part.column_names[2:] for split, part in pairs.items()} == {
-        "train": ["label"],
-        "validation": ["label"],
-        "test": [],
-    }
+    others = {split: part.column_names[2:] for split, part in pairs.items()}
+    assert others == {"train": ["label"], "validation": ["label"], "test": []}
     assert len(warnings) == 1 and "Split 'test': every label is -1" in warnings[0]
     columns = {"sentence1_column": "premise", "sentence2_column": "hypothesis"}
     found = load_pairs(DataArguments(num_labels=3, dataset_name=str(tmp_path), dataset_config_name="other", **columns))
@@ -120,19 +113,12 @@ def test_configurations_of_a_data_set(tmp_path, monkeypatch, warnings):
 
 
 def test_missing_files_and_splits(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere.csv: there is no such file"):
+    with pytest.raises(FileNotFoundError, match="nowhere.csv"):
         load_pairs(DataArguments(task_name="stsb", train_file=str(tmp_path / "nowhere.csv")))
-    with pytest.raises(FileNotFoundError, match="nowhere: there is no such folder"):
-        load(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match="has no split train or validation or test; the splits are none"):
         load(tmp_path)
     with pytest.raises(ValueError, match="No data: pass `dataset_name`"):
         load_pairs(DataArguments(num_labels=2))
-    with pytest.raises(ValueError, match="there is no home folder ~nobody-here: write the whole path"):
-        load("~nobody-here/x")
-    (tmp_path / "train.parquet").write_text("no parquet")
-    with pytest.raises(ValueError, match="cannot be read: .*Parquet|Parquet magic bytes not found|Parquet file size"):
-        load_splits(str(tmp_path))
 
 
 def test_folders_that_are_not_clear(tmp_path):
@@ -147,15 +133,3 @@ def test_folders_that_are_not_clear(tmp_path):
     with pytest.raises(ValueError, match="Several files for split 'test'.*en/test.*fr/test"):
         load(tmp_path / "languages")
     assert load(tmp_path / "languages" / "fr") == {"test": ROWS}
-
-
-def test_folders_with_pipes(tmp_path):
-    """Reading a pipe that nobody writes to would wait for ever."""
-    (tmp_path / "docs" / "folder.txt").mkdir(parents=True)
-    os.mkfifo(tmp_path / "docs" / "a.txt")
-    (tmp_path / "docs" / "b.txt").write_text("one")
-    (tmp_path / "docs" / ".hidden.txt").write_text("two")
-    assert read_texts(tmp_path / "docs") == {"file": ["b.txt"], "text": ["one"]}
-    os.mkfifo(tmp_path / "train.jsonl")
-    with pytest.raises(FileNotFoundError, match="there is no such file"):
-        load(tmp_path)

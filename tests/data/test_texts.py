@@ -34,12 +34,9 @@ def test_texts_of_files(tmp_path, warnings):
     ("name", "content", "message"),
     [
         ("other.jsonl", '{"txt": "a"}\n', "no column 'text'; the columns are txt. Choose one with `--text_column`"),
-        ("ragged.jsonl", '{"text": "a"}\n{"txt": "a"}\n', "row 1: text is None, not a string"),
-        ("number.jsonl", '{"text": 3}\n', "row 0: text is 3, not a string"),
         ("nan.json", '[{"text": NaN}]', "row 0: text is nan, not a string"),
         ("utf16.txt", "hello".encode("utf-16"), "utf16.txt: not a text in UTF-8"),
         ("blank.txt", " \n\n", "blank.txt has no text"),
-        ("a.pdf", "x", "unsupported ending '.pdf'"),
     ],
 )
 def test_bad_texts(tmp_path, name, content, message):
@@ -61,10 +58,9 @@ def test_titles(tmp_path):
             "title": ["Heart", "", ""],
         }
     assert read_texts(tmp_path)["text"] == ["Heart It beats.", "Bread.", "Rain."]
-    for bad in (5, ["x"], True):
-        path.write_text(json.dumps({"_id": "a", "title": bad, "text": "x"}))
-        with pytest.raises(ValueError, match=r"corpus.jsonl, row 0: title is .*, not a string"):
-            load_corpus(path)
+    path.write_text('{"_id": "a", "title": 5, "text": "x"}')
+    with pytest.raises(ValueError, match="corpus.jsonl, row 0: title is 5, not a string"):
+        load_corpus(path)
     Dataset.from_dict({"_id": ["a", "b"], "title": [float("nan")] * 2, "text": ["x", "y"]}).to_parquet(
         tmp_path / "corpus.parquet"
     )

@@ -7,7 +7,6 @@ import torch
 from datasets import Dataset
 from transformers import (
     BertForSequenceClassification,
-    BertTokenizer,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
@@ -75,14 +74,3 @@ def test_limits(save_bert, bert_tokenizer, tmp_path):
     assert max_tokens(roberta, bert_tokenizer) == 32
     with pytest.raises(ValueError, match=f"has {len(bert_tokenizer)} tokens, but RobertaModel has embeddings for 9"):
         check_vocabulary(roberta, bert_tokenizer)
-
-
-def test_slow_tokenizers_count_cut_texts(bert_tokenizer):
-    class Slow(BertTokenizer):
-        def __call__(self, *args, **options):
-            encoded = super().__call__(*args, **options)
-            encoded._encodings = None
-            return encoded
-
-    slow = Slow(vocab=bert_tokenizer.get_vocab())
-    assert tokenize(slow, ["the cat sat", "the dog ran on the mat"], 5)[1] == 1
