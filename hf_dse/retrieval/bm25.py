@@ -40,34 +40,20 @@ _LETTERS = _Letters()
 
 
 def split_words(text: str) -> str:
-    """
-    The words of a text with spaces between them: in the normal form NFKC, with their marks, without punctuation and
-    format characters such as soft hyphens. Text of scripts without spaces becomes pairs of characters.
-    """
+    """The words of a text in the normal form NFKC; pairs and single characters for scripts without spaces."""
     text = unicodedata.normalize("NFKC", text).translate(_LETTERS)
     return UNSPACED.sub(lambda match: f" {' '.join([*map(''.join, pairwise(match[0])), *match[0]])} ", text)
 
 
 class Bm25Index:
-    """
-    The words of a corpus, indexed once for several searches: Lucene's BM25 with k1 = 1.5 and b = 0.75, lower case,
-    without English stop words, and the English Snowball stemmer, which are the settings of MTEB. Words are those of
-    [`split_words`].
-    """
+    """Lucene's BM25 of the words of a corpus, with the settings of MTEB: k1 = 1.5, b = 0.75, English stop words."""
 
     def __init__(self, corpus: Sequence[str]):
         bm25s, stemmer = import_bm25()
-        if not len(corpus):
-            raise ValueError("The corpus is empty: there is nothing to search.")
         self.num_texts = len(corpus)
         self.tokenize = bm25s.tokenize
-        self.options: dict[str, Any] = {
-            "token_pattern": TOKEN,
-            "stopwords": "en",
-            "stemmer": stemmer.Stemmer("english"),
-            "show_progress": False,
-        }
-        logger.info(f"Indexing the words of {len(corpus):,} texts")
+        words = {"token_pattern": TOKEN, "stopwords": "en", "stemmer": stemmer.Stemmer("english")}
+        self.options: dict[str, Any] = {**words, "show_progress": False}
         tokens = self.tokenize([split_words(text) for text in corpus], **self.options)
         self.index = bm25s.BM25()
         self.has_words = bool(tokens.vocab)
@@ -85,25 +71,14 @@ class Bm25Index:
         """The scores (float32) of all texts for the words of a query."""
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
-    def search(self, queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """
-        Finds the texts with the best scores for each query.
-
-        Returns:
-            `tuple[np.ndarray, np.ndarray]`: scores (float32) and positions in the corpus (int64), both of shape
-            `(num_queries, min(top_k, num_texts))`, the best first; ties are broken by the lower position. A text that
-            shares no word with the query has the score 0.
-        """
-        shape = len(queries), min(top_k, self.num_texts)
-        scores, positions = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        for row, words in enumerate(self.words(queries)):
-            scores[row], positions[row] = _best(self.scores(words), shape[1])
-        return scores, positions
-
 
 def bm25_search(queries: Sequence[str], corpus: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The texts of a corpus with the best BM25 scores for each query, see [`Bm25Index.search`]."""
-    return Bm25Index(corpus).search(queries, top_k)
+    """The best scores (float32) and their positions (int64), `(num_queries, top_k)`; 0 without a shared word."""
+    index, shape = Bm25Index(corpus), (len(queries), min(top_k, len(corpus)))
+    scores, positions = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    for row, words in enumerate(index.words(queries)):
+        scores[row], positions[row] = _best(index.scores(words), shape[1])
+    return scores, positions
 
 
 def bm25_scores(
@@ -113,10 +88,7 @@ def bm25_scores(
     BM25 as a part of a search by embeddings, known as hybrid search: `weight` times the BM25 score of a text, divided
     by the best BM25 score of all texts for the same query. [`search`] adds it to the cosine of every text.
     [Bruch et al., 2022](https://huggingface.co/papers/2210.11934) found such weighted sums better than a fusion of
-    ranks. `Bm25Index` tells what a word is.
-
-    The words of a question are seldom all in one passage of a long document. For passages, `groups` tells which
-    document each is from: half of what is added is the score of the whole document, half that of the passage.
+    ranks.
 
     Args:
         queries (`Sequence[str]`):
@@ -127,16 +99,12 @@ def bm25_scores(
             Added to the cosine of the text with the best BM25 score. For passages of long documents 0.6 is a better
             start.
         groups (`Sequence`, *optional*):
-            The document that each text is a passage of. Passages of a document are in their order.
+            The document that each text is a passage of. Half of what is added is then the score of the whole document,
+            because the words of a question are seldom all in one passage.
 
     Returns:
         `Callable[[slice], np.ndarray]`: takes a slice of the queries, and returns an array (float32) of shape
-        `(num_rows, num_texts)` with numbers from 0 to `weight`, which is computed when it is called, so that only a
-        block is in memory. For a query that shares no word with the corpus the numbers are 0.
-
-    Raises:
-        `ValueError`: if the corpus is empty, or the weight is negative, NaN or infinite.
-        `ImportError`: if bm25s or PyStemmer is not installed.
+        `(num_rows, num_texts)` with numbers from 0 to `weight`. Only such a block is in memory.
 
     Example:
 
@@ -156,9 +124,9 @@ def bm25_scores(
     # Where each document is one passage, one index serves both.
     if groups is not None and len(parts) < len(corpus):
         number = {group: position for position, group in enumerate(parts)}
+        document_of = np.array([number[group] for group in groups])
         of_passages = bm25_scores(queries, corpus, weight / 2)
         of_documents = bm25_scores(queries, [" ".join(texts) for texts in parts.values()], weight / 2)
-        document_of = np.array([number[group] for group in groups])
         return lambda rows: of_passages(rows) + of_documents(rows)[:, document_of]
     index = Bm25Index(corpus)
     words = index.words(queries)
@@ -175,7 +143,7 @@ def bm25_scores(
 
 
 def import_bm25() -> tuple[Any, Any]:
-    """The packages of BM25; call it before a corpus is embedded."""
+    """The packages of BM25. Call it before a corpus is embedded."""
     try:
         import bm25s
         import Stemmer

@@ -1,10 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Indexes in parquet files: texts, their vectors and the model that computed them."""
+"""Vectors on disk: indexes in parquet files, with texts and model, and a cache in which each text is embedded once."""
 
+import hashlib
 import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,26 +15,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow
 import pyarrow.parquet
+from transformers.utils import logging
+from transformers.utils.logging import tqdm
 
 from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.data.tables import check_texts, read_table
 from hf_dse.data.texts import read_texts
 from hf_dse.retrieval.arguments import DOCUMENT_COLUMN, EMBEDDING_COLUMN
-from hf_dse.retrieval.chunks import fit_chunk_size, split_texts
 from hf_dse.retrieval.sentence_transformer import (
     embed,
     fingerprint_of,
+    fit_chunk_size,
     length_of,
     load_sentence_transformer,
     prompt_of,
+    split_texts,
+    warn_of_texts,
 )
 
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+logger = logging.get_logger(__name__)
+
 # The key of the settings in the metadata of a file, as `run_on_shards` writes them too.
 SETTINGS_KEY = b"hf_dse"
+# Texts that are embedded and written at once. A killed process loses one such group.
+TEXTS_PER_COMMIT = 1024
+
+# The chunks of a text, and their vectors of shape `(num_chunks, embedding_size)`.
+Entry = tuple[list[str], np.ndarray]
 
 
 def encode_file(
@@ -43,25 +57,21 @@ def encode_file(
     text_column: str = "text",
     prompt_name: str = "document",
     normalize: bool = False,
-    truncation: bool = True,
     chunk_size: int | None = None,
     batch_size: int = 32,
     show_progress: bool = True,
 ) -> tuple[int, int]:
     """
-    Embeds the texts that [`read_texts`] finds in `source`, and writes the vectors: a .npy file for an array, or a
-    .parquet file for an index, which [`search_corpus`] reads: the columns of the input with their types, and
-    `embedding`. An index names the model and its weights. With `chunk_size`, it has a row for each chunk of a text of
-    up to so many tokens: the columns of the text, the row of the text in the input (`document`), and the chunk in
-    place of the text. The other options are those of [`embed`].
-
-    Returns:
-        `tuple[int, int]`: the number of vectors and their size.
+    Embeds the texts of `source` into a .npy file or a .parquet index. Returns the number of vectors and their size.
     """
     path = output_path(output, (".npy", ".parquet"))
     table = _open(source, text_column)
     texts = table[text_column].to_pylist()
     settings = encode_settings(model, model_name, text_column, prompt_name, normalize)
+    added = [EMBEDDING_COLUMN] if chunk_size is None else [EMBEDDING_COLUMN, DOCUMENT_COLUMN]
+    taken = [name for name in added if name in table.column_names and path.suffix == ".parquet"]
+    if taken:
+        raise ValueError(f"{source} already has a column {taken[0]!r}: rename it.")
     if chunk_size is not None:
         if path.suffix == ".npy":
             raise ValueError("A .npy file does not tell which text a chunk is of: write .parquet.")
@@ -69,17 +79,15 @@ def encode_file(
         rows = [row for row, parts in enumerate(chunks) for _ in parts]
         texts = [chunk for parts in chunks for chunk in parts]
         table = table.take(rows).set_column(table.column_names.index(text_column), text_column, [texts])
-        table = _append(table, DOCUMENT_COLUMN, pyarrow.array(rows))
+        table = table.append_column(DOCUMENT_COLUMN, pyarrow.array(rows))
         settings["chunk_size"] = fit_chunk_size(model, chunk_size)
-    if path.suffix == ".parquet":
-        _check_columns(_append(table, EMBEDDING_COLUMN, table[text_column]), source)
-    options: dict[str, Any] = {"truncation": truncation, "batch_size": batch_size, "show_progress": show_progress}
+    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     vectors = embed(model, texts, prompt_name, normalize=normalize, **options)
     if path.suffix == ".npy":
         # `np.save` into a file object of Python writes through C, where a full disk is not an error.
         write_atomically(path, lambda file: np.save(SimpleNamespace(write=file.write), vectors))
     else:
-        table = _append(table, EMBEDDING_COLUMN, to_lists(vectors))
+        table = table.append_column(EMBEDDING_COLUMN, to_lists(vectors))
         table = table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)})
         write_atomically(path, partial(pyarrow.parquet.write_table, table))
     return vectors.shape[0], vectors.shape[1]
@@ -123,16 +131,7 @@ def is_index(name: str) -> bool:
 def read_index(
     name: str, text_column: str, model: "SentenceTransformer"
 ) -> tuple[dict[str, list], np.ndarray, list | None]:
-    """
-    Reads an index of `hf-dse encode` for a search with a model.
-
-    Returns:
-        `tuple`: the columns; the vectors of shape `(num_texts, embedding_size)`; and for chunks the row of the text
-        that each is of, otherwise `None`.
-
-    Raises:
-        `ValueError`: if the vectors are not those that the model would compute.
-    """
+    """The columns of an index, its vectors `(num_texts, embedding_size)`, and for chunks the rows of their texts."""
     expected = encode_settings(model, name, text_column, "document", False)
     tables, vectors = [], []
     for shard in _find_shards(name):
@@ -143,8 +142,7 @@ def read_index(
         if others:
             raise ValueError(
                 f"{shard} was encoded with {settings.get('model_name_or_path', 'another program')}, and its vectors "
-                f"are of another {' and '.join(others)} than those of the model for {text_column!r}: run `hf-dse "
-                "encode` again with this model and `--dtype`, or search with the other."
+                f"are of another {' and '.join(others)} than those of this search: run `hf-dse encode` again."
             )
         table = read_table(shard)
         column = table[EMBEDDING_COLUMN].combine_chunks()
@@ -158,10 +156,7 @@ def _open(source: str, text_column: str) -> pyarrow.Table:
     """The texts of a file or folder with their other columns; those of a parquet file keep their types."""
     path = to_path(source)
     if path.suffix.lower() != ".parquet" or not path.is_file():
-        try:
-            return pyarrow.table(read_texts(source, text_column))
-        except pyarrow.ArrowException as error:
-            raise ValueError(f"{source} has a column with values of different types: {error}") from error
+        return pyarrow.table(read_texts(source, text_column))
     table = read_table(path)
     if text_column not in table.column_names:
         read_texts(source, text_column)
@@ -169,22 +164,77 @@ def _open(source: str, text_column: str) -> pyarrow.Table:
     return table
 
 
-def _check_columns(table: pyarrow.Table, source: str) -> None:
-    """Columns that cannot be written fail before the texts are embedded."""
-    try:
-        pyarrow.parquet.ParquetWriter(BytesIO(), table.schema).close()
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{source} has a column that parquet cannot hold: {error}") from error
-
-
-def _append(table: pyarrow.Table, name: str, values: pyarrow.Array) -> pyarrow.Table:
-    if name in table.column_names:
-        raise ValueError(f"The input already has a column {name!r}: rename it.")
-    return table.append_column(name, values)
-
-
 def _find_shards(name: str) -> list[Path]:
     path = to_path(name)
     if path.is_dir():
         return sorted(file for file in path.glob("*.parquet") if file.is_file())
     return [path] if path.suffix == ".parquet" and path.is_file() else []
+
+
+def embed_once(
+    model: "SentenceTransformer",
+    texts: Sequence[str],
+    folder: Path,
+    prompt_name: str = "document",
+    *,
+    chunk_size: int | None = 0,
+    batch_size: int = 32,
+    drop_others: bool = False,
+    show_progress: bool = True,
+) -> list[Entry]:
+    """Embeds the chunks of texts whose vectors are not in a folder yet. `drop_others` deletes those of other texts."""
+    size = fit_chunk_size(model, chunk_size)
+    settings = [fingerprint_of(model), prompt_of(model, prompt_name), length_of(model, prompt_name), size]
+    keys = [hashlib.sha256(json.dumps([settings, text]).encode()).digest() for text in texts]
+    wanted = dict(zip(keys, texts, strict=True))
+    with _connect(folder / "vectors.sqlite") as connection:
+        found = {}
+        for key, text in wanted.items():
+            row = connection.execute("SELECT ends, vectors FROM entries WHERE key = ?", (key,)).fetchone()
+            if row is not None:
+                found[key] = _decode(text, *row)
+        missing = [key for key in wanted if key not in found]
+        chunks = dict(zip(missing, split_texts(model, [wanted[key] for key in missing], size), strict=True))
+        warn_of_texts(model, [chunk for parts in chunks.values() for chunk in parts], prompt_name)
+        with tqdm(total=len(missing), desc="Embedding", unit="text", disable=not show_progress) as progress:
+            for start in range(0, len(missing), TEXTS_PER_COMMIT):
+                group = missing[start : start + TEXTS_PER_COMMIT]
+                parts = [chunk for key in group for chunk in chunks[key]]
+                vectors = embed(model, parts, prompt_name, batch_size=batch_size, warn=False, show_progress=False)
+                ends = np.cumsum([len(chunks[key]) for key in group])[:-1]
+                for key, part in zip(group, np.split(vectors, ends), strict=True):
+                    found[key] = chunks[key], part
+                _write(connection, {key: found[key] for key in group})
+                progress.update(len(group))
+        if drop_others:
+            others = {key for (key,) in connection.execute("SELECT key FROM entries")} - wanted.keys()
+            with connection:
+                connection.executemany("DELETE FROM entries WHERE key = ?", [(key,) for key in others])
+    logger.info(f"{len(missing):,} of {len(wanted):,} texts are new or changed, and were embedded")
+    return [found[key] for key in keys]
+
+
+@contextmanager
+def _connect(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=60.0)) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, ends BLOB, vectors BLOB)")
+            yield connection
+    except sqlite3.Error as error:
+        raise OSError(f"The vectors in {path} cannot be used ({error}). Delete the file if it is damaged.") from error
+
+
+def _decode(text: str, ends: bytes, vectors: bytes) -> Entry:
+    places = np.frombuffer(ends, dtype="<i8").tolist()
+    chunks = [text[first:last] for first, last in zip([0, *places], places, strict=False)]
+    return chunks, np.frombuffer(vectors, dtype="<f4").reshape(len(chunks), -1 if chunks else 0)
+
+
+def _write(connection: sqlite3.Connection, entries: dict[bytes, Entry]) -> None:
+    rows = [
+        (key, np.cumsum([len(chunk) for chunk in chunks], dtype="<i8").tobytes(), vectors.astype("<f4").tobytes())
+        for key, (chunks, vectors) in entries.items()
+    ]
+    with connection:
+        connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)

@@ -12,7 +12,7 @@ import numpy as np
 from transformers import EvalPrediction
 
 from hf_dse.data.rankings import Rankings
-from hf_dse.data.tasks import PAIR_TASKS, PairTask
+from hf_dse.retrieval.encoding import check_finite
 
 
 # Below this ratio of spread to size, predictions differ by rounding errors only.
@@ -37,130 +37,66 @@ class UndefinedMetricError(ValueError):
     """A metric that has no value for these predictions and labels, such as the correlation of a constant."""
 
 
-class _OfflineMetric(evaluate.Metric):
-    config_name: str
+class PearsonSpearman(evaluate.Metric):
+    """Pearson and Spearman correlation of predicted and gold similarities, without downloads."""
 
-    # On disk, a metric would keep its file locked after an error of `_compute`, and would need a folder.
+    # On disk, a metric would keep its file locked after an error of `_compute`.
     def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **kwargs: Any):
         super().__init__(config_name, keep_in_memory=keep_in_memory, **kwargs)
 
-    def _build_data_dir(self) -> str:
-        return "" if self.keep_in_memory else super()._build_data_dir()
-
-    def _describe(self, description: str, dtype: str) -> evaluate.MetricInfo:
-        features = datasets.Features({name: datasets.Value(dtype) for name in ("predictions", "references")})
-        return evaluate.MetricInfo(description=description, citation="", features=features)
-
-
-class PearsonSpearman(_OfflineMetric):
-    """
-    Pearson and Spearman correlation of predicted and gold similarities, without downloads. Constant values, and values
-    that are NaN or infinite, are an error.
-    """
-
     def _info(self) -> evaluate.MetricInfo:
-        return self._describe("Pearson and Spearman correlation.", "float64")
+        features = datasets.Features({name: datasets.Value("float64") for name in ("predictions", "references")})
+        return evaluate.MetricInfo(description=str(self.__doc__), citation="", features=features)
 
     def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
-        from scipy import stats
-
-        x, y = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
-        if x.size < 2:
-            raise UndefinedMetricError(f"A correlation needs at least 2 pairs, got {x.size}.")
-        for name, values in (("predictions", x), ("references", y)):
-            check_finite(name, values)
-            if is_constant(values):
-                raise UndefinedMetricError(
-                    f"Constant {name}: all {values.size} are {values[0]:.6g}, so the correlation is undefined. "
-                    + (CONSTANT_HELP if name == "predictions" else "Pass pairs with different gold labels.")
-                )
-        return {"pearson": float(stats.pearsonr(x, y)[0]), "spearman": float(stats.spearmanr(x, y)[0])}
+        return correlations(np.asarray(predictions), np.asarray(references))
 
 
-class AccuracyF1(_OfflineMetric):
-    """
-    Accuracy and F1 of predicted classes, without downloads. Predictions of one class alone are an error unless
-    `allow_constant=True`.
+def correlations(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    """`pearson` and `spearman`. Values that are constant, NaN or infinite are an error."""
+    from scipy import stats
 
-    Args:
-        config_name (`str`, *optional*, defaults to `"binary"`):
-            `"binary"` for the F1 of class 1, `"macro"` for the mean F1 over the classes that occur.
-    """
-
-    def _info(self) -> evaluate.MetricInfo:
-        if self.config_name == "default":
-            self.config_name = "binary"
-        if self.config_name not in ("binary", "macro"):
-            raise ValueError(f"Unknown configuration {self.config_name!r} of AccuracyF1: use 'binary' or 'macro'.")
-        return self._describe("Accuracy and F1.", "int64")
-
-    def _compute(
-        self, predictions: list[int], references: list[int], allow_constant: bool = False
-    ) -> dict[str, float]:
-        from sklearn.metrics import f1_score
-
-        x, y = np.asarray(predictions, dtype=np.int64), np.asarray(references, dtype=np.int64)
-        if not allow_constant and x.size > 1 and np.ptp(x) == 0 and np.ptp(y) > 0:
+    predictions, references = predictions.astype(np.float64), references.astype(np.float64)
+    for name, values in (("predictions", predictions), ("references", references)):
+        check_finite(name, values)
+        if is_constant(values):
             raise UndefinedMetricError(
-                f"Constant predictions: all {x.size} are class {x[0]}, while the references have several classes. "
-                + CONSTANT_HELP
+                f"Constant {name}: all {values.size} are {values[0]:.6g}, so the correlation is undefined. "
+                + (CONSTANT_HELP if name == "predictions" else "Pass pairs with different gold labels.")
             )
-        labels = [1] if self.config_name == "binary" else None
-        f1 = f1_score(y, x, labels=labels, average="macro", zero_division=0)
-        return {"accuracy": float(np.mean(x == y)), "f1": float(f1)}
+    measures = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
+    return {name: float(measure(predictions, references)[0]) for name, measure in measures.items()}
 
 
-def compute_metrics_for(
-    task: PairTask | str, num_labels: int | None = None
-) -> Callable[[EvalPrediction], dict[str, float]]:
+def compute_metrics_for(problem_type: str, num_labels: int) -> Callable[[EvalPrediction], dict[str, float]]:
     """
-    Builds the `compute_metrics` function of a [`~transformers.Trainer`] for a pair task.
+    Builds the `compute_metrics` function of a [`~transformers.Trainer`] for sentence pairs.
 
     Args:
-        task (`PairTask` or `str`):
-            A task, the name of a known task, or a problem type: `"regression"` or `"single_label_classification"`.
-        num_labels (`int`, *optional*):
-            Number of classes. Required with `"single_label_classification"`; a task has its own.
+        problem_type (`str`):
+            `"regression"` or `"single_label_classification"`, as in the config of the model.
+        num_labels (`int`):
+            Number of classes, 1 for a regression.
 
     Returns:
         `Callable`: maps an [`~transformers.EvalPrediction`] with logits of shape `(num_pairs, num_columns)` to
         `pearson` and `spearman` (regression), or to `accuracy` and `f1` (binary: of class 1; else the mean over
-        classes). Binary logits may have one column (positive means class 1) or two.
-
-    Raises:
-        `ValueError`: for an unknown task or problem type. The returned function raises it for logits that are NaN,
-        infinite, constant, or have another number of columns than the task.
+        classes). Binary logits may have one column (positive means class 1) or two. Logits that are NaN, infinite or
+        constant are an error.
     """
-    if task == "regression":
-        kind = ("regression", 1)
-    elif task == "single_label_classification":
-        if num_labels is None or num_labels < 2:
-            raise ValueError(f"Problem type {task!r} needs num_labels of at least 2, got {num_labels}.")
-        kind = (task, num_labels)
-    else:
-        if isinstance(task, str) and task not in PAIR_TASKS:
-            known = ", ".join([*PAIR_TASKS, "regression", "single_label_classification"])
-            raise ValueError(f"Unknown task or problem type {task!r}: use one of {known}.")
-        known_task = PAIR_TASKS[task] if isinstance(task, str) else task
-        kind = (known_task.problem_type, known_task.num_labels)
 
     def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
         logits = prediction.predictions
         # Models that also return hidden states or attentions give a tuple with the logits first.
         logits = logits[0] if isinstance(logits, tuple | list) else logits
-        return score_logits(np.asarray(logits), np.asarray(prediction.label_ids), *kind, strict=False)
+        return score_logits(np.asarray(logits), np.asarray(prediction.label_ids), problem_type, num_labels)
 
     return compute_metrics
 
 
-def score_logits(
-    logits: np.ndarray, labels: np.ndarray, problem_type: str, num_labels: int, strict: bool = True
-) -> dict[str, float]:
-    """
-    The metrics of logits. A classifier that predicts one class alone is an error if `strict`: early in a training it
-    is not.
-    """
-    logits = logits.reshape(len(logits), -1).astype(np.float64)  # [P, C]
+def score_logits(logits: np.ndarray, labels: np.ndarray, problem_type: str, num_labels: int) -> dict[str, float]:
+    """The metrics of logits, see [`compute_metrics_for`]."""
+    logits, labels = logits.reshape(len(logits), -1).astype(np.float64), labels.reshape(-1)
     columns = logits.shape[1]
     allowed = (1,) if problem_type == "regression" else (1, 2) if num_labels == 2 else (num_labels,)
     if columns not in allowed:
@@ -168,45 +104,32 @@ def score_logits(
             f"The model returns {columns} logits per pair, but this task ({problem_type}, {num_labels} labels) needs "
             f"{' or '.join(map(str, allowed))}: pass a model with num_labels={allowed[-1]}."
         )
-    check_finite("predictions", logits)
     if problem_type == "regression":
-        return PearsonSpearman().compute(predictions=logits[:, 0], references=labels.reshape(-1))
+        return correlations(logits[:, 0], labels)
+    from sklearn.metrics import accuracy_score, f1_score
+
+    check_finite("predictions", logits)
     if len(logits) > 1 and all(map(is_constant, logits.T)):
         raise UndefinedMetricError(
             f"Constant predictions: all {len(logits)} pairs have the same logits. {CONSTANT_HELP}"
         )
-    classes = labels.reshape(-1)
-    wrong = np.setdiff1d(classes, np.arange(num_labels))
+    wrong = np.setdiff1d(labels, np.arange(num_labels))
     if wrong.size:
         raise ValueError(
             f"Labels of a task with {num_labels} labels are 0 to {num_labels - 1}, but these occur too: "
             f"{wrong[:5].tolist()}. Pass the num_labels of the data, or a split with gold labels."
         )
-    predictions = (logits[:, 0] > 0) if columns == 1 else logits.argmax(axis=1)
-    return AccuracyF1("binary" if num_labels == 2 else "macro").compute(
-        predictions=predictions.astype(np.int64), references=classes.astype(np.int64), allow_constant=not strict
-    )
+    classes = (logits[:, 0] > 0).astype(int) if columns == 1 else logits.argmax(axis=1)
+    f1 = f1_score(labels, classes, labels=[1] if num_labels == 2 else None, average="macro", zero_division=0)
+    return {"accuracy": float(accuracy_score(labels, classes)), "f1": float(f1)}
 
 
 def is_constant(values: np.ndarray) -> bool:
     return bool(np.ptp(values) <= CONSTANT_SPREAD * np.abs(values).max())
 
 
-def check_finite(name: str, values: np.ndarray) -> None:
-    wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
-    if wrong.size:
-        raise ValueError(
-            f"{wrong.size} of {len(values)} {name} are NaN or infinite, the first at row {wrong[0]}, so there "
-            "is no valid score. Check the learning rate and the precision (fp16 overflows easily)."
-        )
-
-
 def relevance(rankings: Rankings) -> dict[str, dict[str, int]]:
-    """
-    For each query id the grades of its documents, by their ids: above 0 if a document is relevant. Unknown labels are
-    left out, and so are queries without a relevant document, which have no best ranking. Call it before a corpus is
-    embedded: it raises a `ValueError` where nothing can be measured, and for grades that are not whole numbers.
-    """
+    """The grades of documents by query id. Call it before a corpus is embedded, because it checks the grades."""
     ids = rankings.corpus["doc_id"][:]
     grades: dict[str, dict[str, int]] = {}
     columns = (rankings.queries[name][:] for name in ("query_id", "documents", "labels"))
@@ -228,10 +151,7 @@ def relevance(rankings: Rankings) -> dict[str, dict[str, int]]:
 
 
 def as_run(rankings: Rankings, scores: np.ndarray, positions: np.ndarray, top_k: int) -> Run:
-    """
-    Names what was found: `scores` of documents, the best first, and `positions`, their rows in the corpus, both of
-    shape `(num_queries, num_found)`. A document that is the query itself is left out, unless it is relevant.
-    """
+    """Names what [`nearest`] found. A document that is the query itself is left out, unless it is relevant."""
     ids, texts = rankings.corpus["doc_id"][:], rankings.corpus["text"]
     row_of = {doc_id: row for row, doc_id in enumerate(ids)}
     run = {}
@@ -247,14 +167,7 @@ def as_run(rankings: Rankings, scores: np.ndarray, positions: np.ndarray, top_k:
 def ranking_metrics(
     run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], *, per_query: bool = False
 ) -> dict[str, Any]:
-    """
-    Measures of rankings by pytrec_eval (trec_eval), the values that MTEB and BEIR report. `qrels` are the grades of
-    [`relevance`]. Equal scores rank the document with the later id first, and a query without a run found nothing.
-
-    Returns:
-        `dict[str, float]`: the means of `ndcg@10`, `mrr@10`, `map` (of all documents found), `recall@1`, `recall@10`
-        and `recall@100`, as fractions of 1; with `per_query`, such a dictionary for each query id.
-    """
+    """The means of `RANKING_METRICS` by pytrec_eval, as MTEB and BEIR report, or the values of each query id."""
     try:
         import pytrec_eval
     except ImportError as error:
@@ -263,9 +176,8 @@ def ranking_metrics(
         ) from error
     found = {query_id: {doc_id: float(score) for doc_id, score in run.get(query_id, {}).items()} for query_id in qrels}
     for query_id, scores in found.items():
-        unknown = next((doc_id for doc_id, score in scores.items() if math.isnan(score)), None)
-        if unknown is not None:
-            raise ValueError(f"The score of document {unknown!r} for query {query_id!r} is NaN.")
+        if any(map(math.isnan, scores.values())):
+            raise ValueError(f"A score of the query {query_id!r} is NaN.")
     evaluator = pytrec_eval.RelevanceEvaluator(dict(qrels), {"ndcg_cut.10", "recip_rank", "map", "recall.1,10,100"})
     measured = {
         query_id: {
@@ -285,13 +197,8 @@ def mean_metrics(per_query: Mapping[str, Mapping[str, float]]) -> dict[str, floa
     return {name: float(np.mean([values[name] for values in per_query.values()])) for name in RANKING_METRICS}
 
 
-def bootstrap_interval(
-    differences: np.ndarray, *, resamples: int = 10_000, seed: int | np.random.Generator = 0
-) -> tuple[float, float]:
-    """
-    The 95 % percentile bootstrap interval of the mean of paired differences, such as those between two models on the
-    same queries. The seed is a number or a generator.
-    """
+def bootstrap_interval(differences: np.ndarray, *, seed: int | np.random.Generator = 0) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean of paired differences."""
     from scipy.stats import bootstrap
 
     if len(differences) < 2:
@@ -299,7 +206,7 @@ def bootstrap_interval(
     interval = bootstrap(
         (differences,),
         np.mean,
-        n_resamples=resamples,
+        n_resamples=10_000,
         batch=max(1, RESAMPLED_VALUES // len(differences)),
         method="percentile",
         random_state=np.random.default_rng(seed),

@@ -1,32 +1,26 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Hard negatives: documents that are like a query, and not known to be relevant.
-
-`mine_hard_negatives` of sentence-transformers (6.2) is not called. It does not search with BM25, and leaves out
-queries without a positive. It takes as negatives documents whose label is unknown, texts that differ from a positive
-in case or white space alone, and the query itself. It reads its cache by the name of a model, also after another
-training. With a teacher it scores all `range_max` candidates of a query, where a few are enough.
+Hard negatives: documents that are like a query, and not known to be relevant. `mine_hard_negatives` of
+sentence-transformers (6.2) has no BM25, leaves out queries without a positive, and takes the query itself, unlabelled
+candidates, and positives in another case as negatives.
 """
 
-import hashlib
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 from transformers.utils import logging
-from transformers.utils.logging import tqdm
 
 from hf_dse.common.files import to_path
 from hf_dse.data.rankings import Rankings, fold, make_rankings
 from hf_dse.retrieval.arguments import SAMPLINGS
-from hf_dse.retrieval.bm25 import Bm25Index
-from hf_dse.retrieval.kept_vectors import embed_once
+from hf_dse.retrieval.bm25 import bm25_search
+from hf_dse.retrieval.index import embed_once
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import embed
 
@@ -36,13 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Queries are searched in blocks, which bounds the memory of what is found.
-QUERIES_PER_BLOCK = 1024
 # The constant of reciprocal rank fusion (Cormack et al., 2009).
 FUSION_CONSTANT = 60
-
-# Takes a block of queries and `top_k`, and returns the numbers of texts, the best first; -1 is none.
-Search = Callable[[slice, int], np.ndarray]
 
 
 def mine_candidates(
@@ -64,12 +53,8 @@ def mine_candidates(
     """
     Adds hard negatives to the candidates of each query: the documents that an encoder, BM25 or both find.
 
-    Never mined are the candidates that a query has already, the positives of another query with the same text, and the
-    query itself, nor any other document with the text of one of these. Texts are the same if they differ only in case
-    and white space. Of documents with the same text only the first can be mined.
-
-    Both searches are merged by reciprocal rank fusion: a document that both find comes first, and their scores, which
-    have no common scale, are not compared.
+    Never mined are the candidates that a query has already, the positives of another query with the same text, the
+    query itself, and their copies up to case and white space. Both searches are merged by reciprocal rank fusion.
 
     Args:
         rankings ([`Rankings`]):
@@ -77,24 +62,20 @@ def mine_candidates(
         encoder (`SentenceTransformer`, *optional*):
             Searches by the cosine of embeddings, with its prompts for queries and documents.
         bm25 (`bool`, *optional*, defaults to `False`):
-            Whether to search with BM25, instead of the encoder or in addition to it. Documents without a word of the
-            query are not found.
+            Whether to search with BM25, instead of the encoder or in addition to it.
         num_negatives (`int`, *optional*, defaults to 15):
             Number of negatives to add to each query.
         range_min (`int`, *optional*, defaults to 0):
-            First rank to mine from, counted from 0 over what can be mined. The first ranks have the most documents
-            that are relevant and not known to be.
+            First rank to mine from, counted from 0 over what can be mined.
         range_max (`int`, *optional*, defaults to 100):
             Rank to end before.
         relative_margin (`float`, *optional*, defaults to 0.05):
             Drop documents that score above `p - relative_margin * abs(p)`, where `p` is the lowest score of a positive
-            of the query: they may be relevant too. This is the margin of NV-Retriever
-            ([Moreira et al., 2024](https://huggingface.co/papers/2407.15831)). The scores are those of `score`,
-            otherwise the cosines of the encoder; there is no margin for BM25 alone, and none for a query without
-            positives. Ranks are counted before documents are dropped. `None` drops none.
+            of the query, as [NV-Retriever](https://huggingface.co/papers/2407.15831) does. The scores are those of
+            `score`, otherwise the cosines of the encoder; BM25 alone has no margin. `None` drops none.
         score (`Callable`, *optional*):
-            The teacher for the margin, a function that adds `teacher_logits` to rankings. It scores as many documents
-            of a query as are needed, the known candidates included, and its scores stay in the result.
+            The teacher for the margin, a function that adds `teacher_logits` to rankings. It scores the known
+            candidates and as many others as are needed, and its scores stay in the result.
         sampling (`str`, *optional*, defaults to `"top"`):
             `"top"`: the first in the range. `"random"`: any in the range.
         seed (`int`, *optional*, defaults to 42):
@@ -109,10 +90,6 @@ def mine_candidates(
     Returns:
         [`Rankings`]: the same queries and corpus. The known candidates come first, unchanged, then the mined ones by
         rank with the label 0. A query has fewer than `num_negatives` if there are no more in the range.
-
-    Raises:
-        `ValueError`: without an encoder and BM25, for a number out of range, and if all documents are blank.
-        `ImportError`: for BM25 without its packages.
 
     Example:
 
@@ -129,43 +106,35 @@ def mine_candidates(
     if encoder is None and not bm25:
         raise ValueError("There is nothing to search with: pass an encoder, bm25=True (`--bm25`), or both.")
     if range_min < 0 or num_negatives < 1 or range_max - range_min < num_negatives:
-        raise ValueError(
-            f"range_min={range_min} and range_max={range_max} leave fewer than num_negatives={num_negatives} "
-            "documents: raise range_max."
-        )
+        raise ValueError(f"From range_min={range_min} to range_max={range_max} are fewer than {num_negatives} ranks.")
     if sampling not in SAMPLINGS:
         raise ValueError(f"sampling={sampling!r}: it has to be one of {', '.join(SAMPLINGS)}.")
-
     corpus, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
     number_of, text_of, first_rows = _distinct_texts(corpus)
     barred = _barred_texts(rankings, number_of, text_of)
     distinct = [corpus[row] for row in first_rows]
-    searches: list[Search] = []
+    # Barred texts may take the first ranks.
+    depth = range_max + max(map(len, barred))
+    searches: list[np.ndarray] = []
     if encoder is not None:
-        folder = None if cache_dir is None else to_path(cache_dir)
-        vectors = [
-            _unit_vectors(encoder, texts, prompt_name, folder, batch_size, show_progress)
-            for prompt_name, texts in (("query", queries), ("document", distinct))
-        ]
+        options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+        query_vectors = _unit_vectors(encoder, queries, "query", cache_dir, **options)
+        vectors = _unit_vectors(encoder, distinct, "document", cache_dir, **options)
         device = encoder.device
-        searches.append(lambda rows, depth: nearest(vectors[0][rows], vectors[1], depth, device=device)[1])
+        searches.append(nearest(query_vectors, vectors, depth, device=device, show_progress=show_progress)[1])
     if bm25:
-        index = Bm25Index(distinct)
-        searches.append(lambda rows, depth: _found_words(*index.search(queries[rows], depth)))
-
-    counts: Counter[str] = Counter()
+        scores, positions = bm25_search(queries, distinct, depth)
+        searches.append(np.where(scores > 0, positions, -1))
     pools: list[list[int]] = []
-    positives = rankings.positives()
-    for number, ranked in enumerate(_search(searches, barred, range_max, show_progress)):
+    for number, (positives, texts, *found) in enumerate(zip(rankings.positives(), barred, *searches, strict=True)):
+        lists = [ranked[: range_max + len(texts)].tolist() for ranked in found]
+        ranked = _fuse([[text for text in ranked if text >= 0 and text not in texts] for ranked in lists])
         pool = np.array(ranked[range_min:range_max], dtype=np.int64)
-        known = text_of[positives[number]]
-        if score is None and encoder is not None and relative_margin is not None and (known >= 0).any():
-            query, documents = vectors[0][number], vectors[1]
-            limit = _limit(documents[known[known >= 0]] @ query, relative_margin)
-            kept = documents[pool] @ query <= limit
-            counts["compared"] += len(pool)
-            counts["above"] += int((~kept).sum())
-            pool = pool[kept]
+        known = text_of[positives]
+        if score is None and encoder is not None:
+            query = query_vectors[number]
+            limit = _limit(vectors[known[known >= 0]] @ query, relative_margin)
+            pool = pool[vectors[pool] @ query <= limit]
         if sampling == "random":
             pool = np.random.default_rng([seed, number]).permutation(pool)
         pools.append(first_rows[pool].tolist())
@@ -177,39 +146,30 @@ def mine_candidates(
                 [*known, *[math.nan] * len(rows)] for known, rows in zip(columns["teacher_logits"], mined, strict=True)
             ]
     else:
-        mined, logits = _score_pools(rankings, pools, score, num_negatives, relative_margin, counts, show_progress)
-        columns["teacher_logits"] = logits
+        mined, columns["teacher_logits"] = _score_pools(rankings, pools, score, num_negatives, relative_margin)
     columns["documents"] = [[*known, *rows] for known, rows in zip(columns["documents"], mined, strict=True)]
     columns["labels"] = [[*known, *[0.0] * len(rows)] for known, rows in zip(columns["labels"], mined, strict=True)]
-    sizes = [len(rows) for rows in mined]
+    num_short = sum(len(rows) < num_negatives for rows in mined)
     logger.info(
-        f"Mined {sum(sizes):,} negatives for {len(sizes):,} queries in {len(distinct):,} distinct texts of "
-        f"{len(corpus):,} documents. {counts['above']:,} of {counts['compared']:,} that were compared with the "
-        f"positives are above the margin. {sum(size < num_negatives for size in sizes):,} queries have fewer than "
-        f"{num_negatives} negatives, {sizes.count(0):,} have none."
+        f"Mined {sum(map(len, mined)):,} negatives for {len(mined):,} queries in {len(distinct):,} distinct texts. "
+        f"{num_short:,} queries have fewer than {num_negatives}."
     )
     return make_rankings(columns, rankings.corpus)
 
 
-def _key(text: str) -> bytes:
-    """The hash of a text without case and white space: a corpus has more memory than its hashes."""
-    return hashlib.blake2b(fold(text).encode(), digest_size=16).digest()
-
-
-def _distinct_texts(corpus: Sequence[str]) -> tuple[dict[bytes, int], np.ndarray, np.ndarray]:
+def _distinct_texts(corpus: Sequence[str]) -> tuple[dict[int, int], np.ndarray, np.ndarray]:
     """The numbers of the distinct texts by their hashes and by row (-1 for a blank one), and their first rows."""
-    number_of: dict[bytes, int] = {}
-    text_of = np.array([number_of.setdefault(_key(text), len(number_of)) if text.strip() else -1 for text in corpus])
-    if not number_of:
-        raise ValueError(f"All {len(corpus)} documents of the corpus are blank: there is nothing to mine.")
+    number_of: dict[int, int] = {}
+    hashes = (hash(fold(text)) if text.strip() else None for text in corpus)
+    text_of = np.array([-1 if key is None else number_of.setdefault(key, len(number_of)) for key in hashes])
     numbers, rows = np.unique(text_of, return_index=True)
     return number_of, text_of, rows[numbers >= 0]
 
 
-def _barred_texts(rankings: Rankings, number_of: dict[bytes, int], text_of: np.ndarray) -> list[set[int]]:
+def _barred_texts(rankings: Rankings, number_of: dict[int, int], text_of: np.ndarray) -> list[set[int]]:
     """For each query, the texts of its candidates, of the positives of the same query, and of the query."""
-    keys = [_key(query) for query in rankings.queries["query"]]
-    barred: dict[bytes, set[int]] = {key: {number_of.get(key, -1)} for key in keys}
+    keys = [hash(fold(query)) for query in rankings.queries["query"]]
+    barred: dict[int, set[int]] = {key: {number_of.get(key, -1)} for key in keys}
     for key, rows in zip(keys, rankings.positives(), strict=True):
         barred[key].update(text_of[rows].tolist())
     own = (text_of[rows].tolist() for rows in rankings.queries["documents"])
@@ -217,40 +177,13 @@ def _barred_texts(rankings: Rankings, number_of: dict[bytes, int], text_of: np.n
 
 
 def _unit_vectors(
-    encoder: "SentenceTransformer",
-    texts: list[str],
-    prompt_name: str,
-    folder: Path | None,
-    batch_size: int,
-    show_progress: bool,
+    encoder: "SentenceTransformer", texts: list[str], prompt_name: str, cache_dir: str | Path | None, **options: Any
 ) -> np.ndarray:
-    if folder is None:
-        vectors = embed(encoder, texts, prompt_name, batch_size=batch_size, show_progress=show_progress)
-    else:
-        entries, _ = embed_once(
-            encoder, texts, folder, prompt_name, batch_size=batch_size, show_progress=show_progress
-        )
-        vectors = np.concatenate([part for _, part in entries])
+    if cache_dir is None:
+        return embed(encoder, texts, prompt_name, normalize=True, **options)
+    entries = embed_once(encoder, texts, to_path(cache_dir), prompt_name, **options)
+    vectors = np.concatenate([part for _, part in entries])
     return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy()
-
-
-def _found_words(scores: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    return np.where(scores > 0, positions, -1)
-
-
-def _search(
-    searches: Sequence[Search], barred: Sequence[set[int]], range_max: int, show_progress: bool
-) -> Iterator[list[int]]:
-    """Yields the texts that can be mined for each query, the best first, and at least `range_max` if there are."""
-    with tqdm(total=len(barred), desc="Searching", unit="query", disable=not show_progress) as progress:
-        for start in range(0, len(barred), QUERIES_PER_BLOCK):
-            rows = slice(start, start + QUERIES_PER_BLOCK)
-            # Barred texts may take the first ranks.
-            results = [search(rows, range_max + max(map(len, barred[rows]))) for search in searches]
-            for texts, *found in zip(barred[rows], *results, strict=True):
-                lists = [ranked[: range_max + len(texts)].tolist() for ranked in found]
-                yield _fuse([[text for text in ranked if text >= 0 and text not in texts] for ranked in lists])
-            progress.update(len(barred[rows]))
 
 
 def _fuse(lists: list[list[int]]) -> list[int]:
@@ -276,20 +209,14 @@ def _score_pools(
     score: Callable[[Rankings], Rankings],
     num_negatives: int,
     relative_margin: float | None,
-    counts: Counter[str],
-    show_progress: bool,
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """
-    Takes the first documents of each pool that the teacher scores below the margin. It scores only as many as needed,
-    `num_negatives` of each pool at a time. Returns them, and the scores of all candidates of each query.
-    """
+    """The first documents of each pool below the margin, and all scores. No more are scored than needed."""
     columns = {name: rankings.queries[name][:] for name in ("query_id", "query", "documents", "labels")}
     mined: list[list[int]] = [[] for _ in pools]
     logits: list[list[float]] = [[] for _ in pools]
     limits = [math.inf] * len(pools)
     asked = [number for number, known in enumerate(columns["documents"]) if known or pools[number]]
     start = 0
-    progress = tqdm(total=len(asked), desc="Mining with the teacher", unit="query", disable=not show_progress)
     while asked:
         known = [columns["documents"][number] if start == 0 else [] for number in asked]
         taken = [pools[number][start : start + num_negatives] for number in asked]
@@ -302,14 +229,9 @@ def _score_pools(
                 pairs = zip(logits[number], columns["labels"][number], strict=True)
                 limits[number] = _limit(np.array([value for value, label in pairs if label > 0]), relative_margin)
             for row, value in zip(rows, values[len(first) :], strict=True):
-                counts["compared"] += math.isfinite(limits[number])
-                counts["above"] += value > limits[number]
                 if value <= limits[number] and len(mined[number]) < num_negatives:
                     mined[number].append(row)
                     logits[number].append(value)
         start += num_negatives
-        remaining = [n for n in asked if len(mined[n]) < num_negatives and start < len(pools[n])]
-        progress.update(len(asked) - len(remaining))
-        asked = remaining
-    progress.close()
+        asked = [number for number in asked if len(mined[number]) < num_negatives and start < len(pools[number])]
     return mined, logits

@@ -8,7 +8,6 @@ import numpy as np
 from datasets import Dataset
 from transformers.utils import logging
 
-from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings, make_rankings
 from hf_dse.retrieval.arguments import QUERY_KINDS
 
@@ -30,28 +29,21 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     Makes queries of the documents of a corpus, so that a teacher's knowledge can be distilled without any real query.
 
     A query is taken out of the text of its document, which would otherwise be found by that text alone; so the corpus
-    of the result differs from the one given. A document gives at most one query, and none without a title, or with one
-    sentence alone. Headings of Markdown are not sentences.
+    of the result differs from the one given. A document gives at most one query.
 
     Args:
         corpus (`datasets.Dataset`):
             The columns `doc_id`, `text` and optionally `title`, as the corpus of [`Rankings`].
         kind (`str`):
             `"titles"`: the title, and no text of the result begins with one. `"first_sentences"`: the first sentence
-            after the title. `"sentences"`: any sentence after the title, drawn at random. Sentences have at least 20
-            characters.
+            after the title, of at least 20 characters. `"sentences"`: any such sentence, drawn at random.
         num_queries (`int`, *optional*):
-            Number of queries, of documents drawn at random. Defaults to one of each document that gives one.
+            Number of queries, of documents drawn at random. Defaults to all.
         seed (`int`, *optional*, defaults to 42):
             Random seed.
 
     Returns:
-        [`Rankings`]: the queries, each with its document as the only candidate, with the label 1. A query has the id
-        `"kind-doc_id"`, so that queries of several kinds can be mixed.
-
-    Raises:
-        `ValueError`: for an unknown kind, `num_queries` below 1, titles of a corpus without a column `title`, and if
-        no document gives a query.
+        [`Rankings`]: the queries with the ids `"kind-doc_id"`, each with its document as the only candidate.
 
     Example:
 
@@ -67,11 +59,6 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     """
     if kind not in QUERY_KINDS:
         raise ValueError(f"kind={kind!r}: it has to be one of {', '.join(QUERY_KINDS)}.")
-    check_at_least(1, num_queries=num_queries)
-    if kind == "titles" and "title" not in corpus.column_names:
-        raise ValueError(
-            f"The documents have no titles, only {', '.join(corpus.column_names)}: make queries of their sentences."
-        )
     columns = {name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title")}
     titles = columns.get("title") or [""] * len(corpus)
     titles = [(title or "").strip() for title in titles]
@@ -83,14 +70,12 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
             break
         query, body = titles[row], bodies[row]
         if kind != "titles":
-            query, body = take_sentence(
-                body, None if kind == "first_sentences" else np.random.default_rng([seed, row])
-            )
+            generator = np.random.default_rng([seed, row]) if kind == "sentences" else None
+            query, body = take_sentence(body, generator)
         if query and body:
             queries[row], bodies[row] = query, body
     if not queries:
-        what = "a title and a text" if kind == "titles" else "several sentences, and one of them as a query"
-        raise ValueError(f"None of the {len(corpus)} documents has {what}: there is nothing to make queries of.")
+        raise ValueError(f"None of the {len(corpus)} documents gives a query of the kind {kind!r}.")
     if len(queries) < wanted:
         logger.info(f"{len(queries)} of {len(corpus)} documents give queries of the kind {kind!r}.")
     if kind == "titles":
@@ -126,10 +111,7 @@ def take_sentence(text: str, generator: np.random.Generator | None = None) -> tu
 
 
 def split_sentences(text: str) -> list[str]:
-    """
-    Splits a text at `.`, `!` and `?` with white space and no lower-case letter after it, at the full stops of Chinese
-    and Japanese, and at empty lines. Usual abbreviations and initials do not end a sentence.
-    """
+    """Splits a text at the marks of sentences, but not after abbreviations and initials, and at empty lines."""
     sentences, start = [], 0
     for match in SENTENCE_END.finditer(text):
         goes_on = text[match.end() : match.end() + 1].islower() or ABBREVIATIONS.search(text[start : match.end()])

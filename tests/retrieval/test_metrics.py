@@ -1,74 +1,28 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of pairs, measures of rankings against readable definitions, and bootstrap intervals."""
+"""Metrics of pairs, measures of rankings, and bootstrap intervals."""
 
 import math
 
-import evaluate
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import EvalPrediction
 
 from hf_dse import compute_metrics_for, make_rankings
-from hf_dse.data.tasks import PAIR_TASKS
-from hf_dse.retrieval.metrics import (
-    AccuracyF1,
-    PearsonSpearman,
-    as_run,
-    bootstrap_interval,
-    ranking_metrics,
-    relevance,
-)
+from hf_dse.retrieval.metrics import PearsonSpearman, as_run, bootstrap_interval, ranking_metrics, relevance
 
 
 pytest.importorskip("pytrec_eval")
 
-GRADES = st.sampled_from([-1, 0, 1, 2, 3])
-# Few scores, so that there are ties; more documents than 10, so that there are ranks beyond the limits.
-SCORES = st.sampled_from([-1.5, 0.0, 0.25, 0.5, 1.0])
-DOCUMENTS = st.sampled_from([f"d{number}" for number in range(30)])
-QUERY = st.tuples(st.dictionaries(DOCUMENTS, SCORES), st.dictionaries(DOCUMENTS, GRADES, min_size=1))
 
-
-def by_hand(scores, grades):
-    """The measures of one query, from their definitions."""
-    ranked = [doc_id for score, doc_id in sorted(((score, doc_id) for doc_id, score in scores.items()), reverse=True)]
-    relevant = {doc_id for doc_id, grade in grades.items() if grade > 0}
-    hits = [doc_id in relevant for doc_id in ranked]
-
-    def dcg(gains):
-        return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains[:10], start=1))
-
-    best = sorted((grades[doc_id] for doc_id in relevant), reverse=True)
-    gains = [max(grades.get(doc_id, 0), 0) for doc_id in ranked]
-    first = next((rank for rank, hit in enumerate(hits, start=1) if hit), math.inf)
-    precisions = [sum(hits[:rank]) / rank for rank, hit in enumerate(hits, start=1) if hit]
-    return {
-        "ndcg@10": dcg(gains) / dcg(best),
-        "mrr@10": 1 / first if first <= 10 else 0.0,
-        "map": sum(precisions) / len(relevant),
-        **{f"recall@{k}": sum(hits[:k]) / len(relevant) for k in (1, 10, 100)},
-    }
-
-
-@given(st.lists(QUERY.filter(lambda query: max(query[1].values()) > 0), min_size=1, max_size=4))
-def test_measures_of_rankings(queries):
-    run = {f"q{number}": scores for number, (scores, _) in enumerate(queries)}
-    qrels = {f"q{number}": grades for number, (_, grades) in enumerate(queries)}
-    found = ranking_metrics(run, qrels, per_query=True)
-    assert found.keys() == qrels.keys()
-    for name, values in found.items():
-        assert values == pytest.approx(by_hand(run[name], qrels[name]), abs=1e-9)
-    for name, value in ranking_metrics(run, qrels).items():
-        assert value == pytest.approx(np.mean([values[name] for values in found.values()]), abs=1e-9)
-
-
-def test_a_query_that_found_nothing_counts_and_nan_does_not():
-    metrics = ranking_metrics({"q": {"a": 1.0}}, {"q": {"a": 1}, "r": {"a": 1}})
-    assert metrics["ndcg@10"] == metrics["recall@100"] == 0.5
-    with pytest.raises(ValueError, match="score of document 'a' for query 'q' is NaN"):
+def test_measures_of_rankings():
+    """`test_evaluation.py` compares them with MTEB. The first relevant document of `r` is at rank 11."""
+    run = {"q": {"a": 1.0}, "r": {f"d{rank}": -float(rank) for rank in range(1, 12)}}
+    found = ranking_metrics(run, {"q": {"a": 1, "b": 1}, "r": {"d11": 1}, "s": {"a": 1}}, per_query=True)
+    assert [found[name]["mrr@10"] for name in "qrs"] == [1, 0, 0]
+    assert [found[name]["recall@100"] for name in "qrs"] == [0.5, 1, 0]
+    assert found["r"]["map"] == pytest.approx(1 / 11)
+    with pytest.raises(ValueError, match="A score of the query 'q' is NaN"):
         ranking_metrics({"q": {"a": math.nan}}, {"q": {"a": 1}})
 
 
@@ -112,78 +66,31 @@ def test_bootstrap_interval(monkeypatch):
     assert bootstrap_interval(differences) == (low, high)
 
 
-@pytest.mark.parametrize(
-    ("predictions", "references", "match"),
-    [
-        ([2.5, 2.5, 2.5], [1, 2, 3], "Constant predictions: all 3 are 2.5.*collapsed model"),
-        ([2.5, 2.5 + 1e-9], [1, 2], "Constant predictions"),
-        ([1, 2, 3], [2, 2, 2], "Constant references.*different gold labels"),
-        ([1, float("nan"), 3], [1, 2, 3], "1 of 3 predictions are NaN or infinite, the first at row 1"),
-        ([1, 2, 3], [1, 2, float("inf")], "1 of 3 references are NaN"),
-        ([1], [1], "at least 2 pairs"),
-    ],
-)
-def test_meaningless_correlations_are_errors(predictions, references, match):
+def test_correlations_and_those_without_a_meaning():
     metric = PearsonSpearman()
-    with pytest.raises(ValueError, match=match):
-        metric.compute(predictions=predictions, references=references)
+    with pytest.raises(ValueError, match="Constant predictions: all 2 are 2.5.*collapsed model"):
+        metric.compute(predictions=[2.5, 2.5 + 1e-9], references=[1, 2])
+    with pytest.raises(ValueError, match="1 of 3 predictions are NaN or infinite, the first at row 1"):
+        metric.compute(predictions=[1, math.nan, 3], references=[1, 2, 3])
     # An error leaves no state behind.
     found = metric.compute(predictions=[1, 2, 3, 3], references=[1, 2, 4, 3])
     assert found == pytest.approx({"pearson": 0.9438798, "spearman": 0.9486833})
 
 
-def test_metrics_are_evaluate_metrics():
-    for metric in (PearsonSpearman(), AccuracyF1(), AccuracyF1("macro")):
-        assert isinstance(metric, evaluate.Metric)
-        metric.add_batch(predictions=[0, 1], references=[0, 1])
-        metric.add(prediction=1, reference=0)
-        assert len(metric.compute()) == 2
-    both = evaluate.combine([AccuracyF1("binary"), AccuracyF1("macro")])
-    assert "accuracy_f1_0_f1" in both.compute(predictions=[0, 1, 1], references=[0, 1, 0])
-
-
-def test_classes():
-    assert AccuracyF1().compute(predictions=[1, 1, 0, 0], references=[1, 0, 1, 0]) == {"accuracy": 0.5, "f1": 0.5}
-    assert AccuracyF1().compute(predictions=[0, 0], references=[0, 0]) == {"accuracy": 1.0, "f1": 0.0}
-    with pytest.raises(ValueError, match="Constant predictions: all 3 are class 1"):
-        AccuracyF1().compute(predictions=[1, 1, 1], references=[0, 1, 1])
-    with pytest.raises(ValueError, match="'micro'.*'binary' or 'macro'"):
-        AccuracyF1("micro")
-
-
-def compute(task, logits, labels, num_labels=None):
+def compute(num_labels, logits, labels):
+    kind = "regression" if num_labels == 1 else "single_label_classification"
     prediction = EvalPrediction(predictions=np.array(logits, dtype=np.float32), label_ids=np.array(labels))
-    return compute_metrics_for(task, num_labels)(prediction)
+    return compute_metrics_for(kind, num_labels)(prediction)
 
 
-def test_compute_metrics_for_tasks():
-    for task in ("regression", "stsb", PAIR_TASKS["stsb"]):
-        found = compute(task, [[0.0], [1.0], [2.0]], [0.0, 2.0, 4.0])
-        assert found == pytest.approx({"pearson": 1.0, "spearman": 1.0})
-    one = compute("mrpc", [[-1.0], [0.5], [2.0]], [0, 1, 0])
-    two = compute("mrpc", [[1.0, 0.0], [0.0, 0.5], [1.0, 3.0]], [0, 1, 0])
-    assert one == two == {"accuracy": pytest.approx(2 / 3), "f1": pytest.approx(2 / 3)}
-    logits = [[3, 1, 0], [0, 2, 1], [0, 1, 2], [0, 1, 2]]
-    assert compute("mnli", logits, [0, 1, 1, 2])["f1"] == pytest.approx(7 / 9)
-    assert compute("single_label_classification", logits, [0, 1, 1, 2], 3)["accuracy"] == 0.75
-    # In a training, one class alone is not an error.
-    assert compute("mrpc", [[1.0], [2.0], [3.0]], [1, 1, 0])["accuracy"] == pytest.approx(2 / 3)
-    prediction = EvalPrediction(predictions=(np.array([[0.0], [1.0]]), np.zeros((2, 3))), label_ids=np.array([0, 1]))
-    assert compute_metrics_for("regression")(prediction)["pearson"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("task", "logits", "labels", "match"),
-    [
-        ("regression", [[1, 2], [2, 1]], [0, 1], "2 logits per pair.*needs 1"),
-        ("mrpc", [[1, 2, 3], [2, 1, 3]], [0, 1], "3 logits per pair.*needs 1 or 2"),
-        ("mrpc", [[1.0], [1.0]], [0, 1], "Constant predictions: all 2 pairs have the same logits"),
-        ("mrpc", [[np.nan], [1.0]], [0, 1], "1 of 2 predictions are NaN"),
-        ("mrpc", [[-1.0], [1.0]], [0, -100], r"0 to 1, but these occur too: \[-100\]"),
-        ("cola", [[1.0]], [1], "Unknown task or problem type 'cola'.*stsb"),
-        ("single_label_classification", [[1.0]], [1], "needs num_labels of at least 2, got None"),
-    ],
-)
-def test_errors_of_compute_metrics(task, logits, labels, match):
-    with pytest.raises(ValueError, match=match):
-        compute(task, logits, labels)
+def test_metrics_of_logits():
+    one = compute(2, [[-1.0], [0.5], [2.0], [-1.0]], [0, 1, 0, 1])
+    two = compute(2, [[1.0, 0.0], [0.0, 0.5], [1.0, 3.0], [1.0, 0.0]], [0, 1, 0, 1])
+    assert one == two == {"accuracy": 0.5, "f1": 0.5}
+    # The mean of the F1 of the classes: 2 / 3, 1 and 0.
+    three = compute(3, [[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]], [0, 2, 1, 1])
+    assert three == {"accuracy": 0.75, "f1": pytest.approx(5 / 9)}
+    with pytest.raises(ValueError, match="2 logits per pair.*needs 1"):
+        compute(1, [[1, 2], [2, 1]], [0, 1])
+    with pytest.raises(ValueError, match=r"0 to 1, but these occur too: \[-100\]"):
+        compute(2, [[-1.0], [1.0]], [0, -100])

@@ -1,23 +1,18 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Hard negatives: against slow code and sentence-transformers, known positives, margins, and interrupted runs."""
+"""Hard negatives: against slow code, known positives, margins, samples, prompts, and kept vectors."""
 
 import math
 from collections import Counter
 
 import numpy as np
 import pytest
-from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sentence_transformers.util import mine_hard_negatives
 
 from hf_dse import make_rankings, mine_candidates
-from hf_dse.data.ranking_rows import read_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.retrieval import kept_vectors
 from hf_dse.retrieval.bm25 import bm25_search
-from hf_dse.retrieval.kept_vectors import embed_once
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
@@ -149,111 +144,38 @@ def test_mining_is_the_slow_one(encoder, rankings, search, first, size, more, ma
         assert mined.queries["teacher_logits"][:] == again.queries["teacher_logits"][:]
 
 
-PLANES = {
-    "text": [
-        "Planes fly by lift.",
-        "planes FLY  by lift.",
-        "Planes are loud.",
-        "Wings lift planes.",
-        "Cats purr.",
-        " ",
-    ]
-}
+TEXTS = ["Planes fly by lift.", "planes FLY  by lift.", "Planes are loud.", "Wings lift planes.", "Cats purr."]
 
 
-def mine_planes(documents, labels, **options):
-    columns = {"query": ["How do planes fly?"] * len(documents), "documents": documents, "labels": labels}
+def mine_planes(columns, **options):
     options = {"bm25": True, "show_progress": False, **options}
-    mined = mine_candidates(make_rankings(columns, PLANES), **options)
-    added = zip(documents, mined.queries["documents"], strict=True)
-    return [sorted(rows[len(known) :]) for known, rows in added]
+    return mine_candidates(make_rankings(columns, {"text": TEXTS}), **options).queries
 
 
-def test_known_positives_in_any_spelling_are_never_mined(infos):
-    assert mine_planes([[0], [1, 2]], [[1], [1, None]]) == [[2, 3], [3]]
-    assert "Mined 3 negatives for 2 queries in 4 distinct texts of 6 documents." in infos[-1]
-    assert "2 queries have fewer than 15 negatives, 0 have none." in infos[-1]
-    # The other query with this text has a positive that this one does not know.
-    assert mine_planes([[0], [3]], [[1], [1]]) == [[2], [2]]
+def test_known_positives_in_any_spelling_are_never_mined():
+    columns = {"query": ["How do planes fly?"] * 2, "documents": [[0], [3, 4]], "labels": [[1], [1, None]]}
+    # The other query with this text has a positive that this one does not know. Known scores stay.
+    queries = mine_planes({**columns, "teacher_logits": [[2.5], [1.5, None]]})
+    assert queries["documents"][:] == [[0, 2], [3, 4, 2]]
+    np.testing.assert_array_equal(queries["labels"][1], [1, math.nan, 0])
+    np.testing.assert_array_equal(queries["teacher_logits"][1], [1.5, math.nan, math.nan])
+    with pytest.raises(ValueError, match="From range_min=3 to range_max=9 are fewer than 15 ranks"):
+        mine_planes(columns, range_min=3, range_max=9)
 
 
-@pytest.mark.parametrize(("shift", "mined"), [(0, [3]), (-20, [2, 3])])
-def test_the_margin_of_positive_and_negative_scores(shift, mined, infos):
-    """At 10, a document at 9.6 is within the margin of 5 %; at -10, documents below -10.5 are not."""
+def test_no_more_is_scored_than_needed():
     asked = []
 
     def score(rankings):
         asked.append(sum(map(len, rankings.queries["documents"])))
-        of_row = {0: 10.0, 2: 9.6 if shift == 0 else 9.4, 3: 9.0}
-        logits = [[of_row[row] + shift for row in rows] for rows in rankings.queries["documents"]]
-        return Rankings(rankings.queries.add_column("teacher_logits", logits), rankings.corpus)
+        return teacher(rankings)
 
-    assert mine_planes([[0]], [[1]], score=score) == [mined]
-    assert f"{2 - len(mined)} of 2 that were compared with the positives are above the margin" in infos[-1]
-    assert mine_planes([[0]], [[None]], score=score) == [[2, 3]]
-    assert mine_planes([[0]], [[1]], score=score, relative_margin=None) == [[2, 3]]
-    # No more than needed is scored.
-    asked.clear()
-    assert mine_planes([[0]], [[None]], score=score, num_negatives=1) in ([[2]], [[3]])
-    assert asked == [2]
-
-
-def test_negatives_are_those_of_sentence_transformers(encoder):
-    """The same documents, where there is nothing that `mine_hard_negatives` does not do."""
-    corpus = [f"the {first} is {second}" for first in WORDS for second in WORDS]
-    pairs = {"query": WORDS, "positive": [corpus[7 * row] for row in range(len(WORDS))]}
-    options = {"relative_margin": 0.05, "range_max": 30, "num_negatives": 5}
-    found = mine_hard_negatives(
-        Dataset.from_dict(pairs), encoder, corpus=corpus, output_format="labeled-list", verbose=False, **options
-    )
-    expected = dict(zip(found["query"], found["positive"], strict=True))
-    rankings = read_rankings(pairs, {"doc_id": list(map(str, range(len(corpus)))), "text": corpus})
-    mined = mine_candidates(rankings, encoder, show_progress=False, **options)
-    queries = zip(mined.queries["query"], mined.queries["documents"], strict=True)
-    ours = {query: [corpus[row] for row in rows] for query, rows in queries}
-    assert expected and {query: ours[query] for query in expected} == expected
-    assert all(len(ours[query]) == 1 for query in ours.keys() - expected.keys())
-
-
-def test_scores_of_known_candidates_stay():
-    columns = {"query": ["planes"], "documents": [[0, 4]], "labels": [[1, None]], "teacher_logits": [[2.5, None]]}
-    rankings = mine_candidates(make_rankings(columns, PLANES), bm25=True, show_progress=False)
-    np.testing.assert_array_equal(rankings.queries["teacher_logits"][0], [2.5] + [math.nan] * 3)
-    np.testing.assert_array_equal(rankings.queries["labels"][0], [1, math.nan, 0, 0])
-
-
-def test_random_samples_depend_on_the_seed_only(monkeypatch):
-    corpus = {"text": [f"{word} {number}{number}" for word in WORDS for number in range(20)]}
-    rankings = make_rankings({"query": WORDS, "documents": [[]] * len(WORDS)}, corpus)
-
-    def mine(**options):
-        options = {"bm25": True, "sampling": "random", "range_max": 20, "show_progress": False, **options}
-        return mine_candidates(rankings, **options).queries["documents"][:]
-
-    first = mine()
-    assert mine() == first and mine(seed=1) != first and mine(sampling="top") != first
-    monkeypatch.setattr("hf_dse.retrieval.mining.QUERIES_PER_BLOCK", 4)
-    assert mine() == first
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"bm25": False}, "nothing to search with: pass an encoder, bm25=True"),
-        ({"range_min": -1}, "range_min=-1 and range_max=100 leave fewer than"),
-        ({"range_min": 3, "range_max": 9}, "range_min=3 and range_max=9 leave fewer than num_negatives=15"),
-        ({"sampling": "best"}, "sampling='best': it has to be one of top, random"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        mine_planes([[0]], [[1]], **options)
-
-
-def test_a_blank_corpus(encoder):
-    rankings = make_rankings({"query": ["a"], "documents": [[]]}, {"text": [" ", ""]})
-    with pytest.raises(ValueError, match="All 2 documents of the corpus are blank"):
-        mine_candidates(rankings, encoder)
+    columns = {"query": ["planes"], "documents": [[0]], "labels": [[None]]}
+    assert len(mine_planes(columns, score=score, num_negatives=1)["documents"][0]) == 2 and asked == [2]
+    # Random samples depend on the seed alone.
+    columns = {"query": ["planes"], "documents": [[]]}
+    samples = [mine_planes(columns, sampling="random", seed=seed)["documents"][0] for seed in (0, 0, 1, 2, 3)]
+    assert samples[0] == samples[1] and len(set(map(tuple, samples))) > 1
 
 
 def test_prompts_of_the_model_count(encoder, save_encoder):
@@ -269,30 +191,10 @@ def test_prompts_of_the_model_count(encoder, save_encoder):
     assert found != mine(encoder, WORDS[:2], corpus)
 
 
-def test_an_interrupted_run_continues(encoder, save_encoder, tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_vectors, "TEXTS_PER_COMMIT", 2)
-    corpus = {"text": [f"the {word} is old" for word in WORDS]}
-    rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, corpus)
+def test_kept_vectors_give_the_same(encoder, tmp_path, monkeypatch):
+    rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, {"text": [f"the {word}" for word in WORDS]})
     options = {"num_negatives": 2, "show_progress": False}
     expected = mine_candidates(rankings, encoder, **options).queries["documents"][:]
-    embedded, embed = [], kept_vectors.embed_silently
-
-    def count(model, texts, *args, **kwargs):
-        if sum(embedded) == 3:
-            raise KeyboardInterrupt
-        embedded.append(len(texts))
-        return embed(model, texts, *args, **kwargs)
-
-    monkeypatch.setattr(kept_vectors, "embed_silently", count)
-    with pytest.raises(KeyboardInterrupt):
-        mine_candidates(rankings, encoder, cache_dir=tmp_path / "cache", **options)
-    embedded.clear()
-    for number_of_texts in (4, 0):
-        mined = mine_candidates(rankings, encoder, cache_dir=tmp_path / "cache", **options)
-        assert mined.queries["documents"][:] == expected and sum(embedded) == number_of_texts
-        embedded.clear()
-    # Another training into the same folder has other vectors.
-    other = load_sentence_transformer(str(save_encoder(hidden_act="relu")), device="cpu")
-    entries, number_of_texts = embed_once(other, ["the sun is old"], tmp_path / "cache", show_progress=False)
-    assert number_of_texts == 1
-    np.testing.assert_allclose(entries[0][1], other.encode(["the sun is old"]), atol=1e-6)
+    assert mine_candidates(rankings, encoder, cache_dir=tmp_path, **options).queries["documents"][:] == expected
+    monkeypatch.setattr(type(encoder), "encode", None)
+    assert mine_candidates(rankings, encoder, cache_dir=tmp_path, **options).queries["documents"][:] == expected

@@ -98,26 +98,6 @@ def test_a_reranker_orders_what_is_found(encoder, save_bert, bert_tokenizer, tmp
         assert [hit["rerank"] for hit in hits] == pytest.approx([logits[hit["row"]] for hit in hits], abs=1e-4)
         assert all(hit["score"] in [before["score"] for before in found] for hit in hits)
 
-    def longest(queries, texts):
-        return [[float(len(text)) for text in found] for found in texts]
-
-    hits = search(encoder, QUERIES, TEXTS, top_k=1, reranker=longest, rerank_top=5, **QUIET)
-    assert [found[0]["text"] for found in hits] == [TEXTS[4]] * 2
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"top_k": 0}, "top_k=0: it has to be at least 1"),
-        ({"top_k": 5, "rerank_top": 4, "reranker": print}, "top_k=5: .* at most rerank_top=4"),
-        ({"bm25_weight": -1}, "weight=-1: it has to be a finite number of at least 0"),
-        ({"texts": []}, "There are no texts"),
-    ],
-)
-def test_errors(encoder, options, match):
-    with pytest.raises(ValueError, match=match):
-        search(encoder, QUERIES, **{"texts": TEXTS, **options, **QUIET})
-
 
 def test_other_similarities(encoder, monkeypatch):
     monkeypatch.setattr(encoder, "similarity_fn_name", "dot")
@@ -128,3 +108,5 @@ def test_other_similarities(encoder, monkeypatch):
     monkeypatch.setattr(encoder, "similarity_fn_name", "euclidean")
     with pytest.raises(ValueError, match="compares embeddings by 'euclidean'"):
         search(encoder, QUERIES, TEXTS)
+    with pytest.raises(ValueError, match="There are no texts"):
+        nearest(np.ones((1, 2)), np.ones((0, 2)), 1)

@@ -3,7 +3,6 @@
 """Loading with sentence-transformers: what is read and refused, and vectors that do not depend on the batch."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -56,8 +55,6 @@ def test_prompts_and_lengths_of_the_checkpoint(save_encoder, warnings):
     longer = load(folder, max_length=40)
     expected = encode(*bare, ["old " + "cat " * 37], max_length=40, **QUIET)
     np.testing.assert_allclose(embed(longer, ["cat " * 50], "query", **QUIET), expected, atol=1e-5)
-    with pytest.raises(ValueError, match="1 of 1 texts are longer than 40 tokens: split them"):
-        embed(longer, ["cat " * 50], truncation=False)
     with pytest.raises(ValueError, match="max_length=99 is above the 64 tokens"):
         load(folder, max_length=99)
 
@@ -80,25 +77,6 @@ def test_what_is_refused(save_encoder, save_bert, tmp_path):
     (pickled / "model.safetensors").unlink()
     with pytest.raises(OSError, match="safetensors"):
         load(pickled)
-    outside = save_encoder()
-    shutil.copytree(outside / "1_Pooling", tmp_path / "elsewhere")
-    modules = json.loads((outside / "modules.json").read_text())
-    for change, match in (
-        ({"path": "../elsewhere"}, "without '..' components"),
-        ({"type": "builtins.print"}, "trust_remote_code"),
-    ):
-        (outside / "modules.json").write_text(json.dumps([modules[0], {**modules[1], **change}]))
-        with pytest.raises(ValueError, match=match):
-            load(outside)
-
-
-def test_errors_name_the_checkpoint(save_encoder, tmp_path):
-    folder = save_encoder()
-    (folder / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=f"{folder} cannot be loaded: its files are damaged"):
-        load(folder)
-    with pytest.raises(OSError, match="nothing-here"):
-        load(tmp_path / "nothing-here")
 
 
 def test_the_fingerprint_is_of_everything(save_encoder):
@@ -116,5 +94,3 @@ def test_blank_unknown_and_no_texts(encoder, warnings):
     embed(encoder, ["a", " ", "ឆ្មាដេកលើសាឡុង", "🐈 🐕", "the café"], **QUIET)
     assert "1 of 5 texts are blank" in warnings[0]
     assert "2 of 5 texts are mostly unknown to the vocabulary" in warnings[1]
-    with pytest.raises(TypeError, match="list of strings, got str"):
-        embed(encoder, "a")

@@ -1,23 +1,22 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation by the search in a corpus: against MTEB, against slow code, chunks, and comparisons."""
+"""Evaluation: pairs by the head and the cosine; searches against MTEB and slow code, chunks, and comparisons."""
 
 import json
 
 import numpy as np
 import pytest
+import torch
 from datasets import Dataset
-from sentence_transformers import CrossEncoder
-from transformers import BertForSequenceClassification
+from sklearn.metrics import average_precision_score
 
-from hf_dse import evaluate_retrieval, make_rankings, split_text
-from hf_dse.data.arguments import DataArguments
+from hf_dse import encode, evaluate_pairs, evaluate_retrieval, make_rankings, split_text
+from hf_dse.data.arguments import DataArguments, PairTask
 from hf_dse.data.ranking_files import load_rankings
-from hf_dse.data.ranking_rows import read_rankings
 from hf_dse.modeling import DseModel
-from hf_dse.retrieval import evaluate_retrieval as module
+from hf_dse.retrieval import evaluation
 from hf_dse.retrieval.bm25 import bm25_scores, bm25_search
-from hf_dse.retrieval.evaluate_retrieval import WITH_BM25, compare_runs, compare_searches, find_documents, rerank_run
+from hf_dse.retrieval.evaluation import WITH_BM25, compare_runs, compare_searches, find_documents
 from hf_dse.retrieval.metrics import RANKING_METRICS, as_run, ranking_metrics, relevance
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
@@ -25,8 +24,62 @@ from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 pytest.importorskip("pytrec_eval")
 pytest.importorskip("bm25s")
 
-WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
 QUIET = {"show_progress": False}
+WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
+
+PAIRS = {
+    "sentence1": ["the cat sat", "a dog ran", "old house", "the cat sat", "is old", "new dog"],
+    "sentence2": ["a cat sat on the mat", "the cat sat", "new house", "old mat", "the dog sat", "a dog ran"],
+}
+SCORES = [4.5, 1.0, 3.0, 0.5, 2.0, 2.5]
+
+
+def logits_of(model, tokenizer):
+    with torch.no_grad():
+        return model(**tokenizer(*PAIRS.values(), padding=True, return_tensors="pt")).logits
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "mlp"])
+def test_a_student_is_scored_by_its_head_and_its_cosine(similarity, make_model, bert_tokenizer, tmp_path):
+    pairs = Dataset.from_dict({**PAIRS, "label": SCORES})
+    model = make_model(similarity=similarity)
+    metrics = evaluate_pairs(model, bert_tokenizer, pairs, "stsb", **QUIET)
+    logits = logits_of(model, bert_tokenizer)[:, 0].double().numpy()
+    assert metrics["pearson"] == pytest.approx(np.corrcoef(logits, SCORES)[0, 1], abs=1e-5)
+    u, v = (encode(model, bert_tokenizer, PAIRS[name], normalize=True, **QUIET) for name in PAIRS)
+    assert metrics["cosine_pearson"] == pytest.approx(np.corrcoef((u * v).sum(axis=1), SCORES)[0, 1], abs=1e-5)
+    assert set(metrics) == {"pearson", "spearman", "cosine_pearson", "cosine_spearman"}
+    # A `SentenceTransformer` has the cosine alone.
+    for part in (model, bert_tokenizer):
+        part.save_pretrained(tmp_path)
+    found = evaluate_pairs(load_sentence_transformer(tmp_path, device="cpu"), None, pairs, "stsb", **QUIET)
+    assert found == {name: pytest.approx(metrics[name], abs=1e-5) for name in ("cosine_pearson", "cosine_spearman")}
+
+
+def test_binary_cosine_is_average_precision(make_model, bert_tokenizer):
+    # Two equal pairs with different labels: ties must not depend on the order of the rows.
+    rows, labels = {name: texts + texts[:1] for name, texts in PAIRS.items()}, [1, 0, 1, 0, 0, 1, 0]
+    dataset, model = Dataset.from_dict({**rows, "label": labels}), make_model(DseModel)
+    task = PairTask("pairs", num_labels=2, symmetric=True)
+    u, v = (encode(model, bert_tokenizer, rows[name], normalize=True, **QUIET) for name in rows)
+    expected = average_precision_score(labels, (u * v).sum(axis=1).round(6))
+    assert evaluate_pairs(model, bert_tokenizer, dataset, task, **QUIET) == {"cosine_ap": pytest.approx(expected)}
+    with pytest.raises(ValueError, match="average precision is undefined"):
+        evaluate_pairs(model, bert_tokenizer, Dataset.from_dict({**PAIRS, "label": [0] * 6}), task, **QUIET)
+
+
+def test_asymmetric_tasks_need_a_head(make_model, bert_tokenizer):
+    model = make_model(num_labels=2, similarity="mlp")
+    with torch.no_grad():
+        # A model with random weights may predict a single class.
+        difference = logits_of(model, bert_tokenizer).diff(dim=1)
+        model.similarity.out_proj.bias[1] -= difference.median() - 1e-3
+    predictions = logits_of(model, bert_tokenizer).argmax(dim=1).tolist()
+    dataset = Dataset.from_dict({**PAIRS, "label": [*predictions[:-1], 1 - predictions[-1]]})
+    metrics = evaluate_pairs(model, bert_tokenizer, dataset, "qnli", **QUIET)
+    assert set(metrics) == {"accuracy", "f1"} and metrics["accuracy"] == pytest.approx(5 / 6)
+    with pytest.raises(ValueError, match="cannot score task 'qnli'"):
+        evaluate_pairs(make_model(DseModel), bert_tokenizer, dataset, "qnli", **QUIET)
 
 
 def make_data(num_documents=150, num_queries=12, seed=0):
@@ -98,14 +151,7 @@ def test_the_values_are_those_of_mteb(similarity, prompts, save_encoder, ranking
     assert ours.pop("num_queries") == len(queries)
     names = {name: f"{'map@100' if name == 'map' else name}".replace("@", "_at_") for name in RANKING_METRICS}
     assert ours == pytest.approx({name: theirs[names[name]] for name in RANKING_METRICS}, abs=1e-5)
-    # Neither all nor nothing is found.
     assert 0.05 < ours["ndcg@10"] < 0.95
-
-
-def test_candidates_of_lists_are_the_corpus(encoder):
-    rows = {"query": ["the cat", "old house"], "positive": ["a cat sat", "a house is old"], "negative": ["new"] * 2}
-    metrics = evaluate_retrieval(encoder, read_rankings(rows), **QUIET)
-    assert (metrics["num_queries"], metrics["recall@10"]) == (2, 1.0)
 
 
 def test_the_best_chunk_of_a_document_counts(encoder):
@@ -113,7 +159,7 @@ def test_the_best_chunk_of_a_document_counts(encoder):
     queries = ["cat dog the old house", "a new mat"]
     columns = {"query": queries, "documents": [[0], [1]], "labels": [[1], [1]]}
     rankings = make_rankings(columns, {"text": [*texts, " "]})
-    run = find_documents(encoder, rankings, module.embed_corpus(encoder, rankings, 30, **QUIET), 3, **QUIET)
+    run = find_documents(encoder, rankings, evaluation.embed_corpus(encoder, rankings, 30, **QUIET), 3, **QUIET)
     for query, found in zip(queries, run.values(), strict=True):
         best = {}
         for row, text in enumerate(texts):
@@ -125,58 +171,38 @@ def test_the_best_chunk_of_a_document_counts(encoder):
 
 
 def test_nothing_is_embedded_that_cannot_be_measured(encoder, monkeypatch):
-    monkeypatch.setattr(module, "embed", None)
+    monkeypatch.setattr(evaluation, "embed", None)
     rankings = make_rankings({"query": ["the cat"], "documents": [[0]]}, {"text": ["a cat", "a dog"]})
     with pytest.raises(ValueError, match="None of the 1 queries has a relevant document"):
         evaluate_retrieval(encoder, rankings)
-    with pytest.raises(ValueError, match="None of the 1 queries has a relevant document"):
-        compare_searches(["missing"], {"test": rankings})
-
-
-def test_a_reranker_orders_the_first_and_keeps_the_rest(rankings):
-    ids, texts = rankings.corpus["doc_id"][:], rankings.corpus["text"][:]
-    run = {
-        query_id: {ids[(7 * row + start) % len(ids)]: -float(row) for row in range(6)}
-        for start, query_id in enumerate(rankings.queries["query_id"][:])
-    }
-    again = rerank_run(lambda queries, texts: [[len(t) for t in found] for found in texts], rankings, run, 4)
-    for query_id, found in run.items():
-        scores = again[query_id]
-        assert list(scores)[4:] == list(found)[4:]
-        assert list(scores.values())[:4] == [len(texts[ids.index(doc_id)]) for doc_id in list(found)[:4]]
-        assert max(list(scores.values())[4:]) < min(list(scores.values())[:4])
 
 
 def test_differences_are_paired(rankings):
     """A search that is always a bit better differs surely, although queries vary much more."""
     judged = relevance(rankings)
-    perfect = {query_id: dict(labels) for query_id, labels in judged.items()}
-    first = {query_id: dict(list(found.items())[:1]) for query_id, found in perfect.items()}
-    results = compare_runs({"first": first, "same": first, "all": perfect}, judged)
+    first = {query_id: dict(list(labels.items())[:1]) for query_id, labels in judged.items()}
+    results = compare_runs({"first": first, "same": first, "all": judged}, judged)
     assert "difference" not in results["first"]
     assert [results["same"][name] for name in ("difference", "low", "high")] == [0, 0, 0]
-    row = results["all"]
-    assert 0 < row["low"] <= row["difference"] <= row["high"]
-    assert row["difference"] == pytest.approx(row["ndcg@10"] - results["first"]["ndcg@10"])
+    assert 0 < results["all"]["low"] <= results["all"]["difference"] <= results["all"]["high"]
 
 
-def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_bert, save_encoder, tmp_path, monkeypatch):
+def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_encoder, tmp_path, monkeypatch):
     student, source = tmp_path / "student", str(save_encoder())
     make_model(DseModel).save_pretrained(student)
     bert_tokenizer.save_pretrained(student)
-    reranker = save_bert(tmp_path / "reranker", BertForSequenceClassification, num_labels=1)
-    embedded, embed = [], module.embed
+    embedded, embed = [], evaluation.embed
 
     def count(model, texts, prompt_name="document", **options):
         embedded.append((prompt_name, len(texts)))
         return embed(model, texts, prompt_name, **options)
 
-    monkeypatch.setattr(module, "embed", count)
+    monkeypatch.setattr(evaluation, "embed", count)
     rows = compare_searches(
         [str(student), source],
         {"test": rankings, "again": rankings.select([0, 1])},
         bm25=True,
-        reranker=CrossEncoder(str(reranker), device="cpu"),
+        reranker=lambda queries, texts: [[len(text) for text in found] for found in texts],
         reranker_name="teacher",
         rerank_top=5,
         device="cpu",
@@ -193,7 +219,6 @@ def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_bert, 
     queries, texts = rankings.queries["query"][:], rankings.corpus["text"][:]
     found = as_run(rankings, *bm25_search(queries, texts, 101), 100)
     assert rows["test"]["BM25"]["ndcg@10"] == ranking_metrics(found, relevance(rankings))["ndcg@10"] > 0.1
-    assert rows["test"]["BM25"]["difference"] == pytest.approx(rows["test"]["BM25"]["ndcg@10"] - expected["ndcg@10"])
     vectors = [model.encode(part, normalize_embeddings=True) for part in (queries, texts)]
     scores = vectors[0] @ vectors[1].T + bm25_scores(queries, texts, 0.3)(slice(None))
     order = np.argsort(-scores, axis=1, kind="stable")
@@ -202,14 +227,3 @@ def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_bert, 
     assert rows["test"][name + WITH_BM25]["ndcg@10"] == pytest.approx(both["ndcg@10"])
     reranked = rows["test"]["teacher (reranks the top 5)"]
     assert reranked["recall@10"] == expected["recall@10"] and reranked["ndcg@10"] != expected["ndcg@10"]
-    assert rows["test"][f"{source} (cosine)"]["low"] < rows["test"][f"{source} (cosine)"]["high"]
-
-
-def test_bm25_is_not_added_to_dot_products(rankings, save_encoder, warnings):
-    folder = save_encoder()
-    (folder / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "dot"}')
-    rows = compare_searches([str(folder)], {"test": rankings}, bm25=True, device="cpu", **QUIET)["test"]
-    assert list(rows) == [f"{folder} (dot)", "BM25"]
-    assert any("which have no scale to add BM25 to: no row with both" in line for line in warnings)
-    rows = compare_searches([str(folder)], {"test": rankings}, chunk_size=20, device="cpu", **QUIET)["test"]
-    assert list(rows) == [f"{folder} (dot, best of chunks)"]
