@@ -15,8 +15,8 @@ from hf_dse.common.files import to_path
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import bm25_scores
-from hf_dse.retrieval.kept_vectors import embed_once
-from hf_dse.retrieval.sentence_transformer import embed, length_of, prompt_of
+from hf_dse.retrieval.index import embed_once
+from hf_dse.retrieval.sentence_transformer import embed, length_of
 
 
 if TYPE_CHECKING:
@@ -39,22 +39,17 @@ def similarities(
     cache_dir: str | PathLike | None,
     show_progress: bool,
 ) -> list[list[float]]:
-    """
-    The cosines of queries and their candidates, plus BM25 times its weight, for [`score_candidates`]. Each document is
-    embedded once. A query that shares no word with the corpus has cosines alone, and a blank document the cosine 0.
-    """
+    """The cosines of queries and their candidates, 0 for a blank document, plus BM25 times its weight."""
     queries, lists = (rankings.queries[name][:] for name in ("query", "documents"))
     # Before the texts are embedded, because BM25 may lack its packages.
     words = bm25_scores(queries, rankings.corpus["text"][:], bm25_weight) if bm25_weight else None
     needed = keep_documents(rankings)
-    room = 0
-    if windows == "best" and (limit := length_of(encoder, "document")):
-        # The tokens of a document that are read after the prompt.
-        room = max(limit - len(encoder.tokenizer(prompt_of(encoder, "document"), verbose=False)["input_ids"]), 1)
+    # Windows of as many tokens as the model reads; 0 is whole documents.
+    size = (length_of(encoder, "document") or 0) if windows == "best" else 0
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     with TemporaryDirectory() if cache_dir is None else nullcontext(to_path(cache_dir)) as folder:
-        query_parts, _ = embed_once(encoder, queries, Path(folder), "query", **options)
-        parts, _ = embed_once(encoder, needed.corpus["text"][:], Path(folder), chunk_size=room, **options)
+        query_parts = embed_once(encoder, queries, Path(folder), "query", **options)
+        parts = embed_once(encoder, needed.corpus["text"][:], Path(folder), chunk_size=size, **options)
     query_vectors, vectors = ([_to_units(found) for _, found in entries] for entries in (query_parts, parts))
     scores = []
     for number, (documents, rows) in enumerate(zip(lists, needed.queries["documents"][:], strict=True)):
@@ -72,19 +67,13 @@ def _to_units(vectors: np.ndarray) -> np.ndarray:
 
 
 def embed_pairs(encoder: "SentenceTransformer", dataset: Dataset) -> Dataset:
-    """
-    Adds the unit vectors of a bi-encoder to sentence pairs, two per row in the column `embeddings`, for the
-    `similarity_weight` of [`DseTrainer`].
-    """
+    """Adds the unit vectors of a bi-encoder to sentence pairs, two per row in the column `embeddings`."""
     columns = [embed(encoder, dataset[name][:], None, normalize=True) for name in ("sentence1", "sentence2")]
     return _with_vectors(dataset, np.stack(columns, axis=1))
 
 
 def embed_rankings(encoder: "SentenceTransformer", rankings: Rankings) -> Rankings:
-    """
-    Adds the unit vectors of a bi-encoder to queries and their candidates, each after its prompt, as the column
-    `embeddings`, for the `similarity_weight` of [`RankingTrainer`]. Documents that are not candidates are left out.
-    """
+    """Adds the unit vectors of a bi-encoder to queries and candidates, the only documents that stay."""
     rankings = keep_documents(rankings)
     queries = embed(encoder, rankings.queries["query"][:], "query", normalize=True)
     documents = embed(encoder, rankings.corpus["text"][:], "document", normalize=True)

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import nn
 
-from hf_dse.common.devices import choose_device
-from hf_dse.common.hub import source_of, weights_of
-from hf_dse.common.loading import load_config, reading
+from hf_dse.common.loading import choose_device, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint
-from hf_dse.data.tasks import PairTask
+from hf_dse.data.arguments import PairTask
 from hf_dse.data.tokenization import check_max_length
-from hf_dse.teacher.cache import Pair
 
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
     Teacher: TypeAlias = str | PathLike | CrossEncoder | SentenceTransformer
+
+Pair = tuple[str, str]
 
 # Pairs of different lengths, whose scores must not depend on the batch.
 PROBES = [
@@ -47,25 +46,22 @@ def load_reranker(
     """
     Loads a `CrossEncoder` of sentence-transformers, or checks a loaded one, before its scores teach a student.
 
-    Scores that would be silently wrong are prevented: a head that the checkpoint lacks, and that would be random, is
-    an error; the attention mask is always read; token types that the model lacks are dropped. A model whose scores
-    depend on the padding of their batch is padded on the right, and refused if that does not help.
+    A head that the checkpoint lacks, and that would be random, is an error. The attention mask is always read, and
+    token types that the model lacks are dropped. A model whose scores depend on the padding of their batch is padded
+    on the right, and refused if that does not help.
 
     Args:
         name_or_model (`str`, `Path` or `CrossEncoder`):
-            A folder or Hub id (`user/name`, or `user/name@revision`) of any classifier, `CrossEncoder` or causal
+            A folder or Hub id (`user/name`, or `user/name@revision`) of a classifier, a `CrossEncoder` or a causal
             language model that answers "yes" or "no"; or a loaded model.
         trust_remote_code (`bool`, *optional*, defaults to `False`):
             Whether to run the code that comes with the model.
         dtype (`str` or `torch.dtype`, *optional*, defaults to `"float32"`):
-            Data type of the weights. `"bfloat16"` is faster on recent GPUs, and rounds scores to about 0.4 %.
+            Data type of the weights. `"bfloat16"` rounds scores to about 0.4 %.
         device (`str` or `torch.device`, *optional*):
-            Device to run on. Defaults to the device of a loaded model, otherwise to an accelerator if available.
+            Device to run on. Defaults to that of a loaded model, otherwise to an accelerator if available.
         max_length (`int`, *optional*):
             Maximum number of tokens per pair. Defaults to the model's own limit.
-
-    Returns:
-        `CrossEncoder`: the model, which [`score_candidates`] and [`score_pairs`] take as a teacher.
 
     Example:
 
@@ -83,8 +79,7 @@ def load_reranker(
     elif not hasattr(name_or_model, "predict"):
         raise TypeError(
             f"The teacher is a {type(name_or_model).__name__}, and has to be a `CrossEncoder` of "
-            "sentence-transformers: save the model (a PEFT model after `merge_and_unload`) and its tokenizer to one "
-            "folder, and pass the folder."
+            "sentence-transformers: save the model and its tokenizer to a folder, and pass the folder."
         )
     else:
         model = name_or_model if device is None else name_or_model.to(device)
@@ -110,9 +105,9 @@ def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: 
         loading: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}
         model = CrossEncoder(repository, device=str(device), model_kwargs=loading, **source)
         # On the meta device no weights are read: sentence-transformers does not say which ones are missing.
-        weights = weights_of(name, trust_remote_code=trust_remote_code)
+        weights = source_of(name, trust_remote_code=trust_remote_code)
         kind = type(model.transformers_model)
-        _, info = kind.from_pretrained(**weights, device_map="meta", output_loading_info=True)
+        _, info = kind.from_pretrained(**weights, use_safetensors=True, device_map="meta", output_loading_info=True)
     # Sentence embeddings of a bare encoder do not use its pooler.
     is_bare = getattr(model[0], "transformer_task", None) == "feature-extraction"
     missing = sorted(key for key in info["missing_keys"] if not (is_bare and key.startswith("pooler.")))
@@ -145,10 +140,7 @@ def _check_padding(model: "CrossEncoder") -> None:
 def raw_logits(
     model: "CrossEncoder", pairs: Sequence[Pair], max_length: int | None = None, truncation: str = "longest_first"
 ) -> torch.Tensor:
-    """
-    The logits of a batch of pairs, of shape `(batch_size, num_labels)`, without sigmoid or softmax. `truncation` says
-    which text is cut: the longer one, or the second with `"only_second"`.
-    """
+    """The logits of a batch of pairs, `(batch_size, num_labels)`. The longer text is cut, or that of `truncation`."""
     text: dict[str, Any] = {"truncation": truncation} | ({} if max_length is None else {"max_length": max_length})
     scores = model.predict(
         list(pairs),
@@ -188,10 +180,7 @@ def identify(model: "CrossEncoder | SentenceTransformer") -> str:
 
 
 def check_labels(teacher: "CrossEncoder | SentenceTransformer", task: PairTask) -> None:
-    """
-    Raises a `ValueError` if the number of logits does not fit a task, or a teacher of scores, such as a bi-encoder, is
-    to teach classes. A binary task accepts one or two logits.
-    """
+    """Raises a `ValueError` if the logits do not fit a task, or a teacher of scores is to teach classes."""
     num_logits = getattr(teacher, "num_labels", 1)
     allowed = {2: (1, 2)}.get(task.num_labels, (task.num_labels,))
     is_regression = not hasattr(teacher, "num_labels") or getattr(teacher.config, "problem_type", None) == "regression"

@@ -1,8 +1,12 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of sentence pairs, by a reranker or a bi-encoder."""
+"""Scores of sentence pairs, by a reranker or a bi-encoder, and those kept on disk, from which a run continues."""
 
-from collections.abc import Sequence
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +15,12 @@ from datasets import Dataset
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.files import to_path
 from hf_dse.data.rankings import FEATURES
 from hf_dse.data.tokenization import length_batches, token_lengths
 from hf_dse.retrieval.sentence_transformer import embed
 from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.teacher.cache import Pair, open_cache
-from hf_dse.teacher.rerankers import identify, limit_of, load_reranker, overhead, raw_logits, reads_messages
+from hf_dse.teacher.rerankers import Pair, identify, limit_of, load_reranker, overhead, raw_logits, reads_messages
 
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ def score_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """
-    Adds a teacher's raw logits to sentence pairs, as the column `teacher_logits`, which replaces an earlier one.
+    Adds a teacher's raw logits, without sigmoid or softmax, to sentence pairs, as the column `teacher_logits`.
 
     Args:
         teacher (`str`, `Path`, `CrossEncoder` or `SentenceTransformer`):
@@ -49,17 +53,13 @@ def score_pairs(
         batch_size (`int`, *optional*, defaults to 64):
             Maximum number of pairs per batch; fewer for pairs longer than 512 tokens.
         max_length (`int`, *optional*):
-            For a reranker: maximum number of tokens per pair, of which the longer sentence is cut first. Defaults to
-            its own limit.
+            For a reranker: maximum number of tokens per pair. Defaults to its own limit.
         symmetric (`bool`, *optional*, defaults to `False`):
-            Whether to score both orders of a pair and average. A cosine has no order.
+            Whether a reranker scores both orders of a pair, and their mean counts.
         cache_dir (`str` or `Path`, *optional*):
-            Folder of a reranker's kept scores, saved after every batch, from which an interrupted run continues.
+            Folder of a reranker's kept scores, from which an interrupted run continues.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
-
-    Returns:
-        `Dataset`: the dataset with a list of `num_labels` raw logits per row, without sigmoid or softmax.
 
     Example:
 
@@ -107,10 +107,7 @@ def score_texts(
     cache_dir: str | PathLike | None = None,
     show_progress: bool = False,
 ) -> dict[Pair, list[float]]:
-    """
-    The raw logits of pairs of texts, each once: kept ones, and the others in batches of similar length, each of which
-    is kept at once. `truncation` says which text is cut: the longer one, or the second with `"only_second"`.
-    """
+    """The raw logits of pairs of texts, each once: kept ones, and others in batches, each of which is kept at once."""
     if reads_messages(reranker):
         # A template makes one text of both.
         truncation = "longest_first"
@@ -143,3 +140,49 @@ def score_texts(
                 scores.update(found)
                 progress.update(len(batch))
     return scores
+
+
+class ScoreCache:
+    """The scores of one teacher: a table from a hash of an ordered pair to the logits."""
+
+    def __init__(self, connection: sqlite3.Connection, num_labels: int):
+        self.connection = connection
+        self.num_labels = num_labels
+        connection.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, logits BLOB) WITHOUT ROWID")
+
+    @staticmethod
+    def _key(pair: Pair) -> bytes:
+        return hashlib.sha256(json.dumps(pair).encode()).digest()
+
+    def read(self, pairs: Iterable[Pair]) -> dict[Pair, list[float]]:
+        scores = {}
+        for pair in pairs:
+            found = self.connection.execute("SELECT logits FROM scores WHERE pair = ?", (self._key(pair),))
+            row = found.fetchone()
+            if row is not None:
+                # Eight bytes per number.
+                logits = np.frombuffer(row[0], dtype="<f8") if len(row[0]) == 8 * self.num_labels else np.empty(0)
+                if not logits.size or not np.isfinite(logits).all():
+                    raise sqlite3.DatabaseError(f"a score is not {self.num_labels} finite numbers")
+                scores[pair] = logits.tolist()
+        return scores
+
+    def write(self, scores: Mapping[Pair, list[float]]) -> None:
+        rows = [(self._key(pair), np.array(logits, dtype="<f8").tobytes()) for pair, logits in scores.items()]
+        with self.connection:
+            self.connection.executemany("INSERT OR REPLACE INTO scores VALUES (?, ?)", rows)
+
+
+@contextmanager
+def open_cache(folder: str | PathLike | None, name: str, num_labels: int) -> Iterator[ScoreCache]:
+    """Opens a cache, in memory without a folder. The name stands for all that affects scores."""
+    path = None if folder is None else to_path(folder) / f"{name}.sqlite"
+    try:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path or ":memory:", timeout=60.0)) as connection:
+            yield ScoreCache(connection, num_labels)
+    except sqlite3.OperationalError as error:
+        raise OSError(f"The score cache {path} cannot be used: {error}.") from error
+    except sqlite3.DatabaseError as error:
+        raise ValueError(f"The score cache {path} is damaged ({error}): delete this file and run again.") from error

@@ -40,36 +40,30 @@ def score_candidates(
     show_progress: bool = True,
 ) -> Rankings:
     """
-    Scores the candidates of each query with a teacher, the query first and the document second. Each distinct pair is
-    scored once.
+    Scores the candidates of each query with a teacher, as the column `teacher_logits`: raw logits without sigmoid, or
+    cosines plus BM25. Each distinct pair is scored once.
 
     A reranker always reads a query whole. A document that does not fit next to it is cut into windows of as many
-    tokens as fit, one after the other; the last one ends with the document, so it overlaps the one before.
-
-    The score of a bi-encoder is the cosine, after its prompts, and with BM25 often finds far more than either of both.
+    tokens as fit; the last one ends with the document, so it overlaps the one before.
 
     Args:
         teacher (`str`, `Path`, `CrossEncoder` or `SentenceTransformer`):
-            A reranker with one logit, or two (their difference is the score), loaded or by its name; or a bi-encoder.
+            A reranker with one logit, or two (their difference is the score), loaded or by its name; or a bi-encoder,
+            whose score is the cosine after its prompts.
         rankings ([`Rankings`]):
-            The queries and their candidates. BM25 counts the words of their whole corpus.
+            The queries and their candidates.
         batch_size (`int`, *optional*, defaults to 64):
-            Maximum number of pairs per batch; fewer for pairs longer than 512 tokens. For a bi-encoder, of texts.
+            Maximum number of pairs, or of texts for a bi-encoder, per batch; fewer for pairs longer than 512 tokens.
         max_length (`int`, *optional*):
             For a reranker: maximum number of tokens of query and document together. Defaults to its own limit.
         windows (`str`, *optional*, defaults to `"first"`):
-            How longer documents are scored: by their `"first"` window, as truncation does, or by the `"best"` score of
-            all windows. The windows of a bi-encoder are the passages of [`split_text`].
+            How longer documents are scored: by their `"first"` window, or by the `"best"` score of all windows.
         bm25_weight (`float`, *optional*, defaults to 0.0):
-            For a bi-encoder: the weight of BM25, see [`bm25_scores`]. 0.3 is a good start.
+            For a bi-encoder: the weight of BM25 on the whole corpus, see [`bm25_scores`]. 0.3 is a good start.
         cache_dir (`str` or `Path`, *optional*):
             Folder of kept scores, or vectors of a bi-encoder, from which an interrupted run continues.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show a progress bar.
-
-    Returns:
-        [`Rankings`]: the same with `teacher_logits`, raw logits without sigmoid, or cosines plus BM25. Earlier scores
-            are replaced.
 
     Example:
 
@@ -123,7 +117,7 @@ def rerank(
     max_length: int | None = None,
     **options: Any,
 ) -> list[list[float]]:
-    """The scores of the texts of each query, such as those that a search found. `options` are of [`score_texts`]."""
+    """The scores of the texts of each query, such as those that a search found. `options` are of `score_texts`."""
     if reranker.num_labels not in (1, 2):
         raise ValueError(
             f"The teacher has {reranker.num_labels} logits, and a reranker has 1, or 2 for irrelevant and relevant: "
@@ -159,8 +153,7 @@ def _windows(
         if documents and length < 1:
             raise ValueError(
                 f"The query {query[:60]!r} has {len(query_tokens)} tokens, which leaves no room for a document in "
-                f"max_length={max_length}: raise the teacher's max_length if the teacher allows more, or shorten the "
-                "query."
+                f"max_length={max_length}: raise the teacher's max_length, or shorten the query."
             )
         parts.append([[document] for document in documents])
         for row, (document, offsets) in enumerate(zip(documents, found, strict=True)):
@@ -172,27 +165,21 @@ def _windows(
     if num_long and windows == "first":
         logger.warning(
             f"{num_long} candidates are longer than what max_length={max_length} leaves next to their query, and only "
-            "their first window is scored: raise the teacher's max_length, or pass windows='best', if their ends "
-            "matter."
+            "their first window is scored: raise the teacher's max_length, or pass windows='best'."
         )
     return parts
 
 
 def check_scores(rankings: Rankings, name: str, *, are_raw: bool) -> None:
-    """
-    Checks the scores of a teacher, `name`, before a student learns from them. A `ValueError` if all are equal; a
-    warning if relevant documents score lower than other candidates, or if all scores lie between 0 and 1, as after a
-    sigmoid, unless they are known to be raw.
-    """
+    """Raises a `ValueError` if all scores are equal; warns of wrong signs, and of sigmoids if not raw."""
     scores = np.concatenate(rankings.queries["teacher_logits"][:])
     known = scores[~np.isnan(scores)]
     if not known.size or np.ptp(known) == 0:
         raise ValueError(f"{name}: all {known.size} scores are equal, so there is nothing to learn from them.")
     if not are_raw and known.min() >= 0 and known.max() <= 1:
         logger.warning(
-            f"{name}: all scores lie between {known.min():.3g} and {known.max():.3g}, as after a sigmoid, which hides "
-            "how much better one document is than another: distil raw logits, which `hf-dse score` writes (in "
-            "sentence-transformers, `predict(..., activation_fn=torch.nn.Identity())`). Cosines are fine."
+            f"{name}: all scores lie between {known.min():.3g} and {known.max():.3g}, as after a sigmoid: distil raw "
+            "logits, which `hf-dse score` writes. Cosines are fine."
         )
     shares = []
     for row in zip(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], strict=True):
@@ -204,6 +191,5 @@ def check_scores(rankings: Rankings, name: str, *, are_raw: bool) -> None:
     if shares and np.mean(shares) < 0.5:
         logger.warning(
             f"{name}: over {len(shares)} queries, a relevant document scores higher than another candidate in only "
-            f"{100 * np.mean(shares):.0f} % of the cases: the teacher is not one for this task, or its scores have "
-            "the wrong sign."
+            f"{100 * np.mean(shares):.0f} % of the cases: is this a teacher for this task, and the sign right?"
         )

@@ -18,7 +18,7 @@ from hf_dse.data.pairs import check_pairs, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
 from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
 from hf_dse.data.shards import run_on_shards
-from hf_dse.data.tables import OUTPUT_ENDINGS, write_pairs
+from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse.teacher.arguments import EngineArguments, ScoreArguments
 from hf_dse.teacher.rerankers import check_labels, identify, load_reranker
@@ -31,10 +31,7 @@ SHARD_OPTIONS = ("dataset_name", "task_name", "num_labels", "sentence1_column", 
 
 
 def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
-    """
-    Scores the pairs or the candidates of a split, or of parquet shards with Ray, and writes them with a column
-    `teacher_logits`. Returns the number and kind of what was written, such as `120 scored pairs`.
-    """
+    """Scores a split, or parquet shards with Ray, writes it, and returns what it was, such as `120 scored pairs`."""
     args = replace(args, model_name_or_path=list(dict.fromkeys(args.model_name_or_path)))
     if engine_args.engine == "ray":
         return _score_shards(args, data_args, engine_args)
@@ -46,7 +43,7 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
         data_args = _with_task(data_args, teachers)
         pairs = load_pairs(data_args, [args.split], require_labels=False, keep_columns=True)[args.split]
         logits = _mean_scores(teachers, pairs, args, resolve_task(data_args).symmetric)
-        write_pairs(with_logits(pairs, logits), output)
+        write_table([with_logits(pairs, logits)], output)
         return f"{len(pairs)} scored pairs"
     rankings = load_rankings(data_args, [args.split])[args.split]
     scored = Rankings(with_logits(rankings.queries, _mean_scores(teachers, rankings, args)), rankings.corpus)
@@ -89,13 +86,9 @@ def _mean_scores(
 
 
 def _score_shards(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
-    if data_args.dataset_name is None:
-        raise ValueError("`--engine ray` reads the parquet files of `--dataset_name`: a file, a folder or a glob.")
     if data_args != DataArguments(**{name: getattr(data_args, name) for name in SHARD_OPTIONS}):
         known = ", ".join(f"`--{name}`" for name in SHARD_OPTIONS)
-        raise ValueError(
-            f"`--engine ray` scores all rows of all shards. Leave out options of the data except {known}."
-        )
+        raise ValueError(f"`--engine ray` scores all rows: leave out options of the data except {known}.")
     if args.bm25_weight:
         raise ValueError("`--bm25_weight` needs the whole corpus, and with `--engine ray` a worker knows one shard.")
     is_ranking = data_args.task_name is None and data_args.num_labels is None
@@ -111,7 +104,7 @@ def _score_shards(args: ScoreArguments, data_args: DataArguments, engine_args: E
     names = [str(Path(name).absolute()) if Path(name).exists() else name for name in args.model_name_or_path]
     num_rows = run_on_shards(
         partial(ShardScorer, replace(args, model_name_or_path=names), data_args, columns, symmetric),
-        data_args.dataset_name,
+        str(data_args.dataset_name),
         args.output_file,
         columns,
         "teacher_logits",

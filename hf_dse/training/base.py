@@ -18,6 +18,7 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import (
     EvalPrediction,
     PreTrainedModel,
+    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -49,25 +50,14 @@ DEFAULT_OUTPUT_DIR = "tmp_trainer"
 CHECKPOINT_FILES = ("*.safetensors", OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state*.pth")
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
+# What the Trainer adds to the metrics of an evaluation.
+ADDED_METRICS = ("epoch", "_runtime", "_per_second", "_time")
 
 Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None]
 
 
 class EpochSampler(Sampler[int]):
-    """
-    Rows in an order that depends only on seed and epoch: a training that is resumed in the middle of an epoch goes on
-    with the rest of that epoch, and all processes of a distributed training agree.
-
-    Args:
-        num_rows (`int`):
-            Number of rows.
-        seed (`int`):
-            Seed of the order.
-        lengths (`list[int]`, *optional*):
-            Lengths of the rows, for batches of similar length. By default rows keep their order.
-        batch_size (`int`, *optional*, defaults to 1):
-            Rows of a batch of similar length.
-    """
+    """Rows in an order of seed and epoch alone: as they are, or with `lengths` in batches of similar length."""
 
     def __init__(self, num_rows: int, seed: int, lengths: list[int] | None = None, batch_size: int = 1):
         self.num_rows = num_rows
@@ -93,10 +83,7 @@ class EpochSampler(Sampler[int]):
 
 
 class TrainingGuard(TrainerCallback):
-    """
-    Stops a training whose loss is NaN or infinite, and tells sampler and collator their epoch: in a resumed training
-    of several processes nothing else reaches them.
-    """
+    """Stops a training whose loss is NaN or infinite, and tells the sampler its epoch, also in a resumed training."""
 
     has_begun = False
 
@@ -104,10 +91,9 @@ class TrainingGuard(TrainerCallback):
         sampler = train_dataloader
         while hasattr(sampler, "batch_sampler"):
             sampler = sampler.batch_sampler
-        parts: list[Any] = [getattr(sampler, "sampler", None), getattr(train_dataloader, "collate_fn", None)]
-        for part in parts:
-            if hasattr(part, "set_epoch"):
-                part.set_epoch(int(state.epoch or 0))
+        sampler = getattr(sampler, "sampler", None)
+        if isinstance(sampler, EpochSampler):
+            sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.has_begun = True
@@ -123,14 +109,10 @@ class TrainingGuard(TrainerCallback):
 
 
 class ReproducibleTrainer(Trainer):
-    """
-    A [`~transformers.Trainer`] that resumes at any step with the same result, also with batches grouped by length, and
-    that stops when the loss is NaN or infinite. It evaluates and saves as [`StudentTrainingArguments`] describes.
-    """
+    """A [`~transformers.Trainer`] that resumes at any step with the same result, also with batches by length."""
 
     # The loss is the mean over a batch.
     loss_is_scaled_for_ga = False
-    arguments_class: type[StudentTrainingArguments] = StudentTrainingArguments
 
     def __init__(
         self,
@@ -138,14 +120,16 @@ class ReproducibleTrainer(Trainer):
         args: StudentTrainingArguments,
         train_dataset: Any = None,
         eval_dataset: Any = None,
+        has_eval_loss: bool = True,
         compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
         callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ):
-        self._check_datasets(train_dataset=train_dataset, eval_dataset=eval_dataset)
         # A copy: the same arguments may be those of another trainer, with other data.
         args = copy.copy(args)
-        args.follow_data(eval_dataset is not None, self._eval_loss(eval_dataset))
+        # Models are compared by the loss on the first of several datasets.
+        loss = f"{next(iter(eval_dataset))}_loss" if isinstance(eval_dataset, Mapping) else "loss"
+        args.follow_data(eval_dataset is not None, loss if has_eval_loss else None)
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
         self._compute_metrics = compute_metrics
@@ -161,36 +145,6 @@ class ReproducibleTrainer(Trainer):
         )
         # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
         self._move_model_to_device(self.model, args.device)  # type: ignore[arg-type]
-
-    @classmethod
-    def check_args(cls, args: Any) -> Any:
-        """The arguments, or default ones for `None`. Raises a `TypeError` for the arguments of another trainer."""
-        wanted = cls.arguments_class
-        if args is None:
-            return wanted(DEFAULT_OUTPUT_DIR)
-        if not isinstance(args, wanted):
-            raise TypeError(
-                f"`args` is a `{type(args).__name__}`, and `{cls.__name__}` needs `{wanted.__name__}`: pass "
-                f"`hf_dse.{wanted.__name__}(...)`, which has the fields of `TrainingArguments` and its own."
-            )
-        return args
-
-    @classmethod
-    def _check_datasets(cls, **datasets: Any) -> None:
-        """Raises a `TypeError` for a dataset that is not in memory: rows are checked before the training."""
-        for name, dataset in datasets.items():
-            parts = dataset.values() if isinstance(dataset, Mapping) and name == "eval_dataset" else [dataset]
-            wrong = next((part for part in parts if not isinstance(part, Dataset | None)), None)
-            if wrong is not None:
-                raise TypeError(
-                    f"`{name}` is a `{type(wrong).__name__}`, and `{cls.__name__}` needs a `datasets.Dataset`: load "
-                    "it without `streaming=True`, pass one of its splits, or convert rows with `Dataset.from_list`."
-                )
-
-    @classmethod
-    def _eval_loss(cls, eval_dataset: Any) -> str | None:
-        """The name of the loss by which models are compared: of several datasets that of the first; `None` without."""
-        return f"{next(iter(eval_dataset))}_loss" if isinstance(eval_dataset, Mapping) and eval_dataset else "loss"
 
     def _metrics_or_nothing(self, prediction: EvalPrediction) -> dict[str, float]:
         """The metrics of an evaluation; none if they are undefined, which does not end a training."""
@@ -246,13 +200,7 @@ class ReproducibleTrainer(Trainer):
             (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """
-        Trains as [`~transformers.Trainer.train`] does.
-
-        Raises:
-            `FileNotFoundError`: if there is no checkpoint to resume from.
-            `ValueError`: if a checkpoint is damaged or that of another training, or if the loss is not finite.
-        """
+        """Trains, from the start, from a checkpoint, or with `True` or `"last"` from the newest complete one."""
         checkpoint = find_checkpoint(str(self.args.output_dir), resume_from_checkpoint)
         if self.args.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.args.device)
@@ -265,14 +213,35 @@ class ReproducibleTrainer(Trainer):
             # The rest of a pickle's error advises to run its code.
             reason = str(error).partition("\n")[0]
             raise ValueError(
-                f"{checkpoint} cannot be resumed from, because a file is damaged or that of another training "
-                f"({type(error).__name__}: {reason}). Pass an earlier checkpoint, or start again with "
-                "`--overwrite_output_dir`."
+                f"{checkpoint} cannot be resumed from ({type(error).__name__}: {reason}): pass an earlier checkpoint, "
+                "or start again with `--overwrite_output_dir`."
             ) from error
 
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Trains from a checkpoint that exists, or from the start. Subclasses fit heads first."""
         return super().train(checkpoint, *args, **kwargs)
+
+
+class TrainingProgress(ProgressCallback):
+    """Shows the loss beside the bar and the metrics in a line, not the dictionaries of the Trainer."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if self.training_bar is not None and logs and "loss" in logs:
+            self.training_bar.set_postfix(loss=f"{logs['loss']:.4g}", refresh=False)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
+        super().on_evaluate(args, state, control, **kwargs)
+        # After the training it is the command that shows them.
+        if self.training_bar is not None and metrics:
+            values = {name: value for name, value in metrics.items() if not name.endswith(ADDED_METRICS)}
+            shown = ", ".join(f"{name.removeprefix('eval_')} {value:.4f}" for name, value in values.items())
+            logger.info(f"Step {state.global_step} of {state.max_steps}, epoch {state.epoch or 0:.3g}: {shown}")
+
+
+def show_progress(trainer: Trainer) -> None:
+    """Replaces the progress bar of a Trainer in a terminal. The table of a notebook stays."""
+    if trainer.pop_callback(ProgressCallback) is not None:
+        trainer.add_callback(TrainingProgress())
 
 
 class StudentTrainer(ReproducibleTrainer):
@@ -298,7 +267,7 @@ class StudentTrainer(ReproducibleTrainer):
 
     @torch.no_grad()
     def measure_pairs(self, batches: Iterable[dict[str, torch.Tensor]], loss: PairDistillationLoss) -> torch.Tensor:
-        """The moments of similarities and targets of pairs, to which [`fit_similarity`] fits scale and bias."""
+        """The moments of similarities and targets of pairs, to which `fit_similarity` fits scale and bias."""
         similarities, targets = [], []
         with evaluating(self.model):
             for batch in map(self._prepare_inputs, batches):
@@ -306,13 +275,7 @@ class StudentTrainer(ReproducibleTrainer):
                 similarities.append(self.model.similarity.compare(*output.embeddings.unbind(1)).cpu().double())
                 known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
                 targets.append(loss.targets(output.logits.shape[-1], **known))
-        similarity = torch.cat(similarities)
-        if not similarity.isfinite().all():
-            raise ValueError(
-                "The similarities of the untrained student are not finite, so the student cannot be trained: its "
-                "weights are damaged, or its precision is too low."
-            )
-        return measure(similarity, torch.cat(targets))
+        return measure(torch.cat(similarities), torch.cat(targets))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         exists = self.optimizer is not None
@@ -369,12 +332,7 @@ def complete_checkpoints(folder: Path) -> list[Path]:
 
 
 def find_checkpoint(output_dir: str, resume_from_checkpoint: str | bool | None) -> str | None:
-    """
-    The checkpoint to resume from: a folder, or for `True` and `"last"` the newest complete one in `output_dir`.
-
-    Raises:
-        `FileNotFoundError`: if there is none.
-    """
+    """The checkpoint to resume from: a folder, or for `True` and `"last"` the newest complete one in `output_dir`."""
     resume = str(resume_from_checkpoint or "false")
     if resume.lower() == "false":
         return None
@@ -400,24 +358,7 @@ def lock_output_dir(training_args: TrainingArguments) -> Iterator[None]:
 
 
 def check_output_dir(output_dir: str, resume_from_checkpoint: str | bool | None, overwrite: bool) -> str | None:
-    """
-    Finds the checkpoint to resume from, and refuses to overwrite an earlier training.
-
-    Args:
-        output_dir (`str`):
-            The folder to train into.
-        resume_from_checkpoint (`str` or `bool`, *optional*):
-            As for [`find_checkpoint`].
-        overwrite (`bool`):
-            Whether a folder that is not empty may be used; its checkpoints are then deleted.
-
-    Returns:
-        `str`, *optional*: the checkpoint to resume from.
-
-    Raises:
-        `FileExistsError`: if the folder is not empty, and neither resuming nor overwriting was asked for.
-        `FileNotFoundError`: if there is no checkpoint to resume from.
-    """
+    """The checkpoint to resume from, if any. `overwrite` deletes the checkpoints of an earlier training."""
     folder, checkpoint = Path(output_dir), find_checkpoint(output_dir, resume_from_checkpoint)
     if checkpoint is not None:
         return checkpoint

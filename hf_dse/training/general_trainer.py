@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Trainer that distils the layers of an encoder into a student, on text without labels."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import copy
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -11,52 +11,40 @@ import torch
 from datasets import Dataset
 from torch import nn
 from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
-from transformers.utils import logging
 
-from hf_dse.common.loading import load_config, load_tokenizer
+from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import convert_encoder
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.modeling import DseModel
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import Optimizers, ReproducibleTrainer, plain_rows
-from hf_dse.training.layerwise import LayerwiseDistillation
-
-
-logger = logging.get_logger(__name__)
+from hf_dse.training.base import DEFAULT_OUTPUT_DIR, Optimizers, ReproducibleTrainer, plain_rows
+from hf_dse.training.losses import hidden_loss, relation_loss, to_full_precision
 
 
 class GeneralTrainer(ReproducibleTrainer):
     """
-    [`~transformers.Trainer`] for a student that learns the hidden states, relations and sentence embeddings of its
-    source on text without labels. It logs the parts of the loss in addition to `loss`. `trainer.model.student` is the
-    student, and a checkpoint is its model folder.
+    [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss,
+    which the log has too, are the hidden states of all layers, the relations of queries, keys and values in the last
+    layer, and the sentence embeddings. Student layer m of M learns from layer m * N / M, rounded down, of N.
 
     Args:
         model ([`DseModel`] or `str`):
-            The student. A string is the folder or Hub id of an encoder, whose conversion with the defaults of
-            [`convert_encoder`] is the student.
+            The student, or the folder or Hub id of an encoder, which [`convert_encoder`] converts.
         args ([`GeneralTrainingArguments`], *optional*):
             Training arguments. Defaults to `GeneralTrainingArguments("tmp_trainer")`.
         train_dataset (`datasets.Dataset`, *optional*):
             Texts, in the column `text`.
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
-            The same for evaluation. With it the student is evaluated and saved after each epoch and the best one, by
-            the loss on the first of several datasets, is kept, unless `args` says otherwise.
+            The same for evaluation. Of several datasets the first one tells the best student.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
-            The tokenizer of student and teacher, or its folder or Hub id. Defaults to the one of `model` if that is a
-            string.
+            The tokenizer of student and teacher, or its folder or Hub id. Defaults to that of `model`, if a string.
         teacher ([`DseModel`] or `str`, *optional*):
-            The encoder with softmax attention, `convert_encoder(source, layer_types="full_attention")`. A string is
-            the folder or Hub id of the source. Defaults to `model` if that is a string.
+            The source with softmax attention, `convert_encoder(source, layer_types="full_attention")`, or its folder
+            or Hub id. Defaults to `model`, if a string.
         callbacks, optimizers (*optional*):
             As for [`~transformers.Trainer`].
-
-    Raises:
-        `TypeError`: for the arguments of another trainer, or a streaming dataset.
-        `ValueError`: without a tokenizer or a teacher, for layers that do not fit, or for several devices in one
-            process.
 
     Example:
 
@@ -75,9 +63,8 @@ class GeneralTrainer(ReproducibleTrainer):
     ```
     """
 
-    arguments_class = GeneralTrainingArguments
     args: GeneralTrainingArguments
-    model: LayerwiseDistillation
+    model: DseModel
 
     def __init__(
         self,
@@ -90,30 +77,23 @@ class GeneralTrainer(ReproducibleTrainer):
         callbacks: list[TrainerCallback] | None = None,
         optimizers: Optimizers = (None, None),
     ):
-        args = self.check_args(args)
-        self._check_datasets(train_dataset=train_dataset, eval_dataset=eval_dataset)
+        args = GeneralTrainingArguments(DEFAULT_OUTPUT_DIR) if args is None else args
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
         if isinstance(model, str | PathLike):
-            name = str(model)
-            if teacher is None and load_config(name).model_type == "dse":
-                raise ValueError(f"{name} is a DSE model, so its source is unknown: pass it as `teacher`.")
-            teacher = name if teacher is None else teacher
-            processing_class = name if processing_class is None else processing_class
+            teacher = teacher or model
+            processing_class = processing_class or model
             # New parameters start from random numbers.
             set_seed(args.seed)
-            model = convert_encoder(name)
+            model = convert_encoder(str(model))
         source: Any = teacher
         if isinstance(teacher, str | PathLike):
             source = convert_encoder(str(teacher), layer_types="full_attention")
         if processing_class is None or source is None:
+            raise ValueError("`GeneralTrainer` needs a `processing_class` and a `teacher`, the source of the student.")
+        if model.config.vocab_size != source.config.vocab_size:
             raise ValueError(
-                "`GeneralTrainer` needs `processing_class`, the tokenizer of student and teacher, and `teacher`, the "
-                "source of the student: pass models, folders or Hub ids."
-            )
-        if args.n_gpu > 1:
-            raise ValueError(
-                f"`GeneralTrainer` cannot use {args.n_gpu} devices in one process, because the teacher is not "
-                "replicated: start one process per device with `accelerate launch` or torchrun."
+                f"The student has a `vocab_size` of {model.config.vocab_size} and the teacher one of "
+                f"{source.config.vocab_size}: the teacher has to be the encoder that the student was converted from."
             )
         processing_class = load_tokenizer(processing_class)
         check_max_length(args.max_length, model, processing_class)
@@ -122,11 +102,8 @@ class GeneralTrainer(ReproducibleTrainer):
         processing_class = limit_tokens(processing_class, model, args.max_length)
         if train_dataset is not None and args.groups_by_length:
             train_dataset = lengths(train_dataset, processing_class, max_length=args.max_length)
-        distillation = LayerwiseDistillation(model, source, args)
-        layers = enumerate(distillation.layer_mapping, start=1)
-        logger.info(f"Student layers learn from teacher layers: {', '.join(f'{m} from {n}' for m, n in layers)}")
         super().__init__(
-            model=distillation,
+            model=model,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -135,6 +112,15 @@ class GeneralTrainer(ReproducibleTrainer):
             callbacks=callbacks,
             optimizers=optimizers,
         )
+        # Only decoders have the setting that the Trainer adds.
+        vars(model.config).pop("use_cache", None)
+        # An evaluation has a loss, although its rows have no labels.
+        self.can_return_loss = True
+        self.teacher: DseModel = source.eval().requires_grad_(False).to(args.device)
+        # The initial projection of the student also projects the targets, unless the teacher has its own.
+        self.target_projection: nn.Module = nn.Identity()
+        if model.projection is not None and source.projection is None:
+            self.target_projection = copy.deepcopy(model.projection).requires_grad_(False)
         # Part of the loss -> its sum over the steps since the last log line, and the number of these steps.
         self._logged_parts: dict[str, torch.Tensor] = {}
 
@@ -145,12 +131,51 @@ class GeneralTrainer(ReproducibleTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        losses = model(**inputs)
-        for name in self.model.weights if model.training else ():
+        with self.accelerator.autocast():
+            losses = self.layer_losses(model, inputs)
+        for name in losses if model.training else ():
             part = torch.stack([losses[name].detach(), losses[name].new_ones(())])
             step = part / self.current_gradient_accumulation_steps
             self._logged_parts[name] = self._logged_parts.get(name, 0.0) + step
-        return (losses["loss"], losses) if return_outputs else losses["loss"]
+        weights = {name: getattr(self.args, name.replace("loss", "weight")) for name in losses}
+        loss = torch.stack([weights[name] * value for name, value in losses.items()]).sum()
+        return (loss, losses) if return_outputs else loss
+
+    def layer_losses(self, model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The parts of the loss whose weight is above 0, without their weights."""
+        args, mask = self.args, inputs["attention_mask"]
+        with torch.no_grad():
+            target = self.teacher(**inputs, output_hidden_states=True)
+            embeddings = self.target_projection(target.pooler_output)
+        output = model(**inputs, output_hidden_states=True)
+        # The output of the embeddings comes first, then that of each layer.
+        ours, theirs = output.hidden_states, target.hidden_states
+        losses = {}
+        if args.hidden_weight:
+            num_layers = len(ours) - 1
+            layers = [(layer, max(1, layer * (len(theirs) - 1) // num_layers)) for layer in range(1, num_layers + 1)]
+            of_layers = [hidden_loss(ours[layer], theirs[mapped], mask) for layer, mapped in layers]
+            losses["hidden_loss"] = torch.stack(of_layers).mean()
+        if args.embedding_weight:
+            losses["embedding_loss"] = hidden_loss(ours[0], theirs[0], mask)
+        if args.relation_weight:
+            losses["relation_loss"] = self._relations(ours[-2], theirs[-2], mask)
+        if args.sentence_weight:
+            pair = to_full_precision(output.pooler_output), to_full_precision(embeddings)
+            losses["sentence_loss"] = 1 - nn.functional.cosine_similarity(*pair).mean()
+        return losses
+
+    def _relations(self, ours: torch.Tensor, theirs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The relations in the last layers, from the inputs of these: inside, keys and values may have k rows."""
+        layers: list[Any] = [self.model.encoder.layer[-1], self.teacher.encoder.layer[-1]]
+        losses = []
+        for name in ("query", "key", "value"):
+            of_student, of_teacher = (
+                getattr(layer.attention.self, name)(states)
+                for layer, states in zip(layers, (ours, theirs), strict=True)
+            )
+            losses.append(relation_loss(of_student, of_teacher, mask, self.teacher.config.num_attention_heads))
+        return torch.stack(losses).sum()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
@@ -158,25 +183,3 @@ class GeneralTrainer(ReproducibleTrainer):
                 total, steps = self.accelerator.reduce(self._logged_parts.pop(name), reduction="mean").tolist()
                 logs[name] = total / steps
         super().log(logs, start_time)
-
-    @contextmanager
-    def _as_student(self) -> Iterator[None]:
-        """Lets the Trainer write and read checkpoints of the student only."""
-        distillation: Any = self.model
-        self.model = distillation.student
-        try:
-            yield
-        finally:
-            self.model = distillation
-
-    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
-        with self._as_student():
-            super()._save(output_dir)
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        with self._as_student():
-            super()._load_from_checkpoint(resume_from_checkpoint)
-
-    def _load_best_model(self) -> None:
-        with self._as_student():
-            super()._load_best_model()

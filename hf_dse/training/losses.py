@@ -1,9 +1,10 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The pair objective of DSE, on gold labels and teacher scores, and a loss on similarities."""
+"""Losses of pairs, of similarities, and between the layers of a student and its teacher."""
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint as recompute
 
 from hf_dse.training.arguments import check_alpha
 
@@ -11,13 +12,12 @@ from hf_dse.training.arguments import check_alpha
 # Gold classes 0 and 1 as logits: a probability of 0.88, confident but not certain.
 CLASS_LOGIT = 2.0
 
+# Relations of longer texts are computed in blocks of this many rows.
+RELATION_BLOCK = 512
+
 
 def match_teacher_logits(teacher_logits: torch.Tensor, num_labels: int) -> torch.Tensor:
-    """
-    Converts teacher logits of shape `(batch_size, num_teacher_labels)` to the shape of the student's, `(batch_size,
-    num_labels)`. The two logits of a binary teacher become one, logit 1 - logit 0, as in DSE: its sigmoid is the
-    softmax probability of class 1. Raises a `ValueError` for any other difference.
-    """
+    """Teacher logits in the shape of the student's. Two logits become one by their difference, as in DSE."""
     num_teacher_labels = teacher_logits.shape[1]
     if num_teacher_labels == num_labels:
         return teacher_logits
@@ -30,10 +30,7 @@ def match_teacher_logits(teacher_logits: torch.Tensor, num_labels: int) -> torch
 
 
 def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -> torch.Tensor:
-    """
-    The task loss of each pair, `(batch_size,)`: squared error for `"regression"`, binary cross-entropy on one logit
-    for `"multi_label_classification"`, otherwise cross-entropy. All labels must be known.
-    """
+    """The task loss of each pair, `(batch_size,)`, for a problem type of transformers. All labels must be known."""
     if problem_type == "regression":
         return (logits[:, 0] - labels.to(logits.dtype)).square()
     if problem_type == "multi_label_classification":
@@ -42,21 +39,7 @@ def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -
 
 
 def similarity_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """
-    Distils the similarities of a bi-encoder: the squared difference between the cosines of student and teacher,
-    averaged over all combinations of two sentences of a batch that are from different pairs (the angles of
-    [similarity-preserving distillation](https://huggingface.co/papers/1907.09682), without those that have a label or
-    a score of the cross-encoder).
-
-    Args:
-        student (`torch.Tensor` of shape `(batch_size, 2, embedding_size)`):
-            Embeddings of the student.
-        teacher (`torch.Tensor` of shape `(batch_size, 2, teacher_size)`):
-            Embeddings of the bi-encoder. Only their angles matter, so they may have another size.
-
-    Returns:
-        `torch.Tensor`: a scalar; 0 for a single pair.
-    """
+    """The [`cosine_loss`] of the sentences of different pairs, `(batch_size, 2, size)`."""
     pairs = torch.arange(2 * len(student), device=student.device) // 2
     is_other = pairs[:, None] != pairs[None, :]
     return cosine_loss(student.flatten(0, 1), teacher.flatten(0, 1), is_other)
@@ -64,8 +47,7 @@ def similarity_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tenso
 
 def cosine_loss(student: torch.Tensor, teacher: torch.Tensor, is_counted: torch.Tensor) -> torch.Tensor:
     """
-    The mean squared difference between the cosines of student and teacher, over the combinations of two texts that
-    `is_counted`, of shape `(num_texts, num_texts)`, names; 0 without any. Embeddings are `(num_texts, size)`.
+    The mean squared difference of the cosines of two texts, where `is_counted`, `(num_texts, num_texts)`, is true.
     """
     cosines = []
     for embeddings in (student, teacher):
@@ -87,11 +69,10 @@ class PairDistillationLoss(nn.Module):
     pair without teacher scores (NaN) the task loss only.
 
     Args:
-        alpha (`float`):
+        alpha (`float`, *optional*, defaults to 0.5):
             Weight of the teacher: 0 for labels only, 1 for the teacher only.
         problem_type (`str`, *optional*, defaults to `"regression"`):
-            As in the config of the student: `"regression"`, `"multi_label_classification"` (one logit) or
-            `"single_label_classification"`.
+            As in the config of the student; `"multi_label_classification"` is one logit.
 
     Inputs:
         | Name             | Shape                      |                             |
@@ -99,9 +80,6 @@ class PairDistillationLoss(nn.Module):
         | `logits`         | `(batch_size, num_labels)` | of the student              |
         | `labels`         | `(batch_size,)`            | not needed if alpha is 1    |
         | `teacher_logits` | `(batch_size, num_labels)` | not needed if alpha is 0    |
-
-    Raises:
-        `ValueError`: if labels or teacher scores are missing, or the teacher has another number of labels.
 
     Example:
 
@@ -131,10 +109,7 @@ class PairDistillationLoss(nn.Module):
     def targets(
         self, num_labels: int, labels: torch.Tensor | None = None, teacher_logits: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """
-        The target logits of the pairs, `(batch_size, num_labels)` and float64; classes are logits of 2 and -2. Raises
-        the errors of `forward`.
-        """
+        """The target logits of the pairs, `(batch_size, num_labels)` and float64; classes are logits of 2 and -2."""
         known = labels if teacher_logits is None else teacher_logits
         like = torch.zeros(0 if known is None else len(known), num_labels, dtype=torch.float64)
         labels, teacher_logits, alphas = self.fill_gaps(like, labels, teacher_logits)
@@ -166,9 +141,65 @@ class PairDistillationLoss(nn.Module):
         if self.alpha == 1.0:
             is_labelled = is_labelled & ~is_scored
         if not (is_labelled | is_scored).all():
-            raise ValueError(
-                "A pair of the batch has neither a label nor finite teacher scores: label it, score it, or remove it."
-            )
+            raise ValueError("A pair of the batch has neither a label nor finite teacher scores: remove it.")
         alphas = torch.where(is_labelled & is_scored, self.alpha, is_scored.to(logits.dtype))
         # 0 * NaN would still be NaN.
         return labels.masked_fill(~is_labelled, 0), teacher_logits.masked_fill(~is_scored[:, None], 0.0), alphas
+
+
+def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """
+    Squared error of hidden states `(batch_size, seq_len, size)`, each text with the same weight
+    ([TinyBERT](https://huggingface.co/papers/1909.10351), equations 8 and 9). The mask is 0 for padding.
+    """
+    return _mean_over_texts((to_full_precision(student) - to_full_precision(teacher)).square().mean(dim=-1), mask)
+
+
+def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """
+    KL(teacher || student) of softmax(X X^T / sqrt(d)) of queries, keys or values, averaged over `num_heads` parts X of
+    d features ([MiniLMv2](https://huggingface.co/papers/2012.15828)). Blocks of rows bound the memory of long texts.
+    """
+    num_tokens, is_padding = student.shape[1], ~mask.bool()
+    student, teacher = (states.unflatten(-1, (num_heads, -1)).transpose(1, 2) for states in (student, teacher))
+    blocks = []
+    for start in range(0, num_tokens, RELATION_BLOCK):
+        rows = slice(start, start + RELATION_BLOCK)
+        inputs = (student[:, :, rows], student, teacher[:, :, rows], teacher, is_padding)
+        if num_tokens <= RELATION_BLOCK:
+            blocks.append(_row_divergence(*inputs))
+        else:
+            blocks.append(recompute(_row_divergence, *inputs, use_reentrant=False, preserve_rng_state=False))
+    return _mean_over_texts(torch.cat(blocks, dim=1), mask)
+
+
+def _row_divergence(
+    student_rows: torch.Tensor,
+    student: torch.Tensor,
+    teacher_rows: torch.Tensor,
+    teacher: torch.Tensor,
+    is_padding: torch.Tensor,
+) -> torch.Tensor:
+    """KL divergence of some rows of the relations, averaged over heads, `(batch_size, num_rows)`."""
+    with torch.autocast(student.device.type, enabled=False):
+        logs = []
+        for rows, states in ((student_rows, student), (teacher_rows, teacher)):
+            rows, states = to_full_precision(rows), to_full_precision(states)
+            logits = torch.matmul(rows, states.mT) * states.shape[-1] ** -0.5  # [B, H, R, N]
+            # Not infinity, because the difference of two infinities is NaN.
+            logits = logits.masked_fill(is_padding[:, None, None], torch.finfo(logits.dtype).min)
+            logs.append(logits.log_softmax(dim=-1))
+        of_student, of_teacher = logs
+        divergence = nn.functional.kl_div(of_student, of_teacher, reduction="none", log_target=True)
+    return divergence.sum(dim=-1).mean(dim=1)
+
+
+def to_full_precision(states: torch.Tensor) -> torch.Tensor:
+    """Converts to at least float32, because half precision is too coarse for the small differences of the losses."""
+    return states.to(torch.promote_types(states.dtype, torch.float32))
+
+
+def _mean_over_texts(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean of values `(batch_size, seq_len)` over the real tokens of each text, then over texts."""
+    is_token = mask.bool()
+    return (values.masked_fill(~is_token, 0.0).sum(dim=1) / is_token.sum(dim=1).clamp(min=1)).mean()

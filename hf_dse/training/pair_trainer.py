@@ -3,9 +3,10 @@
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 import torch
 from datasets import Dataset
@@ -22,8 +23,15 @@ from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, get_problem_type
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows
-from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
+from hf_dse.training.base import (
+    DEFAULT_OUTPUT_DIR,
+    Optimizers,
+    StudentTrainer,
+    check_head_learns,
+    is_of_head,
+    plain_rows,
+)
+from hf_dse.training.losses import PairDistillationLoss, similarity_loss
 
 
 logger = logging.get_logger(__name__)
@@ -37,31 +45,22 @@ class DseTrainer(StudentTrainer):
 
     Args:
         model ([`DseForSequenceClassification`] or `str`):
-            The student. A string is the folder or Hub id of a DSE model, with or without a head for this task, or of
-            an encoder, which is converted with the defaults of [`convert_encoder`]. The head follows from the
-            training data: float labels are a regression, integer labels are classes; without labels the number of
-            teacher scores decides. Two classes have one logit, as in DSE.
+            The student, or the folder or Hub id of a DSE model or of an encoder, which [`convert_encoder`] converts.
+            Its new head follows from the training data: float labels are a regression, integers are classes (two
+            classes have one logit, as in DSE); without labels the number of teacher scores decides.
         args ([`DseTrainingArguments`], *optional*):
-            Training arguments; `distillation_alpha` weighs labels against teacher scores. Defaults to
-            `DseTrainingArguments("tmp_trainer")`.
+            Training arguments. Defaults to `DseTrainingArguments("tmp_trainer")`.
         train_dataset (`datasets.Dataset`):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
-            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] return them. A pair with
-            the label `None` is trained on its teacher scores only. With a `similarity_weight` also the column
-            `embeddings` with a bi-encoder's vectors of the two sentences.
+            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] return them. `None` is
+            unknown. A `similarity_weight` needs the column `embeddings` too, with a bi-encoder's two vectors.
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
-            The same for evaluation; its teacher scores are not used. With it the student is evaluated and saved after
-            each epoch and the best one, by the loss on the first of several datasets, is kept, unless `args` says
-            otherwise. Without labels, for predictions, the last model is kept.
+            The same for evaluation, which compares with the labels. Of several datasets the first tells the best
+            model; without labels, for predictions, the last model is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
-            The tokenizer of the student, or its folder or Hub id. It may differ from the teacher's. Defaults to the
-            one of `model` if that is a string.
-        data_collator, compute_metrics, callbacks, optimizers (*optional*):
-            As for [`~transformers.Trainer`]. The loss is that of this trainer.
-
-    Raises:
-        `TypeError`: for the arguments of another trainer, a model without a head, or a streaming dataset.
-        `ValueError`: if labels or teacher scores are missing, or do not fit the student.
+            The tokenizer of the student, or its folder or Hub id. Defaults to that of `model`, if a string.
+        compute_metrics, callbacks, optimizers (*optional*):
+            As for [`~transformers.Trainer`].
 
     Example:
 
@@ -81,7 +80,6 @@ class DseTrainer(StudentTrainer):
     ```
     """
 
-    arguments_class = DseTrainingArguments
     args: DseTrainingArguments
 
     def __init__(
@@ -91,78 +89,45 @@ class DseTrainer(StudentTrainer):
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
-        data_collator: Callable[[list], dict[str, Any]] | None = None,
         compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
         callbacks: list[TrainerCallback] | None = None,
         optimizers: Optimizers = (None, None),
     ):
-        args = self.check_args(args)
-        self._check_datasets(train_dataset=train_dataset, eval_dataset=eval_dataset)
+        args = DseTrainingArguments(DEFAULT_OUTPUT_DIR) if args is None else args
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
         if isinstance(model, str | PathLike):
-            processing_class = processing_class or str(model)
-            model = self._load_model(str(model), args, train_dataset)
-        if not hasattr(model, "similarity"):
-            raise TypeError(
-                f"`model` is a `{type(model).__name__}`, and `DseTrainer` needs a `DseForSequenceClassification`: put "
-                "a head on an encoder with `hf_dse.make_pair_model(model, num_labels=...)`, or pass the folder or Hub "
-                "id of the encoder."
-            )
-        tokenizer: Any = None if processing_class is None else load_tokenizer(processing_class)
+            processing_class = processing_class or model
+            # A new head starts from random numbers.
+            set_seed(args.seed)
+            if train_dataset is None:
+                model = cast(DseForSequenceClassification, load_dse_model(str(model)))
+            else:
+                model = load_student(str(model), ConvertArguments(), *infer_labels(train_dataset))
+        if processing_class is None:
+            raise ValueError("`DseTrainer` needs `processing_class`, the tokenizer of the student.")
+        # What loads a checkpoint reads as much of a text as the training.
+        tokenizer = limit_tokens(load_tokenizer(processing_class), model, args.max_length)
         parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
-        evaluation = {f"{name} evaluation pairs".strip(): part for name, part in parts.items() if part is not None}
-        if tokenizer is None and (data_collator is None or args.groups_by_length):
-            raise ValueError(
-                "`DseTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
-                "folder or Hub id of the student as `model`."
-            )
-        if data_collator is None:
-            # What loads a checkpoint reads as much of a text as the training.
-            tokenizer = limit_tokens(tokenizer, model, args.max_length)
-            data_collator = PairCollator(tokenizer, args.max_length)
-            for part in (train_dataset, *evaluation.values()):
-                for name in ("sentence1", "sentence2"):
-                    read_column(part, name, str, "it has to be a text")
-        self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(model.config))
-        for where, part in evaluation.items():
-            check_evaluation(part, where, model.config)
+        first = next(iter(parts.values()))
+        for name, part in parts.items():
+            if part is not None:
+                check_evaluation(part, f"{name} evaluation pairs".strip(), model.config)
         if train_dataset is not None:
             check_training(train_dataset, args, model.config)
             if args.groups_by_length:
                 train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
+        self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(model.config))
         super().__init__(
             model=model,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
+            has_eval_loss=first is None or "label" in first.column_names,
             processing_class=tokenizer,
-            data_collator=data_collator,
+            data_collator=PairCollator(tokenizer, args.max_length),
             compute_metrics=compute_metrics,
             callbacks=callbacks,
             optimizers=optimizers,
-        )
-
-    @classmethod
-    def _eval_loss(cls, eval_dataset: Any) -> str | None:
-        part = next(iter(eval_dataset.values()), None) if isinstance(eval_dataset, Mapping) else eval_dataset
-        has_labels = part is None or "label" in part.column_names
-        return super()._eval_loss(eval_dataset) if has_labels else None
-
-    @staticmethod
-    def _load_model(
-        name_or_path: str, args: DseTrainingArguments, dataset: Dataset | None
-    ) -> DseForSequenceClassification:
-        # A new head starts from random numbers.
-        set_seed(args.seed)
-        if dataset is not None:
-            num_labels, problem_type = infer_labels(dataset)
-            return load_student(name_or_path, ConvertArguments(), num_labels, problem_type)
-        model = load_dse_model(name_or_path)
-        if isinstance(model, DseForSequenceClassification):
-            return model
-        raise ValueError(
-            f"{name_or_path} has no head for pairs, and without a `train_dataset` its labels are unknown: pass the "
-            "training pairs, or a model with a head."
         )
 
     def compute_loss(
@@ -192,11 +157,7 @@ class DseTrainer(StudentTrainer):
         return super()._train(checkpoint, *args, **kwargs)
 
     def calibrate_similarity(self) -> None:
-        """
-        Fits scale and bias of an untrained cosine or dot head to the training targets by least squares. If the
-        similarities hardly correlate with the targets yet, the scale of a single logit is larger than that, and always
-        above 0: a scale of 0 blocks the gradient of the embeddings, and a negative scale reverses it.
-        """
+        """Fits scale and bias of an untrained cosine or dot head to the training targets by least squares."""
         head = self.model.similarity
         # A trained head has a bias, which a ranking stage without a teacher leaves at 0.
         if head.kind == "mlp" or bool((head.start[1] + head.bias != 0).any()):
@@ -218,9 +179,7 @@ class DseTrainer(StudentTrainer):
 
 def infer_labels(dataset: Dataset) -> tuple[int, str]:
     """
-    Number of labels and problem type of training pairs, `"regression"` or `"single_label_classification"`: float
-    labels are a regression, integer labels classes. Without labels, one teacher score is a regression and several are
-    classes.
+    Number of labels and problem type of pairs: float labels or one teacher score are a regression, others classes.
     """
     dataset = plain_rows(dataset)
     labels = [label for label in read_labels(dataset) if label is not None]
@@ -241,85 +200,66 @@ def infer_labels(dataset: Dataset) -> tuple[int, str]:
 
 def read_labels(dataset: Dataset) -> list:
     """The labels of pairs, as far as they have any: numbers, and `None` for an unknown one."""
-    advice = (
-        "a label is a number: a float is a score, an integer from 0 a class. Names become classes with "
-        "`dataset.class_encode_column('label')`"
-    )
+    advice = "a label is a number; names become numbers with `dataset.class_encode_column('label')`"
     return read_column(dataset, "label", int | float | None, advice)
 
 
 def read_scores(dataset: Dataset) -> list:
     """The teacher scores of pairs, as far as they have any: lists, and `None` for unknown ones."""
-    advice = "each pair needs a list of numbers, also of one number, or `None`: make it with `score_pairs`"
-    return read_column(dataset, "teacher_logits", list | None, advice)
+    return read_column(dataset, "teacher_logits", list | None, "each pair needs a list of numbers, or `None`")
 
 
-def read_column(dataset: Dataset | None, name: str, kind: Any, advice: str) -> list:
+def read_column(dataset: Dataset, name: str, kind: Any, advice: str) -> list:
     """The values of a column, none without it. Raises a `ValueError` for a value of another kind."""
-    values = [] if dataset is None or name not in dataset.column_names else dataset[name][:]
+    values = dataset[name][:] if name in dataset.column_names else []
     for row, value in enumerate(values):
         if not isinstance(value, kind):
             raise ValueError(f"Row {row}: the column {name!r} holds {value!r}, and {advice}.")
     return values
 
 
-def check_labels(labels: Iterable[float | None], where: str, problem_type: str, num_labels: int) -> None:
-    """Raises a `ValueError` for a known label that a student does not have."""
-    if problem_type == "regression":
-        return
+def check_labels(dataset: Dataset, where: str, config: Any) -> list:
+    """The labels of pairs. Raises a `ValueError` for one that the student does not have, or what is not a text."""
+    for name in ("sentence1", "sentence2"):
+        read_column(dataset, name, str, "it has to be a text")
+    labels, problem_type = read_labels(dataset), get_problem_type(config)
     is_binary = problem_type == "multi_label_classification"
     for row, label in enumerate(labels):
-        if label is None or math.isnan(label):
+        if problem_type == "regression" or label is None or math.isnan(label):
             continue
-        if not (0 <= label <= 1 if is_binary else label in range(num_labels)):
+        if not (0 <= label <= 1 if is_binary else label in range(config.num_labels)):
             raise ValueError(
                 f"Row {row} of the {where} has the label {label!r}, and the student has labels from 0 to "
-                f"{1 if is_binary else num_labels - 1}: use a student with one label for each class, or with "
+                f"{1 if is_binary else config.num_labels - 1}: use a student with one label for each class, or with "
                 '`num_labels=1` and `problem_type="regression"` for scores.'
             )
+    return labels
 
 
 def check_evaluation(dataset: Dataset, where: str, config: Any) -> None:
-    """Checks the labels of an evaluation, and warns if its correlations will be undefined."""
-    labels = read_labels(dataset)
+    """Checks the pairs of an evaluation, and warns if its correlations will be undefined."""
+    labels = check_labels(dataset, where, config)
     if None in labels:
         raise ValueError(
             f"Row {labels.index(None)} of the {where} has no label, and the evaluation compares with labels: remove "
             "it, or leave out the column 'label'."
         )
-    check_labels(labels, where, get_problem_type(config), config.num_labels)
     if labels and get_problem_type(config) == "regression" and min(labels) == max(labels):
-        logger.warning(
-            f"The {where} all have the label {labels[0]}, so correlations with them are undefined, and only the loss "
-            "is measured: pass pairs with different labels."
-        )
+        logger.warning(f"The {where} all have the label {labels[0]}, so correlations with them are undefined.")
 
 
 def check_training(dataset: Dataset, args: DseTrainingArguments, config: Any) -> None:
     """Raises a `ValueError` if a training pair has nothing to learn from, or what the student does not have."""
     alpha = args.distillation_alpha
     needed = {"label": alpha < 1, "teacher_logits": alpha > 0, "embeddings": args.similarity_weight > 0}
-    remedies = {
-        "label": "add it, or train on teacher scores only with `distillation_alpha=1`",
-        "teacher_logits": "add it with `score_pairs` (or `hf-dse score`), or train on labels only with "
-        "`distillation_alpha=0`",
-        "embeddings": "name the bi-encoder of `similarity_weight` with `--bi_encoder_name_or_path`",
-    }
     for name, is_needed in needed.items():
         if is_needed and name not in dataset.column_names:
             columns = ", ".join(dataset.column_names)
-            raise ValueError(f"The training pairs have no column {name!r}, only {columns}: {remedies[name]}.")
-    labels, logits = read_labels(dataset), read_scores(dataset)
-    check_labels(labels, "training pairs", get_problem_type(config), config.num_labels)
-    if not logits:
-        return
-    is_labelled = [label is not None for label in labels] or [False] * len(logits)
-    for row, scores in enumerate(logits):
-        if scores is None and (alpha > 0.0 or not is_labelled[row]):
             raise ValueError(
-                f"Row {row} of the training pairs has no `teacher_logits`: score it, or train labelled pairs on their "
-                "labels only with `distillation_alpha=0`."
+                f"The training pairs have no column {name!r}, only {columns}: add it (`hf-dse score` adds a teacher's "
+                "scores), or give it no weight by `distillation_alpha` or `similarity_weight`."
             )
-    known = [scores for scores in logits if scores is not None]
-    if known and (alpha > 0.0 or not all(is_labelled)):
-        match_teacher_logits(torch.tensor(known[:1]), config.num_labels)
+    labels = check_labels(dataset, "training pairs", config)
+    for row, pair in enumerate(zip_longest(labels, read_scores(dataset))):
+        if pair == (None, None):
+            raise ValueError(f"Row {row} of the training pairs has neither a label nor teacher scores: remove it.")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What [`RankingTrainer`] checks and prepares: students, queries, pairs, and the order of the rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,49 +11,44 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from hf_dse.convert.student import limit_tokens
-from hf_dse.data.ranking_batches import keep_documents
+from hf_dse.data.ranking_batches import RankingRows, keep_documents
 from hf_dse.data.rankings import Rankings, check_positives
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import EpochSampler, plain_rows
 from hf_dse.training.losses import PairDistillationLoss
-from hf_dse.training.pair_trainer import check_labels, infer_labels
 from hf_dse.training.ranking_losses import mean_spread
 
 
 class RankingSampler(EpochSampler):
-    """
-    Indices of [`RankingRows`]: `row + epoch * num_rows`. With `group_of`, which names the group of each row in an
-    epoch, `group_size` rows of a group follow each other.
-    """
+    """Indices of [`RankingRows`] in order, with `group_size` queries of a document one after the other."""
 
     def __init__(
         self,
-        num_rows: int,
+        rows: RankingRows,
         seed: int,
-        lengths: list[int] | None = None,
-        batch_size: int = 1,
-        is_random: bool = False,
-        group_of: Callable[[int], Sequence[int]] | None = None,
-        group_size: int = 1,
+        lengths: list[int] | None,
+        batch_size: int,
+        is_random: bool,
+        group_size: int,
     ):
-        super().__init__(num_rows, seed, lengths, batch_size)
+        super().__init__(len(rows), seed, lengths, batch_size)
+        self.rows = rows
         self.is_random = is_random
-        self.group_of = group_of
         self.group_size = group_size
 
     def order(self, generator: torch.Generator) -> list[int]:
-        if not self.is_random:
-            rows = super().order(generator)
-        else:
+        rows = super().order(generator)
+        if self.is_random:
             rows = torch.randperm(self.num_rows, generator=generator).tolist()
-            if self.group_of is not None:
-                rows = self._grouped(rows, self.group_of(self.epoch), generator)
+            if self.group_size > 1:
+                rows = self._grouped(rows, generator)
         return [row + self.epoch * self.num_rows for row in rows]
 
-    def _grouped(self, rows: list[int], groups: Sequence[int], generator: torch.Generator) -> list[int]:
+    def _grouped(self, rows: list[int], generator: torch.Generator) -> list[int]:
+        documents = self.rows.first_documents(self.epoch)
         members: dict[int, list[int]] = {}
         for row in rows:
-            members.setdefault(groups[row], []).append(row)
+            members.setdefault(documents[row], []).append(row)
         units = [
             part[start : start + self.group_size]
             for part in members.values()
@@ -67,26 +62,17 @@ class RankingSampler(EpochSampler):
 
 def check_head(model: Any) -> None:
     """Checks that a student has a head with one logit that ranks like its embeddings."""
-    if not hasattr(model, "similarity"):
-        raise TypeError(
-            f"`model` is a `{type(model).__name__}`, and `RankingTrainer` needs a `DseForSequenceClassification`: put "
-            "a head on an encoder with `hf_dse.make_pair_model(model)`, or pass the folder or Hub id of the encoder."
-        )
     if model.config.similarity == "mlp" or model.config.num_labels != 1:
         raise ValueError(
-            f'The student has `similarity="{model.config.similarity}"` and {model.config.num_labels} logits, and a '
-            'search needs one logit that follows the similarity of two embeddings: use `similarity="cosine"` or '
-            '`"dot"` and `num_labels=1`.'
+            f'The student has `similarity="{model.config.similarity}"` and {model.config.num_labels} logits: a search '
+            'needs `similarity="cosine"` or `"dot"` and `num_labels=1`.'
         )
 
 
 def limit_rankings(
     args: RankingTrainingArguments, model: Any, processing_class: PreTrainedTokenizerBase
 ) -> PreTrainedTokenizerBase:
-    """
-    Sets how many tokens a student reads of a query and of a document: those of a training. The first is in its config,
-    the second that of the tokenizer, which is returned.
-    """
+    """Sets how many tokens a student reads: of a query in its config, of a document in the tokenizer it returns."""
     length = args.query_max_length or model.config.query_length
     tokenizer = limit_tokens(processing_class, model, args.max_length)
     if length is not None:
@@ -103,36 +89,18 @@ def has_lists(rankings: Rankings) -> bool:
 
 
 def check_targets(rankings: Rankings, args: RankingTrainingArguments, uses_teacher: bool) -> None:
-    """Raises a `ValueError` if a query has nothing to learn from."""
-    if args.similarity_weight and not all(
-        "embeddings" in part.column_names for part in (rankings.queries, rankings.corpus)
-    ):
-        raise ValueError(
-            "`similarity_weight` needs the embeddings of a bi-encoder, and the training rankings have none: name the "
-            "bi-encoder with `--bi_encoder_name_or_path`."
-        )
+    """Raises a `ValueError` if the queries have nothing to learn from."""
     if not uses_teacher:
         if not args.contrastive_weight:
             raise ValueError("There are no teacher scores, so that `contrastive_weight` must be above 0.")
         check_positives(rankings, "The training rankings")
-        return
-    if not has_lists(rankings):
+    elif not has_lists(rankings):
         raise ValueError(
             "`kl_weight` or `margin_mse_weight` is above 0, but no query has two candidates with teacher scores: "
             "score them with `score_candidates` (or `hf-dse score`), or train on labels only with both weights 0."
         )
-    scores = rankings.queries["teacher_logits"][:]
-    if mean_spread(scores) == 0:
-        raise ValueError(
-            "The teacher gives all candidates of a query the same score, so nothing can be learned from it: score "
-            "them with another teacher, or train on labels alone with both weights 0."
-        )
-    for row, (logits, positives) in enumerate(zip(scores, rankings.positives(), strict=True)):
-        if np.isfinite(logits).sum() < 2 and not (positives and args.contrastive_weight):
-            raise ValueError(
-                f"The query {rankings.queries['query_id'][row]!r} has neither two candidates with teacher scores nor "
-                "a positive to learn from: score its candidates, or remove it."
-            )
+    elif mean_spread(rankings.queries["teacher_logits"][:]) == 0:
+        raise ValueError("The teacher gives all candidates of a query the same score: use another, or labels alone.")
 
 
 def sample_queries(logits: Sequence[np.ndarray], uses_teacher: bool, seed: int) -> list[int]:
@@ -144,17 +112,9 @@ def sample_queries(logits: Sequence[np.ndarray], uses_teacher: bool, seed: int) 
 def read_pairs(pairs: Dataset, args: RankingTrainingArguments) -> tuple[PairDistillationLoss, Dataset]:
     """The loss of pairs of sentences, by the targets that they have, and their columns."""
     pairs = plain_rows(pairs)
-    num_labels, problem_type = infer_labels(pairs)
-    if num_labels > 2:
-        raise ValueError(f"The pairs have {num_labels} classes, and a student that ranks has one logit: pass scores.")
     names = [name for name in ("sentence1", "sentence2", "label", "teacher_logits") if name in pairs.column_names]
     alpha = args.distillation_alpha if {"label", "teacher_logits"} <= set(names) else float("label" not in names)
-    if num_labels == 2:
-        # The name in transformers of binary cross-entropy on one logit.
-        problem_type = "multi_label_classification"
-    if "label" in names:
-        check_labels(pairs["label"][:], "pairs", problem_type, num_labels=1)
-    return PairDistillationLoss(alpha, problem_type), pairs.select_columns(names)
+    return PairDistillationLoss(alpha), pairs.select_columns(names)
 
 
 def smaller_corpus(rankings: Rankings, size: int, seed: int) -> Rankings:

@@ -33,11 +33,7 @@ def find_negatives(
     documents: torch.Tensor, labels: torch.Tensor, document_ids: torch.Tensor, positives: torch.Tensor
 ) -> torch.Tensor:
     """
-    Which documents of a batch are negatives of which query: those that are not known to be relevant for it, and not
-    its own candidates with an unknown label. Of documents with the same text only the first counts.
-
-    Returns:
-        `torch.Tensor` of shape `(num_queries, num_documents)` and type bool.
+    Which documents are negatives of which query, `(Q, D)`. Of documents with the same text only the first counts.
     """
     own = document_ids[documents.clamp(min=0)].masked_fill((labels == 0) | (documents < 0), -1)
     excluded = torch.cat([positives, own], dim=1)  # [Q, P + C]
@@ -49,13 +45,7 @@ def find_negatives(
 def contrastive_loss(
     scores: torch.Tensor, documents: torch.Tensor, labels: torch.Tensor, is_negative: torch.Tensor
 ) -> torch.Tensor:
-    """
-    Cross-entropy of each positive against the negatives of its query among all documents of the batch. The positives
-    of a query do not compete with each other: each has a term of its own, and the query has their mean.
-
-    Returns:
-        `torch.Tensor`: the mean over the queries with a positive; 0 without any.
-    """
+    """Cross-entropy of each positive against the negatives: the mean over positives of a query, then over queries."""
     own = scores.gather(1, documents.clamp(min=0))  # [Q, C]
     # Not -inf, whose gradient would be NaN where a query has no negative.
     rest = scores.masked_fill(~is_negative, torch.finfo(scores.dtype).min).logsumexp(dim=1, keepdim=True)
@@ -63,12 +53,7 @@ def contrastive_loss(
 
 
 def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """
-    The Kullback-Leibler divergence of the student's softmax over the candidates of a query from that of the teacher.
-
-    Returns:
-        `torch.Tensor`: the mean over the queries with two scores or more; 0 without any.
-    """
+    """KL(teacher || student) of the softmax over candidates, the mean over the queries with two scores or more."""
     is_known = teacher.isfinite()
     lowest = torch.finfo(student.dtype).min
     target, output = (
@@ -82,12 +67,8 @@ def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
 
 def margin_loss(student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
-    Margin-MSE ([Hofstätter et al., 2020](https://huggingface.co/papers/2010.02666)): the squared difference between
-    the margins of student and teacher, for all combinations of a positive and another candidate. Without a positive
-    the candidate that the teacher ranks first takes its place.
-
-    Returns:
-        `torch.Tensor`: the mean over the queries with a margin, of the mean over its margins; 0 without any.
+    Margin-MSE ([Hofstätter et al., 2020](https://huggingface.co/papers/2010.02666)) of positives and other candidates.
+    Without a positive the candidate that the teacher ranks first takes its place.
     """
     is_known = teacher.isfinite()
     is_first = (labels > 0) & is_known
@@ -108,10 +89,7 @@ def _mean_of_lists(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor
 
 
 def are_of_different_queries(documents: torch.Tensor, num_documents: int) -> torch.Tensor:
-    """
-    Which two texts of a batch, first the Q queries and then the D documents, are in no list together, as a matrix
-    `(Q + D, Q + D)`. `documents` are the positions of the candidates of each query, `(Q, C)`.
-    """
+    """Which two texts of a batch, Q queries and then D documents, are in no list together, `(Q + D, Q + D)`."""
     queries = torch.eye(len(documents), device=documents.device)
     positions = torch.arange(num_documents, device=documents.device)
     is_candidate = (documents[:, :, None] == positions).any(dim=1)  # [Q, D]
@@ -134,7 +112,7 @@ class RankingLoss(nn.Module):
         margin_mse_weight (`float`, *optional*, defaults to 0.0):
             Weight of the teacher's margins.
         temperature (`float`, *optional*, defaults to 1.0):
-            What logits are divided by. [`RankingTrainer`] divides the teacher's spread by `LOGIT_SPREAD`.
+            What logits are divided by; [`RankingTrainer`] finds it from the teacher's scores.
 
     Inputs:
         | Name             | Shape                           |                                                    |

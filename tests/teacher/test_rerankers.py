@@ -9,20 +9,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
-    BertForMaskedLM,
     BertForSequenceClassification,
     GPT2Config,
     GPT2ForSequenceClassification,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaForSequenceClassification,
-    XLNetConfig,
-    XLNetForSequenceClassification,
 )
 
 from hf_dse import load_reranker
-from hf_dse.data.tasks import PAIR_TASKS
+from hf_dse.data.arguments import PAIR_TASKS
 from hf_dse.teacher.rerankers import check_labels, identify, overhead, raw_logits
 
 
@@ -80,46 +76,14 @@ def test_the_logits_are_raw_and_independent_of_the_batch(save_teacher, num_label
     assert load_reranker(reranker) is reranker
 
 
-def test_a_model_that_reads_the_last_token_is_padded_on_the_left(tmp_path, word_tokenizer):
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 45, "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 32, "pad_token_id": 0}
-    model = XLNetForSequenceClassification(XLNetConfig(**sizes, num_labels=1))
-    folder = save(tmp_path, model, word_tokenizer(padding_side="left"))
-    assert_right(load_reranker(folder, device="cpu"), single_logits(folder, PAIRS))
-
-
 def test_a_language_model_keeps_its_prompt_and_template(language_model, raw):
     reranker = load_reranker(language_model, device="cpu")
     expected = raw(language_model, PAIRS)
     found = raw_logits(reranker, PAIRS)[:, 0]
     torch.testing.assert_close(found, torch.tensor(expected).double(), rtol=0, atol=1e-5)
-    other = reranker.predict(PAIRS, prompt="other", activation_fn=torch.nn.Identity(), show_progress_bar=False)
-    assert abs(found.numpy() - other).max() > 1e-3
     # Instruction, template and special tokens.
     rendered = reranker.preprocess([("word1", "word2")], prompt=reranker.prompts["web"])["input_ids"].shape[1]
     assert overhead(reranker) == rendered - 2
-
-
-def test_a_head_that_the_checkpoint_lacks_is_an_error(tmp_path, word_tokenizer):
-    encoder = save(tmp_path / "encoder", BertForMaskedLM(BertConfig(**SHAPE)), word_tokenizer())
-    message = "is not a trained cross-encoder: the checkpoint lacks .*classifier.weight, and scores would be random"
-    with pytest.raises(ValueError, match=message):
-        load_reranker(encoder)
-    # The configuration names a head, and the weights are not there.
-    model = BertForSequenceClassification(BertConfig(**SHAPE))
-    weights = {name: value for name, value in model.state_dict().items() if not name.startswith("classifier")}
-    model.save_pretrained(tmp_path / "headless", state_dict=weights)
-    word_tokenizer().save_pretrained(tmp_path / "headless")
-    with pytest.raises(ValueError, match="the checkpoint lacks classifier.bias, classifier.weight"):
-        load_reranker(tmp_path / "headless")
-
-
-def test_models_that_are_not_rerankers(save_teacher, tmp_path):
-    model = AutoModelForSequenceClassification.from_pretrained(save_teacher())
-    with pytest.raises(TypeError, match="is a BertForSequenceClassification, and has to be a `CrossEncoder`"):
-        load_reranker(model)
-    with pytest.raises(OSError, match="no-such-model"):
-        load_reranker(str(tmp_path / "no-such-model"))
 
 
 # Scores that would depend on the batch
@@ -165,14 +129,36 @@ def test_token_types_that_the_model_lacks_are_dropped(tmp_path, word_tokenizer):
 # Limits, labels and identity
 
 
+def test_the_number_of_logits_has_to_fit_the_task(save_teacher):
+    reranker = load_reranker(save_teacher(num_labels=2), device="cpu")
+    check_labels(reranker, PAIR_TASKS["mrpc"])
+    for task in ("stsb", "mnli"):
+        with pytest.raises(ValueError, match=f"The teacher has 2 logits, but task '{task}'"):
+            check_labels(reranker, PAIR_TASKS[task])
+    reranker = load_reranker(save_teacher("scores", problem_type="regression"), device="cpu")
+    check_labels(reranker, PAIR_TASKS["stsb"])
+    with pytest.raises(ValueError, match="1 logits of scores, not of classes, but task 'mrpc' has 2"):
+        check_labels(reranker, PAIR_TASKS["mrpc"])
+
+
+def test_what_is_not_a_reranker_is_refused(save_teacher, tmp_path):
+    folder = save_teacher()
+    model = BertForSequenceClassification.from_pretrained(folder)
+    with pytest.raises(TypeError, match="is a BertForSequenceClassification, and has to be a `CrossEncoder`"):
+        load_reranker(model)
+    # The configuration names a head, and the weights are not there.
+    weights = {name: value for name, value in model.state_dict().items() if not name.startswith("classifier")}
+    model.save_pretrained(folder, state_dict=weights)
+    with pytest.raises(ValueError, match="the checkpoint lacks classifier.bias, classifier.weight, and scores would"):
+        load_reranker(folder)
+
+
 def test_the_longest_pair(save_teacher, tmp_path, word_tokenizer):
     folder = save_teacher()
     assert load_reranker(folder, device="cpu").max_seq_length == 32
     assert load_reranker(folder, device="cpu", max_length=16).max_seq_length == 16
     with pytest.raises(ValueError, match="max_length=33 is above the 32 tokens"):
         load_reranker(folder, device="cpu", max_length=33)
-    with pytest.raises(ValueError, match="max_length=4 leaves no room for two sentences: pass at least 5"):
-        load_reranker(folder, device="cpu", max_length=4)
     # Positions of RoBERTa begin after that of the padding.
     config = RobertaConfig(**SHAPE, max_position_embeddings=22, pad_token_id=1, type_vocab_size=1, num_labels=1)
     roberta = save(tmp_path / "roberta", RobertaForSequenceClassification(config), word_tokenizer())
@@ -181,28 +167,10 @@ def test_the_longest_pair(save_teacher, tmp_path, word_tokenizer):
     assert raw_logits(reranker, [("word1", "word2 " * 40)]).isfinite().all()
 
 
-def test_the_number_of_logits_has_to_fit_the_task(save_teacher):
-    for num_labels in (1, 2, 3):
-        reranker = load_reranker(save_teacher(f"{num_labels}", num_labels=num_labels), device="cpu")
-        for task, allowed in (("stsb", (1,)), ("mrpc", (1, 2)), ("mnli", (3,))):
-            if num_labels in allowed:
-                check_labels(reranker, PAIR_TASKS[task])
-            else:
-                with pytest.raises(ValueError, match=f"The teacher has {num_labels} logits, but task '{task}'"):
-                    check_labels(reranker, PAIR_TASKS[task])
-    reranker = load_reranker(save_teacher("scores", problem_type="regression"), device="cpu")
-    check_labels(reranker, PAIR_TASKS["stsb"])
-    with pytest.raises(ValueError, match="1 logits of scores, not of classes, but task 'mrpc' has 2"):
-        check_labels(reranker, PAIR_TASKS["mrpc"])
-
-
-def test_the_identity_is_that_of_all_that_affects_scores(language_model, tmp_path):
-    names = [identify(load_reranker(language_model, device="cpu"))]
+def test_the_identity_is_that_of_all_that_affects_scores(language_model):
     model = CrossEncoder(language_model, device="cpu")
-    names.append(identify(load_reranker(model)))
-    model.save_pretrained(str(tmp_path / "copy"))
-    names.append(identify(load_reranker(tmp_path / "copy", device="cpu")))
-    assert len(set(names)) == 1
+    names = [identify(model)]
+    assert identify(load_reranker(language_model, device="cpu")) == names[0]
     model.prompts["web"] = "another task"
     names.append(identify(model))
     model[1].true_token_id += 1
@@ -212,6 +180,4 @@ def test_the_identity_is_that_of_all_that_affects_scores(language_model, tmp_pat
     with torch.no_grad():
         model[0].model.model.norm.weight += 1.0
     names.append(identify(model))
-    model.transformers_model.config.rms_norm_eps = 0.1
-    names.append(identify(model))
-    assert len(set(names)) == 6
+    assert len(set(names)) == 5

@@ -1,18 +1,15 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of candidates by rerankers, windows of long documents, checks of scores, and reranking."""
-
-import math
+"""Scores of candidates by rerankers, windows of long documents, and checks of scores."""
 
 import numpy as np
 import pytest
-import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder
 
 from hf_dse import load_reranker, make_rankings, score_candidates, score_pairs
 from hf_dse.teacher.rerankers import overhead
-from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores, rerank
+from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores
 
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -59,9 +56,9 @@ def expected_scores(raw, model, windows):
     return scores
 
 
-def assert_close(found, expected, tolerance=1e-5):
+def assert_close(found, expected):
     assert [len(row) for row in found] == [len(row) for row in expected]
-    np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=tolerance)
+    np.testing.assert_allclose(np.concatenate(found), np.concatenate(expected), rtol=0, atol=1e-5)
 
 
 def score(teacher, rankings, **options):
@@ -76,28 +73,10 @@ def test_scores_are_those_of_one_pair_at_a_time(save_teacher, rankings, raw, win
     found = scored.queries["teacher_logits"][:]
     assert_close(found, expected_scores(raw, CrossEncoder(folder, device="cpu"), windows))
     assert np.std(np.concatenate(found)) > 0.1
-    assert scored.corpus is rankings.corpus
-    for name in ("query_id", "query", "documents"):
-        assert scored.queries[name][:] == rankings.queries[name][:]
+    assert scored.corpus is rankings.corpus and scored.queries["documents"][:] == rankings.queries["documents"][:]
     assert len(warnings) == (windows == "first")
     if warnings:
         assert "2 candidates are longer than what max_length=32 leaves" in warnings[0]
-
-
-def test_the_first_window_is_what_truncation_leaves(save_bert, tmp_path, bert_tokenizer):
-    """With a tokenizer that splits words into several tokens."""
-    from transformers import BertForSequenceClassification
-
-    folder = save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1)
-    corpus = {"text": ["unbelievable housekeeping " * 20, "the cat"]}
-    rankings = make_rankings({"query": ["old houses"], "documents": [[0, 1]]}, corpus)
-    model = BertForSequenceClassification.from_pretrained(folder).eval()
-    expected = []
-    for text in corpus["text"]:
-        options = {"truncation": "only_second", "max_length": 25, "return_tensors": "pt"}
-        with torch.no_grad():
-            expected.append(model(**bert_tokenizer("old houses", text, **options)).logits.item())
-    assert_close(score(folder, rankings, max_length=25), [expected], 1e-6)
 
 
 def test_distinct_pairs_are_scored_once_and_scores_are_replaced(rankings, reranker, count_pairs):
@@ -121,21 +100,12 @@ def test_a_query_is_never_truncated(reranker, raw):
 
 
 def test_invalid_arguments(rankings, reranker, save_teacher):
-    for options, message in (
-        ({"windows": "all"}, "windows='all': it has to be 'first' or 'best'"),
-        ({"max_length": 33}, "max_length=33 is above the 32 tokens"),
-        ({"bm25_weight": 0.3}, "bm25_weight=0.3 is an option of bi-encoders"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            score(reranker, rankings, **options)
+    with pytest.raises(ValueError, match="bm25_weight=0.3 is an option of bi-encoders"):
+        score(reranker, rankings, bm25_weight=0.3)
     with pytest.raises(ValueError, match="The teacher has 3 logits, and a reranker has 1, or 2"):
         score(save_teacher("three", num_labels=3), rankings)
     with pytest.raises(ValueError, match="no candidates to score: mine them with"):
         score(reranker, make_rankings({"query": QUERIES, "documents": [[], [], []]}, {"text": TEXTS}))
-    with torch.no_grad():
-        reranker.transformers_model.classifier.bias.fill_(math.nan)
-    with pytest.raises(ValueError, match="score of the pair .* is NaN or infinite"):
-        score(reranker, rankings)
 
 
 def test_the_cache_knows_what_was_read(tmp_path, rankings, reranker, count_pairs):
@@ -151,19 +121,6 @@ def test_the_cache_knows_what_was_read(tmp_path, rankings, reranker, count_pairs
     pairs = Dataset.from_dict({"sentence1": [QUERIES[0]], "sentence2": [TEXTS[0]]})
     score_pairs(reranker, pairs, cache_dir=tmp_path, show_progress=False)
     assert count_pairs == [1]
-
-
-def test_a_language_model_scores_candidates_and_pairs(language_model, rankings, raw):
-    model = CrossEncoder(language_model, device="cpu")
-    pairs = [(query, TEXTS[row]) for query, rows in zip(QUERIES, CANDIDATES, strict=True) for row in rows]
-    expected = raw(model, pairs)
-    assert np.std(expected) > 0.01
-    for teacher in (language_model, model):
-        assert_close(score(teacher, rankings, batch_size=3), [expected[:3], expected[3:5], expected[5:]])
-    columns = zip(*pairs, strict=True)
-    sentences = Dataset.from_dict(dict(zip(("sentence1", "sentence2"), map(list, columns), strict=True)))
-    scored = score_pairs(language_model, sentences, show_progress=False)
-    assert_close(scored["teacher_logits"][:], [[value] for value in expected])
 
 
 def test_windows_of_a_language_model(language_model, raw):
@@ -183,9 +140,6 @@ def test_windows_of_a_language_model(language_model, raw):
     assert_close(score(reranker, rankings, windows="best"), [[expected]])
 
 
-# Checks of scores, and reranking
-
-
 def test_inverted_scores_are_named(warnings):
     """Documents without a label count as others, unknown scores do not count."""
     columns = {
@@ -196,28 +150,12 @@ def test_inverted_scores_are_named(warnings):
     }
     corpus = {"text": ["x", "y", "z"]}
     check_scores(make_rankings(columns, corpus), "my-teacher", are_raw=False)
-    assert len(warnings) == 1
     found = "my-teacher: over 2 queries, a relevant document scores higher than another candidate in only 25 %"
-    assert found in warnings[0]
-    check_scores(
-        make_rankings(columns | {"teacher_logits": [[3.0, 2.0, -4.0], [1.0, 5.0, None]]}, corpus), "x", are_raw=False
-    )
-    assert len(warnings) == 1
+    assert len(warnings) == 1 and found in warnings[0]
     probabilities = make_rankings(columns | {"teacher_logits": [[0.9, 0.7, 0.1], [0.8, 0.2, None]]}, corpus)
     check_scores(probabilities, "x", are_raw=True)
     assert len(warnings) == 1
     check_scores(probabilities, "x", are_raw=False)
-    assert "as after a sigmoid" in warnings[1] and "Cosines are fine." in warnings[1]
+    assert "as after a sigmoid" in warnings[1]
     with pytest.raises(ValueError, match="all 6 scores are equal"):
         check_scores(make_rankings(columns | {"teacher_logits": [[1.0] * 3] * 2}, corpus), "x", are_raw=True)
-
-
-def test_what_a_search_found_is_scored_by_the_best_window(reranker, raw):
-    texts = [[TEXTS[3], TEXTS[0], TEXTS[4]], [TEXTS[1]], []]
-    found = rerank(reranker, QUERIES, texts)
-    expected = [
-        [max(raw(reranker, [(query, part) for part in windows_of(query, text)])) for text in row]
-        for query, row in zip(QUERIES, texts, strict=True)
-    ]
-    assert_close(found, expected)
-    assert rerank(reranker, ["word1"], [[]]) == [[]]

@@ -54,13 +54,8 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def save_encoder(save_bert, tmp_path):
-    def save(name="encoder"):
-        model = SentenceTransformer(str(save_bert(tmp_path / f"{name}-inner")), device="cpu")
-        model.save(str(tmp_path / name))
-        return str(tmp_path / name)
-
-    return save
+def encoder(save_bert, tmp_path):
+    return str(save_bert(tmp_path / "encoder"))
 
 
 def logits_of(name, pairs=PAIRS, **options):
@@ -80,12 +75,11 @@ def assert_close(found, expected):
 # Pairs
 
 
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_the_scores_of_several_teachers_are_averaged(run, save_teacher, symmetric):
+def test_the_scores_of_several_teachers_are_averaged(run, save_teacher):
     names = [save_teacher(f"teacher-{seed}", seed=seed) for seed in (0, 1)]
-    logits = [logits_of(name, symmetric=symmetric) for name in names]
+    logits = [logits_of(name, symmetric=True) for name in names]
     # A name that is there twice counts once.
-    output, said = run([*names, names[0]], PAIRS, data={"task_name": "stsb", "symmetric": symmetric})
+    output, said = run([*names, names[0]], PAIRS, data={"task_name": "stsb", "symmetric": True})
     assert said == "6 scored pairs"
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert [row["sentence1"] for row in rows] == [row["sentence1"] for row in PAIRS]
@@ -96,41 +90,22 @@ def test_the_scores_of_several_teachers_are_averaged(run, save_teacher, symmetri
     assert "teacher_logits" in load_pairs(DataArguments(train_file=str(output), num_labels=1))["train"].column_names
 
 
-def test_pairs_without_labels_and_without_a_task(run, save_teacher, tmp_path):
-    rows = [{key: row[key] for key in ("sentence1", "sentence2")} for row in PAIRS]
-    output, _ = run([save_teacher(num_labels=3)], rows, cache_dir=str(tmp_path / "cache"))
-    found = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [{key: row[key] for key in rows[0]} for row in found] == rows
-    assert all(len(row["teacher_logits"]) == 3 for row in found)
-    assert len(list((tmp_path / "cache").glob("*.sqlite"))) == 1
-
-
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_scored_pairs_keep_their_other_columns(save_teacher, tmp_path, ending):
+def test_scored_pairs_keep_their_other_columns(save_teacher, tmp_path):
     rows = [{**row, "id": number, "day": date(2026, 1, 1 + number)} for number, row in enumerate(PAIRS[:3])]
-    rows[1]["sentence2"] = ""
     Dataset.from_list(rows).to_parquet(tmp_path / "pairs.parquet")
-    data_args = DataArguments(train_file=str(tmp_path / "pairs.parquet"), task_name="stsb", drop_empty_sentences=True)
-    file = tmp_path / f"scored.{ending}"
+    data_args = DataArguments(train_file=str(tmp_path / "pairs.parquet"), task_name="stsb")
+    file = tmp_path / "scored.parquet"
     score_files(ScoreArguments([save_teacher()], str(file), device="cpu"), data_args, EngineArguments())
     found = read_columns(file)
     assert list(found) == ["sentence1", "sentence2", "label", "id", "day", "teacher_logits"]
-    assert found["id"] == [0, 2] and list(map(str, found["day"])) == ["2026-01-01", "2026-01-03"]
+    assert found["id"] == [0, 1, 2] and str(found["day"][2]) == "2026-01-03"
 
 
-def test_errors_of_pairs(run, save_teacher, save_encoder, tmp_path):
+def test_errors_of_pairs(run, save_teacher, encoder, tmp_path):
     one, three = save_teacher("one"), save_teacher("three", num_labels=3)
     for teachers, options, message in (
         ([one, three], {}, "The teacher has 3 logits, but task 'pairs' has 1 labels"),
-        ([one], {"data": {"task_name": "mnli"}}, "The teacher has 1 logits, but task 'mnli' has 3 labels"),
-        ([one], {"windows": "best"}, "`--windows` are options of rankings, and the data are sentence pairs"),
-        ([one], {"name": "x.csv"}, "unsupported ending '.csv'"),
-        (
-            [save_encoder()],
-            {"bi_encoder": True, "data": {"num_labels": 2}},
-            "1 logits of scores, not of classes, but task",
-        ),
-        ([one], {"bi_encoder": True}, "is a BertForSequenceClassification, which scores pairs"),
+        ([encoder], {"bi_encoder": True, "data": {"num_labels": 2}}, "1 logits of scores, not of classes, but task"),
     ):
         with pytest.raises(ValueError, match=message):
             run(teachers, PAIRS, **options)
@@ -140,12 +115,11 @@ def test_errors_of_pairs(run, save_teacher, save_encoder, tmp_path):
 # Rankings
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_candidates_are_scored_by_the_mean_of_rerankers(run, save_teacher, language_model, ending):
+def test_candidates_are_scored_by_the_mean_of_rerankers(run, save_teacher, language_model):
     plain = save_teacher(num_labels=2)
-    output, said = run([plain, language_model], RANKINGS, f"scored.{ending}", windows="best")
+    output, said = run([plain, language_model], RANKINGS, windows="best")
     assert said == "2 queries with scored candidates (windows: best)"
-    written = load_dataset("json" if ending == "jsonl" else "parquet", data_files=str(output), split="train")
+    written = load_dataset("json", data_files=str(output), split="train")
     names = " and ".join(describe_source(name).name for name in (plain, language_model))
     assert set(written["teacher"]) == {f"{names} (windows: best)"}
     found = load_rankings(DataArguments(train_file=str(output)))["train"]
@@ -158,17 +132,12 @@ def test_candidates_are_scored_by_the_mean_of_rerankers(run, save_teacher, langu
 
 @pytest.mark.parametrize(
     ("options", "how"),
-    [
-        ({"bm25_weight": 0.3}, "cosine + BM25"),
-        ({"windows": "best", "max_length": 16}, "cosine, windows: best"),
-        ({}, "cosine"),
-    ],
+    [({"bm25_weight": 0.3}, "cosine + BM25"), ({"windows": "best", "max_length": 16}, "cosine, windows: best")],
 )
-def test_candidates_are_scored_by_a_bi_encoder(run, save_encoder, options, how):
-    folder = save_encoder()
-    output, said = run([folder], RANKINGS, bi_encoder=True, **options)
+def test_candidates_are_scored_by_a_bi_encoder(run, encoder, options, how):
+    output, said = run([encoder], RANKINGS, bi_encoder=True, **options)
     assert said == f"2 queries with scored candidates ({how})"
-    model = SentenceTransformer(folder, device="cpu")
+    model = SentenceTransformer(encoder, device="cpu")
     model.max_seq_length = options.pop("max_length", model.max_seq_length)
     found = load_rankings(DataArguments(train_file=str(output)))["train"]
     assert_close(found.queries["teacher_logits"][:], scores_of(model, output, **options))
@@ -197,9 +166,6 @@ def test_a_worker_scores_the_pairs_of_a_shard(save_teacher):
     expected = np.mean([logits_of(name, symmetric=True) for name in names], axis=0)
     assert_close(worker(batch).to_pylist(), expected)
     assert worker({"a": [], "b": []}).type == worker(batch).type
-    for bad in (None, " "):
-        with pytest.raises(ValueError, match="empty|not a text|None"):
-            worker({"a": ["word1"], "b": [bad]})
 
 
 def test_a_worker_scores_the_candidates_of_a_shard(save_teacher, tmp_path):
@@ -216,20 +182,14 @@ def test_a_worker_scores_the_candidates_of_a_shard(save_teacher, tmp_path):
         worker({"query": ["word1"], "documents": [["word2", None]]})
 
 
-def test_errors_of_shards(run, save_teacher, tmp_path):
+def test_errors_of_shards(save_teacher, tmp_path):
     pytest.importorskip("ray")
-    teacher = save_teacher()
-    with pytest.raises(ValueError, match="reads the parquet files of `--dataset_name`"):
-        run([teacher], PAIRS, engine="ray")
+    args = ScoreArguments([save_teacher()], str(tmp_path / "out"))
     pq.write_table(pa.table({"query": ["word1"], "documents": [["word2"]]}), tmp_path / "shard.parquet")
-    for options, data, message in (
-        ({"bi_encoder": True, "bm25_weight": 0.3}, {}, "`--bm25_weight` needs the whole corpus"),
-        ({}, {"max_train_samples": 5}, "scores all rows of all shards. Leave out options of the data except"),
-        ({}, {"task_name": "stsb"}, "has the columns query, documents, and needs sentence1, sentence2"),
-        ({"max_length": 33}, {}, "max_length=33 is above the 32 tokens"),
+    for data, message in (
+        ({"max_train_samples": 5}, "scores all rows: leave out options of the data except"),
+        ({"task_name": "stsb"}, "has the columns query, documents, and needs sentence1, sentence2"),
     ):
-        args = ScoreArguments([teacher], str(tmp_path / "out"), **options)
         data_args = DataArguments(dataset_name=str(tmp_path / "shard.parquet"), **data)
         with pytest.raises(ValueError, match=message):
             score_files(args, data_args, EngineArguments("ray"))
-    assert not (tmp_path / "out").exists()

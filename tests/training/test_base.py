@@ -2,37 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all trainers share: the output folder, checkpoints to resume from, and trainings that diverge."""
 
-import json
-
 import pytest
 import torch
 from datasets import Dataset
+from trainings import TINY_RUN
 
 from hf_dse import DseTrainer, DseTrainingArguments
 from hf_dse.common.files import locked
-from hf_dse.training.base import (
-    RESULTS_FILE,
-    check_output_dir,
-    complete_checkpoints,
-    find_checkpoint,
-    lock_output_dir,
-)
+from hf_dse.training.base import RESULTS_FILE, check_output_dir, find_checkpoint, lock_output_dir
 
 
 @pytest.fixture
 def make_trainer(tmp_path, make_student, bert_tokenizer):
     def make(**fields):
-        rows = Dataset.from_list(
-            [{"sentence1": f"the cat {row}", "sentence2": "a dog", "label": float(row % 5)} for row in range(8)]
-        )
-        options = {
-            "max_length": 16,
-            "per_device_train_batch_size": 4,
-            "distillation_alpha": 0.0,
-            "num_train_epochs": 1,
-        }
-        options |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": None, "logging_steps": 1}
-        options |= {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
+        columns = {"sentence1": [f"the cat {row}" for row in range(8)], "sentence2": ["a dog"] * 8}
+        rows = Dataset.from_dict({**columns, "label": [float(row % 5) for row in range(8)]})
+        options = {**TINY_RUN, "per_device_train_batch_size": 4, "distillation_alpha": 0.0, "num_train_epochs": 1}
+        options |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": None}
         args = DseTrainingArguments(str(tmp_path / "run"), **(options | fields))
         return DseTrainer(make_student(), args, rows, processing_class=bert_tokenizer)
 
@@ -42,22 +28,18 @@ def make_trainer(tmp_path, make_student, bert_tokenizer):
 DIVERGING = {"learning_rate": 1e30, "max_grad_norm": 0.0, "warmup_steps": 0, "max_steps": 4, "save_strategy": "no"}
 
 
-@pytest.mark.parametrize("logging_steps", [1, 50])
-def test_a_nan_or_infinite_loss_stops_the_training(logging_steps, make_trainer):
-    # Also where the training ends before the first line of the log.
-    with pytest.raises(ValueError, match=r"The training diverged: (train_)?loss is .*Lower `learning_rate`"):
-        make_trainer(**DIVERGING, logging_steps=logging_steps).train()
+def test_a_nan_or_infinite_loss_stops_the_training(make_trainer):
+    for logging_steps, name in ((1, "loss"), (50, "train_loss")):
+        with pytest.raises(ValueError, match=f"The training diverged: {name} is .*Lower `learning_rate`"):
+            make_trainer(**DIVERGING, logging_steps=logging_steps).train()
 
 
 def test_a_training_goes_on_from_its_newest_complete_checkpoint(make_trainer, tmp_path):
     with pytest.raises(FileNotFoundError, match="run holds no checkpoint to resume from: start without `resume_from"):
         make_trainer().train(resume_from_checkpoint=True)
-    with pytest.raises(FileNotFoundError, match="There is no checkpoint nowhere to resume from"):
-        make_trainer().train(resume_from_checkpoint="nowhere")
     straight = make_trainer()
     straight.train()
     folders = [tmp_path / "run" / f"checkpoint-{step}" for step in (1, 2)]
-    assert complete_checkpoints(tmp_path / "run") == folders
     # What a kill leaves of a checkpoint is not one to go on from.
     (folders[1] / "optimizer.pt").unlink()
     resumed = make_trainer()
@@ -70,39 +52,15 @@ def test_a_training_goes_on_from_its_newest_complete_checkpoint(make_trainer, tm
         assert torch.equal(resumed.model.state_dict()[name], value), name
 
 
-def test_a_damaged_checkpoint_is_named(make_trainer, tmp_path):
-    make_trainer().train()
-    checkpoint = tmp_path / "run" / "checkpoint-1"
-    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"):
-        whole = (checkpoint / name).read_bytes()
-        (checkpoint / name).write_bytes(whole[: len(whole) // 2])
-        with pytest.raises(
-            ValueError, match="checkpoint-1 cannot be resumed from, because a file is damaged"
-        ) as caught:
-            make_trainer().train(resume_from_checkpoint=str(checkpoint))
-        assert "weights_only" not in str(caught.value)
-        (checkpoint / name).write_bytes(whole)
-    # An error of the training itself stays what it is.
-    trainer = make_trainer(num_train_epochs=3)
-    trainer.compute_loss = lambda *args, **kwargs: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        trainer.train(resume_from_checkpoint=str(checkpoint))
-
-
 def test_a_checkpoint_is_complete_when_its_last_file_is(tmp_path, make_checkpoint):
-    states = {step: make_checkpoint(tmp_path / f"checkpoint-{step}") for step in (2, 9, 10)}
-    for state in states.values():
-        state.write_text(json.dumps({"global_step": 1}))
-    assert [path.name for path in complete_checkpoints(tmp_path)] == ["checkpoint-2", "checkpoint-9", "checkpoint-10"]
-    states[10].write_text('{"global_')
+    for step in (2, 9, 10):
+        make_checkpoint(tmp_path / f"checkpoint-{step}").write_text('{"global_' if step == 10 else "{}")
     assert find_checkpoint(str(tmp_path), "last") == str(tmp_path / "checkpoint-9")
     (tmp_path / "checkpoint-9" / "rng_state.pth").unlink()
     assert find_checkpoint(str(tmp_path), True) == str(tmp_path / "checkpoint-2")
-    assert find_checkpoint(str(tmp_path), None) is None and find_checkpoint(str(tmp_path), False) is None
 
 
 def test_an_earlier_training_is_not_overwritten(tmp_path, make_checkpoint):
-    assert check_output_dir(str(tmp_path / "new"), None, False) is None
     make_checkpoint(tmp_path / "checkpoint-1").write_text("{}")
     (tmp_path / RESULTS_FILE).write_text("{}")
     (tmp_path / "notes.txt").touch()
@@ -118,4 +76,3 @@ def test_one_process_at_a_time_trains_into_a_folder(tmp_path):
     in_use = pytest.raises(BlockingIOError, match="is in use by another process")
     with lock_output_dir(args), in_use, locked(tmp_path / "run"):
         pass
-    assert not (tmp_path / "run").exists()

@@ -4,30 +4,34 @@
 
 import json
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from flags import BIN
 from safetensors.torch import load_file
 
 from hf_dse import DseModel
 
+
+BIN = Path(sys.executable).parent
 
 # Trains a student on pairs, on rankings with pairs, and on text, from what is in the folder.
 PROGRAM = """
 import json, sys
 from pathlib import Path
 from datasets import Dataset
+from accelerate import PartialState
 from transformers import AutoTokenizer
 from hf_dse import (DseForSequenceClassification, DseModel, DseTrainer, DseTrainingArguments, GeneralTrainer,
     GeneralTrainingArguments, RankingTrainer, RankingTrainingArguments, encode)
-from hf_dse.common.devices import end_process_group
 from hf_dse.data.rankings import Rankings
 
 start, output, batch_size = (Path(word) for word in sys.argv[1:])
-sys.path.insert(0, TESTS)
+sys.path[:0] = [TESTS, str(Path(TESTS).parent)]
 from test_general_trainer import ALL_LOSSES, TEXTS
-from test_ranking_trainer import PLAIN_SGD, TINY_RUN, make_lists, make_pairs
+from test_ranking_trainer import make_lists, make_pairs
+from trainings import PLAIN_SGD, TINY_RUN
 
 tokenizer = AutoTokenizer.from_pretrained(start)
 rankings = make_lists(24, 0)
@@ -36,7 +40,7 @@ vectors = [encode(encoder, tokenizer, texts[:], show_progress=False).tolist()
     for texts in (rankings.queries["query"], rankings.corpus["text"])]
 queries, corpus = (part.add_column("embeddings", column)
     for part, column in zip((rankings.queries, rankings.corpus), vectors))
-run = {name: value for name, value in TINY_RUN.items() if name not in ("num_candidates", "train_sampling_strategy")}
+run = {name: value for name, value in TINY_RUN.items() if name != "train_sampling_strategy"}
 run |= {**PLAIN_SGD, "per_device_train_batch_size": int(str(batch_size)), "num_train_epochs": 2, "save_steps": 3,
     "save_strategy": "steps", "save_total_limit": None, "train_sampling_strategy": "random"}
 
@@ -66,7 +70,8 @@ for kind in ("pairs", "rankings", "text"):
         if trainer.is_world_process_zero():
             losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
             (folder / "losses.json").write_text(json.dumps(losses))
-end_process_group()
+PartialState().wait_for_everyone()
+PartialState().destroy_process_group()
 """
 
 

@@ -8,11 +8,7 @@ import pytest
 import torch
 
 from hf_dse import DseForSequenceClassification
-from hf_dse.training.losses import (
-    PairDistillationLoss,
-    match_teacher_logits,
-    similarity_loss,
-)
+from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
 
 
 # Task: (fields of the student's config, labels, logits of the teacher)
@@ -79,15 +75,6 @@ def test_the_loss_is_the_formula_of_dse(name, alpha, tiny_config, bert_tokenizer
     assert loss.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_gradients_pull_towards_label_and_teacher():
-    logits = torch.tensor([[1.0], [2.0]], requires_grad=True)
-    labels, teacher_logits = torch.tensor([0.0, 4.0]), torch.tensor([[2.0], [2.0]])
-    loss = PairDistillationLoss(alpha=0.25)(logits, labels, teacher_logits)
-    loss.backward()
-    expected = (0.75 * 2 * (logits - labels[:, None]) + 0.25 * 2 * (logits - teacher_logits)) / 2
-    assert torch.allclose(logits.grad, expected)
-
-
 def test_alpha_0_and_1_need_only_their_own_term():
     logits, teacher_logits = torch.tensor([[1.0]]), torch.tensor([[3.0]])
     assert PairDistillationLoss(1.0)(logits, None, teacher_logits) == 4.0
@@ -117,12 +104,6 @@ def test_a_pair_learns_from_what_it_has(name, alpha):
         loss = PairDistillationLoss(alpha, kind)(logits, gaps, scores)
         assert loss.item() == pytest.approx(expected / 3, rel=1e-5)
         assert torch.autograd.grad(loss, logits)[0].isfinite().all()
-
-
-def test_a_pair_with_nothing_to_learn_from_is_refused():
-    labels, scores = torch.tensor([1.0, torch.nan]), torch.tensor([[1.0], [torch.nan]])
-    with pytest.raises(ValueError, match="neither a label nor finite teacher scores"):
-        PairDistillationLoss(0.5)(torch.zeros(2, 1), labels, scores)
 
 
 def test_targets_mix_labels_and_scores():
@@ -161,22 +142,11 @@ def test_the_similarity_loss_compares_sentences_of_different_pairs():
     assert similarity_loss(student[:1], teacher[:1]) == 0.0
 
 
-@pytest.mark.parametrize(("teacher", "student"), [(3, 1), (1, 3), (2, 3), (3, 2), (1, 2)])
-def test_a_teacher_with_other_labels_is_refused(teacher, student):
-    with pytest.raises(ValueError, match=f"teacher has {teacher} logits per pair and the student {student}"):
-        match_teacher_logits(torch.zeros(4, teacher), student)
-    with pytest.raises(ValueError, match=f"use a student with num_labels={teacher}"):
-        PairDistillationLoss(1.0)(torch.zeros(4, student), None, torch.zeros(4, teacher))
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan])
-def test_alpha_out_of_range_is_refused(alpha):
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="teacher has 3 logits per pair and the student 1"):
+        match_teacher_logits(torch.zeros(4, 3), 1)
     with pytest.raises(ValueError, match=r"must be between 0 \(labels only\) and 1 \(teacher only\), got"):
-        PairDistillationLoss(alpha)
-
-
-def test_a_missing_term_is_refused():
-    with pytest.raises(ValueError, match="`distillation_alpha` below 1 needs labels"):
-        PairDistillationLoss(0.5)(torch.zeros(2, 1), None, torch.zeros(2, 1))
-    with pytest.raises(ValueError, match="`distillation_alpha` above 0 needs teacher scores"):
-        PairDistillationLoss(0.5)(torch.zeros(2, 1), torch.ones(2), None)
+        PairDistillationLoss(math.nan)
+    labels, scores = torch.tensor([1.0, torch.nan]), torch.tensor([[1.0], [torch.nan]])
+    with pytest.raises(ValueError, match="neither a label nor finite teacher scores"):
+        PairDistillationLoss(0.5)(torch.zeros(2, 1), labels, scores)

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from hf_dse import RankingLoss
 from hf_dse.training.ranking_losses import (
-    LOGIT_SPREAD,
     are_of_different_queries,
     contrastive_loss,
     find_negatives,
     listwise_loss,
     margin_loss,
-    mean_spread,
 )
 
 
@@ -135,49 +133,6 @@ def test_the_temperature_is_a_unit(batch, temperature, shift):
     scaled = RankingLoss(1.0, 1.0, 1.0, temperature=temperature)
     found = scaled(temperature * scores + shift, *options, temperature * logits - shift, ids, positives)
     assert found.item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
-
-
-def test_known_positives_are_no_negatives():
-    # Documents 0 to 4 with the texts 10, 11, 12, 10, 13; the query knows 10 and 13 from elsewhere.
-    documents, labels = torch.tensor([[1, 2, -1]]), torch.tensor([[1.0, 0.0, UNKNOWN]])
-    ids, positives = torch.tensor([10, 11, 12, 10, 13]), torch.tensor([[11, 10, 13]])
-    assert find_negatives(documents, labels, ids, positives).tolist() == [[False, False, True, False, False]]
-    # Candidates with an unknown label are left out, and of two equal texts of others one counts.
-    unknown = find_negatives(documents, torch.tensor([[1.0, UNKNOWN, UNKNOWN]]), ids, torch.tensor([[11]]))
-    assert unknown.tolist() == [[True, False, False, False, True]]
-
-
-def test_positives_do_not_compete():
-    documents, labels = torch.tensor([[0, 1]]), torch.tensor([[1.0, 1.0]])
-    negatives = torch.tensor([[False, False, True]])
-    scores = torch.tensor([[3.0, 1.0, 1.0]])
-    loss = contrastive_loss(scores, documents, labels, negatives).item()
-    assert loss == pytest.approx((math.log1p(math.exp(-2)) + math.log(2)) / 2)
-
-
-def test_a_query_without_negatives_has_no_loss_and_no_gradient():
-    scores = torch.tensor([[3.0, 1.0]], requires_grad=True)
-    negatives = torch.zeros(1, 2, dtype=torch.bool)
-    loss = contrastive_loss(scores, torch.tensor([[0]]), torch.tensor([[1.0]]), negatives)
-    (gradient,) = torch.autograd.grad(loss, scores)
-    assert loss.item() == 0.0 and gradient.tolist() == [[0.0, 0.0]]
-
-
-def test_a_student_like_its_teacher_has_no_loss():
-    logits = torch.tensor([[4.0, -1.0, 0.5]])
-    documents, labels = torch.tensor([[0, 1, 2]]), torch.tensor([[1.0, 0.0, 0.0]])
-    loss = RankingLoss(0.0, 1.0, 1.0, temperature=2.0)
-    found = loss(logits - 7.0, documents, labels, logits, torch.arange(3), torch.tensor([[0]]))
-    assert found.item() == pytest.approx(0.0, abs=1e-6)
-
-
-def test_spread():
-    lists = [[1.0, 3.0, UNKNOWN], [5.0], [0.0, 0.0]]
-    assert mean_spread(lists) == pytest.approx((1.0 + 0.0) / 2)
-    assert math.isnan(mean_spread([[1.0], [UNKNOWN, 2.0]]))
-    # One relevant document among eight, at the spread that the temperature gives: sure, but not certain.
-    gap = LOGIT_SPREAD / np.std([1.0] + [0.0] * 7)
-    assert 0.85 < 1 / (1 + 7 * math.exp(-gap)) < 0.97
 
 
 def test_texts_of_different_queries():

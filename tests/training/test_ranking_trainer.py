@@ -9,6 +9,14 @@ import pytest
 import torch
 from datasets import Dataset
 from torch import nn
+from trainings import (
+    NO_DROPOUT,
+    PLAIN_SGD,
+    TINY_RUN,
+    assert_accumulation_changes_nothing,
+    assert_resumes,
+    weights,
+)
 from transformers import DataCollatorWithPadding
 
 from hf_dse import (
@@ -22,32 +30,12 @@ from hf_dse import (
 )
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings
-from hf_dse.training.cached_gradients import embed, embed_in_parts
 from hf_dse.training.ranking_losses import LOGIT_SPREAD
+from hf_dse.training.ranking_steps import embed, embed_in_parts
+from hf_dse.training.ranking_trainer import PairHead
 
 
 WORDS = "cat dog sat ran mat house old new".split()
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-TINY_RUN = {
-    "max_length": 32,
-    "per_device_train_batch_size": 8,
-    "num_candidates": 4,
-    "eval_strategy": "no",
-    "save_strategy": "no",
-    "load_best_model_at_end": False,
-    "logging_steps": 1,
-    "report_to": "none",
-    "use_cpu": True,
-    "disable_tqdm": True,
-}
-PLAIN_SGD = {
-    "optim": "sgd",
-    "learning_rate": 0.02,
-    "lr_scheduler_type": "constant",
-    "warmup_steps": 0,
-    "max_grad_norm": 0.0,
-    "train_sampling_strategy": "sequential",
-}
 
 
 def make_lists(num_queries, seed, has_scores=True):
@@ -74,11 +62,6 @@ def rankings():
     return make_lists(24, seed=0)
 
 
-@pytest.fixture(scope="module")
-def unscored():
-    return make_lists(24, seed=0, has_scores=False)
-
-
 def make_pairs():
     generator = np.random.default_rng(1)
     sentences = [" ".join(generator.choice(WORDS, 2, replace=False)) for _ in range(32)]
@@ -95,102 +78,24 @@ def pairs():
 @pytest.fixture
 def make_trainer(tmp_path, bert_tokenizer):
     def make(student, train=None, evaluate=None, pairs=None, **fields):
-        args = RankingTrainingArguments(**{"output_dir": str(tmp_path / "run"), **TINY_RUN, **fields})
+        options = {"output_dir": str(tmp_path / "run"), **TINY_RUN, "num_candidates": 4, **fields}
+        args = RankingTrainingArguments(**options)
         return RankingTrainer(student, args, train, evaluate, bert_tokenizer, pairs)
 
     return make
 
 
-def weights(model):
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-def losses(trainer, name="loss"):
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
-
-
-# What a step sees
-
-
-def test_a_list_is_one_positive_and_others(rankings):
-    rows = RankingRows(rankings, 4, seed=3)
-    seen = set()
-    for epoch in range(20):
-        drawn = rows.draw(0, epoch).tolist()
-        labels = rows.labels[0][drawn]
-        assert len(set(drawn)) == 4 and labels[0] > 0 and not (labels[1:] > 0).any()
-        assert rows.draw(0, epoch).tolist() == drawn
-        seen |= set(drawn)
-    assert seen == set(range(7))
-    # Where there are not enough others, further positives fill the list.
-    assert sorted(RankingRows(rankings, 7, seed=3).draw(0, 0).tolist()) == list(range(7))
-
-
-def test_an_index_names_row_and_epoch(rankings, pairs):
-    rows = RankingRows(rankings, 4, seed=3, pairs=pairs)
-    assert len(rows) == 24 + 16
-    assert rows[24]["sentence1"] == pairs["sentence1"][0] == rows[24 + 2 * 40]["sentence1"]
-    texts = rankings.corpus["text"][:]
-    for epoch in range(3):
-        entry = rows[5 + epoch * 40]
-        candidates = rankings.queries["documents"][5]
-        assert entry["query"] == rankings.queries["query"][5]
-        assert entry["documents"] == [texts[candidates[order]] for order in rows.draw(5, epoch)]
-
-
-def test_equal_texts_have_one_number_and_share_positives():
-    corpus = {"text": ["A cat.", "a  cat.", "A dog.", "unused", "An old house."]}
-    queries = {"query": ["Who?", "who?", "Where?"], "documents": [[0, 2], [1, 4], [2, 4]]}
-    rows = RankingRows(make_rankings({**queries, "labels": [[1, 0], [0, 1], [0, 1]]}, corpus), 2, seed=0)
-    # Without the unused document.
-    assert rows.text_ids.tolist() == [0, 0, 2, 3]
-    assert rows.positives == [[0, 3], [0, 3], [3]]
-
-
-def test_a_batch_holds_each_text_once(rankings, bert_tokenizer):
-    rows = RankingRows(rankings, 4, seed=0)
-    features = [rows[row] for row in range(24)]
-    batch = RankingCollator(bert_tokenizer, 32, query_max_length=5, prompts={"query": "of "})(features)
-    assert batch["query_input_ids"].shape == (24, 5)
-    of = bert_tokenizer.convert_tokens_to_ids("of")
-    assert (batch["query_input_ids"][:, 1] == of).all()
-    assert len(batch["document_ids"].unique()) == len(batch["document_ids"]) == len(batch["document_input_ids"])
-    for row, entry in enumerate(features):
-        for order, text in enumerate(entry["documents"]):
-            position = batch["documents"][row, order]
-            found = batch["document_input_ids"][position][batch["document_attention_mask"][position].bool()]
-            assert found.tolist() == bert_tokenizer(text.lower())["input_ids"]
-            assert batch["labels"][row, order] == entry["labels"][order]
-            assert batch["teacher_logits"][row, order] == entry["teacher_logits"][order]
-
-
-def test_the_order_depends_on_seed_and_epoch_alone(rankings, make_student, make_trainer):
-    for strategy in ("random", "group_by_length"):
-        trainer = make_trainer(make_student(), rankings, train_sampling_strategy=strategy)
-        sampler = trainer._get_train_sampler()
-        orders = []
-        for epoch in (0, 1, 0):
-            torch.rand(epoch + 1)
-            sampler.set_epoch(epoch)
-            orders.append(list(sampler))
-        assert orders[0] == orders[2]
-        assert sorted(orders[1]) == list(range(24, 48))
-        assert [index - 24 for index in orders[1]] != orders[0]
-
-
 # Gradients
 
 
-@pytest.mark.parametrize("fields", [NO_DROPOUT, {"hidden_dropout_prob": 0.2}], ids=["plain", "dropout"])
-@pytest.mark.parametrize("is_cached", [False, True])
-@pytest.mark.parametrize("mini_batch_size", [1, 3])
-def test_cached_gradients_are_the_plain_ones(mini_batch_size, is_cached, fields, make_student, bert_tokenizer):
+@pytest.mark.parametrize(("mini_batch_size", "is_cached"), [(3, False), (1, True), (3, True)])
+def test_cached_gradients_are_the_plain_ones(mini_batch_size, is_cached, make_student, bert_tokenizer):
     """The same mini-batches with all their activations kept have the same gradients."""
     texts = ["the cat"] * 3 + [f"a dog {'old ' * (number % 5)}" for number in range(8)]
     collate = DataCollatorWithPadding(bert_tokenizer)
     batch = collate([dict(bert_tokenizer(text)) for text in texts])
     ids, mask = batch["input_ids"], batch["attention_mask"]
-    student = make_student(**fields).train()
+    student = make_student(hidden_dropout_prob=0.2).train()
 
     def gradients(vectors):
         student.zero_grad()
@@ -210,35 +115,15 @@ def test_cached_gradients_are_the_plain_ones(mini_batch_size, is_cached, fields,
         torch.testing.assert_close(found[name], value, rtol=1e-6, atol=1e-6 * float(value.abs().max()), msg=name)
 
 
-def test_a_step_with_cached_gradients_is_a_step(make_student, make_trainer, rankings):
-    results = []
-    for size in (None, 5):
-        student = make_student(**NO_DROPOUT)
-        start = weights(student)
-        trainer = make_trainer(student, rankings, **PLAIN_SGD, max_steps=3, cached_gradients=size)
-        trainer.train()
-        results.append((weights(student), losses(trainer)))
-    for name in start:
-        torch.testing.assert_close(results[0][0][name], results[1][0][name], rtol=2e-6, atol=2e-6, msg=name)
-    assert results[0][1] == pytest.approx(results[1][1], rel=2e-6)
-    assert max((results[0][0][name] - start[name]).abs().max() for name in start if "similarity" not in name) > 1e-2
-
-
 def test_accumulated_gradients_are_those_of_one_batch(make_student, make_trainer, rankings, pairs):
     """Without the labels, because a smaller batch has fewer negatives."""
-    results = []
-    for size in (16, 4, 2):
-        student = make_student(**NO_DROPOUT)
-        batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": 16 // size}
+
+    def make(batches):
         own = {"train_sampling_strategy": "random", "contrastive_weight": 0.0, "margin_mse_weight": 0.1}
-        trainer = make_trainer(student, rankings, pairs=pairs, **{**PLAIN_SGD, **own, **batches}, max_steps=2)
-        trainer.train()
-        results.append((weights(student), losses(trainer), losses(trainer, "grad_norm")))
-    for found in results[1:]:
-        for name, value in results[0][0].items():
-            torch.testing.assert_close(found[0][name], value, rtol=1e-4, atol=2e-5, msg=name)
-        for values, expected in zip(found[1:], results[0][1:], strict=True):
-            assert len(values) == 2 and values == pytest.approx(expected, rel=1e-3)
+        student = make_student(**NO_DROPOUT)
+        return make_trainer(student, rankings, pairs=pairs, **{**PLAIN_SGD, **own, **batches})
+
+    assert_accumulation_changes_nothing(make)
 
 
 @pytest.mark.parametrize("bf16", [True, False])
@@ -312,8 +197,8 @@ def test_the_head_starts_on_the_scale_of_the_teacher(similarity, make_student, m
     )
 
 
-def test_without_a_teacher_the_scale_is_20(make_student, make_trainer, unscored, rankings):
-    for train, fields in ((unscored, {}), (rankings, {"kl_weight": 0.0})):
+def test_without_a_teacher_the_scale_is_20(make_student, make_trainer, rankings):
+    for train, fields in ((make_lists(24, seed=0, has_scores=False), {}), (rankings, {"kl_weight": 0.0})):
         student = make_student()
         trainer = make_trainer(student, train, **fields)
         trainer.fit_head(fit_scale=True)
@@ -342,28 +227,21 @@ def test_a_resumed_run_ends_where_a_straight_run_does(
 ):
     fields = {"num_train_epochs": 2, "learning_rate": 1e-3, "save_strategy": "steps", "save_steps": 3}
     fields |= {"save_total_limit": None, "train_sampling_strategy": strategy, "cached_gradients": size}
-    straight = make_trainer(make_student(), rankings, pairs=pairs, **fields)
-    assert straight.train().global_step == 10
-    expected = weights(straight.model)
-    for step in (3, 9):
-        # A new process would not start from the same random numbers or weights.
-        resumed = make_trainer(make_student(seed=1), rankings, pairs=pairs, **fields)
-        torch.manual_seed(7)
-        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
-        assert all(torch.equal(value, expected[name]) for name, value in weights(resumed.model).items())
-        assert losses(resumed) == losses(straight) and len(losses(straight)) == 10
-        assert vars(resumed.pair_head) == vars(straight.pair_head)
+    make = lambda seed: make_trainer(make_student(seed=seed), rankings, pairs=pairs, **fields)  # noqa: E731
+    straight, resumed = assert_resumes(make, tmp_path / "run", (3, 9))
+    assert straight.state.global_step == 10
+    assert vars(resumed.pair_head) == vars(straight.pair_head) != vars(PairHead())
 
 
 # Pairs and similarities
 
 
 def test_pairs_are_mixed_by_rows(make_student, make_trainer, rankings, pairs, bert_tokenizer):
-    """The loss of a batch is the mean over its queries and pairs, pairs with their weight."""
+    """The loss of a batch is the mean over its queries and pairs."""
     student = make_student(**NO_DROPOUT)
     fields = {**PLAIN_SGD, "learning_rate": 0.0, "max_steps": 1, "per_device_train_batch_size": 40}
     alone = make_trainer(student, rankings, **fields).train().training_loss
-    trainer = make_trainer(student, rankings, pairs=pairs, **fields, pairs_weight=3.0)
+    trainer = make_trainer(student, rankings, pairs=pairs, **fields)
     mixed = trainer.train().training_loss
     first, second = (encode(student, bert_tokenizer, pairs[name][:], normalize=True, show_progress=False)
                      for name in ("sentence1", "sentence2"))  # fmt: skip
@@ -374,19 +252,10 @@ def test_pairs_are_mixed_by_rows(make_student, make_trainer, rankings, pairs, be
         assert (head.scale, head.bias) == pytest.approx((slope, intercept), rel=1e-2)
     logits = torch.from_numpy(head.scale * cosines + head.bias)[:, None]
     expected = PairDistillationLoss(0.0)(logits, torch.from_numpy(labels)).item()
-    assert mixed == pytest.approx(24 / 40 * alone + 16 / 40 * 3.0 * expected, rel=1e-3)
-
-
-def test_pairs_with_scores_only_and_with_classes(make_student, make_trainer, rankings, pairs):
+    assert mixed == pytest.approx(24 / 40 * alone + 16 / 40 * expected, rel=1e-3)
+    # Without labels they learn from their scores.
     scored = pairs.remove_columns("label").add_column("teacher_logits", [[label] for label in pairs["label"]])
-    assert make_trainer(make_student(), rankings, pairs=scored).pair_loss.alpha == 1.0
-    classes = pairs.remove_columns("label").add_column("label", [int(label > 1) for label in pairs["label"]])
-    trainer = make_trainer(make_student(), rankings, pairs=classes, max_steps=2, distillation_alpha=0.9)
-    assert (trainer.pair_loss.alpha, trainer.pair_loss.problem_type) == (0.0, "multi_label_classification")
-    assert math.isfinite(trainer.train().training_loss)
-    three = pairs.remove_columns("label").add_column("label", [row % 3 for row in range(16)])
-    with pytest.raises(ValueError, match="The pairs have 3 classes"):
-        make_trainer(make_student(), rankings, pairs=three)
+    assert make_trainer(student, rankings, pairs=scored).pair_loss.alpha == 1.0
 
 
 def with_embeddings(rankings, encoder, tokenizer):
@@ -412,14 +281,12 @@ def test_similarities_of_a_bi_encoder_are_kept(make_student, make_trainer, ranki
         make_trainer(student, train, similarity_weight=weight, learning_rate=5e-3, num_train_epochs=5).train()
         drift[weight] = np.square(cosines(student) - cosines(encoder)).mean()
     assert drift[50.0] < 0.5 * drift[0.0]
-    with pytest.raises(ValueError, match="needs the embeddings of a bi-encoder.*`--bi_encoder_name_or_path`"):
-        make_trainer(make_student(), rankings, similarity_weight=1.0)
 
 
 # Learning and evaluation
 
 
-def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, rankings, tmp_path):
+def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, rankings, tmp_path, monkeypatch):
     """With prompts, and with queries that are read as in the training."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     found = []
@@ -431,27 +298,17 @@ def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, r
         )
         expected = evaluate_retrieval(model, rankings, show_progress=False)
         found.append(trainer.evaluate())
-        for name in ("ndcg@10", "map", "recall@100"):
-            assert found[number][f"eval_{name}"] == pytest.approx(expected[name], abs=1e-6)
+        assert found[number]["eval_map"] == pytest.approx(expected["map"], abs=1e-6)
     assert found[0]["eval_map"] != found[1]["eval_map"]
     batch = trainer.data_collator([RankingRows(rankings, 4, seed=0)[0]])
     assert trainer.tokenizer.decode(batch["query_input_ids"][0]).startswith("[CLS] old the")
     assert trainer.tokenizer.decode(batch["document_input_ids"][0]).startswith("[CLS] new")
-    # Candidates stay in a corpus that is too small for them, and others are a sample.
+    assert (trainer.model.config.query_length, trainer.processing_class.model_max_length) == (8, 32)
+    # Candidates stay in a corpus that is too small for them.
     few = rankings.select([0, 1])
+    monkeypatch.setattr("hf_dse.training.ranking_trainer.EVAL_CORPUS", 1)
     candidates = {row for rows in few.queries["documents"][:] for row in rows}
-    for size, number in ((1, len(candidates)), (20, 20)):
-        assert len(make_trainer(make_student(), evaluate=few, eval_corpus_size=size).eval_dataset.corpus) == number
-
-
-def test_the_student_keeps_the_lengths_of_its_training(make_student, make_trainer, rankings):
-    for options, length in (({}, 4), ({"query_max_length": 8}, 8), ({"query_max_length": 32}, None)):
-        trainer = make_trainer(make_student(query_length=4, document_length=8), evaluate=rankings, **options)
-        assert (trainer.model.config.query_length, trainer.model.config.document_length) == (length, None)
-        assert trainer.processing_class.model_max_length == 32
-    for name in ("query_max_length", "max_length"):
-        with pytest.raises(ValueError, match="`max_length` must be between 1 and 64.*got 1000"):
-            make_trainer(make_student(), evaluate=rankings, **{name: 1000})
+    assert len(make_trainer(make_student(), evaluate=few).eval_dataset.corpus) == len(candidates)
 
 
 def test_frozen_layers_do_not_change(make_student, make_trainer, rankings):
@@ -461,8 +318,6 @@ def test_frozen_layers_do_not_change(make_student, make_trainer, rankings):
     moved = {name for name, value in weights(student).items() if not torch.equal(value, start[name])}
     assert any("layer.1." in name for name in moved)
     assert not any(part in name for name in moved for part in ("embeddings.", "layer.0.", "linformer."))
-    with pytest.raises(ValueError, match="freeze_layers=2 leaves none of the 2 layers to train"):
-        make_trainer(make_student(), rankings, freeze_layers=2)
 
 
 def test_queries_of_a_document_come_together(make_student, make_trainer):
@@ -475,12 +330,13 @@ def test_queries_of_a_document_come_together(make_student, make_trainer):
     trainer = make_trainer(make_student(), train, queries_per_document=3, per_device_train_batch_size=6)
     sampler = trainer._get_train_sampler()
     orders = []
-    for epoch in (0, 1):
+    for epoch in (0, 1, 0):
+        torch.rand(epoch + 1)
         sampler.set_epoch(epoch)
         orders.append([index - 24 * epoch for index in sampler])
-        assert sorted(orders[epoch]) == list(range(24))
-        assert all(len({row % 8 for row in orders[epoch][start : start + 3]}) == 1 for start in range(0, 24, 3))
-    assert orders[0] != orders[1]
+        assert sorted(orders[-1]) == list(range(24))
+        assert all(len({row % 8 for row in orders[-1][start : start + 3]}) == 1 for start in range(0, 24, 3))
+    assert orders[0] == orders[2] != orders[1]
     for batch in trainer.get_train_dataloader():
         assert len(batch["query_input_ids"]) == 6 and len(batch["document_input_ids"]) == 2
 
@@ -489,10 +345,9 @@ def test_queries_of_a_document_come_together(make_student, make_trainer):
     ("has_scores", "similarity", "fields"),
     [
         (False, "cosine", {}),
-        (True, "cosine", {"contrastive_weight": 0.0}),
-        (True, "dot", {"margin_mse_weight": 0.5}),
+        (True, "dot", {"margin_mse_weight": 0.5, "contrastive_weight": 0.0}),
     ],
-    ids=["labels", "teacher", "dot"],
+    ids=["labels", "teacher"],
 )
 def test_students_learn_to_rank(has_scores, similarity, fields, make_student, make_trainer):
     train, test = make_lists(48, 0, has_scores), make_lists(24, 7)
@@ -505,51 +360,9 @@ def test_students_learn_to_rank(has_scores, similarity, fields, make_student, ma
     after = trainer.evaluate()["eval_ndcg@10"]
     assert before < 0.4 and after > before + 0.2
     assert trainer.state.best_metric == pytest.approx(after)
-    assert trainer.args.metric_for_best_model == "ndcg@10" and trainer.args.greater_is_better
 
 
 # What is refused
-
-
-def test_what_cannot_be_learned_is_named(make_student, make_trainer, rankings, unscored, bert_tokenizer):
-    with pytest.raises(ValueError, match="no query has two candidates with teacher scores.*`score_candidates`"):
-        make_trainer(make_student(), unscored, kl_weight=1.0)
-    with pytest.raises(ValueError, match="no teacher scores, so that `contrastive_weight` must be above 0"):
-        make_trainer(make_student(), unscored, contrastive_weight=0.0)
-    columns = {name: unscored.queries[name][:] for name in ("query", "documents", "labels")}
-    columns["labels"][3] = [0.0] * 7
-    without = make_rankings(columns, unscored.corpus)
-    with pytest.raises(ValueError, match="1 of 24 queries have no relevant document.*the first is '3'"):
-        make_trainer(make_student(), without)
-    logits = rankings.queries["teacher_logits"][:]
-    logits[3] = [None] * 7
-    equal = [[2.0] * 7 for _ in range(24)]
-    with pytest.raises(ValueError, match="The teacher gives all candidates of a query the same score"):
-        make_trainer(make_student(), make_rankings({**columns, "teacher_logits": equal}, unscored.corpus))
-    half = make_rankings({**columns, "teacher_logits": logits}, unscored.corpus)
-    with pytest.raises(ValueError, match="The query '3' has neither two candidates with teacher scores nor"):
-        make_trainer(make_student(), half)
-    with pytest.raises(ValueError, match='`similarity="cosine"`'):
-        make_trainer(make_student(similarity="mlp"), rankings)
-    with pytest.raises(ValueError, match="2 logits"):
-        make_trainer(make_student(num_labels=2, problem_type="single_label_classification"), rankings)
-    with pytest.raises(TypeError, match="`train_dataset` is a `list`.*`load_rankings`"):
-        make_trainer(make_student(), [1])
-    with pytest.raises(TypeError, match="`hf_dse.make_pair_model"):
-        make_trainer(make_student().dse, rankings)
-    frozen = make_student()
-    frozen.similarity.requires_grad_(False)
-    with pytest.raises(ValueError, match="similarity head of the student is frozen.*`modules_to_save="):
-        make_trainer(frozen, rankings).train()
-    with pytest.raises(TypeError, match="`args` is a `int`, and `RankingTrainer` needs `RankingTrainingArguments`"):
-        RankingTrainer(make_student(), 1, rankings, processing_class=bert_tokenizer)
-    for name in ("compute_loss_func", "data_collator", "compute_metrics"):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-            RankingTrainer(make_student(), None, rankings, processing_class=bert_tokenizer, **{name: len})
-    pairs = make_pairs()
-    wrong = pairs.remove_columns("label").add_column("label", [5 * (row % 2) for row in range(16)])
-    with pytest.raises(ValueError, match="The pairs have 6 classes"):
-        make_trainer(make_student(), rankings, pairs=wrong)
 
 
 def test_the_head_is_fitted_to_queries_with_scores(make_student, make_trainer, rankings, monkeypatch):
@@ -564,9 +377,13 @@ def test_the_head_is_fitted_to_queries_with_scores(make_student, make_trainer, r
     assert math.isfinite(trainer.train().training_loss)
 
 
-def test_damaged_weights_are_no_start(make_student, make_trainer, rankings):
-    student = make_student()
-    with torch.no_grad():
-        student.dse.encoder.layer[0].output.dense.weight.fill_(torch.nan)
-    with pytest.raises(ValueError, match="not finite, so it cannot be trained: its weights are damaged"):
-        make_trainer(student, rankings).train()
+def test_what_cannot_be_learned_is_named(make_student, make_trainer, rankings):
+    columns = {name: rankings.queries[name][:] for name in ("query", "documents", "labels")}
+    unscored = make_rankings(columns, rankings.corpus)
+    with pytest.raises(ValueError, match="no query has two candidates with teacher scores.*`score_candidates`"):
+        make_trainer(make_student(), unscored, kl_weight=1.0)
+    columns["labels"][3] = [0.0] * 7
+    with pytest.raises(ValueError, match="1 of 24 queries have no relevant document.*the first is '3'"):
+        make_trainer(make_student(), make_rankings(columns, rankings.corpus))
+    with pytest.raises(ValueError, match='`similarity="cosine"`'):
+        make_trainer(make_student(similarity="mlp"), rankings)

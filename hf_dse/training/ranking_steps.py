@@ -1,14 +1,19 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""One batch of queries with candidates from those of all processes, so that they have the same loss and negatives."""
+"""Steps of [`RankingTrainer`]: embedding the texts of a batch, and one batch of those of all processes."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
+
+# Texts that are embedded at a time.
+PART_SIZE = 32
 
 # What describes the queries of a batch, and the value that fills it up to a common number of columns.
 TARGETS = {
@@ -22,6 +27,42 @@ TARGETS = {
 }
 
 
+def embed(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    """Embeddings of single texts, `(num_texts, embedding_size)`, by the `forward` of a model for pairs."""
+    # Two texts are a pair; an odd number is made even.
+    pairs = [torch.cat([part, part[:1]])[: len(part) + len(part) % 2] for part in (input_ids, attention_mask)]
+    ids, mask = (part.unflatten(0, (-1, 2)) for part in pairs)
+    return model(input_ids=ids, attention_mask=mask).embeddings.flatten(0, 1)[: len(input_ids)].float()
+
+
+def embed_in_parts(
+    model: nn.Module,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    mini_batch_size: int = PART_SIZE,
+    is_cached: bool = False,
+) -> torch.Tensor:
+    """
+    The embeddings of all texts, in mini-batches of similar length. `is_cached` keeps the memory of one mini-batch, by
+    a second forward pass: GradCache ([Gao et al., 2021](https://huggingface.co/papers/2101.06983)) as gradient
+    checkpointing.
+    """
+    order = attention_mask.sum(dim=1).argsort(stable=True)
+    batches = []
+    for rows in order.split(mini_batch_size):
+        columns = attention_mask[rows].any(dim=0)
+        batches.append((input_ids[rows][:, columns], attention_mask[rows][:, columns]))
+    # The forward pass of a wrapped model prepares the backward pass, so it must not happen within that. The last
+    # mini-batch is the first of the backward pass: what is kept of it is gone before others need the memory.
+    # accelerate compiles what it has wrapped.
+    inner = getattr(model, "_orig_mod", model)
+    module = inner.module if isinstance(inner, nn.parallel.DistributedDataParallel) else model
+    embed_part = partial(checkpoint, embed, use_reentrant=False) if is_cached else embed
+    vectors = [embed_part(module, *batch) for batch in batches[:-1]]
+    vectors.append(embed(model, *batches[-1]))
+    return torch.cat(vectors)[order.argsort()]
+
+
 def gather_lists(
     accelerator: Accelerator,
     vectors: Mapping[str, torch.Tensor],
@@ -29,22 +70,8 @@ def gather_lists(
     num_pairs: int,
 ) -> tuple[dict[str, torch.Tensor], int]:
     """
-    Combines the queries of all processes to one batch.
-
-    Args:
-        accelerator (`Accelerator`):
-            Knows the processes.
-        vectors (`Mapping[str, torch.Tensor]`):
-            The embeddings `query` and `document` of this process, empty if it has no queries.
-        inputs (`Mapping[str, torch.Tensor]`):
-            What [`RankingCollator`] returns.
-        num_pairs (`int`):
-            Pairs of this process.
-
-    Returns:
-        `tuple[dict[str, torch.Tensor], int]`: the embeddings and the targets of all queries, with each text once, and
-        the number of all pairs. Without queries the first is empty. Only the embeddings of this process have a
-        gradient: that of the sum over the processes, which distributed training divides by their number.
+    Embeddings and targets of the queries of all processes, with each text once, and the number of all pairs. Only the
+    embeddings of this process have a gradient: of the sum over processes, which DDP divides by their number.
     """
     own = {**vectors, **{name: inputs[name] for name in TARGETS if name in inputs}}
     if accelerator.num_processes == 1:
