@@ -5,6 +5,7 @@ The `hf-dse` command. It is outside the package because importing `hf_dse` impor
 fast: nothing heavy is imported before the options of a command are read.
 """
 
+import difflib
 import importlib
 import importlib.metadata
 import os
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from typing import Any
 
 
-# command -> one line of help. The function of a command is hf_dse.cli.COMMAND.COMMAND.
+# command -> one line of help. The function of a command is hf_dse.cli.COMMAND.COMMAND, or in one of MODULES.
 COMMANDS = {
     "demo": "convert, distil and compare on a small embedded dataset",
     "convert": "give a pretrained encoder linear attention, without training",
@@ -30,6 +31,7 @@ COMMANDS = {
     "export": "write a complete model folder, or a graph for ONNX or OpenVINO",
     "push": "publish a model folder on the Hub",
 }
+MODULES = {"demo": "bench", "mine": "score", **dict.fromkeys(("convert", "whiten", "export", "push"), "folders")}
 
 USAGE = "usage: hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]"
 HELP = f"""{USAGE}
@@ -40,23 +42,6 @@ Distil a cross-encoder into a sentence-embedding model with linear attention.
 `hf-dse COMMAND --help` lists the options of a command, with an example.
 --quiet hides progress, warnings and notes; --verbose adds libraries' notes.
 HF_DSE_TRACEBACK=1 shows where an error comes from."""
-
-# What people try -> what to type.
-MEANT = {
-    "train": "`hf-dse distill`",
-    "rerank": "`hf-dse search --rerank`",
-    "index": "`hf-dse search`",
-    "embed": "`hf-dse encode`",
-    "predict": "`hf-dse score`",
-    "test": "`hf-dse evaluate`",
-    "benchmark": "`hf-dse bench`",
-    "onnx": "`hf-dse export --format onnx`",
-    "upload": "`hf-dse push`",
-    "teacher": "examples/, which train one with `CrossEncoderTrainer` of sentence-transformers",
-    "merge": "recipes/, which average weights",
-    "augment": "recipes/, which make more pairs",
-    "doctor": "`transformers env`",
-}
 
 CHECKPOINT = "add `--resume_from_checkpoint last` to go on from its last checkpoint"
 CACHE = "finished work is kept, and the same command goes on from there"
@@ -77,19 +62,9 @@ is_reading_options = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """
-    Runs one `hf-dse` command.
-
-    Args:
-        argv (`Sequence[str]`, *optional*, defaults to `sys.argv[1:]`):
-            The command line, without the program's name.
-
-    Returns:
-        `int`: the exit code: 0, 2 after a user error, 130 after an interruption.
-    """
+    """Runs a command, and returns the exit code: 0, 2 after an error of the user, 130 after an interruption."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    words = [word for word in argv if word not in ("--quiet", "--verbose")]
-    command, *rest = words or ["--help"]
+    command, *rest = [word for word in argv if word not in ("--quiet", "--verbose")] or ["--help"]
     if command in ("--help", "-h"):
         print(HELP)
         return 0
@@ -97,23 +72,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hf-dse {importlib.metadata.version('hf-dse')}")
         return 0
     if command not in COMMANDS:
-        print(f"hf-dse: error: {_unknown(command)}; `hf-dse --help` lists the commands", file=sys.stderr)
+        close = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        print(f"hf-dse: error: unknown command {command!r}{hint}; `hf-dse --help` lists the commands", file=sys.stderr)
         return 2
     try:
         run(command, rest, is_quiet="--quiet" in argv, is_verbose="--verbose" in argv)
         return 0
     except KeyboardInterrupt:
-        print(
-            f"\nhf-dse {command}: interrupted; {GO_ON.get(command, 'give the same command to start again')}",
-            file=sys.stderr,
-        )
+        advice = GO_ON.get(command, "give the same command to start again")
+        print(f"\nhf-dse {command}: interrupted; {advice}", file=sys.stderr)
         return 130
     except Exception as error:
-        if os.environ.get("HF_DSE_TRACEBACK") == "1" or not _is_user_error(error):
-            raise
-        from hf_dse.common.display import harmless
+        from huggingface_hub.errors import StrictDataclassError
 
-        print(harmless(f"hf-dse {command}: error: {_describe(error)}"), file=sys.stderr)
+        is_user_error = isinstance(error, ValueError | OSError | ImportError | StrictDataclassError)
+        if os.environ.get("HF_DSE_TRACEBACK") == "1" or not is_user_error:
+            raise
+        from hf_dse.common.display import one_line
+
+        # Some errors of libraries have several lines.
+        print(one_line(f"hf-dse {command}: error: {error}"), file=sys.stderr)
         return 2
 
 
@@ -143,43 +122,9 @@ def read(command: str, argv: list[str]) -> Callable[[], None]:
     """Reads the options of a command, and returns what is to be called then."""
     from hf_dse.cli.parsing import read_options
 
-    module: Any = importlib.import_module(f"hf_dse.cli.{command}")
+    module: Any = importlib.import_module(f"hf_dse.cli.{MODULES.get(command, command)}")
     # Most commands have the options of one function. Others choose the function or the options by the first words.
     return module.parse(argv) if hasattr(module, "parse") else read_options(getattr(module, command), argv)
-
-
-def _unknown(command: str) -> str:
-    import difflib
-
-    similar = difflib.get_close_matches(command, [*COMMANDS, *MEANT], n=1)
-    hints = [MEANT.get(name, f"`hf-dse {name}`") for name in similar]
-    return f"unknown command {command!r}" + (f" (see {hints[0]})" if hints else "")
-
-
-def _is_user_error(error: Exception) -> bool:
-    """Whether an error is about values, files, names, memory or missing packages, and not a bug."""
-    from huggingface_hub.errors import StrictDataclassError
-
-    return isinstance(error, ValueError | OSError | ImportError | StrictDataclassError) or _is_out_of_memory(error)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # On a CPU, torch has no class for it.
-    names = (type(error).__name__, str(error))
-    return isinstance(error, MemoryError) or "OutOfMemoryError" in names[0] or "can't allocate memory" in names[1]
-
-
-def _describe(error: Exception) -> str:
-    from huggingface_hub.errors import HFValidationError
-
-    hint = ""
-    if isinstance(error.__cause__ or error, HFValidationError):
-        # A path is not a valid repository id.
-        hint = " There is no such folder either."
-    elif _is_out_of_memory(error):
-        hint = " The memory is too small: use smaller batches, shorter texts or a smaller model."
-    # Some errors of libraries have several lines.
-    return " ".join(f"{error}{hint}".split())
 
 
 if __name__ == "__main__":

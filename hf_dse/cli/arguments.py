@@ -29,16 +29,8 @@ class LoadArguments:
         },
     )
     device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Default: a GPU if any."})
-    max_length: int | None = field(
-        default=None, metadata={"help": "Maximum number of tokens per text. Default: the lengths of the model."}
-    )
+    max_length: int | None = field(default=None, metadata={"help": "Tokens per text. Default: as the model says."})
     batch_size: int = field(default=32, metadata={"help": "Texts per batch."})
-
-    def load(self, name: str) -> "SentenceTransformer":
-        """Loads an embedding model with sentence-transformers."""
-        from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
-
-        return load_sentence_transformer(name, **self.loading)
 
     @property
     def loading(self) -> dict[str, Any]:
@@ -46,8 +38,13 @@ class LoadArguments:
         names = ("trust_remote_code", "dtype", "device", "max_length")
         return {name: getattr(self, name) for name in names}
 
+    def load(self, name: str) -> "SentenceTransformer":
+        from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+
+        return load_sentence_transformer(name, **self.loading)
+
     def load_reranker(self, name: str | None) -> "Callable[..., list[list[float]]] | None":
-        """Loads the reranker that `--rerank` names, if any: a function of queries and their texts."""
+        """The reranker that `--rerank` names, if any: a function of queries and their texts."""
         if name is None:
             return None
         from functools import partial

@@ -7,88 +7,65 @@ import inspect
 import logging
 import shlex
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
 from hf_dse.cli.output import say_next
-from hf_dse.cli.parsing import parse_options, read_config, split_config
-from hf_dse.convert.options import ConvertOptions
+from hf_dse.cli.parsing import parse_options, read_config
 from hf_dse.pipeline.arguments import STAGES
 
 
 logger = logging.getLogger(__name__)
 
-# Options of a conversion that the help shows. `hf-dse convert --help` and `hf-dse distill --help all` show all.
-SHOWN = ("linformer_length", "linformer_projection", "layer_types", "num_hidden_layers", "max_position_embeddings")
-HIDDEN = {entry.name for entry in fields(ConvertOptions)} - {*SHOWN}
-
 
 def parse(argv: list[str]) -> Callable[[], None]:
     """Reads the options of all stages before the first one runs, so that errors are raised early."""
-    path, argv = split_config(argv)
-    config = {} if path is None else read_config(path)
+    config, argv = read_config(argv)
     return partial(distill, parse_stages(argv, config), config.get("stage_cache_dir"), "stages" in config)
 
 
 def distill(stages: list[tuple[Any, ...]], stage_cache_dir: str | None, is_recipe: bool) -> None:
     """
     Train a student on labels and teacher scores, of pairs or of queries with candidates, or on text and the layers of
-    its source. Every option of `hf-dse convert` and of transformers.TrainingArguments works too: `hf-dse distill
-    --help all` lists them.
+    its source. Every option of transformers.TrainingArguments works too: `hf-dse distill --help all` lists them.
 
     hf-dse distill --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 --teacher_name_or_path teacher \\
         --task_name stsb --output_dir student
     """
-    from hf_dse.common.devices import end_process_group
+    from accelerate import PartialState
+
     from hf_dse.common.display import CAPTION, format_table
     from hf_dse.pipeline.stages import run_stage, run_stages
 
     result = run_stages(stages, stage_cache_dir) if is_recipe else run_stage(*stages[0])
-    args, *_, training_args = stages[-1]
+    *_, training_args = stages[-1]
     if result is not None and training_args.process_index == 0:
-        if args.stage != "general" and result.metrics:
+        if result.metrics:
             print(format_table(result.metrics))
             logger.info(CAPTION)
         print(f"Saved to {result.path}")
         model = f"--model_name_or_path {shlex.quote(str(result.path))}"
         say_next(evaluate=model, search=model, export=f"{model} --format onnx")
-    end_process_group()
+    # A process that exits within the group of a distributed run may abort.
+    PartialState().wait_for_everyone()
+    PartialState().destroy_process_group()
 
 
 def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """
-    Parses the options of all stages of a recipe, or of the one stage where there are no `stages`.
-
-    Args:
-        argv (`list[str]`):
-            Options of the command line, which take precedence over those of the recipe.
-        config (`dict[str, Any]`):
-            The recipe.
-
-    Returns:
-        `list[tuple]`: the output of [`parse_stage`] for each stage.
-
-    Raises:
-        `ValueError`: if an option or its value is invalid.
-    """
-    shared = {name: value for name, value in config.items() if name not in ("stages", "stage_cache_dir")}
+    """The options of each stage of a recipe, or of the one stage where there are no `stages`."""
     if "stages" not in config:
-        if "stage_cache_dir" in config:
-            raise ValueError("--config: `stage_cache_dir` is only for recipes with `stages`: leave it out.")
-        return [parse_stage(argv, shared)]
+        return [_parse_stage(argv, config)]
+    shared = {name: value for name, value in config.items() if name not in ("stages", "stage_cache_dir")}
     stages = config["stages"]
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")
-    return [parse_stage(argv, {**shared, **stage}) for stage in stages]
+    return [_parse_stage(argv, {**shared, **stage}) for stage in stages]
 
 
-def parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
-    """Parses the options of the stage that the command line or the config names."""
+def _parse_stage(argv: list[str], config: dict[str, Any]) -> tuple[Any, ...]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--stage", default=config.get("stage", "pairs"))
     stage = parser.parse_known_args(argv)[0].stage
     # For an unknown stage, the parser of the pairs stage lists the allowed ones.
     kinds = STAGES.get(str(stage), STAGES["pairs"])
-    help = inspect.getdoc(distill) or ""
-    return parse_options(argv, *kinds, prog="hf-dse distill", help=help, hidden=HIDDEN, config=config)
+    return parse_options(argv, *kinds, prog="hf-dse distill", help=inspect.getdoc(distill) or "", config=config)

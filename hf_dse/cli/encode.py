@@ -19,31 +19,18 @@ class EncodeArguments:
 
     model_name_or_path: str = field(metadata=MODEL)
     input: str = field(
-        metadata={
-            "help": "Texts: .txt with one text per line, a table, a folder of .txt and .md files, or a folder with a "
-            "table named corpus. With `--engine ray`: a .parquet file, a folder of them or a glob."
-        }
+        metadata={"help": "Texts: .txt with one per line, a table, or a folder; with `--engine ray` .parquet files."}
     )
     output: str = field(
-        metadata={
-            "help": "Vectors: .npy, a float32 array with one row per text, or .parquet, the columns of the input and "
-            f"`{EMBEDDING_COLUMN}`, which `hf-dse search` reads. With `--engine ray`: a folder of .parquet files."
-        }
+        metadata={"help": ".npy for an array, .parquet for an index that `hf-dse search` reads; for Ray a folder."}
     )
     text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
     prompt_name: str = field(
-        default="document",
-        metadata={"help": "Prompt of the model before each text: document, query or another name."},
+        default="document", metadata={"help": "Prompt of the model before each text: document, query or another."}
     )
     normalize: bool = field(default=False, metadata={"help": "Scale the vectors to unit length."})
-    truncation: bool = field(default=True, metadata={"help": "Cut longer texts. If false, they raise an error."})
-    chunks: bool = field(
-        default=False, metadata={"help": "A vector per chunk of a document instead of one vector per document."}
-    )
-    chunk_size: int = field(
-        default=CHUNK_SIZE,
-        metadata={"help": "With `--chunks`: tokens of a chunk, at most; it ends with a paragraph or a sentence."},
-    )
+    chunks: bool = field(default=False, metadata={"help": "A vector per chunk of a document, not per document."})
+    chunk_size: int = field(default=CHUNK_SIZE, metadata={"help": "With `--chunks`: tokens of a chunk, at most."})
 
 
 def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineArguments) -> None:
@@ -71,7 +58,6 @@ def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineA
                 name=args.model_name_or_path,
                 text_column=args.text_column,
                 loading={option: value for option, value in load_args.loading.items() if option != "device"},
-                truncation=args.truncation,
                 batch_size=load_args.batch_size,
                 **options,
             ),
@@ -91,7 +77,6 @@ def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineA
             args.input,
             args.output,
             text_column=args.text_column,
-            truncation=args.truncation,
             chunk_size=args.chunk_size if args.chunks else None,
             batch_size=load_args.batch_size,
             **options,

@@ -29,16 +29,13 @@ class EvaluateArguments:
     compare_with: list[str] = field(
         default_factory=list, metadata={"help": "On a corpus: other encoders, such as the source of the student."}
     )
-    bm25: bool = field(
-        default=False, metadata={"help": "On a corpus: add a row for BM25, and one for the cosine with BM25."}
-    )
+    bm25: bool = field(default=False, metadata={"help": "On a corpus: add rows for BM25, alone and with the cosine."})
     bm25_weight: float = field(
         default=BM25_WEIGHT,
         metadata={"help": "With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."},
     )
     rerank: str | None = field(
-        default=None,
-        metadata={"help": "On a corpus: a reranker, such as the teacher, that orders the model's first documents."},
+        default=None, metadata={"help": "On a corpus: a reranker that orders the model's first documents."}
     )
     rerank_top: int = field(default=100, metadata={"help": "Documents of each query that the reranker reads."})
     chunks: bool = field(
@@ -50,7 +47,7 @@ class EvaluateArguments:
 def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
     """
     Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall of the search in a
-    corpus, such as a folder in the form of BEIR, also compared with other searches.
+    corpus.
 
     hf-dse evaluate --model_name_or_path student/model --task_name stsb --split validation
     hf-dse evaluate --model_name_or_path student/model --dataset_name beir-folder --bm25
@@ -61,10 +58,7 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
     if is_ranking_data(data_args):
         report = evaluate_search(args, load_args, data_args)
     elif args.compare_with or args.bm25 or args.rerank or args.chunks:
-        raise ValueError(
-            "`--compare_with`, `--bm25`, `--rerank` and `--chunks` are for searches in a corpus, and these data are "
-            "sentence pairs: leave them out."
-        )
+        raise ValueError("`--compare_with`, `--bm25`, `--rerank` and `--chunks` are for a corpus, not sentence pairs.")
     else:
         report = evaluate_pairs(args, load_args, data_args)
     if output is not None:
@@ -75,11 +69,10 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
 
 def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> dict[str, Any]:
     """Prints the metrics of sentence pairs, and returns them with what was measured."""
-    from hf_dse.common.devices import choose_device
-    from hf_dse.common.loading import load_config, load_tokenizer
+    from hf_dse.common.loading import choose_device, load_config, load_tokenizer
     from hf_dse.convert.student import load_dse_model
     from hf_dse.data.pairs import load_pairs, resolve_task
-    from hf_dse.retrieval import evaluate_pairs as pairs_evaluation
+    from hf_dse.retrieval import evaluation
 
     splits, task = args.split or ["validation"], resolve_task(data_args)
     pairs = load_pairs(data_args, splits)
@@ -91,20 +84,11 @@ def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args:
         model.to(choose_device(load_args.device))
     else:
         model, tokenizer = load_args.load(name), None
-    results = {
-        split: {
-            "num_pairs": len(pairs[split]),
-            **pairs_evaluation.evaluate_pairs(
-                model,
-                tokenizer,
-                pairs[split],
-                task,
-                batch_size=load_args.batch_size,
-                max_length=load_args.max_length,
-            ),
-        }
-        for split in splits
-    }
+    options: dict[str, Any] = {"batch_size": load_args.batch_size, "max_length": load_args.max_length}
+    results: dict[str, dict[str, float]] = {}
+    for split in splits:
+        metrics = evaluation.evaluate_pairs(model, tokenizer, pairs[split], task, **options)
+        results[split] = {"num_pairs": len(pairs[split]), **metrics}
     print(format_table(results))
     logger.info(CAPTION)
     return {"task_name": task.name, "dataset_name": data_args.dataset_name, "results": results}
@@ -113,9 +97,10 @@ def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args:
 def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> dict[str, Any]:
     """Prints the metrics of searches, and returns them with what was measured."""
     from hf_dse.data.ranking_files import load_rankings
-    from hf_dse.retrieval.evaluate_retrieval import WITH_BM25, compare_searches
+    from hf_dse.retrieval.evaluation import WITH_BM25, compare_searches
 
     splits = load_rankings(data_args, args.split or ["test"])
+    chunk_size = args.chunk_size if args.chunks else None
     compared = compare_searches(
         [args.model_name_or_path, *args.compare_with],
         splits,
@@ -124,7 +109,7 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
         reranker=load_args.load_reranker(args.rerank),
         reranker_name=args.rerank or "",
         rerank_top=args.rerank_top,
-        chunk_size=args.chunk_size if args.chunks else None,
+        chunk_size=chunk_size,
         batch_size=load_args.batch_size,
         **load_args.loading,
     )
@@ -140,7 +125,7 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
         "task_name": "retrieval",
         "dataset_name": data_args.dataset_name,
         "num_documents": num_documents,
-        "chunk_size": args.chunk_size if args.chunks else None,
+        "chunk_size": chunk_size,
         "bm25_weight": args.bm25_weight if args.bm25 else None,
         "results": {split: next(iter(rows.values())) for split, rows in compared.items()},
         "comparison": compared,

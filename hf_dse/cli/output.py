@@ -43,14 +43,7 @@ def show_log(level: str = "INFO") -> Iterator[None]:
 
 @contextmanager
 def hide_libraries(is_quiet: bool = False) -> Iterator[None]:
-    """
-    Hides warnings and notes of the libraries, but not their errors. The option `-W` of Python and `PYTHONWARNINGS`
-    stay in force.
-
-    Args:
-        is_quiet (`bool`, *optional*, defaults to `False`):
-            Whether to hide all of stderr, progress bars too.
-    """
+    """Hides warnings and notes of the libraries, but not their errors; with `is_quiet`, all of stderr."""
     from transformers.utils import logging as transformers_logging
 
     errors = logging.StreamHandler()
@@ -59,12 +52,13 @@ def hide_libraries(is_quiet: bool = False) -> Iterator[None]:
     transformers_logging.disable_default_handler()
     transformers_logging.add_handler(errors)
     # The root logger's level is that of all loggers without one of their own.
-    others = {name: logging.getLogger(name) for name in ("", "torch")}
-    levels = {name: other.level for name, other in others.items()}
-    for other in others.values():
+    others = [logging.getLogger(name) for name in ("", "torch")]
+    levels = [other.level for other in others]
+    for other in others:
         other.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), open(os.devnull, "w") as nothing:
+            # `-W` of Python and `PYTHONWARNINGS` stay in force.
             if not sys.warnoptions:
                 warnings.simplefilter("ignore")
             with redirect_stderr(nothing if is_quiet else sys.stderr):
@@ -72,8 +66,8 @@ def hide_libraries(is_quiet: bool = False) -> Iterator[None]:
     finally:
         transformers_logging.remove_handler(errors)
         transformers_logging.enable_default_handler()
-        for name, other in others.items():
-            other.setLevel(levels[name])
+        for other, level in zip(others, levels, strict=True):
+            other.setLevel(level)
 
 
 def say_next(**commands: str) -> None:

@@ -25,51 +25,31 @@ class SearchArguments:
 
     model_name_or_path: str = field(metadata=MODEL)
     corpus: str = field(
-        metadata={
-            "help": "A folder of .txt and .md files, whose passages are ranked; their index is made and updated as "
-            "needed. Or texts to rank whole: .txt with one text per line, a table, or a folder with a table named "
-            "corpus, as those of BEIR. Or an index: a .parquet file that `hf-dse encode` wrote."
-        }
+        metadata={"help": "A folder of .txt and .md files; or texts: .txt, a table, or an index of `hf-dse encode`."}
     )
     query: list[str] = field(default_factory=list, metadata={"help": "Queries; the results are printed."})
-    queries: str | None = field(
-        default=None,
-        metadata={"help": "File of queries instead: .txt, a table, or a folder in the layout of BEIR."},
-    )
+    queries: str | None = field(default=None, metadata={"help": "File of queries instead: .txt or a table."})
     text_column: str = field(default="text", metadata={"help": "Column of the texts in tables."})
     top_k: int = field(default=10, metadata={"help": "Texts per query; of a file only the best passage."})
     bm25_weight: float = field(
         default=0.0,
-        metadata={
-            "help": "Also rank with BM25: adds this weight times BM25 / (the best BM25 of the query) to the cosine. "
-            "0.3 is a good start, 0.6 for passages of long documents; 0: the cosine alone."
-        },
+        metadata={"help": "Adds this weight times BM25 / (the best BM25 of the query) to the cosine, such as 0.3."},
     )
     rerank: str | None = field(
-        default=None,
-        metadata={"help": "Hub id or folder of a reranker, which reads the best texts and orders them anew."},
+        default=None, metadata={"help": "Hub id or folder of a reranker, which orders the best texts anew."}
     )
     rerank_top: int = field(default=50, metadata={"help": "Texts of each query that the reranker reads."})
     chunk_size: int | None = field(
         default=None,
-        metadata={
-            "help": "Tokens of a passage of a file, at most; it ends with a paragraph or a sentence. 0: whole files, "
-            f"cut at the model's limit. Default: {CHUNK_SIZE}, or the model's limit."
-        },
+        metadata={"help": f"Tokens of a passage of a file, at most; 0: whole files. Default: {CHUNK_SIZE}."},
     )
     index_dir: str | None = field(
-        default=None,
-        metadata={"help": "Folder of the index of the files. Default: in the cache of Hugging Face (HF_HOME)."},
+        default=None, metadata={"help": "Folder of the index of the files. Default: in the cache of Hugging Face."}
     )
-    output_file: str | None = field(
-        default=None, metadata={"help": "File for the results: .jsonl, one line per query. Default: print them."}
-    )
+    output_file: str | None = field(default=None, metadata={"help": ".jsonl file for the results: a line per query."})
     format: str = field(
         default="text",
-        metadata={
-            "help": "Printed form. text: a table. json: the lines of `--output_file`.",
-            "choices": ["text", "json"],
-        },
+        metadata={"help": "Printed form: a table, or the lines of `--output_file`.", "choices": ["text", "json"]},
     )
 
     def __post_init__(self) -> None:
@@ -105,32 +85,17 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     rows = [json.dumps(row, ensure_ascii=False, default=str) for row in found.rows]
     lines = [f"{row}\n".encode(errors="backslashreplace") for row in rows]
     is_json = args.format == "json"
-    if is_json and (args.query or output is None):
-        print(b"".join(lines).decode(), end="")
-    elif args.query or output is None:
-        print(format_results(found.rows, found.shown, found.num_scores, shutil.get_terminal_size().columns))
+    if args.query or output is None:
+        width = shutil.get_terminal_size().columns
+        table = "" if is_json else format_results(found.rows, found.shown, found.num_scores, width) + "\n"
+        print(b"".join(lines).decode() if is_json else table, end="")
     if output is not None:
         write_atomically(output, lambda file: file.writelines(lines))
         print(f"{len(lines)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
 
 
 def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], num_scores: int, width: int) -> str:
-    """
-    Formats the results of each query as a table.
-
-    Args:
-        results (`Iterable[Mapping]`):
-            The queries with their `results`.
-        names (`Sequence[str]`):
-            The columns: the scores, the id or else the position, and the text.
-        num_scores (`int`):
-            How many of the names are scores.
-        width (`int`):
-            Longest line; longer ones are cut.
-
-    Returns:
-        `str`: the tables, with a blank line between them.
-    """
+    """The results of each query as a table of `names`, of which the first are scores. Longer lines are cut."""
     blocks = []
     for result in results:
         rows = [["rank", *map(one_line, names)]]
@@ -139,11 +104,11 @@ def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], n
             scores = [f"{found[name]:.4f}" for name in names[:num_scores]]
             rows.append([str(number), *scores, *(one_line(found[name]) for name in names[num_scores:])])
         sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        # Numbers are on the right of their columns.
+        align = [str.rjust] * (1 + num_scores) + [str.ljust] * (len(names) - num_scores)
         lines = [f"query: {one_line(result['query'])}"]
         for row in rows:
-            # Numbers are on the right of their columns.
-            cells = [cell.rjust(size) for cell, size in zip(row[: num_scores + 1], sizes, strict=False)]
-            cells += [cell.ljust(size) for cell, size in zip(row, sizes, strict=True)][num_scores + 1 :]
+            cells = [place(cell, size) for place, cell, size in zip(align, row, sizes, strict=True)]
             lines.append("  ".join(cells).rstrip())
         blocks.append("\n".join(line if len(line) <= width else line[: width - 3] + "..." for line in lines))
     return "\n\n".join(blocks)

@@ -22,21 +22,12 @@ class RunArguments:
 
     study_file: str = field(metadata={"help": "YAML file with `options` and `factors`."})
     results_file: str | None = field(
-        default=None,
-        metadata={
-            "help": "Parquet file of the results. Default: results.parquet next to the study. Studies with the same "
-            "file share common runs."
-        },
+        default=None, metadata={"help": "Parquet file of the results. Default: results.parquet next to the study."}
     )
-    output_dir: str | None = field(
-        default=None, metadata={"help": "Folder of the training runs and their logs. Default: outputs/NAME."}
-    )
+    output_dir: str | None = field(default=None, metadata={"help": "Folder of the trainings. Default: outputs/NAME."})
     jobs: int = field(default=1, metadata={"help": "Number of parallel runs."})
     threads: int | None = field(default=None, metadata={"help": "CPU threads per run. Default: an equal share."})
-    flags: str = field(
-        default="",
-        metadata={"help": "More options of `hf-dse distill` for every run on this machine: --flags='--bf16'."},
-    )
+    flags: str = field(default="", metadata={"help": "More options of `hf-dse distill` here: --flags='--bf16'."})
     dry_run: bool = field(default=False, metadata={"help": "Only list the runs, and which of them are finished."})
 
 
@@ -50,13 +41,11 @@ class ReportArguments:
         default_factory=lambda: ["validation.pearson", "test.pearson"], metadata={"help": "Columns of the table."}
     )
     baseline: list[str] = field(
-        default_factory=list,
-        metadata={"help": "FACTOR=LABEL: compare the other labels with this one, by the last metric."},
+        default_factory=list, metadata={"help": "FACTOR=LABEL: compare other labels with this, by the last metric."}
     )
     select: list[str] = field(default_factory=list, metadata={"help": "FACTOR=LABEL: only runs with this label."})
     correlate: list[str] = field(
-        default_factory=list,
-        metadata={"help": "FACTOR: its rank and Pearson correlations with the last metric, over all runs."},
+        default_factory=list, metadata={"help": "FACTOR: its correlations with the last metric, over all runs."}
     )
     plot: str | None = field(default=None, metadata={"help": "Image file for a plot of the last metric."})
     x: str | None = field(default=None, metadata={"help": "Factor on the x axis of the plot."})

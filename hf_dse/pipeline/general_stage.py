@@ -15,13 +15,12 @@ from hf_dse.convert.student import limit_tokens, load_converted
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.texts import load_texts
 from hf_dse.pipeline.arguments import GeneralArguments
-from hf_dse.pipeline.inputs import Given
-from hf_dse.pipeline.results import DistillationResult, train_stage
+from hf_dse.pipeline.shared import DistillationResult, Given, train_stage
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.general_trainer import GeneralTrainer
 
 
-RECIPE_FIELDS = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight", "layer_mapping")
+RECIPE_FIELDS = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight")
 
 
 def run_general(
@@ -30,17 +29,13 @@ def run_general(
     text_args: TextArguments,
     training_args: GeneralTrainingArguments,
     given: Given,
-    base_model: str | None,
 ) -> DistillationResult:
-    """
-    Trains a student to match the layers of its source encoder on unlabelled text, and writes a complete model folder
-    to `training_args.output_dir`. With validation texts the best student is kept, otherwise the last one.
-    """
+    """Trains a student to match the layers of its source. With validation texts the best student is kept."""
     is_student = given.model is not None or load_config(args.model_name_or_path).model_type == "dse"
     if is_student and args.teacher_name_or_path is None:
         raise ValueError(
-            f"{args.model_name_or_path or 'The student'} is already a DSE model, so the encoder to learn from is "
-            "unknown: name it with `--teacher_name_or_path`."
+            f"{args.model_name_or_path} is already a DSE model, so the encoder to learn from is unknown: name it with "
+            "`--teacher_name_or_path`."
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
     train, validation = _load_splits(text_args, given)
@@ -64,9 +59,8 @@ def run_general(
         # It has learned no task.
         dict,
         (args, convert_args, text_args),
-        base_model=base_model,
-        teacher=None,
-        dataset=text_args.train_file,
+        base_model=given.base_model,
+        datasets=[text_args.train_file],
         recipe={
             "learned from": f"layers of {describe_source(teacher_name).name}",
             **{name: getattr(training_args, name) for name in RECIPE_FIELDS},

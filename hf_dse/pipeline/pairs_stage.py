@@ -15,13 +15,21 @@ from transformers.utils import logging
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import limit_tokens, load_student
+from hf_dse.data.arguments import EMBEDDED, PairTask
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
-from hf_dse.data.tasks import EMBEDDED, PairTask
 from hf_dse.pipeline.arguments import PairsArguments
-from hf_dse.pipeline.inputs import Given, check_bi_encoder, load_bi_encoder, load_teacher, make_once
-from hf_dse.pipeline.results import DistillationResult, Metrics, train_stage
-from hf_dse.retrieval.evaluate_pairs import evaluate_pairs
+from hf_dse.pipeline.shared import (
+    DistillationResult,
+    Given,
+    Metrics,
+    check_bi_encoder,
+    load_bi_encoder,
+    load_teacher,
+    make_once,
+    train_stage,
+)
+from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.teacher.bi_encoders import embed_pairs, is_bi_encoder
 from hf_dse.teacher.rerankers import check_labels, limit_of, overhead
@@ -39,13 +47,8 @@ def run_pairs(
     data_args: DataArguments,
     training_args: DseTrainingArguments,
     given: Given,
-    base_model: str | None,
 ) -> DistillationResult:
-    """
-    Loads pairs, scores them with the teacher where needed, trains the student, evaluates it on the labelled
-    validation and test splits, and writes a complete model folder to `training_args.output_dir`. Of several processes
-    the first one alone scores, embeds and evaluates.
-    """
+    """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
     check_bi_encoder(args, training_args)
     find_teacher = cache(partial(load_teacher, args, given, training_args.device))
     task, pairs = _load_task(data_args, given, find_teacher)
@@ -90,16 +93,11 @@ def run_pairs(
 
     def evaluate() -> Metrics:
         metrics: Metrics = {}
+        options: dict[str, Any] = {"max_length": training_args.max_length}
+        options["batch_size"] = training_args.per_device_eval_batch_size
         for split, part in labelled.items():
             try:
-                metrics[split] = evaluate_pairs(
-                    trainer.model,
-                    tokenizer,
-                    part,
-                    task=task,
-                    batch_size=training_args.per_device_eval_batch_size,
-                    max_length=training_args.max_length,
-                )
+                metrics[split] = evaluate_pairs(trainer.model, tokenizer, part, task=task, **options)
             except UndefinedMetricError as error:
                 # The training is not lost.
                 logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
@@ -111,9 +109,9 @@ def run_pairs(
         tokenizer,
         evaluate,
         (args, convert_args, data_args),
-        base_model=base_model,
+        base_model=given.base_model,
         teacher=args.teacher_name_or_path,
-        dataset=data_args.task_name or data_args.dataset_name,
+        datasets=[data_args.task_name or data_args.dataset_name],
         recipe={name: getattr(training_args, name) for name in names},
     )
 
@@ -123,9 +121,7 @@ def _load_task(
 ) -> tuple[PairTask, DatasetDict]:
     """Loads the pairs. Without a task, the number of labels is the number of the teacher's logits."""
     if given.dataset is None and is_ranking_data(data_args):
-        raise ValueError(
-            "These data are queries with candidates from a corpus, not pairs of sentences: add `--stage ranking`."
-        )
+        raise ValueError("These data are queries with candidates, not pairs of sentences: add `--stage ranking`.")
     if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
         teacher = find_teacher()
         if teacher is not None:
@@ -133,7 +129,7 @@ def _load_task(
     if given.dataset is None:
         return resolve_task(data_args), load_pairs(data_args, require_labels=False)
     pairs = check_pairs(given.dataset, data_args, require_labels=False)
-    return resolve_task(data_args, given.dataset), pairs
+    return resolve_task(data_args), pairs
 
 
 def _load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
@@ -159,8 +155,7 @@ def _score_parts(
     unscored = [name for name in needed if "teacher_logits" not in parts[name].column_names]
     if needed and not unscored and args.teacher_name_or_path is not None:
         logger.warning(
-            f"{args.teacher_name_or_path} is not asked: all pairs have scores already, in the column "
-            "`teacher_logits`. The model card names it as their teacher; for new scores leave this column out."
+            f"{args.teacher_name_or_path} is not asked: all pairs have scores already, in the column `teacher_logits`."
         )
     teacher = find_teacher() if unscored else None
     if teacher is None:
@@ -171,7 +166,7 @@ def _score_parts(
         if training_args.distillation_alpha < 1 and any(label is not None and label > 1 for label in labels):
             raise ValueError(
                 "The teacher is a bi-encoder, whose scores are cosines, and there are labels above 1: pass "
-                "`distillation_alpha=1` to learn from the cosines alone, or scale the labels."
+                "`distillation_alpha=1`, or scale the labels."
             )
     else:
         check_labels(teacher, task)

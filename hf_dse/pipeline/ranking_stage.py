@@ -3,6 +3,8 @@
 """The ranking stage: a student learns to search from labels and the scores of a teacher."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -11,24 +13,25 @@ from datasets import DatasetDict
 from transformers import set_seed
 from transformers.utils import logging
 
-from hf_dse.common.loading import load_config, load_tokenizer
+from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import load_student
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings, check_positives
-from hf_dse.data.tokenization import token_lengths
 from hf_dse.pipeline.arguments import RankingArguments
-from hf_dse.pipeline.inputs import (
+from hf_dse.pipeline.shared import (
+    DistillationResult,
     Given,
-    as_sentence_transformer,
+    Metrics,
     check_bi_encoder,
     load_bi_encoder,
     load_teacher,
     make_once,
+    train_stage,
 )
-from hf_dse.pipeline.results import DistillationResult, Metrics, train_stage
-from hf_dse.retrieval.evaluate_retrieval import evaluate_retrieval
+from hf_dse.publish.export import export_model
+from hf_dse.retrieval.evaluation import compare_searches
 from hf_dse.retrieval.metrics import relevance
 from hf_dse.retrieval.mining import mine_candidates
 from hf_dse.teacher.bi_encoders import embed_rankings
@@ -39,10 +42,6 @@ from hf_dse.training.ranking_trainer import RankingTrainer
 
 
 logger = logging.get_logger(__name__)
-
-# How many documents are counted to advise on k, and how many of them may have more tokens.
-LENGTH_SAMPLE = 1000
-LONGER_SHARE = 0.1
 
 # Queries with labels whose scores are checked before the teacher scores all.
 CHECKED_QUERIES = 50
@@ -64,14 +63,8 @@ def run_ranking(
     data_args: DataArguments,
     training_args: RankingTrainingArguments,
     given: Given,
-    base_model: str | None,
 ) -> DistillationResult:
-    """
-    Loads queries and a corpus, mines hard negatives and scores the candidates with the teacher where needed, trains
-    the student, evaluates it by the search in the corpus on the validation and test splits, and writes a complete
-    model folder to `training_args.output_dir`. Of several processes the first one alone mines, scores, embeds and
-    evaluates.
-    """
+    """Mines and scores candidates where needed, trains the student, and evaluates its search in the corpus."""
     check_bi_encoder(args, training_args)
     splits = _load_splits(data_args, given)
     train = splits.pop("train")
@@ -84,9 +77,8 @@ def run_ranking(
         weights = {name: getattr(training_args, name) for name in ("kl_weight", "margin_mse_weight")}
         if any(weights.values()):
             raise ValueError(
-                f"{', '.join(f'{name}={value}' for name, value in weights.items() if value)}: with this the student "
-                "would learn from a teacher: name it with `--teacher_name_or_path`, or train on candidates that "
-                "`hf-dse score` has scored."
+                f"{', '.join(f'{name}={value}' for name, value in weights.items() if value)}: the student would learn "
+                "from a teacher: name it with `--teacher_name_or_path`."
             )
         check_positives(train, "Split 'train', without a teacher")
     pairs = None
@@ -98,15 +90,13 @@ def run_ranking(
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
     # Before hours of mining or scoring.
     tokenizer = limit_rankings(training_args, model, given.processing_class or load_tokenizer(args.model_name_or_path))
-    if given.model is None and load_config(args.model_name_or_path).model_type != "dse":
-        advise_length(model, tokenizer, train, training_args.max_length)
 
     def prepare() -> DatasetDict:
         mined = _mine(args, training_args, train, given)
         scored = _score(args, training_args, mined, given)
         if args.bi_encoder_name_or_path is not None:
             encoder = load_bi_encoder(args.bi_encoder_name_or_path, args, training_args)
-            with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
+            with _autocast(training_args):
                 scored = embed_rankings(encoder, scored)
         return DatasetDict({"queries": scored.queries, "corpus": scored.corpus})
 
@@ -122,37 +112,24 @@ def run_ranking(
     def evaluate() -> Metrics:
         if not splits:
             return {}
-        encoder = as_sentence_transformer(trainer.model, tokenizer, training_args.device)
-        with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
-            return {
-                split: evaluate_retrieval(encoder, rankings, batch_size=training_args.per_device_eval_batch_size)
-                for split, rankings in splits.items()
-            }
+        options: dict[str, Any] = {"device": training_args.device}
+        options["batch_size"] = training_args.per_device_eval_batch_size
+        with TemporaryDirectory() as place, _autocast(training_args):
+            folder = export_model(trainer.model, tokenizer, Path(place, "model"))
+            found = compare_searches([str(folder)], splits, **options)
+        return {split: metrics for split, searches in found.items() for metrics in searches.values()}
 
     return train_stage(
         trainer,
         tokenizer,
         evaluate,
         (args, convert_args, data_args),
-        base_model=base_model,
+        base_model=given.base_model,
         teacher=args.teacher_name_or_path,
-        dataset=data_args.task_name or data_args.dataset_name,
+        datasets=[data_args.task_name or data_args.dataset_name],
         recipe={name: getattr(training_args, name) for name in RECIPE_FIELDS}
         | {"kl_weight": trainer.ranking_loss.kl_weight},
     )
-
-
-def advise_length(model: Any, tokenizer: Any, train: Rankings, max_length: int) -> None:
-    """Warns if many documents have more tokens than the converted student has rows of keys and values for them."""
-    rows = zip(model.config.projected_lengths, model.config.layer_types, strict=True)
-    k = min((length for length, kind in rows if kind == "linear_attention"), default=max_length)
-    sizes = token_lengths(tokenizer, train.corpus["text"][:LENGTH_SAMPLE])
-    num_longer = sum(size > k for size in sizes)
-    if k < max_length and num_longer > LONGER_SHARE * len(sizes):
-        logger.warning(
-            f"{num_longer} of {len(sizes)} documents have more than k = {k} tokens, so the student finds them worse "
-            f"than its source until it has learned to: with `--linformer_length {max_length}` it starts as its source."
-        )
 
 
 def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
@@ -162,12 +139,8 @@ def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
         splits = load_rankings(data_args)
     elif not isinstance(splits, Mapping):
         splits = {"train": splits}
-    wrong = next((part for part in splits.values() if not isinstance(part, Rankings)), None)
-    if wrong is not None:
-        raise TypeError(
-            f"The ranking stage needs `Rankings`, and a split is a `{type(wrong).__name__}`: load it with "
-            "`load_rankings`, or make it with `make_rankings`."
-        )
+    if not all(isinstance(part, Rankings) for part in splits.values()):
+        raise TypeError("The ranking stage needs `Rankings`: load them with `load_rankings` or `make_rankings`.")
     if "train" not in splits:
         raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
     return dict(splits)
@@ -179,12 +152,11 @@ def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train
     if has_others or args.num_negatives == 0:
         return train
     name = args.bi_encoder_name_or_path or args.model_name_or_path
-    if given.model is not None and args.bi_encoder_name_or_path is None:
-        encoder = as_sentence_transformer(given.model, given.processing_class, training_args.device)
-        encoder.max_seq_length = training_args.max_length
-    else:
+    with TemporaryDirectory() as place:
+        if given.model is not None and args.bi_encoder_name_or_path is None:
+            name = str(export_model(given.model, given.processing_class, Path(place, "model")))  # type: ignore
         encoder = load_bi_encoder(name, args, training_args)
-    with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
+    with _autocast(training_args):
         return mine_candidates(
             train,
             encoder,
@@ -207,12 +179,12 @@ def _score(args: RankingArguments, training_args: RankingTrainingArguments, trai
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))
         logger.warning(
             f"{name} is not asked: {known.sum():,} of {len(known):,} candidates have scores already, and only these "
-            "teach. The model card names it as their teacher; for new scores leave their column out."
+            "teach."
         )
     elif has_teacher and is_needed:
         teacher: Any = load_teacher(args, given, training_args.device)
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
-        options |= {"cache_dir": args.cache_dir}
+        options["cache_dir"] = args.cache_dir
         judged = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
         if judged:
             # Before hours of scoring.
@@ -223,3 +195,7 @@ def _score(args: RankingArguments, training_args: RankingTrainingArguments, trai
         # Scores that were just made are raw, whatever their range is.
         check_scores(train, name, are_raw=has_teacher and is_needed and not is_scored)
     return train
+
+
+def _autocast(training_args: RankingTrainingArguments) -> torch.autocast:
+    return torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16)

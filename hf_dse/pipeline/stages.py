@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,9 @@ from hf_dse.common.files import digest_of
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.options import LATER_OPTIONS
 from hf_dse.pipeline.general_stage import run_general
-from hf_dse.pipeline.inputs import Given
 from hf_dse.pipeline.pairs_stage import run_pairs
 from hf_dse.pipeline.ranking_stage import run_ranking
-from hf_dse.pipeline.results import MODEL_FOLDER, DistillationResult
+from hf_dse.pipeline.shared import MODEL_FOLDER, DistillationResult, Given
 from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkpoints, lock_output_dir
 
 
@@ -43,22 +42,13 @@ RUN: dict[str, Callable[..., DistillationResult]] = {
 
 def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> DistillationResult | None:
     """
-    Runs stages one after the other, each in its own subfolder of the output folder. Each stage after the first
-    starts from the model of the previous one. When resuming, finished stages are skipped.
-
-    Args:
-        stages (`list[tuple]`):
-            For each stage, arguments of the classes that [`STAGES`] names for it.
-        cache_dir (`str`, *optional*):
-            Shared folder of all stages except the last. A stage that another recipe has finished with the same options
-            is reused, if local files hold the same. Concurrent runs wait for each other.
-
-    Returns:
-        [`DistillationResult`], *optional*: the result of the last stage that ran; `None` if all were already finished.
+    Runs stages one after the other, each in its own subfolder, from the model of the one before. Finished stages are
+    skipped when resuming. All but the last are in `cache_dir`, if given, for other recipes with the same options.
+    Returns the result of the last stage, or `None` if all were finished.
     """
     _check_later_stages(stages)
     (first_args, *_, first_training), *_ = stages
-    base_model, result, student, key = first_args.model_name_or_path, None, None, ""
+    given, result, student, key = Given(base_model=first_args.model_name_or_path), None, None, ""
     for *_, training_args in stages:
         training_args.resume_from_checkpoint = _resume_last(training_args.resume_from_checkpoint)
     with lock_output_dir(first_training):
@@ -91,34 +81,27 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
                     training_args.resume_from_checkpoint = "last" if is_begun else None
                     args.overwrite_output_dir = not is_begun
                 logger.info(f"{title}: {args.model_name_or_path} to {student}")
-                result = run_stage(args, convert_args, data_args, training_args, base_model)
+                result = run_stage(args, convert_args, data_args, training_args, given)
     return result
 
 
 def _check_later_stages(stages: list[tuple[Any, ...]]) -> None:
     """Raises a `ValueError` for an option of a later stage that its model, which is there, cannot follow."""
-    (first_args, first, *_), *later = stages
-    fixed = {name: (value, getattr(first, name)) for name, value in asdict(ConvertArguments()).items()}
-    fixed = {name: values for name, values in fixed.items() if name not in LATER_OPTIONS}
-    for number, (args, convert_args, *_) in enumerate(later, start=2):
-        wrong = [name for name, values in fixed.items() if getattr(convert_args, name) not in values]
-        if args.model_name_or_path != first_args.model_name_or_path:
+    defaults, first = asdict(ConvertArguments()), asdict(stages[0][1])
+    for number, (args, convert_args, *_) in enumerate(stages[1:], start=2):
+        allowed = {name: (value, first[name]) for name, value in defaults.items() if name not in LATER_OPTIONS}
+        wrong = [name for name, values in allowed.items() if getattr(convert_args, name) not in values]
+        if args.model_name_or_path != stages[0][0].model_name_or_path:
             wrong.append("model_name_or_path")
         if wrong:
-            raise ValueError(
-                f"Stage {number} names `{wrong[0]}`, but it goes on with the model of the stage before: name it for "
-                "the first stage, or outside of `stages`."
-            )
+            raise ValueError(f"Stage {number} names `{wrong[0]}`, but it goes on with the model of the stage before.")
 
 
 def _resume_last(value: str | bool | None) -> str | None:
     """Whether to resume, which each stage does from its own last checkpoint."""
     known = {"none": None, "false": None, "true": "last", "last": "last"}
     if str(value).lower() not in known:
-        raise ValueError(
-            f"resume_from_checkpoint={value!r}: each stage of a recipe goes on from its own last checkpoint, so pass "
-            "`last`."
-        )
+        raise ValueError(f"resume_from_checkpoint={value!r}: each stage of a recipe goes on from its own `last` one.")
     return known[str(value).lower()]
 
 
@@ -142,18 +125,14 @@ def run_stage(
     convert_args: ConvertArguments,
     data_args: Any,
     training_args: Any,
-    base_model: str | None = None,
     given: Given | None = None,
 ) -> DistillationResult:
-    """
-    Runs one stage with arguments of the classes that [`STAGES`] names for it, and with models and datasets that are
-    `given` instead of those that the arguments name. The model card names `base_model` as the source, by default the
-    model of the arguments.
-    """
+    """Runs one stage with arguments of the classes that [`STAGES`] names for it, and what is `given` instead."""
     output_dir = str(training_args.output_dir)
     with lock_output_dir(training_args):
         training_args.resume_from_checkpoint = check_output_dir(
             output_dir, training_args.resume_from_checkpoint, args.overwrite_output_dir
         )
-        base_model = base_model or args.model_name_or_path or None
-        return RUN[args.stage](args, convert_args, data_args, training_args, given or Given(), base_model)
+        given = given or Given()
+        given = replace(given, base_model=given.base_model or args.model_name_or_path)
+        return RUN[args.stage](args, convert_args, data_args, training_args, given)

@@ -3,7 +3,6 @@
 """Model cards."""
 
 import json
-import math
 import platform
 import re
 import shlex
@@ -21,7 +20,7 @@ from hf_dse.common.display import escape_markdown, one_line
 from hf_dse.common.provenance import Source, describe_source
 from hf_dse.convert.folder import TRANSFORMERS_NEEDED
 from hf_dse.convert.student import CODE_FILES, SENTENCE_TRANSFORMERS_NEEDED, has_head
-from hf_dse.data.tasks import EMBEDDED, GLUE, PAIR_TASKS
+from hf_dse.data.arguments import EMBEDDED, GLUE, PAIR_TASKS
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 
 
@@ -52,49 +51,23 @@ def make_model_card(
     license: str | None = None,
     eval_results: Sequence[EvalResult] | None = None,
 ) -> ModelCard:
-    """
-    Renders `model_card.md`. Unknown facts are left out, never guessed.
-
-    Args:
-        model ([`DseModel`] or [`DseForSequenceClassification`]):
-            The model to describe.
-        model_id (`str`):
-            Name under which the examples load the model: a Hub id or a folder.
-
-    The other arguments are those of [`export_model`]; `max_length` defaults to the limit of the model.
-
-    Returns:
-        `huggingface_hub.ModelCard`: metadata and text.
-
-    Raises:
-        `TypeError`: if `model` is not a DSE model.
-        `ValueError`: if a metric is not a finite number.
-    """
+    """Renders `model_card.md` with the facts that [`export_model`] was given; unknown ones are left out."""
     config: Any = model.config
-    if config.model_type != "dse":
-        raise TypeError(
-            f"Only DSE models can be exported, got {type(model).__name__}: convert it with `convert_encoder`, or save "
-            "it with its own `save_pretrained`."
-        )
     metrics, recipe = metrics or {}, dict(recipe or {})
     command = recipe.pop("command", None)
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
     measured_on = sources[0] if sources else Source("unnamed data")
     base = None if base_model is None else describe_source(base_model)
     similarity = "dot" if config.similarity == "dot" else "cosine"
-    # The Hub tells data apart by type and configuration, not by name.
-    other_results = [
-        replace(result, dataset_config=result.dataset_config or result.dataset_name)
-        if result.dataset_type == "custom"
-        else result
-        for result in eval_results or []
-    ]
+    other_results = list(eval_results or [])
+    for place, result in enumerate(other_results):
+        # The Hub tells data apart by type and configuration, not by name.
+        if result.dataset_type == "custom" and result.dataset_config is None:
+            other_results[place] = replace(result, dataset_config=result.dataset_name)
     results = [*_eval_results(metrics, measured_on, similarity), *other_results]
-    for result in results:
-        if not math.isfinite(result.metric_value):
-            raise ValueError(f"{result.metric_type} is {result.metric_value}: a model card takes finite numbers.")
     num_linear = config.layer_types.count("linear_attention")
-    linear_lengths = _linear_lengths(config)
+    kinds = zip(config.projected_lengths, config.layer_types, strict=True)
+    linear_lengths = sorted({length for length, kind in kinds if kind == "linear_attention"})
     chunks = [config.attention_chunk_size] * ("chunked_attention" in config.layer_types)
     tags = ["sentence-transformers", "transformers", "sentence-similarity", "feature-extraction", "hf-dse"]
     tags += ["linformer"] * (num_linear > 0) + ["knowledge-distillation"] * (teacher is not None)
@@ -161,10 +134,7 @@ def make_model_card(
 
 
 def rename_card(text: str, model_id: str) -> str:
-    """
-    Puts another `model_id` into title, metadata and examples of a card that hf-dse made. Other cards stay as they are,
-    because the place of the name in them is not known.
-    """
+    """Puts another `model_id` into title, metadata and examples of a card that hf-dse made; others stay unchanged."""
     example = re.search(r'SentenceTransformer\("([^"\n\\]+)"', text)
     if example is None or not re.search("^- hf-dse$", text, re.MULTILINE):
         return text
@@ -185,12 +155,10 @@ def _eval_results(metrics: Mapping[str, Mapping[str, float]], dataset: Source, s
         for name, value in values.items():
             if name.startswith("num_"):
                 continue
-            task, kind = "sentence-similarity", name
+            kind, task = name, "text-classification" if name in ("accuracy", "f1") else "sentence-similarity"
             if RANKING_METRIC.fullmatch(name):
                 # As in the cards of sentence-transformers: with what ranks, and how many.
                 task, kind = "information-retrieval", f"{similarity}_{'map@100' if name == 'map' else name}"
-            elif name in ("accuracy", "f1"):
-                task = "text-classification"
             results.append(
                 EvalResult(
                     task_type=task,
@@ -210,14 +178,6 @@ def _title(metric: str) -> str:
     kind = metric.removeprefix("cosine_")
     title = TITLES.get(kind, kind.capitalize())
     return title if kind == metric else f"{title} of the cosine"
-
-
-def _linear_lengths(config: Any) -> list[int]:
-    lengths = config.linformer_length
-    if not isinstance(lengths, list):
-        lengths = [lengths] * config.num_hidden_layers
-    kinds = zip(lengths, config.layer_types, strict=True)
-    return sorted({length for length, kind in kinds if kind == "linear_attention"})
 
 
 def _describe_dataset(name: str) -> Source:

@@ -50,34 +50,22 @@ def export_model(
         model ([`DseModel`] or [`DseForSequenceClassification`]): The model, with its head for sentence pairs if any.
         processing_class (`PreTrainedTokenizerBase`): The tokenizer of the model.
         path (`str` or `os.PathLike`): Folder to write.
-        metrics (`Mapping[str, Mapping[str, float]]`, *optional*): Metrics by split on the first of `datasets`, such as
-            `{"test": {"pearson": 0.86}}`, as [`evaluate_pairs`] or [`evaluate_retrieval`] returns them.
+        metrics (`Mapping[str, Mapping[str, float]]`, *optional*): Metrics by split on the first of `datasets`.
         base_model (`str`, *optional*): The encoder that the model was converted from.
         teacher (`str`, *optional*): The cross-encoder that the model was distilled from.
-        datasets (`Sequence[str]`, *optional*): Training data: names of pair tasks, Hub ids or folders. Only the last
-            part of a local path is published.
-        recipe (`Mapping[str, Any]`, *optional*): Settings of the training for a table in the card, such as learning
-            rate, seed and machine. `recipe["command"]` is shown as a shell command.
-        max_length (`int`, *optional*): Maximum number of tokens per text that everything that loads the folder reads,
-            best the one of training and evaluation. Defaults to the `model_max_length` of `processing_class`.
+        datasets (`Sequence[str]`, *optional*): Training data: names of pair tasks, Hub ids or folders.
+        recipe (`Mapping[str, Any]`, *optional*): Settings of the training; `recipe["command"]` is a shell command.
+        max_length (`int`, *optional*): Tokens per text that everything that loads the folder reads. Defaults to the
+            `model_max_length` of `processing_class`.
         license (`str`, *optional*): Hub identifier of the license of the weights, such as `"apache-2.0"`.
-        eval_results (`Sequence[huggingface_hub.EvalResult]`, *optional*): Results on other data than the first of
-            `datasets`, from 0 to 1, with the Hub id of the data as `dataset_type`, or `"custom"`.
-        model_id (`str`, *optional*): Name under which the examples of the card load the model. Defaults to the name of
-            the folder.
-        card (`str`, *optional*): Text of a finished model card to write instead of a new one, such as that of the
-            folder from which the model was loaded. A card that hf-dse made gets the name `model_id`.
-        dtype (`torch.dtype`, *optional*): Data type in which the weights are stored. The configuration keeps the type
-            of `model`, the default.
+        eval_results (`Sequence[huggingface_hub.EvalResult]`, *optional*): Results on other data, from 0 to 1.
+        model_id (`str`, *optional*): Name of the model in the examples of the card. Defaults to that of the folder.
+        card (`str`, *optional*): Text of a finished model card; if hf-dse made it, it gets the name `model_id`.
+        dtype (`torch.dtype`, *optional*): Data type in which the weights are stored. Defaults to that of `model`.
         overwrite (`bool`, *optional*, defaults to `False`): Whether to replace an existing model folder.
 
     Returns:
         `pathlib.Path`: the folder.
-
-    Raises:
-        `FileExistsError`: if `path` is a file, a folder that is not empty, or, with `overwrite`, one without a model.
-        `TypeError`: if `model` is not a DSE model, is of a custom subclass, or has an adapter that is not merged.
-        `ValueError`: if a metric is not finite, `max_length` is out of range, or both a `card` and facts are passed.
 
     Example:
 
@@ -96,28 +84,26 @@ def export_model(
     check_target(target, overwrite)
     tokenizer = limit_tokens(processing_class, model, max_length)
     name = model_id or target.name
-    facts: dict[str, Any] = {
-        "metrics": metrics,
-        "base_model": base_model,
-        "teacher": teacher,
-        "datasets": datasets,
-        "recipe": recipe,
-        "license": license,
-        "eval_results": eval_results,
-    }
     if card is None:
-        card = make_model_card(model, model_id=name, max_length=tokenizer.model_max_length, **facts).content
-    elif any(facts.values()):
-        raise ValueError("`card` is a finished model card: pass it, or the facts for a new card, not both.")
+        card = make_model_card(
+            model,
+            model_id=name,
+            metrics=metrics,
+            base_model=base_model,
+            teacher=teacher,
+            datasets=datasets,
+            recipe=recipe,
+            max_length=tokenizer.model_max_length,
+            license=license,
+            eval_results=eval_results,
+        ).content
     else:
         card = rename_card(card, name)
         if model_id is not None and model_id not in card:
             logger.warning(f"README.md is kept and does not mention {model_id}: edit it in {path}.")
-        if tokenizer.model_max_length != processing_class.model_max_length:
-            logger.warning(
-                f"README.md is kept and may name {processing_class.model_max_length} tokens per text, but the model "
-                f"in {path} reads {tokenizer.model_max_length}: edit it there."
-            )
+        old = processing_class.model_max_length
+        if tokenizer.model_max_length != old:
+            logger.warning(f"README.md is kept and may name {old} tokens per text: edit it in {path}.")
     with folder_in_one_step(target, overwrite) as new:
         weights = {key: tensor.to(dtype or tensor.dtype) for key, tensor in model.state_dict().items()}
         model.save_pretrained(new, state_dict=weights)

@@ -20,10 +20,12 @@ from hf_dse.convert.folder import LENGTHS, write_settings
 from hf_dse.convert.student import has_head, limit_tokens
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.modeling_dse import save_pooling
-from hf_dse.publish.arguments import GRAPH_FORMATS
 
 
 logger = logging.get_logger(__name__)
+
+# Formats and the packages that they need.
+GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
 
 # An ONNX file holds at most 2 GB. Larger weights are written to a file beside it.
 MOST_BYTES_INSIDE = 2**31 - 2**24
@@ -64,17 +66,11 @@ def export_graph(
             OpenVINO computes in bfloat16 unless `INFERENCE_PRECISION_HINT` is `"f32"`.
         int8 (`bool`, *optional*, defaults to `False`): Whether to add `onnx/model_quantized.onnx`, with weights of 8
             bits and dynamically quantized activations.
-        max_length (`int`, *optional*): Maximum number of tokens per text that tools read. Defaults to the
-            `model_max_length` of the tokenizer.
+        max_length (`int`, *optional*): Tokens per text that tools read. Defaults to the tokenizer's limit.
         overwrite (`bool`, *optional*, defaults to `False`): Whether to replace an existing model folder.
 
     Returns:
         `pathlib.Path`: the folder.
-
-    Raises:
-        `FileExistsError`: if `path` is a file, a folder that is not empty, or, with `overwrite`, one without a model.
-        `ImportError`: if the packages of the format are not installed.
-        `ValueError`: if `format` is unknown, or does not support `int8`, or `max_length` is out of range.
 
     Example:
 
@@ -92,8 +88,6 @@ def export_graph(
     (2, 384)
     ```
     """
-    if format not in GRAPH_FORMATS:
-        raise ValueError(f"format={format!r} is not supported: pass {' or '.join(GRAPH_FORMATS)}.")
     if int8 and format != "onnx":
         raise ValueError(f'int8=True is not supported with format={format!r}: pass format="onnx".')
     path = to_path(path)

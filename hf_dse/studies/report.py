@@ -25,10 +25,7 @@ FINE = ("loss", "seconds_per_step")
 
 
 def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
-    """
-    Mean and spread over seeds: for each combination of all factors but `seed`, in the order of the study, `n` and for
-    each metric its mean and, as `metric std`, its sample standard deviation (NaN for one run).
-    """
+    """`n`, the mean and the sample standard deviation (`metric std`) over the seeds, for all other labels."""
     _check_columns(results, metrics)
     others = [factor for factor in factors if factor != SEED]
     rows = []
@@ -44,17 +41,10 @@ def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[s
 
 def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: object) -> pd.DataFrame:
     """
-    Differences of a factor's labels to a baseline label, between runs that are equal in all other factors, the seed
-    among them: for each other label the number of `pairs`, the mean `difference`, the [`bootstrap_interval`] from
-    `low` to `high`, and the `verdict`: higher or lower if the interval does not contain 0 and there are at least three
-    pairs.
-
-    Raises:
-        `ValueError`: if there is no such metric, factor or label.
+    Differences of a factor's labels to a baseline label, between runs that are equal in all other factors, with the
+    95 % bootstrap interval from `low` to `high`. The `verdict` is higher or lower if the interval does not contain 0.
     """
     _check_columns(results, [metric])
-    if factor not in factors:
-        raise ValueError(f"There is no factor {factor!r}; the factors are {', '.join(factors)}.")
     labels = list(dict.fromkeys(results[factor]))
     matches = [label for label in labels if str(label) == str(baseline)]
     if not matches:
@@ -85,22 +75,15 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
 
 def correlate(results: pd.DataFrame, metric: str, factor: str) -> dict[str, tuple[float, float, float]]:
     """
-    Correlates a metric with a factor whose labels are numbers, such as the depth: for `"spearman"` and `"pearson"` the
-    correlation and the ends of its 95 % interval, the percentile bootstrap over the runs.
-
-    Raises:
-        `ImportError`: if scipy is missing.
-        `ValueError`: if the labels are not at least two numbers.
+    Spearman's and Pearson's correlations of a metric with a factor whose labels are numbers, such as the depth, each
+    with the ends of its 95 % bootstrap interval.
     """
-    try:
-        from scipy import stats
-    except ImportError as error:
-        raise ImportError("Correlations need scipy: `pip install hf-dse[study]`.") from error
+    from scipy import stats
+
     _check_columns(results, [metric, factor])
     table = results[[factor, metric]].dropna()
     if not pd.api.types.is_numeric_dtype(table[factor]) or table[factor].nunique() < 2:
-        labels = ", ".join(map(str, dict.fromkeys(results[factor])))
-        raise ValueError(f"A correlation needs at least two numbers as labels; {factor} has {labels}.")
+        raise ValueError(f"A correlation needs at least two numbers as labels of {factor}.")
     found = {}
     for name, function in (("spearman", stats.spearmanr), ("pearson", stats.pearsonr)):
         resampled = stats.bootstrap(
@@ -127,9 +110,8 @@ def correlation_text(correlation: dict[str, tuple[float, float, float]], metric:
 
 def summary_table(summary: pd.DataFrame, metrics: Sequence[str]) -> str:
     """A summary as a Markdown table, means with their standard deviations."""
-    others = [
-        column for column in summary.columns if column not in ("n", *metrics, *(f"{name} std" for name in metrics))
-    ]
+    measured = ["n", *metrics, *(f"{name} std" for name in metrics)]
+    others = [column for column in summary.columns if column not in measured]
     rows = []
     for row in summary.to_dict("records"):
         cells = [str(row[name]) for name in others] + [str(row["n"])]
@@ -158,28 +140,18 @@ def comparison_table(comparison: pd.DataFrame, metric: str) -> str:
     return markdown([comparison.columns[0], "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
 
 
-def plot(
-    summary: pd.DataFrame, metric: str, x: str, path: str | Path, *, lines: str | None = None, title: str | None = None
-) -> Path:
+def plot(summary: pd.DataFrame, metric: str, x: str, path: str | Path, *, lines: str | None = None) -> Path:
     """
-    Draws the means of a summary by the factor `x` with their standard deviations, numbers to scale, with a line for
-    each label of the factor `lines`. Every line has its own marker, so that the plot is readable without colours.
+    Draws the means of a summary by the factor `x` with their standard deviations, and a line for each label of the
+    factor `lines`.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
-    Raises:
-        `ImportError`: if matplotlib is missing.
-        `ValueError`: if further factors would put several points in one place.
-    """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Plots need matplotlib: `pip install hf-dse[study]`.") from error
     drawn = [x] if lines is None else [x, lines]
     _check_columns(summary, [metric, *drawn])
     if summary.duplicated(drawn).any():
-        raise ValueError(
-            f"Several rows have the same {' and '.join(drawn)}: draw the other factors as `lines`, or select rows."
-        )
+        raise ValueError(f"Several rows have the same {' and '.join(drawn)}: draw other factors as lines, or select.")
     scale, _ = _format_of(metric)
     is_numeric = pd.api.types.is_numeric_dtype(summary[x])
     if not is_numeric:
@@ -209,8 +181,6 @@ def plot(
         axes.grid()
         if lines is not None:
             axes.legend(title=lines)
-        if title is not None:
-            axes.set_title(title)
         return save_figure(figure, path)
 
 

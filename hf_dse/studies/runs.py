@@ -64,14 +64,8 @@ class Run:
 @dataclass(frozen=True)
 class Study:
     """
-    A grid of trainings.
-
-    Args:
-        options (`dict[str, Any]`):
-            Options of `hf-dse distill` that all runs share.
-        factors (`dict[str, dict[Any, dict[str, Any]]]`):
-            For each factor its labels, and the options of each label. Options of a later factor replace those of an
-            earlier one, and all replace the shared options.
+    A grid of trainings: `options` that all runs share, and for each factor its labels with their options. Options of a
+    later factor replace those of an earlier one, and all replace the shared options.
     """
 
     options: dict[str, Any]
@@ -103,20 +97,11 @@ def load_study(path: str | Path) -> Study:
       num_hidden_layers: [6, 3]     # values of the option of that name
       seed: [42, 43, 44]
     ```
-
-    Raises:
-        `FileNotFoundError`: if there is no such file.
-        `ValueError`: if it is not a study.
     """
-    path = to_path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such study.")
-    content = read_yaml(path)
-    if not isinstance(content, dict) or set(content) - {"options", "factors"} or not content.get("factors"):
+    content = read_yaml(to_path(path))
+    options, factors = (content.get(name) or {} for name in ("options", "factors"))
+    if set(content) - {"options", "factors"} or not factors or not isinstance(factors, dict):
         raise ValueError(f"{path}: a study has the keys `options` and `factors`, and at least one factor.")
-    options, factors = content.get("options") or {}, content["factors"]
-    if not isinstance(options, dict) or not isinstance(factors, dict):
-        raise ValueError(f"{path}: `options` and `factors` have to hold `name: value` lines.")
     study: dict[str, dict[Any, dict[str, Any]]] = {}
     for factor, labels in factors.items():
         if isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels) and labels:
@@ -124,10 +109,7 @@ def load_study(path: str | Path) -> Study:
         elif isinstance(labels, dict) and all(isinstance(value, dict | None) for value in labels.values()) and labels:
             study[factor] = {label: value or {} for label, value in labels.items()}
         else:
-            raise ValueError(
-                f"{path}: the factor {factor!r} has to be a list of values, or labels with the options of each; it is "
-                f"{labels!r}."
-            )
+            raise ValueError(f"{path}: the factor {factor!r} has to be a list of values, or labels with options.")
     return Study(options, study)
 
 
@@ -141,38 +123,14 @@ def run_study(
     flags: str = "",
 ) -> pd.DataFrame:
     """
-    Runs what is missing in the results, each training in a process of its own. Ctrl-C in a terminal ends the trainings
-    too.
-
-    Args:
-        study ([`Study`]):
-            The study.
-        results_file (`str` or `Path`):
-            Parquet file with a row for each finished run: labels, metrics as `split.metric`, and what is needed to run
-            it again. A run found there, by its options, is not repeated.
-        output_dir (`str` or `Path`):
-            Folder of the trainings; each has its log and, if its options say so, checkpoints that it resumes from.
-        jobs (`int`, *optional*, defaults to 1):
-            Runs at a time. With GPUs, job i has GPU i modulo their number to itself.
-        threads (`int`, *optional*):
-            CPU threads of a run. Defaults to an equal share of the cores.
-        flags (`str`, *optional*, defaults to `""`):
-            More options of `hf-dse distill` for every run that depend on the machine and not on the study, such as
-            `"--bf16"`. They are part of the results, but not of a run's identity.
-
-    Returns:
-        `pd.DataFrame`: the rows of the study's runs, in the order of the study.
-
-    Raises:
-        `ValueError`: if runs failed; the others are finished first. If an environment variable is not set.
+    Runs what is missing in the results, `jobs` trainings at a time, each in a process of its own with `threads` CPU
+    threads and, with GPUs, one GPU. `flags` are more options of `hf-dse distill` that depend on the machine and not on
+    the study. A run that fails is an error when the others are finished. Ctrl-C ends the trainings too. Returns the
+    rows of the study's runs.
     """
     results_file, output_dir = Path(results_file), Path(output_dir)
-    if jobs < 1 or (threads is not None and threads < 1):
-        raise ValueError(f"`jobs` and `threads` have to be at least 1, got {jobs} and {threads}.")
-    threads = threads or max(1, (os.cpu_count() or 1) // jobs)
+    threads = threads or max(1, (os.cpu_count() or 1) // max(1, jobs))
     runs = study.runs()
-    for run in runs:
-        expand(run.options)
     finished = finished_runs(results_file)
     missing = list({run.key: run for run in runs if run.key not in finished}.values())
     slots: SimpleQueue[int] = SimpleQueue()
@@ -246,11 +204,7 @@ def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[s
     results = json.loads((last_stage / RESULTS_FILE).read_text())
     row = {
         **run.labels,
-        **{
-            f"{split}.{name}": value
-            for split, part in results.get("metrics", {}).items()
-            for name, value in part.items()
-        },
+        **{f"{split}.{name}": value for split, part in results["metrics"].items() for name, value in part.items()},
         "train_seconds": results["training"]["train_runtime"],
         "train_loss": results["training"]["train_loss"],
         **convergence(json.loads((last_stage / "trainer_state.json").read_text()), results["training"]),
@@ -274,9 +228,8 @@ def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[s
 
 def convergence(state: dict[str, Any], training: dict[str, float]) -> dict[str, float]:
     """
-    How fast a training was, by the `state` in `trainer_state.json` and the `training` metrics: `seconds_per_step`,
-    without the evaluations, and after at least two evaluations `steps_to_95`, the first step at which Pearson (or else
-    accuracy) on the validation split was 95 % of its last value, if that is above 0.
+    `seconds_per_step` of a training without its evaluations, and `steps_to_95`: the first step at which Pearson (or
+    else accuracy) on the validation split was 95 % of its last value, if that is above 0.
     """
     evaluations = [entry for entry in state["log_history"] if "eval_runtime" in entry]
     seconds = training["train_runtime"] - sum(entry["eval_runtime"] for entry in evaluations)
@@ -306,12 +259,7 @@ def expand(value: Any, strict: bool = True) -> Any:
 def read_results(results_file: str | Path) -> pd.DataFrame:
     """The rows of a results file; none where there is no file."""
     path = to_path(results_file)
-    if not path.is_file():
-        return pd.DataFrame()
-    results = pd.read_parquet(path)
-    if "run" not in results:
-        raise ValueError(f"{path} has no column 'run', so it is not a results file of a study: name another file.")
-    return results
+    return pd.read_parquet(path) if path.is_file() else pd.DataFrame()
 
 
 def finished_runs(results_file: str | Path) -> set[str]:

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 from datasets import Dataset
-from flags import to_flags
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
@@ -25,7 +24,6 @@ COMMON = {
     "disable_tqdm": True,
     "report_to": "none",
 }
-# Of a test, and of both stages
 STAGES = {
     "pairs": {**COMMON, "dataset_name": "data"},
     "ranking": {
@@ -97,9 +95,34 @@ def options_of(assets, tmp_path):
 
 
 @pytest.fixture
-def run(options_of):
+def command(options_of):
+    """The command line of a run. Options that are `None` are left out, lists have several values."""
+
+    def make(*args, **options):
+        words = ["distill"]
+        for name, value in options_of(*args, **options).items():
+            if value is not None:
+                words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+        return words
+
+    return make
+
+
+@pytest.fixture
+def run(command):
     """Runs `hf-dse distill` and returns the exit code."""
-    return lambda *args, **options: main(["distill", *to_flags(options_of(*args, **options))])
+    return lambda *args, **options: main(command(*args, **options))
+
+
+@pytest.fixture
+def error_of(capsys):
+    """The error that ended the last command."""
+
+    def find():
+        text = capsys.readouterr().err
+        return text[text.rindex("hf-dse distill: error: ") :]
+
+    return find
 
 
 @pytest.fixture

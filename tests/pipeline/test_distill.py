@@ -3,12 +3,11 @@
 """`hf_dse.distill` gives the same results as the command, with names and with loaded objects."""
 
 import pytest
-import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
-from hf_dse import DseTrainingArguments, convert_encoder, distill, evaluate_pairs, load_pairs, load_rankings
+from hf_dse import DseTrainingArguments, convert_encoder, distill, load_pairs, load_rankings
 from hf_dse.data.arguments import DataArguments
 
 
@@ -37,10 +36,6 @@ def test_one_call_equals_the_command(stage, call, run, assets, results, same, ca
     assert result.metrics == results("command")["metrics"] and set(result.metrics) == {"validation", "test"}
     assert type(result.model).__name__ == "DseForSequenceClassification"
     assert result.path.name == "model"
-    if stage == "pairs":
-        test = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))["test"]
-        again = evaluate_pairs(result.model, result.processing_class, test, task="stsb", max_length=24)
-        assert again == pytest.approx(result.metrics["test"], abs=1e-6)
 
 
 def test_loaded_models_and_datasets_give_the_same_student(call, assets, results, same):
@@ -100,9 +95,7 @@ def test_the_general_stage(call, assets, results, same):
 def test_a_single_dataset_is_the_train_split(call, assets):
     rows = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))["train"]
     rows = rows.add_column("teacher_logits", [[label] for label in rows["label"]])
-    result = call("out", dataset=rows, teacher=None)
-    assert result.metrics == {}
-    assert AutoModel.from_pretrained(result.path).config.linformer_length == 8
+    assert call("out", dataset=rows, teacher=None).metrics == {}
 
 
 def test_training_arguments_can_be_an_object(assets, tmp_path, options_of):
@@ -111,42 +104,14 @@ def test_training_arguments_can_be_an_object(assets, tmp_path, options_of):
     folders = [assets / "encoder", assets / "teacher", assets / "data", tmp_path / "out"]
     result = distill(*folders, args=args, linformer_length=8)
     assert result.path.is_dir() and args.output_dir == "elsewhere"
-    with pytest.raises(TypeError, match="learning_rate, seed: set them in `args`"):
-        distill(*folders, args=args, seed=1, learning_rate=1e-3)
-    with pytest.raises(TypeError, match="the stage 'ranking' needs `RankingTrainingArguments`"):
-        distill(*folders, args=args, stage="ranking")
+    with pytest.raises(ValueError, match="learning_rate"):
+        distill(*folders, args=args, learning_rate=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"learning_rat": 1e-3}, ValueError, "no option `learning_rat` .did you mean 'learning_rate'"),
-        ({"xyzzy": 1}, ValueError, "no option `xyzzy`; `hf-dse distill --help all` lists them"),
-        ({"dataset_name": "data"}, TypeError, "Passed twice: dataset_name"),
-        ({"stage": "align"}, ValueError, "`stage` is 'align': it has to be one of general, pairs, ranking"),
-        ({"dataset": [1, 2]}, TypeError, "have to be a `datasets.Dataset` in memory, not a list"),
-        ({"dataset": None}, ValueError, "No data: pass"),
-        ({"model": [1]}, TypeError, "`model` is a `list`: pass a Hub id, a folder, or a DSE model"),
-        ({"teacher": [1.0]}, TypeError, "`teacher` is a `list`: pass a Hub id"),
-    ],
-)
-def test_errors(arguments, error, message, call, tmp_path):
-    with pytest.raises(error, match=message):
-        call("out", **arguments)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_loaded_model_needs_its_tokenizer(call, assets):
+def test_errors(call, assets):
+    with pytest.raises(ValueError, match="not used by the HfArgumentParser: .'learning_rat'"):
+        call("out", learning_rat=1e-3)
+    with pytest.raises(ValueError, match="No data: pass"):
+        call("out", dataset=None)
     with pytest.raises(TypeError, match="A loaded `model` needs its tokenizer: pass `processing_class`"):
         call("out", model=convert_encoder(str(assets / "encoder")))
-    bert, tokenizer = AutoModel.from_pretrained(assets / "encoder"), AutoTokenizer.from_pretrained(assets / "encoder")
-    with pytest.raises(TypeError, match="A loaded student has to be a DSE model, got BertModel"):
-        call("out", model=bert, processing_class=tokenizer)
-
-
-def test_the_options_of_the_teacher_are_used_to_load_it(call, weights):
-    call("exact", distillation_alpha=1.0)
-    call("rounded", distillation_alpha=1.0, teacher_dtype="bfloat16")
-    first, second = weights("exact"), weights("rounded")
-    assert not all(torch.equal(first[name], second[name]) for name in first)
-    assert all(torch.allclose(first[name], second[name], atol=0.05) for name in first)

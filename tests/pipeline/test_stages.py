@@ -51,28 +51,14 @@ def recipe(assets, tmp_path):
     }
 
 
-def error_of(capsys):
-    text = capsys.readouterr().err
-    return text[text.rindex("hf-dse distill: error: ") :]
-
-
 def results_of(folder):
     return json.loads((folder / "results.json").read_text())
 
 
-def test_a_recipe_of_one_stage(write, recipe, tmp_path):
-    one = {**recipe, **recipe["stages"][1], "distillation_alpha": 0.75}
-    del one["stages"]
-    assert main([*write(one), "--max_steps", "1"]) == 0
-    assert results_of(tmp_path / "out")["recipe"]["distillation_alpha"] == 0.75
-    assert json.loads((tmp_path / "out" / "trainer_state.json").read_text())["global_step"] == 1
-
-
-def test_a_killed_recipe_goes_on(write, recipe, tmp_path, assets, capsys):
+def test_a_killed_recipe_goes_on(write, recipe, tmp_path, error_of, capsys):
     command = write(recipe)
     assert main(command) == 0
-    err = capsys.readouterr().err
-    assert "Stage 1 of 2 (general)" in err and "Student layers learn from teacher layers: 1 from 2" in err
+    assert "Stage 1 of 2 (general)" in capsys.readouterr().err
     general, pairs = tmp_path / "out" / "1-general", tmp_path / "out" / "2-pairs"
     assert AutoModel.from_pretrained(general / "model").config.num_hidden_layers == 1
     assert results_of(general)["training"]["train_loss"] > 0
@@ -91,9 +77,8 @@ def test_a_killed_recipe_goes_on(write, recipe, tmp_path, assets, capsys):
     assert (general / "model" / "model.safetensors").stat().st_mtime_ns == before
     resumed = load_file(pairs / "model" / "model.safetensors")
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
-    for value, message in (("false", "not empty"), ("elsewhere", "resume_from_checkpoint='elsewhere': each stage")):
-        assert main([*command, "--resume_from_checkpoint", value]) == 2
-        assert message in error_of(capsys)
+    assert main(command) == 2
+    assert "not empty" in error_of()
 
 
 @pytest.mark.slow
@@ -120,7 +105,7 @@ def test_recipes_share_their_first_stages(write, recipe, tmp_path, assets, capsy
     assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 3
 
 
-def test_a_later_stage_takes_dropout_and_prompts_only(write, recipe, tmp_path, assets, capsys):
+def test_a_later_stage_takes_dropout_and_prompts_only(write, recipe, tmp_path, assets, error_of, capsys):
     ranking = {"stage": "ranking", "dataset_name": str(assets / "queries"), "num_negatives": 4, "query_prompt": "of: "}
     pairs = {**recipe["stages"][1], "hidden_dropout_prob": 0.3, "num_train_epochs": 1}
     assert main(write({**recipe, "stages": [pairs, ranking]})) == 0
@@ -133,9 +118,9 @@ def test_a_later_stage_takes_dropout_and_prompts_only(write, recipe, tmp_path, a
     for name, value in {"linformer_length": 4, "model_name_or_path": "another"}.items():
         later = {**recipe, "stages": [pairs, {**ranking, name: value}], "output_dir": str(tmp_path / "never")}
         assert main(write(later)) == 2
-        assert f"Stage 2 names `{name}`" in error_of(capsys)
+        assert f"Stage 2 names `{name}`" in error_of()
     # An error in the options of a later stage is raised before the first stage starts.
     recipe["stages"][1]["num_epochs"] = 3
     assert main(write({**recipe, "output_dir": str(tmp_path / "never")})) == 2
-    assert "num_epochs" in error_of(capsys)
+    assert "num_epochs" in error_of()
     assert not (tmp_path / "never").exists()

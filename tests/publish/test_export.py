@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
 from hf_dse.convert.folder import TRANSFORMERS_NEEDED
@@ -92,34 +92,29 @@ def test_one_length_is_stored(tmp_path, make_model, bert_tokenizer):
 
 
 def test_existing_folders_are_not_replaced(tmp_path, make_model, bert_tokenizer):
-    model = make_model()
     folder = tmp_path / "taken"
     folder.mkdir()
     # An empty folder is fine.
-    export_model(model, bert_tokenizer, folder)
+    export_model(make_model(), bert_tokenizer, folder)
     before = files(folder)
     with pytest.raises(FileExistsError, match="taken is not empty"):
-        export_model(model, bert_tokenizer, folder)
+        export_model(make_model(), bert_tokenizer, folder)
     assert files(folder) == before
-
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "diary.txt").write_text("precious")
-    for path in (home, home / "diary.txt"):
-        with pytest.raises(FileExistsError, match="home"):
-            export_model(model, bert_tokenizer, path, overwrite=True)
-    assert (home / "diary.txt").read_text() == "precious"
+    # A folder that is not a model is never replaced.
+    (folder / "config.json").rename(folder / "diary.txt")
+    with pytest.raises(FileExistsError, match="taken"):
+        export_model(make_model(), bert_tokenizer, folder, overwrite=True)
+    assert (folder / "diary.txt").exists()
 
 
-@pytest.mark.parametrize("step", ["tokenizer", "card"])
-def test_nothing_changes_after_an_error(tmp_path, make_model, bert_tokenizer, monkeypatch, step):
+def test_nothing_changes_after_an_error(tmp_path, make_model, bert_tokenizer, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError("No space left on device")
 
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
     before = files(folder)
-    target = (type(bert_tokenizer), "save_pretrained") if step == "tokenizer" else (Path, "write_text")
-    monkeypatch.setattr(*target, fail)
+    # The card is the last file.
+    monkeypatch.setattr(Path, "write_text", fail)
     for path in (folder, tmp_path / "other"):
         with pytest.raises(OSError, match="No space left"):
             export_model(make_model(DseModel), bert_tokenizer, path, overwrite=True)
@@ -150,8 +145,6 @@ def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model,
     assert main([*command, str(tmp_path / "own"), "--model_id", "user/own"]) == 0
     assert (tmp_path / "own" / "README.md").read_text() == "# My own card\n"
     assert "README.md is kept and does not mention user/own: edit it in" in warnings.pop()
-    with pytest.raises(ValueError, match="`card` is a finished model card"):
-        export_model(model, bert_tokenizer, tmp_path / "both", card="# Card\n", base_model="a/b")
     assert not warnings
 
 
@@ -160,24 +153,15 @@ class OtherModel(DseModel):
 
 
 def test_models_whose_folder_would_not_load_are_errors(tmp_path, make_model, bert_tokenizer):
-    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    model = BertModel(config)
-    model.config.max_position_embeddings, model.config.vocab_size = 64, len(bert_tokenizer)
-    with pytest.raises(TypeError, match="Only DSE models can be exported, got BertModel: convert it with"):
-        export_model(model, bert_tokenizer, tmp_path / "model")
-    # The folder would have the code of the subclass, but not the modules that it imports.
+    """The folder would have the code of a subclass, but not the modules that it imports, or only an adapter."""
     with pytest.raises(TypeError, match="OtherModel was saved without .*modeling_dse.py"):
         export_model(make_model(OtherModel), bert_tokenizer, tmp_path / "model")
-    assert not os.listdir(tmp_path)
-
-
-def test_adapters_are_merged_first(tmp_path, make_model, bert_tokenizer):
     peft = pytest.importorskip("peft")
-    config = peft.LoraConfig(target_modules=["query", "value"], r=2)
-    model = make_model()
+    model, config = make_model(), peft.LoraConfig(target_modules=["query", "value"], r=2)
     model.add_adapter(config)
     with pytest.raises(TypeError, match="merge"):
         export_model(model, bert_tokenizer, tmp_path / "model")
+    assert not os.listdir(tmp_path)
     merged = peft.get_peft_model(make_model(), config).merge_and_unload()
     assert set(files(export_model(merged, bert_tokenizer, tmp_path / "model"))) == FILES
 

@@ -17,7 +17,6 @@ from test_commands import parse
 ROOT = Path(__file__).parents[2]
 sys.path += [str(ROOT / "studies"), str(ROOT / "benchmarks")]
 import gpu  # noqa: E402
-from speed import Job  # noqa: E402
 
 
 class Parsed(Exception):
@@ -48,33 +47,12 @@ def test_commands(name, small, places, monkeypatch):
         assert Path(script).is_file()
 
 
-@pytest.mark.parametrize("name", gpu.PAPER)
-def test_the_paper_has_k_up_to_half_of_the_length(name):
-    lengths = [int(length) for length in gpu.LENGTHS.split()]
-    assert len(gpu.PAPER[name].split()) == sum(length >= 2 * int(name.removeprefix("speed-")) for length in lengths)
-
-
 def test_full_sizes_need_a_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("sys.argv", ["gpu.py", "--output_dir", str(tmp_path / "out")])
     with pytest.raises(SystemExit, match="needs a GPU with CUDA, and there is none: `--small` tries"):
         gpu.main()
     assert not (tmp_path / "out").exists()
-
-
-def test_softmax_attention_has_no_mask(monkeypatch):
-    """With one, torch would not take its flash kernel."""
-    masks = []
-    attend = torch.nn.functional.scaled_dot_product_attention
-
-    def record(*args, attn_mask=None, **options):
-        masks.append(attn_mask)
-        return attend(*args, attn_mask=attn_mask, **options)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    Job(16, 2, sizes={**sizes, "vocab_size": 50}).make_task("bert-sdpa")()
-    assert masks == [None, None]
 
 
 def test_a_piece_ends_with_its_table(places, tmp_path):

@@ -86,17 +86,6 @@ def test_local_sets(study, data, models, tmp_path, capsys):
     importlib.import_module("generality").main([str(data), models[0], "--output", str(output)])
     assert json.loads(output.read_text())[models[0]] == pytest.approx(first, abs=1e-5)
     assert rows(capsys.readouterr().out)[0] == ["model", *SIMILARITY, *SEARCH]
-    # BM25 beside the cosine.
-    importlib.import_module("generality").main([str(data), models[1], "--bm25", "--output", str(output)])
-    again = json.loads(output.read_text())
-    assert list(again) == [models[1], f"{models[1]} + BM25", "BM25"]
-    assert again[models[1]] == pytest.approx(scores[models[1]], abs=1e-5)
-    assert list(again[f"{models[1]} + BM25"]) == list(again["BM25"]) == SEARCH
-    assert again[f"{models[1]} + BM25"] != again["BM25"]
-    assert [row[:3] for row in rows(capsys.readouterr().out)[3:]] == [["model + BM25", "", ""], ["BM25", "", ""]]
-    # Prompts of a model are used in search.
-    assert any(scores[models[1]][name] != pytest.approx(first[name]) for name in SEARCH)
-
     # Results of a model are kept apart from those of another with its name, and not made again.
     files = list(results.rglob("STS-B test.json"))
     assert len(files) == 2
@@ -107,29 +96,3 @@ def test_local_sets(study, data, models, tmp_path, capsys):
         file.write_text(json.dumps(kept))
     study.main(argv)
     assert rows(capsys.readouterr().out)[2] == ["STS-B test", "STS", "12.50", "12.50"]
-
-
-def test_a_published_benchmark(study, data, models, monkeypatch, capsys):
-    tasks = study.mteb.get_benchmark("MTEB(eng, v2)").tasks
-    names = [task.metadata.name for task in tasks]
-    assert len(names) == 41 and {"STSBenchmark", "FiQA2018", "Banking77Classification"} <= set(names)
-    # Without a network its data come from here.
-    similarity, _ = importlib.import_module("generality").read_sets(data)
-    chosen = [task for task in tasks if task.metadata.name in ("STSBenchmark", "BIOSSES")]
-
-    def load(task, **options):
-        task.dataset = study.Similarity("local", similarity["STS-B test"]).dataset
-        task.data_loaded = True
-
-    for task in chosen:
-        monkeypatch.setattr(type(task), "load_data", load)
-    benchmark = study.mteb.Benchmark(name="short", tasks=chosen)
-    monkeypatch.setattr(study.mteb, "get_benchmark", {"MTEB(eng, v2)": benchmark}.get)
-    study.main([models[0], "--benchmark", "MTEB(eng, v2)"])
-    printed = rows(capsys.readouterr().out)
-    expected = study.evaluate(study.load(models[0], "float32"), study.local_tasks(data)[:1])["STS-B test"]
-    assert printed[2:] == [
-        *([task.metadata.name, "STS", f"{100 * expected:.2f}"] for task in chosen),
-        ["mean of tasks", "", f"{100 * expected:.2f}"],
-        ["mean of types", "", f"{100 * expected:.2f}"],
-    ]

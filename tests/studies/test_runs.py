@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from hf_dse.studies.runs import append_row, convergence, finished_runs, load_study, read_results, run_study
+from hf_dse.studies.runs import append_row, convergence, finished_runs, load_study, read_results
 from hf_dse_cli import main
 
 
@@ -26,8 +26,8 @@ FINISHED = {"depth": 30, "five_tasks": 16, "length_concatenated": 52, "length_hi
 
 @pytest.fixture
 def write(tmp_path):
-    def make(content, name="grid.yaml"):
-        path = tmp_path / name
+    def make(content):
+        path = tmp_path / "grid.yaml"
         path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
         return path
 
@@ -62,52 +62,35 @@ def tiny_study(tmp_path, write, save_bert, monkeypatch):
 
 @pytest.fixture
 def command(tmp_path):
-    return lambda file: [
-        sys.executable,
-        "-m",
-        "hf_dse_cli",
-        "study",
-        str(file),
-        "--output_dir",
-        str(tmp_path / "runs"),
-    ]
-
-
-def labels_of(runs):
-    return [tuple(run.labels.values()) for run in runs]
+    program = [sys.executable, "-m", "hf_dse_cli", "study"]
+    return lambda file: [*program, str(file), "--output_dir", str(tmp_path / "runs")]
 
 
 def test_every_combination_is_a_run(write):
     attention = {"linear": {"linformer_length": 8, "learning_rate": 1e-3}, "softmax": None}
     factors = {"attention": attention, "num_hidden_layers": [6, 3], "seed": [1]}
     runs = load_study(write({"options": {"learning_rate": 1e-4, "seed": 0}, "factors": factors})).runs()
-    assert labels_of(runs) == [("linear", 6, 1), ("linear", 3, 1), ("softmax", 6, 1), ("softmax", 3, 1)]
+    labels = [tuple(run.labels.values()) for run in runs]
+    assert labels == [("linear", 6, 1), ("linear", 3, 1), ("softmax", 6, 1), ("softmax", 3, 1)]
     assert runs[0].options == {"learning_rate": 1e-3, "seed": 1, "linformer_length": 8, "num_hidden_layers": 6}
     assert runs[3].options == {"learning_rate": 1e-4, "seed": 1, "num_hidden_layers": 3}
     assert len({run.key for run in runs}) == len({run.folder for run in runs}) == 4
 
 
 def test_a_run_is_known_by_its_options_alone(write):
-    first, second, third = (
-        load_study(write(content, f"{number}.yaml")).runs()[0]
-        for number, content in enumerate(
-            [
-                {"options": {"a": 1, "b": 2}, "factors": {"seed": [1]}},
-                {"options": {"b": 2}, "factors": {"what": {"x": {"a": 1, "seed": 1}}}},
-                {"options": {"b": 2, "a": 1}, "factors": {"seed": [2]}},
-            ]
-        )
-    )
+    contents = [
+        {"options": {"a": 1, "b": 2}, "factors": {"seed": [1]}},
+        {"options": {"b": 2}, "factors": {"what": {"x": {"a": 1, "seed": 1}}}},
+        {"options": {"b": 2, "a": 1}, "factors": {"seed": [2]}},
+    ]
+    first, second, third = (load_study(write(content)).runs()[0] for content in contents)
     assert first.key == second.key != third.key
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a: [", "is not valid YAML"),
-        ("options: {}", "has the keys `options` and `factors`, and at least one factor"),
         ("factors: {seed: [1]}\nfactor: {}", "has the keys `options` and `factors`"),
-        ("factors: {seed: []}", "the factor 'seed' has to be a list of values"),
         ("factors: {x: {a: 1}}", "the factor 'x' has to be"),
     ],
 )
@@ -141,11 +124,6 @@ def test_a_study_runs_once_and_reports(tiny_study, tmp_path, monkeypatch, capsys
     # A variable stays one: the row is the same on every machine.
     assert json.loads(results["options"][0])["model_name_or_path"] == "${TINY}/encoder"
     assert json.loads(results["versions"][0])["torch"] == torch.__version__
-    # There is such a step in exactly the runs that end above 0; random weights may end below.
-    ends_above_0 = results["validation.pearson"] > 0
-    assert (results["seconds_per_step"] > 0).all()
-    assert (results["steps_to_95"].between(1, 2) == ends_above_0).all()
-
     # Nothing is run again.
     file = str(tiny_study(**options))
     assert main(["study", file, *where]) == 0
@@ -166,15 +144,11 @@ def test_wrong_options_are_found_before_the_first_run(tiny_study, tmp_path, monk
     file = str(tiny_study())
     assert main(["study", file, "--flags=--bf61 true"]) == 2
     assert "did you mean '--bf16'?" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="`jobs` and `threads` have to be at least 1, got 0"):
-        run_study(load_study(file), "x.parquet", "x", jobs=0)
     assert main(["study", "report", file]) == 2
     assert "There is no finished run to report on" in capsys.readouterr().err
     monkeypatch.delenv("TINY")
     assert main(["study", file]) == 2
     assert "needs the environment variable TINY" in capsys.readouterr().err
-    assert main(["study", "nowhere.yaml"]) == 2
-    assert "nowhere.yaml: there is no such study" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists() and not (tmp_path / "results.parquet").exists()
 
 

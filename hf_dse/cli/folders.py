@@ -1,0 +1,185 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse convert`, `whiten`, `export` and `push`: from one model folder to another, and to the Hub."""
+
+import logging
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from hf_dse.cli.output import say_next
+from hf_dse.common.files import check_target, to_path
+from hf_dse.convert.options import ConvertOptions
+
+
+logger = logging.getLogger(__name__)
+
+# Endings of the files with weights.
+WEIGHTS = (".safetensors", ".onnx", ".onnx_data", ".bin")
+
+
+@dataclass(kw_only=True)
+class FolderArguments:
+    """Which model to read, and where to save the new one."""
+
+    model_name_or_path: str = field(metadata={"help": "The model, or encoder to convert: a Hub id or a folder."})
+    output_dir: str = field(metadata={"help": "Folder to write."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Tokens per text that everything that loads the folder reads."}
+    )
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
+
+
+def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
+    """
+    Convert a pretrained encoder to linear attention.
+
+    hf-dse convert --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 --output_dir converted
+    """
+    from hf_dse.common.loading import LENGTHS, load_tokenizer, read_json
+    from hf_dse.publish.export import export_model
+
+    check_target(to_path(args.output_dir), args.overwrite_output_dir)
+    # The parser has completed the options.
+    encoder = convert_args.convert(args.model_name_or_path)  # type: ignore[attr-defined]
+    max_length = args.max_length
+    if max_length is None:
+        stored = read_json(args.model_name_or_path, LENGTHS).get("max_seq_length")
+        length = convert_args.max_position_embeddings or stored
+        max_length = length and min(length, encoder.config.max_position_embeddings)
+    folder = export_model(
+        encoder,
+        load_tokenizer(args.model_name_or_path),
+        args.output_dir,
+        base_model=args.model_name_or_path,
+        max_length=max_length,
+        overwrite=args.overwrite_output_dir,
+    )
+    print(f"Saved to {folder}")
+    model = f"--model_name_or_path {shlex.quote(str(folder))}"
+    say_next(distill=model, evaluate=model, search=model)
+
+
+@dataclass(kw_only=True)
+class WhitenArguments(FolderArguments):
+    """Which embeddings to whiten, and the texts to fit on."""
+
+    train_file: str = field(metadata={"help": "Texts to fit on: .txt with one text per line, or a table."})
+    projection_dim: int = field(metadata={"help": "Dimensions of a new embedding, at most as many as now."})
+    power: float = field(default=0.5, metadata={"help": "0: PCA. 1: full whitening. Between: partial whitening."})
+    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
+    max_train_samples: int | None = field(default=None, metadata={"help": "Fit on so many texts. Default: all."})
+    batch_size: int = field(default=32, metadata={"help": "Texts per batch."})
+
+
+def whiten(args: WhitenArguments) -> None:
+    """
+    Level the spread of a student's embeddings, or make them smaller, by whitening or PCA, without training.
+
+    hf-dse whiten --model_name_or_path converted --train_file texts.txt --projection_dim 256 --output_dir smaller
+    """
+    from hf_dse.common.loading import choose_device, load_tokenizer
+    from hf_dse.common.provenance import describe_command, describe_source
+    from hf_dse.convert.student import has_head, load_dse_model
+    from hf_dse.convert.whiten import whiten_encoder
+    from hf_dse.data.texts import load_texts
+    from hf_dse.publish.export import export_model
+
+    check_target(to_path(args.output_dir), args.overwrite_output_dir)
+    texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
+    model: Any = load_dse_model(args.model_name_or_path)
+    model.to(choose_device())
+    if has_head(model):
+        logger.warning(
+            f"The head of {args.model_name_or_path} is left out: it was trained for the original embeddings. "
+            "`hf-dse distill` adds a new head to the whitened encoder."
+        )
+        model = model.dse
+    tokenizer, size = load_tokenizer(args.model_name_or_path), model.config.embedding_size
+    options: dict[str, Any] = {"max_length": args.max_length, "batch_size": args.batch_size}
+    whiten_encoder(model, tokenizer, texts, args.projection_dim, power=args.power, **options)
+    source = describe_source(args.model_name_or_path).name
+    recipe = {
+        "whitened": f"{source}, {size} to {args.projection_dim} dimensions, power {args.power}, {len(texts)} texts",
+        "command": describe_command(),
+    }
+    folder = export_model(model, tokenizer, args.output_dir, recipe=recipe, overwrite=args.overwrite_output_dir)
+    print(f"Saved to {folder}")
+
+
+@dataclass(kw_only=True)
+class ExportArguments(FolderArguments):
+    """Which model to export, and where to save it."""
+
+    model_id: str | None = field(default=None, metadata={"help": "Name of the model in its card, such as user/name."})
+    format: str = field(
+        default="transformers",
+        metadata={
+            "help": "transformers: a complete model folder. onnx, openvino: a graph that returns sentence embeddings.",
+            "choices": ["transformers", "onnx", "openvino"],
+        },
+    )
+    int8: bool = field(default=False, metadata={"help": "Add an ONNX graph with weights of 8 bits."})
+
+    def __post_init__(self) -> None:
+        if self.format == "transformers" and self.int8:
+            raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
+
+
+def export(args: ExportArguments) -> None:
+    """
+    Write a complete, documented model folder, or a graph.
+
+    hf-dse export --model_name_or_path student/model --output_dir graph --format onnx
+    """
+    from hf_dse.common.loading import load_tokenizer, read_file
+    from hf_dse.convert.student import load_dse_model, stored_dtype
+    from hf_dse.publish.export import export_model
+    from hf_dse.publish.graph import export_graph
+
+    model, tokenizer = load_dse_model(args.model_name_or_path), load_tokenizer(args.model_name_or_path)
+    options: dict[str, Any] = {"max_length": args.max_length, "overwrite": args.overwrite_output_dir}
+    if args.format == "transformers":
+        card = read_file(args.model_name_or_path, "README.md") or None
+        options |= {"model_id": args.model_id, "card": card, "dtype": stored_dtype(args.model_name_or_path)}
+        folder = export_model(model, tokenizer, args.output_dir, **options)
+    else:
+        folder = export_graph(model, tokenizer, args.output_dir, format=args.format, int8=args.int8, **options)
+    for file in sorted(file for file in folder.rglob("*") if file.suffix in WEIGHTS):
+        print(f"{file.relative_to(folder).as_posix():<30}{file.stat().st_size / 10**6:>10,.1f} MB")
+    print(f"Saved to {folder}")
+    if args.format == "transformers":
+        say_next(push=f"--model_name_or_path {shlex.quote(str(folder))} --repo_id USER/NAME")
+
+
+@dataclass
+class PushArguments:
+    """What to publish, and where."""
+
+    model_name_or_path: str = field(metadata={"help": "Folder that `hf-dse export` or `hf-dse distill` wrote."})
+    repo_id: str = field(metadata={"help": "Repository on the Hub, user/name; created if it does not exist."})
+    private: bool = field(default=False, metadata={"help": "Make a new repository private."})
+    revision: str | None = field(default=None, metadata={"help": "Branch, created if it does not exist."})
+    token: str | None = field(default=None, metadata={"help": "Token. Default: HF_TOKEN, or that of `hf auth login`."})
+    dry_run: bool = field(default=False, metadata={"help": "Only check the folder and list its files."})
+
+
+def push(args: PushArguments) -> None:
+    """
+    Publish a model folder on the Hub, in one commit.
+
+    hf-dse push --model_name_or_path student/model --repo_id user/name --dry_run
+    """
+    from huggingface_hub import CommitInfo
+
+    from hf_dse.common.display import one_line
+    from hf_dse.publish.push import push_model
+
+    options: dict[str, Any] = {"revision": args.revision, "token": args.token, "dry_run": args.dry_run}
+    pushed = push_model(args.model_name_or_path, args.repo_id, private=args.private or None, **options)
+    if isinstance(pushed, CommitInfo):
+        print(f"Pushed to {pushed.commit_url}")
+        return
+    for name, size in pushed.items():
+        print(f"{size:>15,}  {one_line(name)}")
+    print(f"{sum(pushed.values()):>15,}  bytes in {len(pushed)} files would be pushed to {args.repo_id}")

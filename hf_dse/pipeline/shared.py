@@ -1,0 +1,175 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What all stages do: load models, share data between processes, train, and write the model folder and the results."""
+
+import json
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset, DatasetDict, load_from_disk
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers.utils import logging
+
+from hf_dse.common.files import write_atomically
+from hf_dse.common.provenance import describe_command, describe_machine
+from hf_dse.data.rankings import Rankings
+from hf_dse.pipeline.arguments import ScoredArguments
+from hf_dse.publish.export import export_model
+from hf_dse.publish.push import push_model
+from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.teacher.bi_encoders import is_bi_encoder
+from hf_dse.teacher.rerankers import load_reranker
+from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments, StudentTrainingArguments
+from hf_dse.training.base import RESULTS_FILE, show_progress
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+logger = logging.get_logger(__name__)
+
+Data = TypeVar("Data", Dataset, DatasetDict)
+Metrics = dict[str, dict[str, float]]
+
+MODEL_FOLDER = "model"
+# Folder in which the first of several processes passes the training data to the others.
+TRAIN_FOLDER = ".train-data"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a Python caller has loaded already, and the source that the model card names."""
+
+    model: PreTrainedModel | None = None
+    processing_class: PreTrainedTokenizerBase | None = None
+    teacher: "CrossEncoder | SentenceTransformer | None" = None
+    dataset: Dataset | Rankings | Mapping[str, Dataset | Rankings] | None = None
+    base_model: str | None = None
+
+
+@dataclass(frozen=True)
+class DistillationResult:
+    """The student, its tokenizer, its metrics on each labelled split but train, and the path of its folder."""
+
+    model: PreTrainedModel
+    processing_class: PreTrainedTokenizerBase
+    metrics: Metrics
+    path: Path
+
+
+def check_bi_encoder(args: ScoredArguments, training_args: DseTrainingArguments | RankingTrainingArguments) -> None:
+    if (training_args.similarity_weight > 0) != (args.bi_encoder_name_or_path is not None):
+        raise ValueError("`--bi_encoder_name_or_path` and `--similarity_weight` need each other: pass both.")
+
+
+def load_teacher(
+    args: ScoredArguments, given: Given, device: torch.device
+) -> "CrossEncoder | SentenceTransformer | None":
+    """The teacher whose scores the student learns, if there is one."""
+    teacher = given.teacher or args.teacher_name_or_path
+    if teacher is None or is_bi_encoder(teacher):
+        return teacher
+    return load_reranker(teacher, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype, device=device)
+
+
+def load_bi_encoder(
+    name_or_path: str, args: ScoredArguments, training_args: DseTrainingArguments | RankingTrainingArguments
+) -> "SentenceTransformer":
+    """A bi-encoder that reads as many tokens of a text as the student, or its own limit if that is lower."""
+    encoder = load_sentence_transformer(
+        name_or_path, trust_remote_code=args.trust_remote_code, device=training_args.device
+    )
+    limit = encoder.max_seq_length or training_args.max_length
+    encoder.max_seq_length = min(limit, training_args.max_length)
+    return encoder
+
+
+def make_once(make: Callable[[], Data], training_args: TrainingArguments) -> Data:
+    """Makes a dataset in the first of several processes; the others wait, and load it from disk."""
+    if training_args.world_size <= 1:
+        return make()
+    path, state = Path(str(training_args.output_dir)) / TRAIN_FOLDER, PartialState()
+    if state.is_main_process:
+        shutil.rmtree(path, ignore_errors=True)
+        make().save_to_disk(path)
+    state.wait_for_everyone()
+    # In memory, so that the files can be deleted.
+    dataset = load_from_disk(str(path), keep_in_memory=True)
+    state.wait_for_everyone()
+    if state.is_main_process:
+        shutil.rmtree(path, ignore_errors=True)
+    return dataset
+
+
+def train_stage(
+    trainer: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    evaluate: Callable[[], Metrics],
+    arguments: Sequence[Any],
+    *,
+    recipe: Mapping[str, Any],
+    **facts: Any,
+) -> DistillationResult:
+    """
+    Trains a student. Then the first of several processes evaluates it, writes its model folder with `recipe` and
+    `facts` in the card, and the results with the `arguments` of the stage, and pushes the folder if asked.
+    """
+    training_args = trainer.args
+    show_progress(trainer)
+    training = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics
+    trainer.save_state()
+    student = getattr(trainer.model, "student", trainer.model).eval()
+    output_dir = Path(str(training_args.output_dir))
+    path, metrics = output_dir / MODEL_FOLDER, {}
+    if training_args.process_index == 0:
+        training |= _peak_memory(training_args.device)
+        metrics = evaluate()
+        recipe = {name: value for name, value in recipe.items() if value is not None} | _common_recipe(training_args)
+        name = training_args.hub_model_id or output_dir.name
+        facts |= {"metrics": metrics or None, "recipe": recipe, "model_id": name}
+        export_model(student, tokenizer, path, overwrite=True, **facts)
+        options = {name: value for part in arguments for name, value in asdict(part).items()}
+        results = {"metrics": metrics, "training": training, "recipe": {**options, **recipe}}
+        # The last file, which says that the stage is complete.
+        text = json.dumps(results, indent=2)
+        write_atomically(output_dir / RESULTS_FILE, lambda file: file.write(text.encode()))
+        if training_args.push_to_hub:
+            commit = push_model(path, name, revision=training_args.hub_revision, token=training_args.hub_token)
+            logger.info(f"Pushed to {commit}")
+    if training_args.world_size > 1:
+        (metrics,) = broadcast_object_list([metrics])
+    return DistillationResult(student, tokenizer, metrics, path)
+
+
+def _common_recipe(training_args: StudentTrainingArguments) -> dict[str, Any]:
+    """The settings of any training that a model card names."""
+    loading: Any = training_args.accelerator_config
+    # With `split_batches` the processes share a batch.
+    num_batches = 1 if loading.split_batches else training_args.world_size
+    recipe = {
+        "learning_rate": training_args.learning_rate,
+        "num_train_epochs": training_args.num_train_epochs,
+        "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps * num_batches,
+        "precision": "bf16" if training_args.bf16 else "fp16" if training_args.fp16 else "float32",
+        "seed": training_args.seed,
+        "machine": describe_machine(),
+    }
+    command = describe_command()
+    return recipe if command is None else {**recipe, "command": command}
+
+
+def _peak_memory(device: torch.device) -> dict[str, float]:
+    """The most memory that this process has had, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = {"peak_memory_mb": peak / (2**20 if sys.platform == "darwin" else 2**10)}
+    if device.type == "cuda":
+        memory["peak_gpu_memory_mb"] = torch.cuda.max_memory_allocated(device) / 2**20
+    return memory
