@@ -107,7 +107,9 @@ CONFIGS: dict[str, Callable[[int, Sizes], PreTrainedConfig]] = {
     "bert-sdpa": bert_config,
     "bert-eager": bert_config,
     "bert-base": lambda length, sizes: bert_config(length, {**sizes, **BERT_BASE}),
+    "bert-linformer": bert_config,
     "modernbert": modernbert_config,
+    "modernbert-linformer": modernbert_config,
     "bigbird": big_bird_config,
     "nystromformer": nystromformer_config,
     "fnet": fnet_config,
@@ -116,8 +118,14 @@ MODELS = (*(f"dse-{kind}" for kind in KINDS), *CONFIGS)
 
 
 def build(name: str, length: int, k: int = 128, sizes: Sizes = MINILM) -> nn.Module:
-    """The encoder of a name, for texts of a length; DSE has k rows."""
+    """
+    The encoder of a name, for texts of a length; DSE has k rows, and so has an encoder of transformers that is loaded
+    with linear attention, `-linformer`.
+    """
     if name not in CONFIGS:
         return AutoModel.from_config(dse_config(name.removeprefix("dse-"), length, k, sizes))
-    attention = {"bert-eager": "eager", "bert-sdpa": "sdpa", "bert-base": "sdpa", "modernbert": "sdpa"}.get(name)
-    return AutoModel.from_config(CONFIGS[name](length, sizes), attn_implementation=attention)
+    attentions = {"bert-eager": "eager", "bert-sdpa": "sdpa", "bert-base": "sdpa", "modernbert": "sdpa"}
+    attention = "linformer" if name.endswith("-linformer") else attentions.get(name)
+    config = CONFIGS[name](length, sizes)
+    config.linformer_length = k
+    return AutoModel.from_config(config, attn_implementation=attention)

@@ -3,8 +3,8 @@
 """
 hf-dse: distil any Hugging Face cross-encoder into a sentence embedding model with Linformer attention.
 
-`import hf_dse` registers the model type `"dse"` with the Auto classes of transformers. Everything else is imported
-when it is first used; `__init__.pyi` lists the public names.
+`import hf_dse` registers the model type `"dse"` with the Auto classes of transformers, and the attention
+implementation `"linformer"`. Everything else is imported when it is first used; `__init__.pyi` lists the public names.
 """
 
 import functools
@@ -20,7 +20,10 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 @functools.cache
 def register() -> None:
-    """Registers the DSE classes with the Auto classes of transformers. `import hf_dse` calls it."""
+    """
+    Registers the DSE classes with the Auto classes of transformers, and linear attention as the attention
+    implementation `"linformer"` of any encoder. `import hf_dse` calls it.
+    """
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
     from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel

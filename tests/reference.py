@@ -268,3 +268,42 @@ def pair_logits(config, state, u, v):
         similarity = similarity / (torch.sqrt(u @ u) * torch.sqrt(v @ v))
     slope, intercept = state["similarity.start"]
     return state["similarity.scale"] * slope * similarity + intercept + state["similarity.bias"]
+
+
+# One head of one layer, for any encoder
+
+
+def slots_of(keys, values, start, k, layer, num_layers):
+    """The keys and values of the slots of a text, and the number of tokens that each stands for."""
+    n = len(keys)
+    if n <= k:
+        return keys, values, [1] * n
+    if start == "strided":
+        ranks, sizes = zip(*selected_tokens(n, k, layer, num_layers), strict=True)
+        return keys[list(ranks)], values[list(ranks)], sizes
+    pool = {"mean": lambda part: part.mean(dim=0), "max": lambda part: part.amax(dim=0)}[start]
+    segments = slot_tokens(n, k)
+    pooled = (torch.stack([pool(states[segment]) for segment in segments]) for states in (keys, values))
+    return *pooled, [len(segment) for segment in segments]
+
+
+def attend_in_layer(queries, keys, values, layer_type, start, k, window, layer, num_layers):
+    """The context of each token of a text, (n, d), from its queries, keys and values."""
+    n, contexts = len(queries), []
+    slots = slots_of(keys, values, start, k, layer, num_layers)
+    for i, query in enumerate(queries):
+        near = {
+            "full_attention": lambda j, i=i: True,
+            "linear_attention": lambda j, i=i: False,
+            "sliding_attention": lambda j, i=i: abs(i - j) <= window,
+            "sliding_linear_attention": lambda j, i=i: abs(i - j) <= window and n > k,
+            "chunked_attention": lambda j, i=i: i // window == j // window or j in (0, n - 1),
+        }[layer_type]
+        ranks = [j for j in range(n) if near(j)]
+        seen_keys, seen_values, sizes = keys[ranks], values[ranks], [1] * len(ranks)
+        if "linear" in layer_type:
+            seen_keys, seen_values = torch.cat([slots[0], seen_keys]), torch.cat([slots[1], seen_values])
+            sizes = [*slots[2], *sizes]
+        logits = seen_keys @ query / math.sqrt(len(query)) + torch.tensor(sizes, dtype=query.dtype).log()
+        contexts.append(logits.softmax(dim=0) @ seen_values)
+    return torch.stack(contexts)
