@@ -31,7 +31,7 @@ from hf_dse import DataArguments, default_encoder, load_pairs, load_rankings
 
 @dataclass
 class TeacherArguments:
-    model_name_or_path: str = field(default_factory=default_encoder)
+    model_name_or_path: str | None = field(default=None, metadata={"help": "Default: the encoder of the demo."})
     max_length: int = field(default=128, metadata={"help": "Tokens of both texts together."})
     num_negatives: int = field(default=0, metadata={"help": "Of a query: learn from rankings, not from pairs."})
 
@@ -45,7 +45,8 @@ num, is_ranking = teacher_args.num_negatives, teacher_args.num_negatives > 0
 pairs = {} if is_ranking else load_pairs(data_args)
 labels = [] if is_ranking else pairs["train"]["label"][:]
 num_labels = max(labels) + 1 if labels and isinstance(labels[0], int) else 1
-model = CrossEncoder(teacher_args.model_name_or_path, num_labels=num_labels, max_length=teacher_args.max_length)
+encoder = teacher_args.model_name_or_path or default_encoder()
+model = CrossEncoder(encoder, num_labels=num_labels, max_length=teacher_args.max_length)
 # Scores are raw logits, from which students learn.
 model.activation_fn = torch.nn.Identity()
 if is_ranking:
