@@ -24,9 +24,8 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.logging import tqdm
 
 from hf_dse import DseConfig, DseModel, convert_encoder
-from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import markdown
-from hf_dse.common.loading import load_tokenizer
+from hf_dse.common.loading import choose_device, load_tokenizer
 from hf_dse.data.texts import load_texts
 from hf_dse.data.tokenization import token_lengths
 
@@ -157,7 +156,8 @@ def measure(args: Any) -> dict[str, list[dict[str, Any]]]:
         each layer (`layer_errors`), their mean (`error`) and the `embedding_error`; and `spectrum`, a row for each n
         and layer.
     """
-    set_threads(args.threads)
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
     device = choose_device(None)
     tokenizer = load_tokenizer(args.model)
     texts = load_texts(args.texts)["text"][:]

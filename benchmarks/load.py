@@ -43,7 +43,7 @@ from hf_dse import (
 )
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
-from hf_dse.teacher.cache import open_cache
+from hf_dse.teacher.score import open_cache
 from hf_dse_cli import main as command
 
 

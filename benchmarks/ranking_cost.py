@@ -26,8 +26,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from timing import interleave, make_parser, write_results
 
 from hf_dse import DataArguments, load_pairs
-from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import markdown
+from hf_dse.common.loading import choose_device
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
@@ -181,7 +181,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="queries that are timed; the median counts")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     args = parser.parse_args(argv)
-    set_threads(args.threads)
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
     device = choose_device(None)
     student = load_sentence_transformer(args.student, dtype=args.dtype, device=device)
     cross_encoder = CrossEncoder(args.cross_encoder, device=str(device), model_kwargs={"dtype": args.dtype})

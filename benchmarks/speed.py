@@ -29,8 +29,8 @@ from timing import interleave, make_parser, write_results
 from torch import nn
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.devices import choose_device, set_threads
 from hf_dse.common.display import markdown
+from hf_dse.common.loading import choose_device
 
 
 # The time of shorter inputs is ruled by what does not depend on the length, so it says nothing about the growth.
@@ -110,7 +110,8 @@ def run_speed(args: Any, sizes: Sizes = MINILM) -> dict[str, Any]:
         `dict[str, Any]`: `rows`, one for each model and length as [`summarize`] makes them or with the reason why it
         was `skipped`; `exponents` of the time and `memory_exponents` by model; `baseline`.
     """
-    set_threads(args.threads)
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
     device = choose_device(None)
     baseline = "bert-sdpa" if "bert-sdpa" in args.models else args.models[0]
     rows: list[dict[str, Any]] = []
@@ -244,7 +245,8 @@ def first_run(task: Callable[[], object], device: torch.device) -> float | None:
 
 def memory_of_pass(job: Job, name: str) -> float:
     """MB that a pass adds to the peak of this process."""
-    set_threads(job.threads)
+    if job.threads is not None:
+        torch.set_num_threads(job.threads)
     task = job.make_task(name)
     before = peak_bytes()
     task()

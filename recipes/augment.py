@@ -79,7 +79,7 @@ def similar_pairs(
             own[text] |= group
     model = SentenceTransformer(encoder, trust_remote_code=True)
     vectors = model.encode(texts, batch_size=64, normalize_embeddings=True, convert_to_tensor=True)
-    # Not `semantic_search`, which orders equal texts in another way: the kept scores of the flagship are of these pairs.
+    # `semantic_search` orders equal texts in another way, and the kept scores of the flagship are for these pairs.
     for start in range(0, len(texts), BLOCK):
         scores = vectors[start : start + BLOCK] @ vectors.T
         for row, text in enumerate(range(start, start + len(scores))):

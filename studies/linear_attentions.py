@@ -38,9 +38,8 @@ from hf_dse import (
     load_pairs,
     make_pair_model,
 )
-from hf_dse.common.devices import choose_device
 from hf_dse.common.display import markdown
-from hf_dse.common.loading import load_tokenizer
+from hf_dse.common.loading import choose_device, load_tokenizer
 from hf_dse.data.texts import load_texts
 
 

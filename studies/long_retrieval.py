@@ -22,8 +22,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from hf_dse import encode
-from hf_dse.common.devices import choose_device
 from hf_dse.common.display import markdown
+from hf_dse.common.loading import choose_device
 from hf_dse.data.tokenization import max_tokens
 
 
