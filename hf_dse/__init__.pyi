@@ -23,8 +23,8 @@ from .publish.graph import export_graph as export_graph
 from .publish.push import push_model as push_model
 from .retrieval.bm25 import bm25_scores as bm25_scores
 from .retrieval.encoding import encode as encode
-from .retrieval.evaluate_pairs import evaluate_pairs as evaluate_pairs
-from .retrieval.evaluate_retrieval import evaluate_retrieval as evaluate_retrieval
+from .retrieval.evaluation import evaluate_pairs as evaluate_pairs
+from .retrieval.evaluation import evaluate_retrieval as evaluate_retrieval
 from .retrieval.metrics import compute_metrics_for as compute_metrics_for
 from .retrieval.mining import mine_candidates as mine_candidates
 from .retrieval.queries import make_queries as make_queries

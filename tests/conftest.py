@@ -9,13 +9,13 @@ import shutil
 import socket
 import string
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 
 # Libraries read these when they are imported. Programs started by tests inherit them.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="hf-dse-tests-")
-os.environ["HF_XET_CLIENT_RETRY_BASE_DELAY"] = "10ms"
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
@@ -62,30 +62,31 @@ def hub_cache():
     (repo / "refs" / "main").write_text(commit)
 
 
+@contextmanager
+def messages_of(level):
+    """The messages that hf_dse logs at a level."""
+    messages = []
+    handler = logging.Handler(level)
+    handler.emit = lambda record: messages.append(record.getMessage()) if record.levelno == level else None
+    logger = logging.getLogger("hf_dse")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield messages
+    logger.setLevel(before)
+    logger.removeHandler(handler)
+
+
 @pytest.fixture
 def warnings():
-    """The warnings that hf_dse logs during a test."""
-    messages = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: messages.append(record.getMessage())
-    logging.getLogger("hf_dse").addHandler(handler)
-    yield messages
-    logging.getLogger("hf_dse").removeHandler(handler)
+    with messages_of(logging.WARNING) as messages:
+        yield messages
 
 
 @pytest.fixture
 def infos():
-    """The messages that hf_dse logs at level info during a test."""
-    messages = []
-    handler = logging.Handler(logging.INFO)
-    handler.emit = lambda record: messages.append(record.getMessage()) if record.levelno == logging.INFO else None
-    logger = logging.getLogger("hf_dse")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    yield messages
-    logger.setLevel(level)
-    logger.removeHandler(handler)
+    with messages_of(logging.INFO) as messages:
+        yield messages
 
 
 @pytest.fixture(scope="session")
@@ -107,6 +108,14 @@ def roberta_tokenizer():
 
 
 @pytest.fixture(scope="session")
+def tokenizers(bert_tokenizer, roberta_tokenizer):
+    """Tokenizers by the family of their models; that of DistilBERT gives no token types."""
+    inputs = ["input_ids", "attention_mask"]
+    distilbert = BertTokenizer(vocab=bert_tokenizer.get_vocab(), model_max_length=64, model_input_names=inputs)
+    return {"bert": bert_tokenizer, "distilbert": distilbert, "roberta": roberta_tokenizer}
+
+
+@pytest.fixture(scope="session")
 def tiny_config():
     """Makes a `DseConfig` for a tiny model that fits the tokenizer given; fields can be overridden."""
 
@@ -122,7 +131,7 @@ def tiny_config():
             "pad_token_id": tokenizer.pad_token_id,
             "cls_token_id": tokenizer.cls_token_id,
             "sep_token_id": tokenizer.sep_token_id,
-            "num_pair_separators": 1 if "token_type_ids" in tokenizer.model_input_names else 2,
+            "num_pair_separators": tokenizer.num_special_tokens_to_add(pair=True) - 2,
         }
         return DseConfig(**{**defaults, **fields})
 
@@ -155,9 +164,9 @@ def save_bert(bert_tokenizer):
 def make_model(tiny_config, bert_tokenizer):
     """Makes a tiny model whose weights all differ from their initial values."""
 
-    def make(model_class=DseForSequenceClassification, **fields):
+    def make(model_class=DseForSequenceClassification, tokenizer=bert_tokenizer, **fields):
         torch.manual_seed(0)
-        model = model_class(tiny_config(bert_tokenizer, **{"num_labels": 1, **fields})).eval()
+        model = model_class(tiny_config(tokenizer, **{"num_labels": 1, **fields})).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.2)
@@ -206,11 +215,8 @@ def dtypes_of():
 
 
 @pytest.fixture
-def hub(monkeypatch, request):
-    """Starts a local Hub for this process, with a write token. A test may ask for `BOTH_WAYS` of uploading."""
-    is_xet = getattr(request, "param", "LFS") == "Xet"
-    if is_xet:
-        pytest.importorskip("hf_xet")
+def hub(monkeypatch):
+    """Starts a local Hub for this process, with a write token."""
     from hub import WRITER, Hub
     from huggingface_hub import close_session, constants
 
@@ -220,7 +226,7 @@ def hub(monkeypatch, request):
         resolve = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", resolve)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", not is_xet)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         monkeypatch.setenv("HF_TOKEN", WRITER)
         # transformers keeps a client of the first endpoint.

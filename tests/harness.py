@@ -21,8 +21,7 @@ import pytest
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *(f"hf_dse.cli.{name}" for name in ("convert", "distill", "encode", "evaluate", "export", "mine", "score")),
-        "hf_dse.cli.whiten",
+        *(f"hf_dse.cli.{name}" for name in ("distill", "encode", "evaluate", "folders", "score")),
         "hf_dse.pipeline.stages",
         "hf_dse.studies.runs",
         "sentence_transformers",

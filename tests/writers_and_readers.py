@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +65,6 @@ TEXTS = [
     "The committee has not decided yet whether the bridge will be repaired or built again. " * 3,
     "Long texts are cut at the same token everywhere, or their embeddings differ. " * 12,
 ]
-
-
-@dataclass
-class Written:
-    """A folder, and the embeddings `(num_texts, size)` of the model that was written."""
-
-    folder: Path
-    embeddings: np.ndarray
 
 
 def embeddings_of(model: PreTrainedModel, tokenizer: Any) -> np.ndarray:

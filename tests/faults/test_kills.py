@@ -111,16 +111,6 @@ def test_half_deleted_checkpoints_are_none(commands, undisturbed, tmp_path):
         assert all(model_folder(path).keys() == whole[path.name] for path in complete_checkpoints(output))
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"])
-def test_a_checkpoint_without_one_of_its_files_is_none(file, undisturbed, tmp_path):
-    """The Trainer deletes the last checkpoint at its end, to keep the best, and may be killed meanwhile."""
-    (checkpoint, *_) = complete_checkpoints(undisturbed("distill").output)
-    shutil.copytree(checkpoint, tmp_path / checkpoint.name)
-    assert complete_checkpoints(tmp_path) == [tmp_path / checkpoint.name]
-    (tmp_path / checkpoint.name / file).unlink()
-    assert complete_checkpoints(tmp_path) == []
-
-
 @pytest.mark.slow
 def test_stages_of_an_earlier_recipe_are_not_taken_for_those_of_a_killed_one(commands, undisturbed, tmp_path):
     command, straight = commands["distill recipe"], undisturbed("distill recipe")
@@ -148,9 +138,8 @@ def test_many_kills(name, attack):
 @pytest.mark.slow
 def test_a_killed_engine_keeps_its_shards(assets, tmp_path):
     pytest.importorskip("ray")
-    words = (
-        f"encode --model_name_or_path {assets}/student --engine ray --num_workers 1 --input {assets}/shards --output"
-    )
+    model, shards = f"{assets}/student", f"{assets}/shards"
+    words = f"encode --model_name_or_path {model} --engine ray --num_workers 1 --input {shards} --output"
     line = [sys.executable, "-m", "hf_dse_cli", *words.split()]
 
     def encode(name):

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from hf_dse import DataArguments, evaluate_pairs, load_pairs
 from hf_dse.convert.student import CODE_FILES
-from hf_dse.data.tasks import EMBEDDED
+from hf_dse.data.arguments import EMBEDDED
 
 
 ROOT = Path(__file__).parents[2]
@@ -31,8 +31,6 @@ def test_complete_and_small():
 def test_similar_sentences_have_similar_embeddings():
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     model = AutoModel.from_pretrained(CHECKPOINT)
-    assert model.dtype == torch.float32
-    assert model.config.layer_types == ["chunked_attention"] * 4 + ["linear_attention"] * 2
     texts = [
         "A man is playing a guitar.",
         "Someone plays the guitar.",

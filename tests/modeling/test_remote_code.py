@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
-from hf_dse import DseConfig, DseForSequenceClassification, DseModel
+from hf_dse import DseForSequenceClassification, DseModel
 from hf_dse.convert.student import CODE_FILES
 
 
@@ -19,7 +18,7 @@ AUTO_CLASSES = {DseModel: "AutoModel", DseForSequenceClassification: "AutoModelF
 
 # Pairs of seven and five words for the one class, two texts for the other; the second row is padded.
 INPUTS = {
-    "input_ids": [[1, 5, 6, 7, 2, 8, 9, 11, 2], [1, 4, 5, 2, 8, 9, 2, 0, 0]],
+    "input_ids": [[2, 5, 6, 7, 3, 8, 9, 11, 3], [2, 4, 5, 3, 8, 9, 3, 0, 0]],
     "token_type_ids": [[0, 0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 0, 0]],
     "attention_mask": [[1, 1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1, 0, 0]],
 }
@@ -51,76 +50,43 @@ print(json.dumps({"answers": answers, "imported": [name for name in sys.modules 
 """
 
 
-def make_model(model_class):
-    torch.manual_seed(0)
-    config = DseConfig(
-        vocab_size=29,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=12,
-        linformer_length=[4, 5],
-        projection_dim=6,
-        cls_token_id=1,
-        sep_token_id=2,
-        num_labels=3,
-    )
-    model = model_class(config).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.3)
-    return model
+def run(model, model_class):
+    outputs = model(**{name: torch.tensor(value) for name, value in INPUTS.items()})
+    return outputs.pooler_output if model_class is DseModel else outputs.logits
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    """Folders of both classes, and for each one a copy that was loaded and saved again, as after training."""
-    folders = {}
-    for model_class in AUTO_CLASSES:
-        first, second = (tmp_path_factory.mktemp(f"{model_class.__name__}_{name}") for name in ("first", "second"))
-        make_model(model_class).save_pretrained(first)
+def test_checkpoints_load_without_hf_dse(make_model, tmp_path):
+    """Of both classes, and for each one a copy that was loaded and saved again, as after training."""
+    jobs, expected = [], []
+    for model_class, auto_class in AUTO_CLASSES.items():
+        first, second = (tmp_path / f"{auto_class}_{name}" for name in ("first", "second"))
+        model = make_model(model_class, linformer_length=[4, 5], projection_dim=6, num_labels=3)
+        model.save_pretrained(first)
         model_class.from_pretrained(first).save_pretrained(second)
-        folders[model_class] = [first, second]
-    return folders
-
-
-@pytest.fixture(scope="module")
-def loaded_elsewhere(checkpoints, tmp_path_factory):
-    """Returns the outputs of all checkpoints in a new process."""
-    jobs = [(str(folder), AUTO_CLASSES[cls]) for cls, folders in checkpoints.items() for folder in folders]
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
+        jobs += [(str(first), auto_class), (str(second), auto_class)]
+        expected += [(model_class.__name__, run(model.double(), model_class))] * 2
     process = subprocess.run(
         # -I: ignore the current folder and PYTHONPATH, so that the source tree is not found either.
         [sys.executable, "-I", "-c", LOADER, json.dumps([jobs, INPUTS])],
         capture_output=True,
         text=True,
-        env=os.environ | {"HF_MODULES_CACHE": str(elsewhere / "modules"), "HF_HUB_OFFLINE": "1"},
-        cwd=elsewhere,
+        env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"},
+        cwd=tmp_path,
         timeout=300,
     )
     assert process.returncode == 0, process.stderr
     result = json.loads(process.stdout.splitlines()[-1])
     assert not result["imported"]
-    return dict(zip((folder for folder, _ in jobs), result["answers"], strict=True))
+    for answer, (name, output) in zip(result["answers"], expected, strict=True):
+        assert answer["classes"] == ["DseConfig", name, "transformers_modules"]
+        found = torch.tensor(answer["output"], dtype=torch.float64)
+        torch.testing.assert_close(found, output, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("generation", [0, 1])
-@pytest.mark.parametrize("model_class", AUTO_CLASSES)
-def test_checkpoint_loads_without_hf_dse(checkpoints, loaded_elsewhere, model_class, generation):
-    folder = checkpoints[model_class][generation]
-    assert {*CODE_FILES, "config.json", "model.safetensors"} <= set(os.listdir(folder))
-
-    answer = loaded_elsewhere[str(folder)]
-    assert answer["classes"] == ["DseConfig", model_class.__name__, "transformers_modules"]
-    outputs = make_model(model_class)(**{name: torch.tensor(value) for name, value in INPUTS.items()})
-    expected = outputs.pooler_output if model_class is DseModel else outputs.logits
-    torch.testing.assert_close(torch.tensor(answer["output"], dtype=torch.float64), expected, rtol=0, atol=1e-12)
-
-
-def test_code_needs_only_torch_and_transformers(checkpoints):
+def test_code_needs_only_torch_and_transformers(make_model, tmp_path):
+    make_model().save_pretrained(tmp_path)
     for name in CODE_FILES:
-        lines = (checkpoints[DseModel][0] / name).read_text().splitlines()
+        lines = (tmp_path / name).read_text().splitlines()
         modules = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}
         siblings = {module for module in modules if module.startswith(".")}
         roots = {module.split(".")[0] for module in modules - siblings}

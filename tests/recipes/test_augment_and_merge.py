@@ -25,29 +25,17 @@ def augment(monkeypatch):
     return importlib.import_module("augment")
 
 
-def run(monkeypatch, module, *argv):
-    monkeypatch.setattr(sys, "argv", ["augment.py", *map(str, argv)])
-    module.main()
-
-
 def test_pairs_of_each_kind(augment, save_bert, tmp_path, monkeypatch):
     words = "cat dog sat ran mat house old new".split()
     rows = {"sentence1": [f"the {word} is here" for word in words], "sentence2": [f"a {word}." for word in words]}
     pd.DataFrame(rows).to_parquet(tmp_path / "texts.parquet")
     pd.DataFrame({"sentence1": ["The CAT is here!"], "sentence2": ["a cat"]}).to_csv(tmp_path / "known.csv")
     (tmp_path / "barred.txt").write_text("a dog\n")
-    options = ["--encoder", save_bert(tmp_path / "bert"), "--num_similar", "2", "--pool", "3"]
-    options += ["--exclude", tmp_path / "known.csv", "--exclude_texts", tmp_path / "barred.txt"]
+    command = f"augment.py make {tmp_path}/texts.parquet --encoder {save_bert(tmp_path / 'bert')} --num_similar 2"
+    command += f" --pool 3 --exclude {tmp_path}/known.csv --exclude_texts {tmp_path}/barred.txt --output"
     for name in ("once", "again"):
-        run(
-            monkeypatch,
-            augment,
-            "make",
-            tmp_path / "texts.parquet",
-            *options,
-            "--output",
-            tmp_path / f"{name}.parquet",
-        )
+        monkeypatch.setattr(sys, "argv", [*command.split(), str(tmp_path / f"{name}.parquet")])
+        augment.main()
     made = pd.read_parquet(tmp_path / "once.parquet")
     pd.testing.assert_frame_equal(made, pd.read_parquet(tmp_path / "again.parquet"))
     assert set(made["kind"]) == {"row", "similar", "random"}

@@ -157,15 +157,3 @@ def test_the_command(contamination, data, tmp_path, capsys):
     pd.testing.assert_frame_equal(
         pd.read_parquet(tmp_path / "out" / "pairs.parquet"), pairs[1:].reset_index(drop=True)
     )
-
-
-def test_errors(contamination, data, tmp_path, capsys):
-    file = tmp_path / "numbers.jsonl"
-    file.write_text('{"number": 1}\n')
-    with pytest.raises(SystemExit):
-        contamination.main([str(data), str(file)])
-    assert "numbers.jsonl has no texts in any of the columns query, anchor" in capsys.readouterr().err
-    file.write_text('{"query": "a"}\n')
-    with pytest.raises(SystemExit):
-        contamination.main([str(data), str(file), "--drop", str(tmp_path)])
-    assert "take another folder, and files of different names" in capsys.readouterr().err
