@@ -126,7 +126,7 @@ def train_stage(
     show_progress(trainer)
     training = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics
     trainer.save_state()
-    student = getattr(trainer.model, "student", trainer.model).eval()
+    student = trainer.model.eval()
     output_dir = Path(str(training_args.output_dir))
     path, metrics = output_dir / MODEL_FOLDER, {}
     if training_args.process_index == 0:

@@ -88,3 +88,7 @@ class EngineArguments:
         default=None,
         metadata={"help": "GPUs per Ray worker, also a fraction. Default: 1 if the cluster has GPUs, otherwise 0."},
     )
+
+    def __post_init__(self) -> None:
+        if self.engine != "ray" and (self.num_workers is not None or self.num_gpus is not None):
+            raise ValueError("`--num_workers` and `--num_gpus` are for `--engine ray`: add it, or leave them out.")

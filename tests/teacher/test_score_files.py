@@ -193,3 +193,8 @@ def test_errors_of_shards(save_teacher, tmp_path):
         data_args = DataArguments(dataset_name=str(tmp_path / "shard.parquet"), **data)
         with pytest.raises(ValueError, match=message):
             score_files(args, data_args, EngineArguments("ray"))
+
+
+def test_workers_are_for_ray():
+    with pytest.raises(ValueError, match="are for `--engine ray`"):
+        EngineArguments(num_workers=2)
