@@ -56,9 +56,6 @@ for auto_class, model_class in (
 def test_public_names():
     for name in hf_dse.__all__:
         assert getattr(hf_dse, name) is not None
-    assert set(hf_dse.__all__) <= set(dir(hf_dse))
-    with pytest.raises(AttributeError, match="attribute nonsense"):
-        _ = hf_dse.nonsense
 
 
 # The code that is saved with checkpoints has its own path.
@@ -84,8 +81,7 @@ def docstrings():
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
-                module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-                yield f"{module}:{getattr(node, 'name', '')}", ast.get_docstring(node)
+                yield f"{path.name}:{getattr(node, 'name', '')}", ast.get_docstring(node)
 
 
 def test_examples_import_public_names_only():
@@ -106,23 +102,14 @@ def test_each_public_name_is_used_on_a_page():
     assert len(hf_dse.__all__) <= 40
 
 
-def test_public_docstrings_use_public_names():
-    """In examples, and in references such as [`encode`]."""
-    defined = {
-        node.name
-        for path in SOURCES
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef)
-    }
+def test_public_docstrings_refer_to_public_names():
+    """In references such as [`encode`]; examples run, so they import what they use."""
+    parts = [node for path in SOURCES for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    defined = {node.name for node in parts if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     for name in hf_dse.__all__:
-        docstring = inspect.getdoc(getattr(hf_dse, name)) or ""
-        code = ast.parse(example_in(docstring)) if ">>>" in docstring else ast.Module([], [])
-        names = [node for node in ast.walk(code) if isinstance(node, ast.Name)]
-        used = {node.id for node in names} & defined - {node.id for node in names if isinstance(node.ctx, ast.Store)}
-        references = re.findall(r"\[`~?([\w.]+)`\]", docstring)
-        used |= {word for word in references if word.split(".")[0] in defined | {"hf_dse"}}
-        unknown = {word.removeprefix("hf_dse.").split(".")[0] for word in used} - set(hf_dse.__all__)
-        assert not unknown, f"the docstring of {name} uses {unknown}"
+        references = re.findall(r"\[`~?(?:hf_dse\.)?(\w+)[\w.]*`\]", inspect.getdoc(getattr(hf_dse, name)) or "")
+        unknown = set(references) & defined - set(hf_dse.__all__)
+        assert not unknown, f"the docstring of {name} refers to {unknown}"
 
 
 def test_version_equals_that_of_the_distribution():

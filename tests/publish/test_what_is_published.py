@@ -16,10 +16,7 @@ from hf_dse import DseModel, convert_encoder, export_graph, export_model, push_m
 from hf_dse_cli import main
 
 
-PAIRS = [
-    {"sentence1": "the cat", "sentence2": f"a {word}", "label": number}
-    for number, word in enumerate(["dog", "mat"] * 2)
-]
+PAIRS = [{"sentence1": "the cat", "sentence2": f"a dog {number}", "label": number} for number in range(4)]
 
 
 @pytest.fixture
@@ -61,16 +58,13 @@ def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
     assert_anonymous(home / "run" / "checkpoint-1", "trainer_state.json")
 
 
-def test_an_index_is_anonymous(home, make_model, bert_tokenizer):
+def test_an_index_and_scores_are_anonymous(home, make_model, bert_tokenizer, save_bert):
     export_model(make_model(), bert_tokenizer, home / "my-model")
     (home / "texts.txt").write_text("the cat\na dog\n")
     command = ["encode", "--model_name_or_path", str(home / "my-model"), "--input", str(home / "texts.txt")]
-    assert main([*command, "--output", str(home / "index.parquet")]) == 0
-    assert_anonymous(home / "index.parquet")
-    assert json.loads(pq.read_schema(home / "index.parquet").metadata[b"hf_dse"])["model_name_or_path"] == "my-model"
-
-
-def test_scores_are_anonymous(home, save_bert):
+    assert main([*command, "--output", str(home / "out" / "index.parquet")]) == 0
+    settings = json.loads(pq.read_schema(home / "out" / "index.parquet").metadata[b"hf_dse"])
+    assert settings["model_name_or_path"] == "my-model"
     teacher = save_bert(home / "my-teacher", BertForSequenceClassification, num_labels=1)
     (home / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
     command = ["score", "--model_name_or_path", str(teacher), "--train_file", str(home / "train.jsonl")]
