@@ -115,7 +115,14 @@ def _check_split(
         sources["teacher_logits"] = "teacher_logits"
     # Whole columns: reading a column of a data set for each row takes minutes.
     found = {key: list(columns[name][:limit]) for key, name in sources.items()}
-    if not found["sentence1"]:
+    kept = list(range(len(found["sentence1"])))
+    # Some questions of QQP are empty.
+    if task.name == "qqp":
+        kept = [row for row in kept if found["sentence1"][row] and found["sentence2"][row]]
+        if len(kept) < len(found["sentence1"]):
+            logger.warning(f"{where}: left out {len(found['sentence1']) - len(kept)} pairs with an empty question.")
+        found = {key: [values[row] for row in kept] for key, values in found.items()}
+    if not kept:
         raise ValueError(f"{where} has no rows.")
     for key in ("sentence1", "sentence2"):
         check_rows(found[key], is_filled, where, f"{key} is {{}}, not a text: correct or remove the row")
@@ -133,7 +140,7 @@ def _check_split(
     if not isinstance(columns, Dataset):
         columns = Dataset.from_dict({name: columns[name] for name in others})
     # As they are: Python lacks types such as nanoseconds.
-    return concatenate_datasets([pairs, columns.select_columns(others).select(range(len(pairs)))], axis=1)
+    return concatenate_datasets([pairs, columns.select_columns(others).select(kept)], axis=1)
 
 
 def load_pairs(

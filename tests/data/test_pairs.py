@@ -145,3 +145,12 @@ def test_mixing_pairs():
         {"sentence1": "a", "sentence2": "b", "label": 1.0, "teacher_logits": None},
         {"sentence1": "c", "sentence2": "d", "label": None, "teacher_logits": [2.0]},
     ]
+
+
+def test_empty_questions_of_qqp_are_left_out(tmp_path, warnings):
+    texts = ["how ?", "", "who ?"]
+    rows = [{"question1": text, "question2": "why ?", "label": 1, "id": row} for row, text in enumerate(texts)]
+    arguments = DataArguments(train_file=write(tmp_path / "pairs.jsonl", rows), task_name="qqp")
+    pairs = load_pairs(arguments, keep_columns=True)["train"]
+    assert pairs["sentence1"][:] == ["how ?", "who ?"] and pairs["id"][:] == [0, 2]
+    assert warnings == ["Split 'train': left out 1 pairs with an empty question."]
