@@ -40,10 +40,7 @@ def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[s
 
 
 def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: object) -> pd.DataFrame:
-    """
-    Differences of a factor's labels to a baseline label, between runs that are equal in all other factors, with the
-    95 % bootstrap interval from `low` to `high`. The `verdict` is higher or lower if the interval does not contain 0.
-    """
+    """Differences to a baseline label, between runs that are equal otherwise, with 95 % intervals and verdicts."""
     _check_columns(results, [metric])
     labels = list(dict.fromkeys(results[factor]))
     matches = [label for label in labels if str(label) == str(baseline)]
@@ -74,10 +71,7 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
 
 
 def correlate(results: pd.DataFrame, metric: str, factor: str) -> dict[str, tuple[float, float, float]]:
-    """
-    Spearman's and Pearson's correlations of a metric with a factor whose labels are numbers, such as the depth, each
-    with the ends of its 95 % bootstrap interval.
-    """
+    """Correlations of a metric with a factor of numbers, by their names, with the ends of 95 % intervals."""
     from scipy import stats
 
     _check_columns(results, [metric, factor])
@@ -141,10 +135,7 @@ def comparison_table(comparison: pd.DataFrame, metric: str) -> str:
 
 
 def plot(summary: pd.DataFrame, metric: str, x: str, path: str | Path, *, lines: str | None = None) -> Path:
-    """
-    Draws the means of a summary by the factor `x` with their standard deviations, and a line for each label of the
-    factor `lines`.
-    """
+    """Draws the means of a summary by the factor `x`, with their deviations, and a line per label of `lines`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -83,21 +83,7 @@ class Study:
 
 
 def load_study(path: str | Path) -> Study:
-    """
-    Reads a study from a YAML file.
-
-    ```yaml
-    options:                        # of `hf-dse distill`, for all runs; ${DATA} is taken from the environment
-      model_name_or_path: sentence-transformers/all-MiniLM-L6-v2
-      train_file: ${DATA}/train.parquet
-    factors:                        # every combination is a run
-      attention:                    # labels, and their options
-        linear: {linformer_length: 32}
-        softmax: {layer_types: full_attention}
-      num_hidden_layers: [6, 3]     # values of the option of that name
-      seed: [42, 43, 44]
-    ```
-    """
+    """Reads a YAML file: shared `options`, and `factors` with a list of values, or labels with their options."""
     content = read_yaml(to_path(path))
     options, factors = (content.get(name) or {} for name in ("options", "factors"))
     if set(content) - {"options", "factors"} or not factors or not isinstance(factors, dict):
@@ -123,10 +109,8 @@ def run_study(
     flags: str = "",
 ) -> pd.DataFrame:
     """
-    Runs what is missing in the results, `jobs` trainings at a time, each in a process of its own with `threads` CPU
-    threads and, with GPUs, one GPU. `flags` are more options of `hf-dse distill` that depend on the machine and not on
-    the study. A run that fails is an error when the others are finished. Ctrl-C ends the trainings too. Returns the
-    rows of the study's runs.
+    Runs what is missing in the results, `jobs` trainings at a time, each in its own process with `threads` CPU threads
+    and, with GPUs, one GPU; `flags` are further options for this machine. Returns the rows of the study's runs.
     """
     results_file, output_dir = Path(results_file), Path(output_dir)
     threads = threads or max(1, (os.cpu_count() or 1) // max(1, jobs))
