@@ -36,7 +36,9 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
-from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
+from transformers.utils.import_utils import is_tracing
+
+from .layout_dse import DseSlots, cut_segments, fits, mask_of
 
 
 # Tokens that attend together in a layer of windows; more would compute more that the mask leaves out.
@@ -344,21 +346,11 @@ def stride_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> 
 
 
 def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
-    """The m tokens between the ends in k - 2 segments: token j of them goes to floor(j (k - 2) / m)."""
-    most, num_tokens = layer.num_slots, inputs.num_tokens
+    """The tokens between the ends in k - 2 segments of equal length."""
     lengths, dtype = count_tokens(inputs), inputs.key.dtype
-    edges = torch.arange(num_slots + 1, device=lengths.device)[None]
-    # Segment i starts at ceil(i m / (k - 2)).
-    starts = 1 + ((edges - 1).clamp(min=0) * (lengths - 2) + most - 3) // (most - 2)
-    starts = torch.where((lengths <= most) | (edges == 0), edges, starts.minimum(lengths))  # [B, K + 1]
-    # An empty slot holds a token, too, which nobody looks at.
-    sizes = starts.diff(dim=1).clamp(min=1)
-    # One token per slot is a length of its own to an exported graph.
-    width = torch.sym_max(2 if is_torchdynamo_exporting() else 1, -(-(num_tokens - 2) // (most - 2)))
-    steps = torch.arange(width, device=lengths.device)
-    bias = mask_bias(edges[:, :-1] < lengths, dtype) + sizes.to(wide(dtype)).log().to(dtype)
-    tokens = (starts[:, :-1, None] + steps).clamp(max=num_tokens - 1)
-    return Slots(tokens, bias, steps < sizes[..., None])
+    cut = cut_segments(DseSlots(num_slots), lengths, layer.num_slots, inputs.num_tokens)
+    bias = mask_bias(mask_of(lengths, num_slots), dtype) + cut.sizes.to(wide(dtype)).log().to(dtype)
+    return Slots(cut.segments, bias, cut.in_segment[..., 0])
 
 
 def fill_with_tokens(states: torch.Tensor, slots: Slots) -> torch.Tensor:
@@ -407,11 +399,6 @@ def count_tokens(inputs: LayerInputs) -> torch.Tensor:
     return torch.full((1, 1), inputs.num_tokens, dtype=torch.long, device=inputs.key.device)
 
 
-def mask_of(lengths: torch.Tensor, num_tokens: int) -> torch.Tensor:
-    """The mask [B, N] of texts whose real tokens come first."""
-    return torch.arange(num_tokens, device=lengths.device) < lengths
-
-
 def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """0 where attention is open, the lowest float where it is not."""
     bias = torch.zeros(is_open.shape, dtype=dtype, device=is_open.device)
@@ -420,11 +407,6 @@ def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
-
-
-def fits(num_tokens: int, size: int) -> bool:
-    """Whether texts are so short that attention is exact. Never in an exported graph, which is for all lengths."""
-    return not is_torchdynamo_exporting() and num_tokens <= size
 
 
 AttentionInterface.register("linformer", linformer_attention_forward)
