@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-from timing import make_parser, write_results
+from timing import make_parser, set_threads, write_results
 from torch import nn
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.logging import tqdm
@@ -156,8 +156,7 @@ def measure(args: Any) -> dict[str, list[dict[str, Any]]]:
         each layer (`layer_errors`), their mean (`error`) and the `embedding_error`; and `spectrum`, a row for each n
         and layer.
     """
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    set_threads(args.threads)
     device = choose_device(None)
     tokenizer = load_tokenizer(args.model)
     texts = load_texts(args.texts)["text"][:]

@@ -29,11 +29,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from needles import NEEDLES, make_needles
 from ranking_cost import read_sentences
 from sentence_transformers import SentenceTransformer
-from timing import interleave, make_parser, write_results
+from timing import interleave, make_parser, set_threads, write_results
 from transformers.utils import logging
 
 from hf_dse import DataArguments, Rankings, bm25_scores, convert_encoder, export_model, load_rankings, split_text
@@ -284,8 +283,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--timed_documents", type=int, default=4, help="documents that are timed, one by one")
     parser.add_argument("--rounds", type=int, default=3, help="timings of each way; the median counts")
     args = parser.parse_args(argv)
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    set_threads(args.threads)
     if args.needles:
         rows: list[dict[str, Any]] = []
         ways = make_ways(args)

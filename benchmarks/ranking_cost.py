@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from timing import interleave, make_parser, write_results
+from timing import interleave, make_parser, set_threads, write_results
 
 from hf_dse import DataArguments, load_pairs
 from hf_dse.common.display import markdown
@@ -181,8 +181,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="queries that are timed; the median counts")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     args = parser.parse_args(argv)
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    set_threads(args.threads)
     device = choose_device(None)
     student = load_sentence_transformer(args.student, dtype=args.dtype, device=device)
     cross_encoder = CrossEncoder(args.cross_encoder, device=str(device), model_kwargs={"dtype": args.dtype})

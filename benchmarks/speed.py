@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from encoders import MINILM, MODELS, Sizes, build
-from timing import interleave, make_parser, write_results
+from timing import interleave, make_parser, set_threads, write_results
 from torch import nn
 from transformers.utils.logging import tqdm
 
@@ -110,8 +110,7 @@ def run_speed(args: Any, sizes: Sizes = MINILM) -> dict[str, Any]:
         `dict[str, Any]`: `rows`, one for each model and length as [`summarize`] makes them or with the reason why it
         was `skipped`; `exponents` of the time and `memory_exponents` by model; `baseline`.
     """
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
+    set_threads(args.threads)
     device = choose_device(None)
     baseline = "bert-sdpa" if "bert-sdpa" in args.models else args.models[0]
     rows: list[dict[str, Any]] = []
@@ -245,8 +244,7 @@ def first_run(task: Callable[[], object], device: torch.device) -> float | None:
 
 def memory_of_pass(job: Job, name: str) -> float:
     """MB that a pass adds to the peak of this process."""
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
+    set_threads(job.threads)
     task = job.make_task(name)
     before = peak_bytes()
     task()

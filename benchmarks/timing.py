@@ -65,6 +65,12 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def set_threads(number: int | None) -> None:
+    """Sets the CPU threads of torch; `None` leaves them as they are."""
+    if number is not None:
+        torch.set_num_threads(number)
+
+
 def write_results(args: argparse.Namespace, results: Mapping[str, Any]) -> None:
     """Writes the numbers, the options and the machine to `args.output`, if it is given."""
     if args.output is None:
