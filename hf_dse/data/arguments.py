@@ -15,7 +15,10 @@ EMBEDDED = "embedded"
 
 @dataclass(frozen=True)
 class PairTask:
-    """A sentence-pair task; a regression has one label. `metric_for_best_model` compares checkpoints."""
+    """
+    A sentence-pair task; a regression has one label. `metric_for_best_model` compares checkpoints. With `skip_empty`,
+    pairs with an empty sentence are left out instead of being an error.
+    """
 
     name: str
     sentence1: str = "sentence1"
@@ -24,6 +27,7 @@ class PairTask:
     symmetric: bool = False
     metric_for_best_model: str = "pearson"
     glue_name: str | None = None
+    skip_empty: bool = False
 
     @property
     def problem_type(self) -> str:
@@ -36,7 +40,7 @@ PAIR_TASKS: dict[str, PairTask] = {
     for task in (
         PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson", "stsb"),
         PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1", "mrpc"),
-        PairTask("qqp", "question1", "question2", 2, True, "f1", "qqp"),
+        PairTask("qqp", "question1", "question2", 2, True, "f1", "qqp", skip_empty=True),
         PairTask("qnli", "question", "sentence", 2, False, "accuracy", "qnli"),
         PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy", "mnli"),
     )

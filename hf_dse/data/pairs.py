@@ -116,8 +116,7 @@ def _check_split(
     # Whole columns: reading a column of a data set for each row takes minutes.
     found = {key: list(columns[name][:limit]) for key, name in sources.items()}
     kept = list(range(len(found["sentence1"])))
-    # Some questions of QQP are empty.
-    if task.name == "qqp":
+    if task.skip_empty:
         kept = [row for row in kept if found["sentence1"][row] and found["sentence2"][row]]
         if len(kept) < len(found["sentence1"]):
             logger.warning(f"{where}: left out {len(found['sentence1']) - len(kept)} pairs with an empty question.")
