@@ -56,7 +56,7 @@ def run(model, model_class):
 
 
 def test_checkpoints_load_without_hf_dse(make_model, tmp_path):
-    """Of both classes, and for each one a copy that was loaded and saved again, as after training."""
+    """Folders of both classes, and a copy of each that was loaded and saved again, as after training."""
     jobs, expected = [], []
     for model_class, auto_class in AUTO_CLASSES.items():
         first, second = (tmp_path / f"{auto_class}_{name}" for name in ("first", "second"))
