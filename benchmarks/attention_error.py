@@ -6,28 +6,30 @@ How far projected attention is from softmax attention on real text, before any t
     python benchmarks/attention_error.py MODEL TEXTS [--lengths 256 512 1024] [--projected_lengths 64 128]
 
 MODEL is an encoder with softmax attention, TEXTS a .txt file or a table with a column `text`, joined and cut to the
-lengths. The hidden states of the encoder go into the attention of each layer twice, as it is and with keys and values
-projected to k rows, so that errors of one layer do not reach the next. With outputs O and O_k the error is
-|O_k - O| / |O| in the Frobenius norm. The sentence embedding of a model all of whose layers are projected shows how
-the errors add up, as 1 - cosine. The second table has the spectrum of the attention matrices: how many singular values
-hold 90 % of the energy, and the share of the first k (https://huggingface.co/papers/2006.04768, theorem 1).
+lengths. Each layer's attention gets the queries, keys and values of the encoder, and keys and values are projected to
+k rows, so that errors of one layer do not reach the next. With outputs O and O_k the error is |O_k - O| / |O| in the
+Frobenius norm. The sentence embedding of a model all of whose layers are projected shows how the errors add up, as
+1 - cosine. Layers with a window keep it, exactly. The second table has the spectrum of the attention matrices: how
+many singular values hold 90 % of the energy, and the share of the first k
+(https://huggingface.co/papers/2006.04768, theorem 1).
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 from timing import make_parser, set_threads, write_results
-from torch import nn
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils.logging import tqdm
 
 from hf_dse import DseConfig, DseModel, convert_encoder
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import choose_device, load_tokenizer
+from hf_dse.convert.student import with_own_attention
 from hf_dse.data.texts import load_texts
 from hf_dse.data.tokenization import token_lengths
+from hf_dse.modeling.attention_dse import LayerInputs, attend_eagerly, linformer_attention_forward
+from hf_dse.modeling.modeling_dse import find_attentions
 
 
 # Fields of `DseConfig` by the name of a projection. "learned" is at its start.
@@ -42,52 +44,55 @@ ENERGY = 0.9
 
 
 class Run(NamedTuple):
-    """A text in an encoder: input and output of each layer's attention, `(1, seq_len, size)`, and the embedding."""
+    """A text in an encoder: what each layer's attention gets, and its output `(1, seq_len, heads, size)`."""
 
-    states: list[torch.Tensor]
-    contexts: list[torch.Tensor]
+    layers: list[tuple[LayerInputs, torch.Tensor]]
     embedding: torch.Tensor
 
 
-def attentions(model: DseModel) -> list[nn.Module]:
-    return [layer.attention.self for layer in model.encoder.layer]
-
-
-@torch.inference_mode()
-def run(model: DseModel, input_ids: torch.Tensor, states: Sequence[torch.Tensor] | None = None) -> Run:
-    """Runs a text `(1, seq_len)` through a model, whose attention gets other `states` instead of its own, if given."""
-    seen: list[torch.Tensor] = []
-    contexts: list[torch.Tensor] = []
-
-    def replace(module: nn.Module, args: tuple, number: int) -> tuple:
-        seen.append(args[0] if states is None else states[number])
-        return (seen[-1], *args[1:])
-
-    with ExitStack() as stack:
-        for number, attention in enumerate(attentions(model)):
-            before = attention.register_forward_pre_hook(lambda module, args, n=number: replace(module, args, n))
-            after = attention.register_forward_hook(lambda module, args, output: contexts.append(output[0]))
-            stack.callback(before.remove)
-            stack.callback(after.remove)
+def run(model: DseModel, input_ids: torch.Tensor) -> Run:
+    """Runs texts `(batch_size, seq_len)` without padding through a model, and records its attention."""
+    attentions: list[Any] = find_attentions(model.encoder)
+    records: list[list[tuple[LayerInputs, torch.Tensor]]] = []
+    for attention in attentions:
+        attention.linformer_record = []
+        records.append(attention.linformer_record)
+    try:
         embedding = model(input_ids).pooler_output
-    return Run(seen, contexts, embedding)
+    finally:
+        for attention in attentions:
+            del attention.linformer_record
+    if not all(records):
+        raise ValueError(f"The attention of {model.config.encoder.model_type} is not recorded.")
+    return Run([record[0] for record in records], embedding)
+
+
+def change(model: DseModel, **fields: Any) -> DseModel:
+    """A copy of a model with other fields of its configuration. E and F are those of a new model."""
+    changed = DseModel(DseConfig(**{**model.config.to_dict(), **fields}))
+    changed.load_state_dict(model.state_dict(), strict=False)
+    return changed.to(model.device, model.dtype).eval()
 
 
 def project(model: DseModel, k: int, projection: str) -> DseModel:
-    """A copy of a model with full attention, with a projection to k rows in all layers."""
-    fields = model.config.to_dict()
-    fields.update(layer_types=["linear_attention"] * len(fields["layer_types"]), linformer_length=k)
-    projected = DseModel(DseConfig(**{**fields, **PROJECTIONS[projection]}))
-    # It lacks E and F only.
-    projected.load_state_dict(model.state_dict(), strict=False)
-    return projected.to(model.device).eval()
+    """A copy of a model with a projection to k rows in the layers that attend to all tokens."""
+    kinds = [kind.replace("full", "linear") for kind in model.config.layer_types or []]
+    return change(model, layer_types=kinds, linformer_length=k, **PROJECTIONS[projection])
 
 
-def layer_errors(projected: DseModel, input_ids: torch.Tensor, expected: Run) -> torch.Tensor:
-    """The relative error of each layer's attention `(num_layers,)` on the hidden states of the softmax model."""
-    contexts = run(projected, input_ids, expected.states).contexts
-    pairs = zip(contexts, expected.contexts, strict=True)
-    return torch.stack([torch.linalg.norm(own - exact) / torch.linalg.norm(exact) for own, exact in pairs]).cpu()
+def attend(attention: Any, inputs: LayerInputs) -> torch.Tensor:
+    """The output of an attention module for the recorded inputs of another one."""
+    return linformer_attention_forward(attention, *inputs[:3], None, scaling=getattr(attention, "scaling", None))[0]
+
+
+def layer_errors(projected: DseModel, expected: Run) -> torch.Tensor:
+    """The relative error of each layer's attention `(num_layers,)` on what the layers of the softmax model get."""
+    layers = zip(find_attentions(projected.encoder), expected.layers, strict=True)
+    errors = [
+        torch.linalg.norm(attend(module, inputs) - exact) / torch.linalg.norm(exact)
+        for module, (inputs, exact) in layers
+    ]
+    return torch.stack(errors).cpu()
 
 
 def cut_documents(
@@ -117,13 +122,9 @@ def cut_documents(
     return documents
 
 
-def attention_matrix(attention: Any, hidden_states: torch.Tensor) -> torch.Tensor:
-    """The softmax attention of hidden states `(batch, seq_len, size)`, `(batch, num_heads, seq_len, seq_len)`."""
-    query, key = (
-        dense(hidden_states).unflatten(-1, (-1, attention.head_dim)).transpose(1, 2)
-        for dense in (attention.query, attention.key)
-    )  # [B, H, N, D / H]
-    return torch.softmax(query @ key.transpose(2, 3) * attention.scaling, dim=-1)
+def attention_matrix(attention: Any, inputs: LayerInputs) -> torch.Tensor:
+    """The softmax attention of recorded inputs, `(batch_size, num_heads, seq_len, seq_len)`."""
+    return attend_eagerly(attention, *inputs[:3], None, scaling=getattr(attention, "scaling", None))[1]
 
 
 def cumulative_energy(matrices: torch.Tensor) -> torch.Tensor:
@@ -132,14 +133,14 @@ def cumulative_energy(matrices: torch.Tensor) -> torch.Tensor:
     return energy / energy[..., -1:]
 
 
-@torch.inference_mode()
 def measure_spectrum(model: DseModel, runs: Sequence[Run], projected_lengths: Sequence[int]) -> list[dict[str, Any]]:
-    """For each layer the number of singular values with 90 % of the energy, and the share of the first k."""
+    """The singular values with 90 % of the energy in each layer without a window, and the share of the first k."""
     rows = []
-    for number, attention in enumerate(attentions(model)):
-        energies = torch.stack(
-            [cumulative_energy(attention_matrix(attention, of_text.states[number])) for of_text in runs]
-        )  # [texts, 1, H, N]
+    for number, attention in enumerate(find_attentions(model.encoder)):
+        if attention.linformer_layer.layer_type != "full_attention":
+            continue
+        matrices = (attention_matrix(attention, of_text.layers[number][0]) for of_text in runs)
+        energies = torch.stack([cumulative_energy(matrix) for matrix in matrices])  # [texts, 1, H, N]
         length = energies.shape[-1]
         shares = {str(k): energies[..., min(k, length) - 1].mean().item() for k in projected_lengths}
         num_values = (1 + (energies < ENERGY).sum(dim=-1)).double().mean().item()
@@ -147,6 +148,7 @@ def measure_spectrum(model: DseModel, runs: Sequence[Run], projected_lengths: Se
     return rows
 
 
+@torch.inference_mode()
 def measure(args: Any) -> dict[str, list[dict[str, Any]]]:
     """
     Compares projected attention with softmax attention.
@@ -164,19 +166,17 @@ def measure(args: Any) -> dict[str, list[dict[str, Any]]]:
     errors: list[dict[str, Any]] = []
     spectrum: list[dict[str, Any]] = []
     for length, rows in tqdm(documents.items(), desc="Comparing", unit="length"):
-        fields = {"layer_types": "full_attention", "max_position_embeddings": length}
-        softmax = convert_encoder(args.model, **fields).to(device)
+        softmax = with_own_attention(convert_encoder(args.model, max_position_embeddings=length)).to(device)
         batches = [torch.tensor([row], device=device) for row in rows]
         runs = [run(softmax, batch) for batch in batches]
         for name in args.projections:
             for k in args.projected_lengths:
                 set_seed(42)
                 projected = project(softmax, k, name)
-                pairs = list(zip(batches, runs, strict=True))
-                of_layers = torch.stack([layer_errors(projected, *pair) for pair in pairs]).mean(dim=0)
+                of_layers = torch.stack([layer_errors(projected, of_text) for of_text in runs]).mean(dim=0)
                 cosines = [
-                    torch.cosine_similarity(run(projected, batch).embedding, expected.embedding).item()
-                    for batch, expected in pairs
+                    torch.cosine_similarity(projected(batch).pooler_output, expected.embedding).item()
+                    for batch, expected in zip(batches, runs, strict=True)
                 ]
                 row = {"projection": name, "n": length, "k": k, "error": of_layers.mean().item()}
                 row |= {"layer_errors": of_layers.tolist(), "embedding_error": 1 - sum(cosines) / len(cosines)}

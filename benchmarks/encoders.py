@@ -1,131 +1,96 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders that are compared by speed: DSE and others in one shape, with random weights and without dropout."""
+"""Encoders that are timed: any configuration, with random weights, without dropout, and with a kind of attention."""
 
-from collections.abc import Callable, Mapping
+import copy
 from typing import Any
 
-from torch import nn
+import torch
 from transformers import (
     AutoModel,
     BertConfig,
     BigBirdConfig,
     FNetConfig,
     ModernBertConfig,
-    NystromformerConfig,
     PreTrainedConfig,
+    PreTrainedModel,
 )
 
 from hf_dse import DseConfig
+from hf_dse.common.loading import load_config
+from hf_dse.convert.convert import set_dropout
+from hf_dse.modeling.modeling_dse import find_attentions
 
 
-Sizes = Mapping[str, int]
+# The sizes of all-MiniLM-L6-v2.
+MINILM: dict[str, Any] = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536}
 
-# Layers of all-MiniLM-L6-v2, and of BERT base, the size of most cross-encoders.
-MINILM = {
-    "vocab_size": 30522,
-    "hidden_size": 384,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 12,
-    "intermediate_size": 1536,
+# granite-small is granite-embedding-small-english-r2. bigbird and fnet (a Fourier transform in place of attention)
+# have the sizes of minilm, and only their own attention.
+SHAPES: dict[str, PreTrainedConfig] = {
+    "minilm": BertConfig(**MINILM, num_attention_heads=12),
+    "bert-base": BertConfig(),
+    "granite-small": ModernBertConfig(hidden_size=384, num_hidden_layers=12, intermediate_size=1536),
+    "modernbert-base": ModernBertConfig(),
+    "bigbird": BigBirdConfig(**MINILM, num_attention_heads=12, vocab_size=30522),
+    "fnet": FNetConfig(**MINILM, vocab_size=30522),
 }
-BERT_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 
-LANDMARKS = 64
-BIG_BIRD_BLOCK = 64
-
-
-def bert_fields(length: int, sizes: Sizes = MINILM) -> dict[str, Any]:
-    """Fields of a BERT's configuration for texts of a length."""
-    return {
-        **sizes,
-        "max_position_embeddings": length,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.0,
-        # Fused attention kernels treat dropout differently; without it all models do the same work.
-        "attention_probs_dropout_prob": 0.0,
-        "pad_token_id": 0,
-    }
-
-
-def dse_config(kind: str, length: int, k: int = 128, sizes: Sizes = MINILM) -> DseConfig:
-    """
-    DSE with a projection to k rows. `"chunked"`: chunks of k tokens in the lower two thirds of the layers, strided to
-    4 k rows in the others.
-    """
-    fields = bert_fields(length, sizes)
-    if kind != "chunked":
-        return DseConfig(**fields, linformer_projection=kind, linformer_length=k)
-    num_linear = -(-sizes["num_hidden_layers"] // 3)
-    kinds = ["chunked_attention"] * (sizes["num_hidden_layers"] - num_linear) + ["linear_attention"] * num_linear
-    fields.update(layer_types=kinds, attention_chunk_size=k, linformer_projection="strided", linformer_length=4 * k)
-    return DseConfig(**fields)
-
-
-def modernbert_config(length: int, sizes: Sizes) -> ModernBertConfig:
-    """ModernBERT: a window of 128 tokens, every third layer full attention."""
-    fields = bert_fields(length, sizes)
-    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "hidden_act"):
-        del fields[name]
-    # Its feed-forward layer is gated and has three matrices instead of two.
-    fields["intermediate_size"] = 2 * sizes["intermediate_size"] // 3
-    # Its default special tokens are outside a smaller vocabulary.
-    fields.update(bos_token_id=0, eos_token_id=0, cls_token_id=0, sep_token_id=0)
-    return ModernBertConfig(**fields)
-
-
-def nystromformer_config(length: int, sizes: Sizes) -> NystromformerConfig:
-    """Nystromformer with 64 landmarks, each the mean of an equal part of the input."""
-    if length % min(LANDMARKS, length):
-        raise ValueError(f"Nystromformer needs a multiple of its {LANDMARKS} landmarks, not {length} tokens.")
-    # Any segment length but the input's fails, or is full attention where it equals the landmarks.
-    landmarks = {"segment_means_seq_len": length, "num_landmarks": min(LANDMARKS, length)}
-    return NystromformerConfig(**bert_fields(length, sizes), **landmarks)
-
-
-def big_bird_config(length: int, sizes: Sizes) -> BigBirdConfig:
-    """BigBird with blocks of 64 tokens, three of them random; up to 704 tokens it uses full attention."""
-    fields = bert_fields(length, sizes)
-    fields["max_position_embeddings"] = -(-length // BIG_BIRD_BLOCK) * BIG_BIRD_BLOCK
-    return BigBirdConfig(**fields, block_size=BIG_BIRD_BLOCK)
-
-
-def fnet_config(length: int, sizes: Sizes) -> FNetConfig:
-    """FNet: a Fourier transform in place of attention."""
-    fields = bert_fields(length, sizes)
-    for name in ("num_attention_heads", "attention_probs_dropout_prob"):
-        del fields[name]
-    return FNetConfig(**fields)
-
-
-def bert_config(length: int, sizes: Sizes) -> BertConfig:
-    return BertConfig(**bert_fields(length, sizes))
-
-
-KINDS = ("learned", "mean", "strided", "max", "conv", "chunked")
-CONFIGS: dict[str, Callable[[int, Sizes], PreTrainedConfig]] = {
-    "bert-sdpa": bert_config,
-    "bert-eager": bert_config,
-    "bert-base": lambda length, sizes: bert_config(length, {**sizes, **BERT_BASE}),
-    "bert-linformer": bert_config,
-    "modernbert": modernbert_config,
-    "modernbert-linformer": modernbert_config,
-    "bigbird": big_bird_config,
-    "nystromformer": nystromformer_config,
-    "fnet": fnet_config,
+# The attention functions of transformers: the encoder's own choice, and others by name.
+FUNCTIONS = {"sdpa": None, "eager": "eager", "flex": "flex_attention", "function": "linformer"}
+# What becomes of layers that attend to all tokens. Layers with a window keep it, in blocks.
+KINDS = {
+    "blocks": "full_attention",
+    "linear": "linear_attention",
+    "sliding": "sliding_attention",
+    "sliding_linear": "sliding_linear_attention",
 }
-MODELS = (*(f"dse-{kind}" for kind in KINDS), *CONFIGS)
+# Linear layers whose slots are not single tokens.
+PROJECTIONS = ("learned", "mean", "max", "conv")
+VARIANTS = (*FUNCTIONS, *KINDS, *PROJECTIONS, "chunks")
+
+# Beyond the tokens of a text, RoBERTa has positions for padding, and BigBird fills its last block up.
+SPARE_POSITIONS = 64
 
 
-def build(name: str, length: int, k: int = 128, sizes: Sizes = MINILM) -> nn.Module:
-    """
-    The encoder of a name, for texts of a length; DSE has k rows, and so has an encoder of transformers that is loaded
-    with linear attention, `-linformer`.
-    """
-    if name not in CONFIGS:
-        return AutoModel.from_config(dse_config(name.removeprefix("dse-"), length, k, sizes))
-    attentions = {"bert-eager": "eager", "bert-sdpa": "sdpa", "bert-base": "sdpa", "modernbert": "sdpa"}
-    attention = "linformer" if name.endswith("-linformer") else attentions.get(name)
-    config = CONFIGS[name](length, sizes)
-    config.linformer_length = k
-    return AutoModel.from_config(config, attn_implementation=attention)
+def exact_kinds(encoder: PreTrainedConfig) -> list[str]:
+    """The type of each layer as the encoder has it: `"full_attention"`, or `"sliding_attention"`."""
+    return getattr(encoder, "layer_types", None) or ["full_attention"] * encoder.num_hidden_layers
+
+
+def dse_config(encoder: PreTrainedConfig, variant: str, length: int, k: int) -> DseConfig:
+    """DSE around an encoder. `"chunks"`: chunks of k tokens in the lower two thirds, 4 k slots in the layers above."""
+    fields: dict[str, Any] = {"linformer_length": k, "max_position_embeddings": length}
+    if variant in PROJECTIONS:
+        fields["linformer_projection"] = variant
+    elif variant == "chunks":
+        num_linear = -(-encoder.num_hidden_layers // 3)
+        kinds = ["chunked_attention"] * (encoder.num_hidden_layers - num_linear) + ["linear_attention"] * num_linear
+        fields.update(layer_types=kinds, attention_chunk_size=k, linformer_length=4 * k)
+    else:
+        kinds = exact_kinds(encoder)
+        fields["layer_types"] = [KINDS[variant] if kind == "full_attention" else kind for kind in kinds]
+    return DseConfig(encoder=encoder, **fields)
+
+
+def check_variant(encoder: PreTrainedConfig, variant: str) -> None:
+    """Raises a `ValueError` for encoders that would keep their own attention, without an error."""
+    with torch.device("meta"):
+        model = AutoModel.from_config(encoder)
+    is_free = model._can_set_attn_implementation() or (encoder.model_type == "mpnet" and variant not in FUNCTIONS)
+    if variant != "sdpa" and not (is_free and find_attentions(model)):
+        raise ValueError(f"{encoder.model_type} has its own attention only: time it as sdpa.")
+
+
+def build(model: str, variant: str, length: int, k: int = 128, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """An encoder for texts of a length, with random weights; its linear layers have k slots."""
+    encoder: Any = copy.deepcopy(SHAPES[model]) if model in SHAPES else load_config(model)
+    encoder.max_position_embeddings = max(encoder.max_position_embeddings, length + SPARE_POSITIONS)
+    check_variant(encoder, variant)
+    # Fused kernels treat dropout differently; without it all do the same work.
+    set_dropout(encoder, 0.0, 0.0)
+    if variant not in FUNCTIONS:
+        return AutoModel.from_config(dse_config(encoder, variant, length, k), dtype=dtype)
+    # Read by the function where it works without DSE.
+    encoder.linformer_length = k
+    return AutoModel.from_config(encoder, attn_implementation=FUNCTIONS[variant], dtype=dtype)

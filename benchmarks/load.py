@@ -28,7 +28,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
+from transformers import BertConfig, PreTrainedTokenizerFast
 
 from hf_dse import (
     DataArguments,
@@ -73,16 +73,17 @@ def make_texts(number: int, num_words: int, seed: int = 0) -> list[str]:
 def make_model(folder: Path) -> str:
     """A model that computes little."""
     torch.manual_seed(0)
-    config = DseConfig(
+    encoder = BertConfig(
         vocab_size=len(WORDS) + 2,
         hidden_size=16,
-        projection_dim=EMBEDDING_SIZE,
         num_hidden_layers=1,
         num_attention_heads=1,
         intermediate_size=16,
         max_position_embeddings=128,
     )
-    make_pair_model(DseModel(config)).save_pretrained(folder / "model")
+    make_pair_model(DseModel(DseConfig(encoder=encoder, projection_dim=EMBEDDING_SIZE))).save_pretrained(
+        folder / "model"
+    )
     backend = Tokenizer(
         WordLevel({word: number for number, word in enumerate(["[PAD]", "[UNK]", *WORDS])}, unk_token="[UNK]")
     )

@@ -29,6 +29,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from encoders import exact_kinds
 from needles import NEEDLES, make_needles
 from ranking_cost import read_sentences
 from sentence_transformers import SentenceTransformer
@@ -65,7 +66,7 @@ class Way:
 def make_ways(args: Any) -> dict[str, Way]:
     """Loads and converts the encoder for each way, in the order of `args.ways`, and loads the students."""
     model = load_sentence_transformer(args.model, dtype=args.dtype, max_length=args.max_length)
-    limit, depth = model.max_seq_length, model[0].auto_model.config.num_hidden_layers
+    limit, kinds = model.max_seq_length, exact_kinds(model[0].auto_model.config)
     ways: dict[str, Way] = {}
 
     def add_long(name: str, folder: str) -> None:
@@ -81,7 +82,7 @@ def make_ways(args: Any) -> dict[str, Way]:
             for size in args.chunk_sizes:
                 ways[f"chunks of {size}"] = Way(model, partial(read_chunks, model, size, args.batch_size))
         elif kind != "bm25":
-            for name, fields in conversions(kind, args, depth, limit):
+            for name, fields in conversions(kind, args, kinds, limit):
                 with TemporaryDirectory() as folder:
                     converted = convert_encoder(args.model, max_position_embeddings=args.long_length, **fields)
                     export_model(converted, model.tokenizer, Path(folder, "long"), max_length=args.long_length)
@@ -94,12 +95,12 @@ def make_ways(args: Any) -> dict[str, Way]:
     return ways
 
 
-def conversions(kind: str, args: Any, depth: int, limit: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and options of the conversions of a kind."""
+def conversions(kind: str, args: Any, kinds: list[str], limit: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names and options of the conversions of a kind; `kinds` has the attention of the encoder's layers."""
     strided = {"linformer_projection": "strided"}
     chunks = {"position_extension": "tile", "attention_chunk_size": limit}
     if kind == "softmax":
-        yield "softmax", {"layer_types": "full_attention"}
+        yield "softmax", {"layer_types": kinds}
     elif kind == "linear":
         for k in args.projected_lengths:
             yield f"linear, k = {k:,}", {**strided, "linformer_length": k}
@@ -107,7 +108,7 @@ def conversions(kind: str, args: Any, depth: int, limit: int) -> Iterator[tuple[
         yield "layers in chunks", {**chunks, "layer_types": "chunked_attention"}
     else:
         k = max(args.projected_lengths)
-        kinds = ["chunked_attention"] * (depth - LINEAR_LAYERS) + ["linear_attention"] * LINEAR_LAYERS
+        kinds = ["chunked_attention"] * (len(kinds) - LINEAR_LAYERS) + ["linear_attention"] * LINEAR_LAYERS
         name = f"layers in chunks, upper {LINEAR_LAYERS} linear, k = {k:,}"
         yield name, {**strided, **chunks, "layer_types": kinds, "linformer_length": k}
 

@@ -133,7 +133,7 @@ def extreme(model: PreTrainedModel, factor: float) -> PreTrainedModel:
     model = copy.deepcopy(model)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name.startswith("encoder.") and name.endswith("weight"):
+            if ".layer" in name and name.endswith("weight"):
                 parameter.mul_(factor)
     return model
 

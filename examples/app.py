@@ -67,6 +67,7 @@ from hf_dse import (
     search,
     split_text,
 )
+from hf_dse.modeling.modeling_dse import find_attentions
 
 
 MAX_CHARACTERS = 20_000
@@ -169,12 +170,23 @@ def read_lines(text, most):
     return lines
 
 
+def attend_to_all(encoder):
+    """A copy of an encoder with softmax attention in all layers."""
+    config = copy.deepcopy(encoder.config)
+    config.layer_types = ["full_attention"] * config.num_hidden_layers
+    model = DseModel(config)
+    # Without the learned projections.
+    model.load_state_dict(encoder.state_dict(), strict=False)
+    return model.to(encoder.device, encoder.dtype).eval()
+
+
 class Demo:
     """A `SentenceTransformer`, an optional teacher (a `CrossEncoder`) and a corpus; each tab is a method."""
 
     def __init__(self, model, teacher, texts):
         self.model, self.teacher, self.texts = model, teacher, texts
         self.encoder, self.tokenizer = model.transformers_model.base_model, model.tokenizer
+        self.softmax = attend_to_all(self.encoder)
         self.max_length = model.max_seq_length
         self.measure = "dot product" if model.similarity_fn_name == "dot" else "cosine"
         # Neither the model nor the tokenizer can be used by two threads at once.
@@ -312,18 +324,13 @@ class Demo:
     def long_text(self, text, layer):
         if not text.strip():
             return [paragraph("Enter a text.")]
-        config = copy.deepcopy(self.encoder.config)
-        config.layer_types = ["full_attention"] * config.num_hidden_layers
-        with torch.device("meta"):
-            softmax = DseModel(config)
-        # The same weights, not copied
-        softmax.load_state_dict(self.encoder.state_dict(), strict=False, assign=True)
         pieces = tokens_of(self.tokenizer, text, self.max_length)
-        rows = rows_of(self.encoder.config, int(layer), len(pieces))
+        attention = find_attentions(self.encoder.encoder)[int(layer) - 1].linformer_layer
+        rows = rows_of(attention, len(pieces), self.encoder.config.is_projection_learned)
         options = {"max_length": self.max_length, "normalize": True, "show_progress": False}
         ((vector,), (exact,)), (linear_time, softmax_time) = measure(
             lambda: encode(self.encoder, self.tokenizer, [text], **options),
-            lambda: encode(softmax.eval(), self.tokenizer, [text], **options),
+            lambda: encode(self.softmax, self.tokenizer, [text], **options),
         )
         counts = {"This layer": len(pieces) * rows.compared, "Softmax attention": len(pieces) ** 2}
         times = {"This model": linear_time, "The same with softmax attention": softmax_time}
@@ -346,7 +353,7 @@ class Demo:
     def describe(self):
         config, k = self.encoder.config, sorted(set(self.encoder.config.projected_lengths))
         size = f"{config.num_hidden_layers} layers, embeddings of {config.embedding_size} dimensions"
-        linear = "linear_attention" in config.layer_types
+        linear = any("linear" in kind for kind in config.layer_types)
         rows = f", attention to k = {', '.join(map(str, k))} rows ({config.linformer_projection})" if linear else ""
         beside = " Beside it: its teacher." if self.teacher else ""
         return f"The student: {size}{rows}, {self.max_length:,} tokens at most.{beside}"

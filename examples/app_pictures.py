@@ -3,7 +3,6 @@ The results of examples/app.py as HTML: bars of time, tables, two rankings side 
 text is escaped. The colours are those of the page, light or dark.
 """
 
-import copy
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -12,8 +11,7 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from hf_dse import DseConfig
-from hf_dse.modeling.layout_dse import DseSlots, lay_out
+from hf_dse.modeling.attention_dse import LayerAttention, LayerInputs, cut_slots, stride_slots
 
 
 CSS = """
@@ -152,45 +150,48 @@ class Rows(NamedTuple):
     name: str = "row"
 
 
-def rows_of(config: DseConfig, layer: int, num_tokens: int) -> Rows:
-    """The rows of a layer, counted from 1, for a text of `num_tokens` tokens."""
-    num_rows, layer_type = config.projected_lengths[layer - 1], config.layer_types[layer - 1]
-    start, own = config.linformer_start, range(num_tokens)
-    if layer_type == "chunked_attention":
-        size = config.attention_chunk_size
-        note = f"Layer {layer} attends in chunks of {size}: a token is compared with those of its own chunk."
-        return Rows(note, [token // size for token in own], min(size, num_tokens), name="chunk")
-    if layer_type == "full_attention":
-        return Rows(f"Layer {layer} has softmax attention: each token has a row of its own.", own, num_tokens)
-    if start == "random":
-        note = f"Layer {layer} has a random E and F: each of its {num_rows} rows mixes all tokens."
+def rows_of(layer: LayerAttention, num_tokens: int, is_learned: bool = False) -> Rows:
+    """The rows that a layer makes of a text of `num_tokens` tokens; `is_learned` if it has E and F."""
+    name, num_rows, own = f"Layer {layer.layer_idx + 1}", layer.num_slots, range(num_tokens)
+    kind, window = layer.layer_type, layer.window
+    if kind == "chunked_attention":
+        note = f"{name} attends in chunks of {window}: a token is compared with those of its own chunk."
+        return Rows(note, [token // window for token in own], min(window, num_tokens), name="chunk")
+    if kind == "sliding_attention":
+        note = f"{name} attends to a window: a token is compared with the {window} before and the {window} after it."
+        return Rows(note, own, min(2 * window + 1, num_tokens))
+    if kind == "full_attention":
+        return Rows(f"{name} has softmax attention: each token has a row of its own.", own, num_tokens)
+    if layer.start == "random":
+        note = f"{name} has a random E and F: each of its {num_rows} rows mixes all tokens."
         return Rows(note, [0] * num_tokens, num_rows)
     if num_tokens <= num_rows:
         note = f"{num_tokens} tokens, {num_rows} rows: each token has a row of its own, so attention is exact."
         return Rows(note, own, num_tokens)
 
-    def slots_of(config: DseConfig) -> DseSlots:
-        return lay_out(config, torch.zeros(1, num_tokens, 1), None)[layer - 1].slots
-
-    segments = copy.deepcopy(config)
-    segments.linformer_projection = "mean"
-    slots, rows, kept = slots_of(segments), [0] * num_tokens, set()
-    for _, row, place, _ in slots.in_segment.nonzero().tolist():
-        rows[int(slots.segments[0, row, place])] = row
+    states = torch.zeros(1, 1, num_tokens, 1)
+    inputs = LayerInputs(states, states, states, None)
+    slots, rows, kept = cut_slots(layer, num_rows, inputs), [0] * num_tokens, set()
+    for _, row, place in slots.in_slot.nonzero().tolist():
+        rows[int(slots.tokens[0, row, place])] = row
     share = f"about {(num_tokens - 2) / (num_rows - 2):.3g} tokens share each of the others"
     note = f"{num_tokens:,} tokens, {num_rows} rows: the first and the last token have a row each, {share}. "
-    if start == "strided":
-        selected = slots_of(config).selected[layer - 1, 0].tolist()
+    if layer.start == "strided":
+        selected = stride_slots(layer, num_rows, inputs).tokens[0].tolist()
         # One at the edge of its segment is rounded to the token before.
         for row, token in enumerate(selected):
             rows[token] = row
         kept = set(selected)
         note += "One token stands for all of its row; in the next layer it is another one."
     else:
-        note += f"A row holds the {start} of its tokens."
-    if config.is_projection_learned:
+        note += f"A row holds the {layer.start} of its tokens."
+    if is_learned:
         note += " So E and F start; training moves them from there."
-    return Rows(note, rows, num_rows, kept)
+    compared = num_rows
+    if kind == "sliding_linear_attention":
+        note += f" Beside the rows, a token is compared with the {window} tokens before and the {window} after it."
+        compared += min(2 * window + 1, num_tokens)
+    return Rows(note, rows, compared, kept)
 
 
 def tokens_of(tokenizer: PreTrainedTokenizerBase, text: str, max_length: int) -> list[str]:

@@ -15,8 +15,10 @@ from transformers import AutoModelForSequenceClassification, BertConfig, PreTrai
 
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import convert_encoder, make_pair_model
+from hf_dse.convert.student import with_own_attention
 from hf_dse.data.arguments import EMBEDDED, DataArguments
 from hf_dse.data.pairs import load_pairs
+from hf_dse.modeling import DseModel
 from hf_dse.pipeline.arguments import DemoArguments
 from hf_dse.pipeline.distill import distill
 from hf_dse.retrieval.encoding import encode
@@ -59,11 +61,11 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
     measured = PearsonSpearman().compute(predictions=scores, references=test["label"])
     results: dict[str, dict[str, Any]] = {TEACHER: {"after": measured["pearson"]}}
     students: dict[str, Any] = {}
-    for name, layer_types in ((SOFTMAX, "full_attention"), (LINEAR, "linear_attention")):
-        attention: Any = {"linformer_length": args.linformer_length, "layer_types": layer_types}
+    for name, start in convert_both(encoder, linformer_length=args.linformer_length).items():
+        attention: Any = {"linformer_length": args.linformer_length, "layer_types": start.config.layer_types}
         set_seed(args.seed)
-        start = make_pair_model(convert_encoder(encoder, **attention), num_labels=1, problem_type="regression")
-        before = evaluate_pairs(start, tokenizer, test, task="stsb", max_length=MAX_LENGTH)["pearson"]
+        pair_model = make_pair_model(start, num_labels=1, problem_type="regression")
+        before = evaluate_pairs(pair_model, tokenizer, test, task="stsb", max_length=MAX_LENGTH)["pearson"]
         print(f"\nDistilling the {name}")
         distilled = distill(
             encoder,
@@ -95,6 +97,12 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
     return results
 
 
+def convert_both(encoder: str, **options: Any) -> dict[str, DseModel]:
+    """A student with the attention of its source, and one with linear attention."""
+    linear = convert_encoder(encoder, **options)
+    return {SOFTMAX: with_own_attention(linear), LINEAR: linear}
+
+
 def time_ranking(
     students: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase, texts: list[str]
 ) -> dict[str, float]:
@@ -121,11 +129,7 @@ def time_ranking(
 
 def time_long_text(encoder: str, linformer_length: int) -> dict[str, float]:
     """Tokens per second in a long text, by student."""
-    options: Any = {"linformer_length": linformer_length, "max_position_embeddings": LONG}
-    students = {
-        SOFTMAX: convert_encoder(encoder, layer_types="full_attention", **options),
-        LINEAR: convert_encoder(encoder, **options),
-    }
+    students = convert_both(encoder, linformer_length=linformer_length, max_position_embeddings=LONG)
     batch = {"input_ids": torch.randint(students[LINEAR].config.vocab_size, (1, LONG))}
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     seconds = time_in_turn({name: partial(student, **batch) for name, student in students.items()})

@@ -36,9 +36,10 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
-from transformers.utils.import_utils import is_tracing
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 
-from .layout_dse import DseSlots, cut_segments, fits, mask_of
+from .configuration_dse import DseConfig
 
 
 # Tokens that attend together in a layer of windows; more would compute more that the mask leaves out.
@@ -71,11 +72,7 @@ class Slots(NamedTuple):
 
 
 def linformer_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    attention_mask: torch.Tensor | None = None,
-    **kwargs: Any,
+    batch_size: int, q_length: int, kv_length: int, attention_mask: torch.Tensor | None = None, **kwargs: Any
 ) -> torch.Tensor | None:
     """The mask of the real tokens, `(batch_size, 1, 1, kv_length)`, never n x n; `None` without padding."""
     if q_length != kv_length:
@@ -126,15 +123,94 @@ def linformer_attention_forward(
         `tuple`: the context `(batch_size, seq_len, num_heads, head_dim)`, and the attention weights if
         `output_attentions` asks for them, `(batch_size, num_heads, seq_len, k)`.
     """
-    if attention_mask is not None and attention_mask.shape[-2] != 1:
-        raise ValueError(f"n x n masks have no meaning after projection to slots, got {tuple(attention_mask.shape)}.")
+    if attention_mask is not None and (attention_mask.shape[-2] != 1 or attention_mask.dtype != torch.bool):
+        raise ValueError(
+            "Linear attention needs the boolean mask of the real tokens, (batch_size, 1, 1, seq_len): n x n masks "
+            f"have no meaning after projection to slots. Got {attention_mask.dtype}, {tuple(attention_mask.shape)}."
+        )
     if getattr(module, "is_causal", False):
         raise ValueError(f"Linear attention is for encoders, and {type(module).__name__} is causal: it can teach.")
     layer = getattr(module, "linformer_layer", None) or read_layer(module, kwargs.get("sliding_window"))
     lengths = None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)  # [B, 1]
     function = attend_eagerly if wants_weights(module, kwargs) else attend_fast
     attend = partial(function, module, scaling=scaling, dropout=dropout)
-    return LAYER_TYPES[layer.layer_type](LayerInputs(query, key, value, lengths), layer, attend)
+    inputs = LayerInputs(query, key, value, lengths)
+    attended = LAYER_TYPES[layer.layer_type](inputs, layer, getattr(module, "linformer", None), attend)
+    if (record := getattr(module, "linformer_record", None)) is not None:
+        record.append((inputs, attended[0]))
+    return attended
+
+
+def attend_rows_first(
+    module: Any, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """
+    The forward pass of a layer of BERT, where choosing or averaging tokens commutes with W_K and W_V: they get k rows,
+    E X, instead of all tokens.
+    """
+    layer = module.linformer_layer
+    is_recorded = getattr(module, "linformer_record", None) is not None
+    if is_recorded or fits(hidden_states.shape[1], layer.num_slots):
+        return type(module).forward(module, hidden_states, attention_mask, **kwargs)
+    lengths = None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)
+    one_head = hidden_states[:, None]
+    make_slots, fill = STARTS[layer.start]
+    slots = make_slots(
+        layer,
+        torch.sym_min(layer.num_slots, hidden_states.shape[1]),
+        LayerInputs(one_head, one_head, one_head, lengths),
+    )
+    rows = fill(one_head, slots)[:, 0]
+    query, key, value = (
+        states.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
+        for states in (module.query(hidden_states), module.key(rows), module.value(rows))
+    )
+    function = attend_eagerly if wants_weights(module, kwargs) else attend_fast
+    dropout = module.dropout.p if module.training else 0.0
+    context, weights = function(
+        module, query, key, value, slots.bias[:, None, None], scaling=module.scaling, dropout=dropout
+    )
+    return context.flatten(2), weights
+
+
+def attend_with_relative_bias(
+    module: Any,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None = None,
+    position_bias: Any = None,
+    output_attentions: bool = False,
+    *,
+    encoder: Any,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """
+    The forward pass of a layer of MPNet, whose logits have a bias by the distance of two tokens: it is looked up for
+    the chosen tokens, so that there is no n x n table. `encoder` has the table of biases by distance.
+    """
+    layer, num_tokens = module.linformer_layer, hidden_states.shape[1]
+    query, key, value = (
+        project_of(hidden_states).unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
+        for project_of in (module.q, module.k, module.v)
+    )
+    lengths = None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)
+    inputs = LayerInputs(query, key, value, lengths)
+    places = torch.arange(num_tokens, device=query.device)
+    if layer.layer_type == "full_attention" or fits(num_tokens, layer.num_slots):
+        tokens, bias = (places[None], mask_bias(mask_of(count_tokens(inputs), num_tokens), query.dtype))
+    else:
+        slots = stride_slots(layer, torch.sym_min(layer.num_slots, num_tokens), inputs)
+        tokens, bias = slots.tokens, slots.bias
+        key, value = take_tokens(key, tokens), take_tokens(value, tokens)
+    buckets = encoder.relative_position_bucket(tokens[:, None] - places[:, None])  # [B, N, K]
+    relative = encoder.relative_attention_bias(buckets).movedim(-1, 1)  # [B, H, N, K]
+    function = attend_eagerly if output_attentions else attend_fast
+    bias = relative.to(query.dtype) + bias[:, None, None]
+    dropout = module.dropout.p if module.training else 0.0
+    context, weights = function(module, query, key, value, bias, dropout=dropout)
+    if (record := getattr(module, "linformer_record", None)) is not None:
+        record.append((inputs, context))
+    context = module.o(context.flatten(2))
+    return (context, weights) if output_attentions else (context,)
 
 
 def read_layer(module: nn.Module, sliding_window: int | None) -> LayerAttention:
@@ -207,45 +283,47 @@ class LayerInputs(NamedTuple):
         return self.key.shape[2]
 
 
-def full_attention(inputs: LayerInputs, layer: LayerAttention, attend: Callable) -> Attended:
+def full_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to all others."""
     query, key, value, lengths = inputs
     bias = None if lengths is None else mask_bias(mask_of(lengths, key.shape[2]), query.dtype)[:, None, None]
     return attend(query, key, value, bias)
 
 
-def linear_attention(inputs: LayerInputs, layer: LayerAttention, attend: Callable) -> Attended:
+def linear_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to k slots."""
-    if fits(inputs.num_tokens, layer.num_slots):
-        return full_attention(inputs, layer, attend)
-    key, value, bias = project(inputs, layer)
+    if linformer is None and fits(inputs.num_tokens, layer.num_slots):
+        return full_attention(inputs, layer, linformer, attend)
+    key, value, bias = project(inputs, layer, linformer)
     return attend(inputs.query, key, value, bias[:, None, None])
 
 
-def sliding_attention(inputs: LayerInputs, layer: LayerAttention, attend: Callable) -> Attended:
+def sliding_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to the tokens at most `window` before and after it."""
     if fits(inputs.num_tokens, layer.window + 1):
-        return full_attention(inputs, layer, attend)
+        return full_attention(inputs, layer, linformer, attend)
     return attend_in_blocks(inputs, max(BLOCK_SIZE, layer.window), layer.window, None, attend)
 
 
-def sliding_linear_attention(inputs: LayerInputs, layer: LayerAttention, attend: Callable) -> Attended:
+def sliding_linear_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to the tokens around it and to k slots of the text, in one softmax."""
-    if fits(inputs.num_tokens, layer.num_slots):
-        return full_attention(inputs, layer, attend)
-    key, value, bias = project(inputs, layer)
+    if linformer is None and fits(inputs.num_tokens, layer.num_slots):
+        return full_attention(inputs, layer, linformer, attend)
+    key, value, bias = project(inputs, layer, linformer)
     lengths = count_tokens(inputs)
-    # A text of up to k tokens is in its slots, token by token.
-    near = inputs._replace(lengths=torch.where(lengths > layer.num_slots, lengths, 0))
+    if layer.start != "random":
+        # A text of up to k tokens is in its slots, token by token.
+        lengths = torch.where(lengths > layer.num_slots, lengths, 0)
+    near = inputs._replace(lengths=lengths)
     extra = key, value, bias[:, None]
     return attend_in_blocks(near, max(BLOCK_SIZE, layer.window), layer.window, extra, attend)
 
 
-def chunked_attention(inputs: LayerInputs, layer: LayerAttention, attend: Callable) -> Attended:
+def chunked_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any, attend: Callable) -> Attended:
     """Every token attends to its chunk of `window` tokens, and to the first and the last token of the text."""
     num_tokens, size = inputs.num_tokens, layer.window
     if fits(num_tokens, size):
-        return full_attention(inputs, layer, attend)
+        return full_attention(inputs, layer, linformer, attend)
     # An exported graph is for all lengths: short texts need no whole chunk.
     size = torch.sym_min(size, num_tokens)
     lengths = count_tokens(inputs)
@@ -253,7 +331,7 @@ def chunked_attention(inputs: LayerInputs, layer: LayerAttention, attend: Callab
     chunks = torch.arange(-(-num_tokens // size), device=lengths.device)
     # In the chunk that they are in they are keys already.
     is_apart = ends[:, None] // size != chunks[:, None]  # [B, N / C, 2]
-    extra = take_tokens(inputs.key, ends), take_tokens(inputs.value, ends), mask_bias(is_apart, inputs.key.dtype)
+    extra = (take_tokens(inputs.key, ends), take_tokens(inputs.value, ends), mask_bias(is_apart, inputs.key.dtype))
     return attend_in_blocks(inputs, size, 0, extra, attend)
 
 
@@ -319,13 +397,29 @@ def add_neighbours(blocks: torch.Tensor, window: int) -> torch.Tensor:
 # Slots
 
 
-def project(inputs: LayerInputs, layer: LayerAttention) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple:
     """Keys E K and values F V of the slots, both [B, H, K, d], and what is added to their logits, [B, K]."""
+    _, key, value, lengths = inputs
     # An exported graph is for all lengths: it must not be told which of the two is less.
     num_slots = torch.sym_min(layer.num_slots, inputs.num_tokens)
-    make_slots, fill = STARTS[layer.start]
-    slots = make_slots(layer, num_slots, inputs)
-    return fill(inputs.key, slots), fill(inputs.value, slots), slots.bias
+    if layer.start == "random":
+        # E mixes all tokens into all slots, however few the tokens are; a convolution has a slot for each at most.
+        num_slots = num_slots if linformer.is_convolution else layer.num_slots
+        most = count_tokens(inputs) if linformer.is_convolution else torch.full_like(count_tokens(inputs), num_slots)
+        key_slots = value_slots = 0.0
+        bias = mask_bias(torch.arange(num_slots, device=key.device) < most, key.dtype)
+    else:
+        make_slots, fill = STARTS[layer.start]
+        slots = make_slots(layer, num_slots, inputs)
+        key_slots, value_slots, bias = fill(key, slots), fill(value, slots), slots.bias
+    if linformer is not None:
+        if lengths is not None:
+            is_token = mask_of(lengths, inputs.num_tokens)[:, None, :, None]
+            key, value = key * is_token, value * is_token
+        segments = cut_slots(layer, num_slots, inputs) if linformer.is_convolution else None
+        key_slots = key_slots + linformer(key, num_slots, segments)
+        value_slots = value_slots + linformer(value, num_slots, segments, of_values=True)
+    return key_slots, value_slots, bias
 
 
 def stride_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
@@ -346,11 +440,21 @@ def stride_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> 
 
 
 def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
-    """The tokens between the ends in k - 2 segments of equal length."""
+    """The m tokens between the ends in k - 2 segments: token j of them goes to floor(j (k - 2) / m)."""
+    most, num_tokens = layer.num_slots, inputs.num_tokens
     lengths, dtype = count_tokens(inputs), inputs.key.dtype
-    cut = cut_segments(DseSlots(num_slots), lengths, layer.num_slots, inputs.num_tokens)
-    bias = mask_bias(mask_of(lengths, num_slots), dtype) + cut.sizes.to(wide(dtype)).log().to(dtype)
-    return Slots(cut.segments, bias, cut.in_segment[..., 0])
+    edges = torch.arange(num_slots + 1, device=lengths.device)[None]
+    # Segment i starts at ceil(i m / (k - 2)).
+    starts = 1 + ((edges - 1).clamp(min=0) * (lengths - 2) + most - 3) // (most - 2)
+    starts = torch.where((lengths <= most) | (edges == 0), edges, starts.minimum(lengths))  # [B, K + 1]
+    # An empty slot holds a token, too, which nobody looks at.
+    sizes = starts.diff(dim=1).clamp(min=1)
+    # One token per slot is a length of its own to an exported graph.
+    width = torch.sym_max(2 if is_torchdynamo_exporting() else 1, -(-(num_tokens - 2) // (most - 2)))
+    steps = torch.arange(width, device=lengths.device)
+    bias = mask_bias(edges[:, :-1] < lengths, dtype) + sizes.to(wide(dtype)).log().to(dtype)
+    tokens = (starts[:, :-1, None] + steps).clamp(max=num_tokens - 1)
+    return Slots(tokens, bias, steps < sizes[..., None])
 
 
 def fill_with_tokens(states: torch.Tensor, slots: Slots) -> torch.Tensor:
@@ -379,6 +483,143 @@ STARTS: dict[str, tuple[Callable[..., Slots], Callable]] = {
 }
 
 
+class DseLinformer(nn.Module):
+    """The learned parts of E and F: a weight for each slot and token, `(groups, k, max_position_embeddings)`."""
+
+    is_convolution = False
+
+    def __init__(self, config: DseConfig, num_slots: int, num_heads: int):
+        super().__init__()
+        # CODEPATH: checkpoints converted with `linformer_sharing="none"` have an E and an F for each head
+        self.num_groups = num_heads if config.linformer_sharing == "none" else 1
+        shape = self.weight_shape(config, num_slots)
+        # The variance of theorem 2, where E starts at random.
+        self.initial_std = shape[1] ** -0.5 if config.linformer_start == "random" else 0.0
+        self.key = nn.Parameter(torch.empty(shape))
+        shares_key_value = config.linformer_sharing in ("key_value", "layerwise")
+        self.value = None if shares_key_value else nn.Parameter(torch.empty(shape))
+
+    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
+        length: Any = config.max_position_embeddings
+        return self.num_groups, num_slots, length
+
+    def forward(
+        self, states: torch.Tensor, num_slots: int, segments: Any = None, of_values: bool = False
+    ) -> torch.Tensor:
+        """E K [B, H, K, d] of keys, or F V of values, [B, H, N, d] with zeros for padding."""
+        weight, num_tokens = self.weight(of_values), states.shape[2]
+        if not is_torchdynamo_exporting():
+            return torch.matmul(weight[:, :num_slots, :num_tokens], states)
+        # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
+        weight = weight.index_select(1, torch.arange(num_slots, device=weight.device))
+        return torch.matmul(weight.index_select(2, torch.arange(num_tokens, device=weight.device)), states)
+
+    def weight(self, of_values: bool) -> torch.Tensor:
+        """F where values have their own, otherwise E."""
+        return self.key if self.value is None or not of_values else self.value
+
+
+class DseConvolution(DseLinformer):
+    """E and F with the structure of a convolution: a weight for each place in a slot, `(groups, width)`."""
+
+    is_convolution = True
+
+    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
+        # The first and the last token have slots of their own.
+        length: Any = config.max_position_embeddings
+        return self.num_groups, max(1, -(-(length - 2) // (num_slots - 2)))
+
+    def forward(
+        self, states: torch.Tensor, num_slots: int, segments: Any = None, of_values: bool = False
+    ) -> torch.Tensor:
+        places = take_tokens(states, segments.tokens) * segments.in_slot[:, None, ..., None]  # [B, H, K, W, d]
+        weight = self.weight(of_values)[:, : places.shape[3]]
+        return (places * weight[:, None, :, None]).sum(dim=3)
+
+
+LINFORMERS: dict[str, type[DseLinformer]] = {"learned": DseLinformer, "conv": DseConvolution}
+
+
+# Padding
+
+
+class DseOrder(NamedTuple):
+    """The order in which the real tokens of each text come first."""
+
+    tokens: torch.Tensor  # [B, N] the token at each place of this order
+    places: torch.Tensor  # [B, N] the place of each token in it
+
+
+def read_shape(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Size:
+    """Shape of the tokens of the input."""
+    if input_ids is not None and inputs_embeds is None:
+        return input_ids.shape
+    if inputs_embeds is not None and input_ids is None:
+        return inputs_embeds.shape[:-1]
+    raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
+
+
+def read_padding(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None, DseOrder | None]:
+    """
+    Real tokens of each text [B, 1], `None` without padding, and the order that puts them first, `None` where they are
+    first already. A traced graph is for all masks, so it has both.
+    """
+    if attention_mask is None:
+        return None, None
+    is_token = attention_mask.bool()
+    lengths = is_token.sum(dim=1, keepdim=True)
+    if is_tracing(attention_mask):
+        return lengths, order_tokens(is_token)
+    # One transfer from the device for all questions.
+    is_first = (is_token == mask_of(lengths, is_token.shape[1])).all()
+    is_mask = (attention_mask == is_token).all()
+    all_real, all_first, is_mask = torch.stack([is_token.all(), is_first, is_mask]).tolist()
+    if not is_mask:
+        raise ValueError("`attention_mask` must be 1 for tokens and 0 for padding, and it has other values.")
+    return None if all_real else lengths, None if all_first else order_tokens(is_token)
+
+
+def order_tokens(is_token: torch.Tensor) -> DseOrder:
+    """The order [B, N] of the tokens in which the real ones come first and nothing else changes."""
+    # Not a sort: the sorts of ONNX keep no order among equals.
+    num_before = is_token.cumsum(dim=1) - is_token.long()
+    positions = torch.arange(is_token.shape[1], device=is_token.device).expand(is_token.shape)
+    places = torch.where(is_token, num_before, is_token.sum(dim=1, keepdim=True) + positions - num_before)
+    return DseOrder(torch.zeros_like(places).scatter(1, places, positions), places)
+
+
+def restore_order(
+    outputs: BaseModelOutputWithPooling, order: DseOrder, layer_types: list[str]
+) -> BaseModelOutputWithPooling:
+    """Puts token states and attention weights, whose real tokens come first, back into the order of the input."""
+    if outputs.last_hidden_state is not None:
+        outputs.last_hidden_state = take_rows(outputs.last_hidden_state, order.places)
+    if outputs.hidden_states is not None:
+        # Some layers may not be wanted.
+        outputs.hidden_states = tuple(
+            None if states is None else take_rows(states, order.places) for states in outputs.hidden_states
+        )
+    if outputs.attentions is not None:
+        # Slots and chunks count real tokens, so only full attention has keys that stand for tokens of the input.
+        axes = [(2, 3) if kind == "full_attention" else (2,) for kind in layer_types]
+        outputs.attentions = tuple(
+            restore_axes(weights, order, of_layer) for weights, of_layer in zip(outputs.attentions, axes, strict=False)
+        )
+    return outputs
+
+
+def restore_axes(weights: torch.Tensor, order: DseOrder, axes: tuple[int, ...]) -> torch.Tensor:
+    for axis in axes:
+        weights = take_rows(weights.transpose(1, axis), order.places).transpose(1, axis)
+    return weights
+
+
+def take_rows(states: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Picks tokens [B, ...] of states [B, N, *]; returns [B, ..., *]."""
+    batch = torch.arange(states.shape[0], device=states.device)
+    return states[batch.view(-1, *[1] * (tokens.dim() - 1)), tokens]
+
+
 # Small tools
 
 
@@ -399,6 +640,11 @@ def count_tokens(inputs: LayerInputs) -> torch.Tensor:
     return torch.full((1, 1), inputs.num_tokens, dtype=torch.long, device=inputs.key.device)
 
 
+def mask_of(lengths: torch.Tensor, num_tokens: int) -> torch.Tensor:
+    """The mask [B, N] of texts whose real tokens come first."""
+    return torch.arange(num_tokens, device=lengths.device) < lengths
+
+
 def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """0 where attention is open, the lowest float where it is not."""
     bias = torch.zeros(is_open.shape, dtype=dtype, device=is_open.device)
@@ -407,6 +653,11 @@ def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
+
+
+def fits(num_tokens: int, size: int) -> bool:
+    """Whether texts are so short that attention is exact. Never in an exported graph, which is for all lengths."""
+    return not is_torchdynamo_exporting() and num_tokens <= size
 
 
 AttentionInterface.register("linformer", linformer_attention_forward)

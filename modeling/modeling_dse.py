@@ -11,445 +11,174 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""PyTorch DSE model: a BERT encoder with Linformer attention that embeds sentences one by one.
+"""PyTorch DSE model: an encoder of transformers with linear attention, which embeds sentences one by one.
 
-A layer attends from the n tokens of a text to k slots (Linformer, [Wang et al., 2020](
-https://huggingface.co/papers/2006.04768), equation 7): for each head
-
-    softmax(Q (E K)^T / sqrt(d)) (F V),    E K = (E X) W_K + b_K,    F V = (F X) W_V + b_V,
-
-where E and F are (k, n). Left of W_K and W_V they leave k rows to multiply with, not n. E and F fill the slots with
-chosen or pooled tokens, and may have learned parts that are added to this start. `layout_dse.py` says which tokens go
-to which slot. All layers get texts whose real tokens come first.
-
-Shapes in comments: B batch, N tokens, K slots, W tokens of the longest slot, C tokens of a chunk, H heads, G groups of
-features with an E of their own, D hidden size.
+`attention_dse.py` has the attention. Here the encoder gets it, texts get their real tokens first, and token vectors
+become one vector. Shapes in comments: B batch, N tokens, D hidden size.
 """
 
+import inspect
 import json
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import AutoModel
 from transformers import initialization as init
-from transformers.activations import ACT2FN
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.import_utils import is_tracing
 
-from .configuration_dse import DseConfig
-from .layout_dse import (
-    DseLayout,
-    DseSlots,
-    count_tokens,
-    lay_out,
+from .attention_dse import (
+    LINFORMERS,
+    DseLinformer,
+    LayerAttention,
+    attend_rows_first,
+    attend_with_relative_bias,
     mask_of,
     read_padding,
     read_shape,
     restore_order,
-    take_tokens,
+    take_rows,
 )
-from .pairs_dse import (
-    DseClassificationHead,
-    DsePairOutput,
-    check_labels,
-    first_line,
-    get_problem_type,
-    split_pairs,
-)
+from .configuration_dse import DseConfig
+from .pairs_dse import DseClassificationHead, DsePairOutput, check_labels, first_line, get_problem_type, split_pairs
 
 
-# The fixed start of a projection: what fills the k slots, from states [B, N, D] to [B, K, D]
+# Attention classes in which choosing or averaging tokens commutes with the projections to keys and values.
+ROWS_FIRST = {f"{name}SelfAttention" for name in ("Bert", "Camembert", "Electra", "Ernie", "Roberta", "XLMRoberta")}
+
+# Tokens before and after a token, where neither the configuration nor the encoder says how many.
+DEFAULT_WINDOW = 64
 
 
-def fill_with_tokens(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> torch.Tensor:
-    """Row i of E is 1 at the token that the layer selects for slot i."""
-    return take_tokens(hidden_states, slots.selected[layer_idx])
+def build_encoder(config: DseConfig) -> PreTrainedModel:
+    """The encoder inside, with linear attention and without its pooler."""
+    encoder_config: Any = config.encoder
+    is_mpnet = encoder_config.model_type == "mpnet"
+    model_class: Any = MODEL_MAPPING[type(encoder_config)]
+    parameters = inspect.signature(model_class).parameters
+    options: dict[str, Any] = {"add_pooling_layer": False} if "add_pooling_layer" in parameters else {}
+    # The type of the whole model, which is the default one while it is made.
+    options |= {"attn_implementation": "linformer", "dtype": torch.get_default_dtype()}
+    encoder = AutoModel.from_config(encoder_config, **options)
+    check_positions(config, encoder)
+    shared = None
+    for module, layer in zip(find_attentions(encoder), plan_layers(config, encoder), strict=True):
+        module.linformer_layer = layer
+        if is_mpnet:
+            module.forward = partial(attend_with_relative_bias, module, encoder=encoder.encoder)
+        # CODEPATH: checkpoints converted with `linformer_projection="learned"` or "conv" have E and F
+        elif config.is_projection_learned and "linear" in layer.layer_type:
+            num_heads = config.num_attention_heads // getattr(module, "num_key_value_groups", 1)
+            linformer = shared or LINFORMERS[config.linformer_projection](config, layer.num_slots, num_heads)
+            if shared is None:
+                module.linformer = linformer
+            else:
+                # Not a parameter of this module, too.
+                module.__dict__["linformer"] = linformer
+            # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
+            shared = linformer if config.linformer_sharing == "layerwise" else None
+        elif layer.layer_type == "linear_attention" and type(module).__name__ in ROWS_FIRST and layer.start != "max":
+            module.forward = partial(attend_rows_first, module)
+    if is_mpnet:
+        encoder.encoder.compute_position_bias = no_table
+    encoder._init_weights = partial(init_weights, encoder._init_weights)
+    return encoder
 
 
-def fill_with_mean(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> torch.Tensor:
-    """Row i of E is 1 / c at the c tokens of slot i."""
-    tokens = take_tokens(hidden_states, slots.segments) * slots.in_segment  # [B, K, W, D]
-    return tokens.sum(dim=2) / slots.sizes[..., None]
+def find_attentions(encoder: Any) -> list[Any]:
+    """The attention modules of an encoder, in the order of its layers; one, where layers share their weights."""
+    if encoder.config.model_type == "mpnet":
+        return [layer.attention.attn for layer in encoder.encoder.layer]
+    recorders = (getattr(encoder, "_can_record_outputs", None) or {}).get("attentions", [])
+    recorders = recorders if isinstance(recorders, list) else [recorders]
+    classes: Any = tuple(getattr(recorder, "target_class", recorder) for recorder in recorders)
+    return [module for module in encoder.modules() if isinstance(module, classes)]
 
 
-def fill_with_max(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> torch.Tensor:
-    """The largest value of each feature among the tokens of slot i: not linear, so there is no such E."""
-    tokens = take_tokens(hidden_states, slots.segments)  # [B, K, W, D]
-    return tokens.masked_fill(~slots.in_segment, torch.finfo(tokens.dtype).min).amax(dim=2)
-
-
-def fill_with_nothing(hidden_states: torch.Tensor, slots: DseSlots, layer_idx: int) -> float:
-    """All of E is random and learned."""
-    return 0.0
-
-
-FILLINGS: dict[str, Callable] = {
-    "strided": fill_with_tokens,
-    "mean": fill_with_mean,
-    "max": fill_with_max,
-    "random": fill_with_nothing,
-}
-
-
-class DseLinformer(nn.Module):
-    """The learned parts of E and F: a weight for each slot and token, `(groups, k, max_position_embeddings)`."""
-
-    def __init__(self, config: DseConfig, num_slots: int):
-        super().__init__()
-        # CODEPATH: checkpoints converted with `linformer_sharing="none"` have an E and an F for each head
-        self.num_groups = config.num_attention_heads if config.linformer_sharing == "none" else 1
-        self.is_random = config.linformer_start == "random"
-        shape = self.weight_shape(config, num_slots)
-        # The variance of theorem 2, where E starts at random.
-        self.initial_std = shape[1] ** -0.5
-        self.key = nn.Parameter(torch.empty(shape))
-        shares_key_value = config.linformer_sharing in ("key_value", "layerwise")
-        self.value = None if shares_key_value else nn.Parameter(torch.empty(shape))
-
-    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
-        return self.num_groups, num_slots, config.max_position_embeddings
-
-    def forward(self, hidden_states: torch.Tensor, layout: DseLayout, of_values: bool = False) -> torch.Tensor:
-        """E (m * X) [B, K, D], or F (m * X) of values, with X [B, N, D] and the mask m of the real tokens."""
-        if layout.is_token is not None:
-            hidden_states = hidden_states * layout.is_token
-        weight = self.cut_weight(self.weight(of_values), layout.slots.num_slots, hidden_states.shape[1])
-        groups = hidden_states.unflatten(2, (self.num_groups, -1)).transpose(1, 2)  # [B, G, N, D / G]
-        return torch.matmul(weight, groups).transpose(1, 2).flatten(2)
-
-    def weight(self, of_values: bool) -> torch.Tensor:
-        """F where values have their own, otherwise E. For `forward` alone, where offloaded weights are loaded."""
-        return self.key if self.value is None or not of_values else self.value
-
-    def cut_weight(self, weight: torch.Tensor, num_slots: int, num_tokens: int) -> torch.Tensor:
-        """The first rows and columns of E, `(groups, num_slots, num_tokens)`."""
-        if not is_torchdynamo_exporting():
-            return weight[:, :num_slots, :num_tokens]
-        # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
-        weight = weight.index_select(1, torch.arange(num_slots, device=weight.device))
-        return weight.index_select(2, torch.arange(num_tokens, device=weight.device))
-
-
-class DseConvolution(DseLinformer):
-    """E and F with the structure of a convolution: a weight for each place in a slot, `(groups, width)`."""
-
-    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
-        # The first and the last token have slots of their own.
-        return self.num_groups, max(1, -(-(config.max_position_embeddings - 2) // (num_slots - 2)))
-
-    def forward(self, hidden_states: torch.Tensor, layout: DseLayout, of_values: bool = False) -> torch.Tensor:
-        places = take_tokens(hidden_states, layout.slots.segments) * layout.slots.in_segment  # [B, K, W, D]
-        places = places.unflatten(-1, (self.num_groups, -1))
-        weight = self.weight(of_values)[:, : places.shape[2]]
-        return torch.einsum("gw,bkwgd->bkgd", weight, places).flatten(2)
-
-
-LINFORMERS: dict[str, type[DseLinformer]] = {"learned": DseLinformer, "conv": DseConvolution}
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    attn_weights = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
-        attn_weights = attn_weights + attention_mask
-    attn_weights = nn.functional.softmax(attn_weights, dim=-1)
-    attn_weights = nn.functional.dropout(attn_weights, p=dropout, training=module.training)
-    attn_output = torch.matmul(attn_weights, value).transpose(1, 2).contiguous()
-    return attn_output, attn_weights
-
-
-class DseSelfAttention(nn.Module):
-    """Multi-head attention to all tokens of a text: layers of the type `"full_attention"`."""
-
-    def __init__(self, config: DseConfig, layer_idx: int):
-        super().__init__()
-        self.config = config
-        self.layer_idx = layer_idx
-        self.head_dim = config.hidden_size // config.num_attention_heads
-        self.scaling = self.head_dim**-0.5
-        self.attention_dropout = config.attention_probs_dropout_prob
-        self.is_causal = False
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        layout: DseLayout,
-        linformer: DseLinformer | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """
-        Args:
-            hidden_states (`torch.Tensor` of shape `(batch_size, seq_len, hidden_size)`):
-                X; the real tokens of each text come first.
-            layout (`DseLayout`):
-                Padding, slots and chunks.
-            linformer (`DseLinformer`, *optional*):
-                E and F, where all layers share them.
-
-        Returns:
-            `tuple`: the context of each token, `(batch_size, seq_len, hidden_size)`, and the attention weights, if the
-            implementation has them, `(batch_size, num_heads, seq_len, n)` with n tokens, k slots or the tokens of a
-            chunk.
-        """
-        query = self.query(hidden_states)
-        key, value = self.project(hidden_states, layout, linformer)
-        query, key, value = (
-            states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, H, N or K, D / H]
-            for states in (query, key, value)
+def plan_layers(config: Any, encoder: PreTrainedModel) -> list[LayerAttention]:
+    """How each attention module attends."""
+    modules = find_attentions(encoder)
+    layers: list[LayerAttention] = []
+    if not modules or not (config.encoder.model_type == "mpnet" or encoder._can_set_attn_implementation()):
+        raise ValueError(f"transformers cannot exchange the attention of the encoder {config.encoder.model_type!r}.")
+    for kind, num_slots in zip(config.layer_types or [], config.projected_lengths, strict=True):
+        # transformers counts the token itself, too.
+        own = getattr(modules[len(layers) % len(modules)], "sliding_window", None) or DEFAULT_WINDOW + 1
+        window = config.attention_chunk_size if kind == "chunked_attention" else config.sliding_window or own - 1
+        layers.append(
+            LayerAttention(kind, num_slots, config.linformer_start, window, len(layers), config.num_hidden_layers)
         )
-        attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
+    if len(modules) < len(layers) and len({layer._replace(layer_idx=0) for layer in layers}) > 1:
+        raise ValueError(
+            f"The layers of {config.encoder.model_type} share their weights, so they have one kind of attention and "
+            f"one projected length, got {config.layer_types} and {config.linformer_length}."
         )
-        attn_output, attn_weights = attention_interface(
-            self,
-            query,
-            key,
-            value,
-            layout.bias,
-            dropout=self.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
+    return layers[: len(modules)]
+
+
+def no_table(*args: Any, **kwargs: Any) -> None:
+    """MPNet's n x n table of biases by distance, which no layer needs."""
+
+
+@torch.no_grad()
+def init_weights(init_encoder: Any, module: nn.Module) -> None:
+    """Initializes a module inside the encoder; E and F start at 0, or at random."""
+    init_encoder(module)
+    if isinstance(module, DseLinformer):
+        for weight in module.parameters():
+            init.normal_(weight, mean=0.0, std=module.initial_std) if module.initial_std else init.zeros_(weight)
+
+
+def find_table(encoder: nn.Module) -> tuple[str, nn.Embedding] | None:
+    """The name of the table of learned positions and the table, if there is one."""
+    for name, module in encoder.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            return name, module
+    return None
+
+
+def check_positions(config: Any, encoder: nn.Module) -> None:
+    """Raises a `ValueError` for a table of positions that is too short for the longest input."""
+    table: Any = (find_table(encoder) or (None, None))[1]
+    # CODEPATH: checkpoints converted with more positions than their source has a `position_extension`
+    if table is None or config.position_extension is not None:
+        return
+    if config.max_position_embeddings > table.num_embeddings:
+        raise ValueError(
+            f"`max_position_embeddings` is {config.max_position_embeddings}, and the encoder has a table of "
+            f'{count_positions(table)} positions: set `position_extension="dynamic"` or "tile".'
         )
-        return attn_output.flatten(2).contiguous(), attn_weights
-
-    def project(
-        self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys K = X W_K + b_K and values V of all tokens, `(batch_size, seq_len, hidden_size)`."""
-        return self.key(hidden_states), self.value(hidden_states)
+    # RoBERTa's has rows that no token uses.
+    config.max_position_embeddings = min(config.max_position_embeddings, count_positions(table))
 
 
-class DseChunkedAttention(DseSelfAttention):
-    """Attention to the chunk of a token, and to both ends of its text: layers of the type `"chunked_attention"`."""
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        layout: DseLayout,
-        linformer: DseLinformer | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        if layout.chunk_size is None:
-            return super().forward(hidden_states, layout, **kwargs)
-        batch_size, num_tokens, hidden_size = hidden_states.shape
-        chunks = nn.functional.pad(hidden_states, (0, 0, 0, -num_tokens % layout.chunk_size))
-        chunks = chunks.reshape(-1, layout.chunk_size, hidden_size)  # [B * N / C, C, D]
-        attn_output, attn_weights = super().forward(chunks, layout, **kwargs)
-        attn_output = attn_output.reshape(batch_size, -1, hidden_size)[:, :num_tokens]
-        if attn_weights is not None:  # [B * N / C, H, C, 2 + C]
-            attn_weights = attn_weights.unflatten(0, (batch_size, -1)).transpose(1, 2).flatten(2, 3)[:, :, :num_tokens]
-        return attn_output, attn_weights
-
-    def project(
-        self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of both ends and a chunk, `(batch_size * num_chunks, 2 + chunk_size, hidden_size)`."""
-        key, value = super().project(hidden_states, layout, linformer)
-        if layout.ends is None:
-            return key, value
-        return add_ends(key, layout.ends), add_ends(value, layout.ends)
+def count_positions(table: nn.Embedding) -> int:
+    """Positions of a table; RoBERTa counts them from the one after the padding token's."""
+    return table.num_embeddings - first_position(table)
 
 
-def add_ends(chunks: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Puts the ends [B, 2] of a text before each of its chunks [B * N / C, C, D]; returns [B * N / C, 2 + C, D]."""
-    of_text = take_tokens(chunks.reshape(ends.shape[0], -1, chunks.shape[2]), ends)
-    num_chunks = chunks.shape[0] // ends.shape[0]
-    return torch.cat([of_text.repeat_interleave(num_chunks, dim=0), chunks], dim=1)
+def first_position(table: nn.Embedding) -> int:
+    return 0 if table.padding_idx is None else table.padding_idx + 1
 
 
-class DseLinearAttention(DseSelfAttention):
-    """Attention to k slots: layers of the type `"linear_attention"`."""
+class DsePositions(nn.Embedding):
+    """A table of positions with rows between its rows: a fraction is a weighted mean of two."""
 
-    def __init__(self, config: DseConfig, layer_idx: int):
-        super().__init__(config, layer_idx)
-        self.fill_slots = FILLINGS[config.linformer_start]
-        # With an E for each head, X is multiplied with W_K first: that tells the features of the heads apart.
-        self.is_per_head = config.linformer_sharing == "none"
-        self.linformer = None
-        # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F, which the encoder owns
-        if config.is_projection_learned and config.linformer_sharing != "layerwise":
-            self.linformer = LINFORMERS[config.linformer_projection](config, config.projected_lengths[layer_idx])
-
-    def project(
-        self, hidden_states: torch.Tensor, layout: DseLayout, linformer: DseLinformer | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys E K and values F V of the slots, `(batch_size, num_slots, hidden_size)`."""
-        if layout.slots is None:
-            return super().project(hidden_states, layout, linformer)
-        linformer = linformer or self.linformer
-        fill = partial(self.fill_slots, slots=layout.slots, layer_idx=self.layer_idx)
-        if linformer is None:
-            states = fill(hidden_states)
-            return self.key(states), self.value(states)
-        if self.is_per_head:
-            key, value = self.key(hidden_states), self.value(hidden_states)
-            key = fill(key) + linformer(key, layout)
-            return key, fill(value) + linformer(value, layout, of_values=True)
-        start = fill(hidden_states)
-        key_states = value_states = start + linformer(hidden_states, layout)
-        if linformer.value is not None:
-            value_states = start + linformer(hidden_states, layout, of_values=True)
-        return self.key(key_states), self.value(value_states)
-
-
-LAYER_TYPES: dict[str, type[DseSelfAttention]] = {
-    "linear_attention": DseLinearAttention,
-    "chunked_attention": DseChunkedAttention,
-    "full_attention": DseSelfAttention,
-}
-
-
-class DseSelfOutput(nn.Module):
-    def __init__(self, config: DseConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        hidden_states = self.dropout(self.dense(hidden_states))
-        return self.LayerNorm(hidden_states + residual)
-
-
-class DseAttention(nn.Module):
-    def __init__(self, config: DseConfig, layer_idx: int):
-        super().__init__()
-        layer_types: Any = config.layer_types
-        self.self = LAYER_TYPES[layer_types[layer_idx]](config, layer_idx)
-        self.output = DseSelfOutput(config)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        layout: DseLayout,
-        linformer: DseLinformer | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        attn_output, attn_weights = self.self(hidden_states, layout, linformer, **kwargs)
-        return self.output(attn_output, hidden_states), attn_weights
-
-
-class DseIntermediate(nn.Module):
-    def __init__(self, config: DseConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.act_fn = ACT2FN[config.hidden_act]
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.act_fn(self.dense(hidden_states))
-
-
-class DseOutput(nn.Module):
-    def __init__(self, config: DseConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        hidden_states = self.dropout(self.dense(hidden_states))
-        return self.LayerNorm(hidden_states + residual)
-
-
-class DseLayer(GradientCheckpointingLayer):
-    def __init__(self, config: DseConfig, layer_idx: int):
-        super().__init__()
-        self.attention = DseAttention(config, layer_idx)
-        self.intermediate = DseIntermediate(config)
-        self.output = DseOutput(config)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        layout: DseLayout,
-        linformer: DseLinformer | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
-        hidden_states, _ = self.attention(hidden_states, layout, linformer, **kwargs)
-        return self.output(self.intermediate(hidden_states), hidden_states)
-
-
-class DseEmbeddings(nn.Module):
-    """Sum of word, position and token type embeddings."""
-
-    def __init__(self, config: DseConfig):
-        super().__init__()
-        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
-        num_positions = config.original_max_position_embeddings or config.max_position_embeddings
-        self.position_embeddings = nn.Embedding(num_positions, config.hidden_size)
-        self.token_type_embeddings = (
-            # CODEPATH: checkpoints converted from DistilBERT have no token types, those from BERT and RoBERTa do
-            nn.Embedding(config.type_vocab_size, config.hidden_size) if config.type_vocab_size else None
-        )
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(
-        self,
-        inputs_embeds: torch.Tensor,
-        position_ids: torch.Tensor,
-        token_type_ids: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        if position_ids.is_floating_point():
-            before = position_ids.long().clamp(max=self.position_embeddings.num_embeddings - 2)
-            share = (position_ids - before)[..., None].to(inputs_embeds.dtype)
-            positions = torch.lerp(self.position_embeddings(before), self.position_embeddings(before + 1), share)
-        else:
-            positions = self.position_embeddings(position_ids)
-        embeddings = inputs_embeds + positions
-        if self.token_type_embeddings is not None:
-            if token_type_ids is None:
-                token_type_ids = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long, device=inputs_embeds.device)
-            embeddings = embeddings + self.token_type_embeddings(token_type_ids)
-        return self.dropout(self.LayerNorm(embeddings))
-
-
-class DseEncoder(nn.Module):
-    def __init__(self, config: DseConfig):
-        super().__init__()
-        self.config = config
-        self.layer = nn.ModuleList([DseLayer(config, layer_idx) for layer_idx in range(config.num_hidden_layers)])
-        self.linformer = None
-        lengths = dict(zip(config.layer_types or [], config.projected_lengths, strict=True))
-        is_shared = config.linformer_sharing == "layerwise" and "linear_attention" in lengths
-        # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
-        if config.is_projection_learned and is_shared:
-            self.linformer = LINFORMERS[config.linformer_projection](config, lengths["linear_attention"])
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        lengths: torch.Tensor | None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> list[torch.Tensor]:
-        """Returns the hidden states of the last `pooling_layers` layers, each `(batch_size, seq_len, hidden_size)`."""
-        layouts = lay_out(self.config, hidden_states, lengths)
-        last_states: list[torch.Tensor] = []
-        for layer, layout in zip(self.layer, layouts, strict=True):
-            hidden_states = layer(hidden_states, layout, self.linformer, **kwargs)
-            last_states = [*last_states, hidden_states][-self.config.pooling_layers :]
-        return last_states
+    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
+        if not position_ids.is_floating_point():
+            return super().forward(position_ids)
+        before = position_ids.long().clamp(max=self.num_embeddings - 2)
+        share = (position_ids - before)[..., None].to(self.weight.dtype)
+        return torch.lerp(super().forward(before), super().forward(before + 1), share)
 
 
 def save_pooling(config: DseConfig, folder: str | os.PathLike) -> None:
@@ -484,15 +213,12 @@ def save_pooling(config: DseConfig, folder: str | os.PathLike) -> None:
 class DsePreTrainedModel(PreTrainedModel):
     config: DseConfig
     base_model_prefix = "dse"
-    _input_embed_layer = "word_embeddings"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["DseEmbeddings", "DseLayer"]
     _supports_sdpa = True
     _supports_attention_backend = True
     # Packed rows of several texts would be mixed by the projection along the sequence.
     _supports_flash_attn = False
     _supports_flex_attn = False
-    _can_record_outputs = {"hidden_states": DseLayer, "attentions": DseSelfAttention}
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         if requested_attention == "vllm":
@@ -500,6 +226,9 @@ class DsePreTrainedModel(PreTrainedModel):
                 "vLLM attends to all tokens, but DSE to slots: serve a graph (`hf-dse export --format onnx`) instead."
             )
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
+    def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
+        """Does nothing: the encoder inside keeps its linear attention."""
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """
@@ -522,13 +251,7 @@ class DsePreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, DseLinformer):
-            for weight in module.parameters():
-                if module.is_random:
-                    init.normal_(weight, mean=0.0, std=module.initial_std)
-                else:
-                    init.zeros_(weight)
-        elif isinstance(module, DseClassificationHead) and module.kind != "mlp":
+        if isinstance(module, DseClassificationHead) and module.kind != "mlp":
             init.ones_(module.scale)
             init.zeros_(module.bias)
             init.zeros_(module.moments)
@@ -549,13 +272,27 @@ class DseModel(DsePreTrainedModel):
         # Arguments of `from_pretrained` replace fields after the fields of the file were checked.
         config.validate()
         super().__init__(config)
-        self.embeddings = DseEmbeddings(config)
-        self.encoder = DseEncoder(config)
+        self.encoder = build_encoder(config)
+        self.has_token_types = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
+        self.first_position = self.num_positions = 0
+        if (found := find_table(self.encoder)) is not None:
+            name, table = found
+            self.first_position, self.num_positions = first_position(table), count_positions(table)
+            # CODEPATH: checkpoints converted with more positions than their source, by default
+            if config.position_extension == "dynamic":
+                positions = DsePositions(table.num_embeddings, table.embedding_dim, padding_idx=table.padding_idx)
+                self.encoder.set_submodule(name, positions)
         self.projection = (
             # CODEPATH: checkpoints that were whitened or converted with a `projection_dim` have a projection
             nn.Linear(config.pooled_size, config.projection_dim) if config.projection_dim else None
         )
         self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.set_input_embeddings(value)
 
     @can_return_tuple
     @auto_docstring
@@ -583,43 +320,50 @@ class DseModel(DsePreTrainedModel):
             "token_type_ids": token_type_ids,
             "position_ids": position_ids,
         }
+        inputs = {name: tokens for name, tokens in inputs.items() if tokens is not None}
+        if position_ids is not None:
+            inputs["position_ids"] = position_ids.expand(shape)
+        if not self.has_token_types:
+            inputs.pop("token_type_ids", None)
         lengths, order = read_padding(attention_mask)
-        # Layers and pooling get the real tokens first, and what they return is in the order of the input again.
+        # The encoder and pooling get the real tokens first, and what they return is in the order of the input again.
         if order is not None:
             for name, tokens in inputs.items():
-                if tokens is not None:
-                    inputs[name] = take_tokens(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
-        outputs = self.encode(**inputs, lengths=lengths, return_dict=True, **kwargs)
-        return outputs if order is None else restore_order(outputs, order, self.config.layer_types or [])
-
-    # The last layer's states are not the last hidden state where several layers are pooled, or there is a projection.
-    @merge_with_config_defaults
-    @capture_outputs(tie_last_hidden_states=False)
-    def encode(
-        self,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        lengths: torch.Tensor | None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
-        """The forward pass of texts whose real tokens come first, `lengths` of them or all."""
-        if inputs_embeds is None:
-            inputs_embeds = self.embeddings.word_embeddings(input_ids)
-        if position_ids is None:
-            position_ids = self.fit_positions(inputs_embeds, lengths)
-        hidden_states = self.embeddings(inputs_embeds, position_ids, token_type_ids)
-        last_states = self.encoder(hidden_states, lengths, **kwargs)
+                inputs[name] = take_rows(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
+        if lengths is not None:
+            inputs["attention_mask"] = mask_of(lengths, shape[1]).long()
+        if position_ids is None and (positions := self.extend_positions(inputs, lengths)) is not None:
+            inputs["position_ids"] = positions
+            # Otherwise the encoder would look the type of a token up at its position, which may be a fraction.
+            if self.has_token_types:
+                inputs.setdefault("token_type_ids", torch.zeros(shape, dtype=torch.long, device=positions.device))
+        num_layers = self.config.pooling_layers
+        is_wanted = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
+        kwargs.setdefault("output_attentions", self.config.output_attentions)
+        kwargs.update(output_hidden_states=num_layers > 1 or is_wanted, return_dict=True)
+        outputs = self.encoder(**inputs, **kwargs)
         # Tools that pool the last hidden state themselves get the sentence embedding, too.
-        hidden_states = torch.cat(last_states, dim=-1)
+        states, hidden_states = outputs.last_hidden_state, outputs.hidden_states
+        if num_layers > 1:
+            states = torch.cat([*hidden_states[-num_layers:-1], states], dim=-1)
+            if isinstance(is_wanted, list):
+                wanted = {layer % len(hidden_states) for layer in is_wanted}
+                hidden_states = tuple(
+                    of_layer if layer in wanted else None for layer, of_layer in enumerate(hidden_states)
+                )
         if self.projection is not None:
-            hidden_states = self.projection(hidden_states)
-        embeddings = self.pool(hidden_states, lengths)
+            states = self.projection(states)
+        embeddings = self.pool(states, lengths)
         # CODEPATH: checkpoints converted from sentence-transformers models that end in `Normalize`
         if self.config.normalize_embeddings:
             embeddings = nn.functional.normalize(embeddings, dim=-1)
-        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=embeddings)
+        result = BaseModelOutputWithPooling(
+            last_hidden_state=states,
+            pooler_output=embeddings,
+            hidden_states=hidden_states if is_wanted else None,
+            attentions=outputs.attentions,
+        )
+        return result if order is None else restore_order(result, order, self.config.layer_types or [])
 
     def check_shapes(self, shape: torch.Size, attention_mask: torch.Tensor | None) -> None:
         if len(shape) != 2:
@@ -634,7 +378,8 @@ class DseModel(DsePreTrainedModel):
                 f"`attention_mask` must have the shape (batch_size, seq_len) of the input, {tuple(shape)}, got "
                 f"{tuple(attention_mask.shape)}: n x n masks have no meaning after projection to k slots."
             )
-        if shape[1] > self.config.max_position_embeddings:
+        limit: Any = self.config.max_position_embeddings
+        if shape[1] > limit:
             raise ValueError(
                 f"The input has {shape[1]} tokens, but this model takes at most {self.config.max_position_embeddings} "
                 "(`max_position_embeddings`, the size of its position table and of learned projections). Truncate "
@@ -642,18 +387,20 @@ class DseModel(DsePreTrainedModel):
                 f"convert an encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
             )
 
-    def fit_positions(self, inputs_embeds: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
-        """Positions `(batch_size or 1, seq_len)`; in a text longer than the table they span it, or start again."""
-        num_tokens, num_positions = inputs_embeds.shape[1], self.config.original_max_position_embeddings
-        positions = torch.arange(num_tokens, device=inputs_embeds.device)[None]
-        if num_positions is None or (num_tokens <= num_positions and not is_tracing(inputs_embeds)):
-            return positions
+    def extend_positions(self, inputs: dict[str, Any], lengths: torch.Tensor | None) -> torch.Tensor | None:
+        """Positions `(batch_size or 1, seq_len)` where the input may be longer than the table, otherwise `None`."""
+        tokens: Any = inputs.get("input_ids", inputs.get("inputs_embeds"))
+        num_tokens, num_positions = tokens.shape[1], self.num_positions
+        # CODEPATH: checkpoints converted with more positions than their source has a `position_extension`
+        if self.config.position_extension is None or (num_tokens <= num_positions and not is_tracing(tokens)):
+            return None
+        positions = torch.arange(num_tokens, device=tokens.device)[None]
         # CODEPATH: checkpoints converted with `position_extension="tile"`, the others are "dynamic"
         if self.config.position_extension == "tile":
-            return positions % num_positions
-        last = (count_tokens(inputs_embeds, lengths) - 1).clamp(min=1)
-        scale = ((num_positions - 1) / last).clamp(max=1.0)
-        return (positions * scale).clamp(max=num_positions - 1)
+            return self.first_position + positions % num_positions
+        last = (num_tokens if lengths is None else lengths) - 1
+        scale = (num_positions - 1) / torch.as_tensor(last, device=tokens.device).clamp(min=1)
+        return self.first_position + (positions * scale.clamp(max=1.0)).clamp(max=num_positions - 1)
 
     def pool(self, hidden_states: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
         """Token states `(batch_size, seq_len, size)` to one vector each, `(batch_size, size)`."""

@@ -13,7 +13,7 @@ may need files of an earlier one. `--small` tries the script, also on a CPU.
 DATA has the folders fairytaleqa, squality and qmsum with parquet files; without it no long student is trained. Ten
 million vectors need about 35 GB of memory, and 20 GB of the GPU's.
 
-The kernel of bert-sdpa is torch's choice: its flash kernel, and cuDNN's, take bfloat16 without a mask.
+The kernel of `sdpa` is torch's choice: its flash kernel, and cuDNN's, take bfloat16 without a mask.
 benchmarks/speed.py has no padding and passes no mask, and transformers then makes none. The first line of a table has
 torch's choice.
 """
@@ -44,8 +44,7 @@ PAPER = {
     "speed-2048": "1.3/2.3 2.1/4.5 3.3/8 5.0/16 7.9/18",
 }
 BENCHMARKS = "python ROOT/benchmarks"
-SPEED = f"{BENCHMARKS}/speed.py --dtype bfloat16 --batch_tokens 65536 --min_seconds 0.1 --lengths {LENGTHS} \
---models bert-sdpa dse-strided"
+SPEED = f"{BENCHMARKS}/speed.py --bf16 --batch_tokens 65536 --min_seconds 0.1 --lengths {LENGTHS} --models"
 RANK = f"{BENCHMARKS}/ranking_cost.py ROOT/checkpoints/dse-minilm-l6 OUT/cross-encoder --dtype bfloat16 --rounds 2 \
 --candidates"
 LONG = f"{BENCHMARKS}/long_documents.py ENCODER --dtype bfloat16 --max_length 512"
@@ -58,9 +57,13 @@ STUDENT = "hf-dse distill --stage ranking --model_name_or_path ROOT/checkpoints/
 --eval_strategy no --load_best_model_at_end false --save_strategy steps --save_steps 50 --save_total_limit 1"
 STUDENTS = "--students ROOT/checkpoints/dse-minilm-l6 OUT/student/model"
 PIECES = {
-    **{name: f"{SPEED} dse-learned bert-eager --linformer_length {name.removeprefix('speed-')}" for name in PAPER},
-    "speed-layers": f"{SPEED} dse-chunked modernbert",
-    "speed-training": f"{SPEED} dse-chunked --train",
+    **{
+        name: f"{SPEED} minilm --variants sdpa linear learned eager --linformer_length {name.removeprefix('speed-')}"
+        for name in PAPER
+    },
+    "speed-layers": f"{SPEED} minilm --variants sdpa linear chunks sliding sliding_linear",
+    "speed-modernbert": f"{SPEED} granite-small modernbert-base --variants sdpa flex blocks linear sliding_linear",
+    "speed-training": f"{SPEED} minilm granite-small --variants sdpa blocks linear chunks --train",
     "rank": f"{RANK} 100 1000 10000 100000 1000000",
     "rank-ten-million": f"{RANK} 10000000",
     "needles": f"{NEEDLES} 256 512 1024 2048 4096 8192 16384",
@@ -74,7 +77,7 @@ PIECES = {
 }
 # Options of the small form, which replace those above.
 SMALL = {
-    "speed.py": "--lengths 64 128 --linformer_length 16 --batch_tokens 128 --rounds 1 --min_seconds 0",
+    "speed.py": "--models minilm --lengths 64 128 --linformer_length 16 --batch_tokens 128 --rounds 1 --min_seconds 0",
     "ranking_cost.py": "--candidates 100 --rounds 1 --max_pairs 16",
     "long_documents.py": "--lengths 64 --long_length 1024 --ways first linear bm25 --rounds 1 --timed_documents 1",
     "distill": "--max_steps 2 --save_steps 1 --max_length 256 --per_device_train_batch_size 2 "

@@ -16,19 +16,19 @@ folders stsb and wikisent with parquet files.
 
 import argparse
 import sys
+from collections.abc import Callable
 from functools import partial
 from operator import truediv
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AttentionMaskInterface
 
 from hf_dse import (
     DataArguments,
-    DseConfig,
-    DseModel,
     DseTrainer,
     DseTrainingArguments,
     GeneralTrainer,
@@ -41,10 +41,11 @@ from hf_dse import (
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import choose_device, load_tokenizer
 from hf_dse.data.texts import load_texts
+from hf_dse.modeling.attention_dse import LayerInputs, linformer_mask
 
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-from encoders import MINILM, bert_fields, build  # noqa: E402
+from encoders import SHAPES, build  # noqa: E402
 from speed import token_states  # noqa: E402
 from timing import interleave  # noqa: E402
 
@@ -68,7 +69,7 @@ def prepare(
     """Positive features elu + 1, 0 for the keys of padding; values get a 1, whose weighted sum is that of weights."""
     query, key = nn.functional.elu(query) + 1, nn.functional.elu(key) + 1
     if attention_mask is not None:
-        key = key * (attention_mask.transpose(2, 3) == 0)
+        key = key * attention_mask.transpose(2, 3)
     return query, key, nn.functional.pad(value, (0, 1), value=1.0)
 
 
@@ -77,7 +78,7 @@ def normalize(sums: torch.Tensor) -> torch.Tensor:
     return (sums[..., :-1] / sums[..., -1:].clamp(min=1e-6)).transpose(1, 2)
 
 
-def kernel_attention(module, query, key, value, attention_mask, **kwargs):
+def kernel_attention(module, query, key, value, attention_mask):
     """The weight of a token is the dot product of features, so keys meet values first, for all queries at once."""
     query, key, value = prepare(query, key, value, attention_mask)
     return normalize(query @ (key.transpose(2, 3) @ value)), None
@@ -85,11 +86,11 @@ def kernel_attention(module, query, key, value, attention_mask, **kwargs):
 
 def decay_rates(module: nn.Module, num_heads: int) -> torch.Tensor:
     """How much a weight falls with each token of distance, as an exponent for each head; less in the higher layers."""
-    heads = torch.arange(1, num_heads + 1)
-    return 2.0 ** (-8 * heads / num_heads) * (1 - module.layer_idx / module.config.num_hidden_layers)
+    heads, layer = torch.arange(1, num_heads + 1), module.linformer_layer
+    return 2.0 ** (-8 * heads / num_heads) * (1 - layer.layer_idx / layer.num_layers)
 
 
-def decay_attention(module, query, key, value, attention_mask, **kwargs):
+def decay_attention(module, query, key, value, attention_mask):
     """
     Kernel attention whose weights fall exponentially with the distance in tokens. Within a block all pairs of tokens
     meet; of the blocks before and after there is a sum of keys times values each, which decays from block to block.
@@ -113,28 +114,38 @@ def decay_attention(module, query, key, value, attention_mask, **kwargs):
     return normalize(sums.flatten(2, 3)[:, :, :num_tokens]), None
 
 
-AttentionInterface.register("kernel", kernel_attention)
-AttentionInterface.register("decay", decay_attention)
+def attend(attention: Callable, module, query, key, value, attention_mask, **kwargs):
+    """What transformers calls in a layer; the general stage reads its record."""
+    context, weights = attention(module, query, key, value, attention_mask)
+    if (record := getattr(module, "linformer_record", None)) is not None:
+        record.append((LayerInputs(query, key, value, None), context))
+    return context, weights
 
 
-def use(model: DseModel, attention: str) -> DseModel:
-    """The model with one of these functions in place of softmax attention, or as it is."""
+for name, function in (("kernel", kernel_attention), ("decay", decay_attention)):
+    AttentionInterface.register(name, partial(attend, function))
+    AttentionMaskInterface.register(name, linformer_mask)
+
+
+def use(model: Any, attention: str) -> Any:
+    """A DSE model with one of these functions in place of softmax attention, or as it is."""
     if attention in ("kernel", "decay"):
-        model.set_attn_implementation(attention)
+        model.base_model.encoder.config._attn_implementation = attention
     return model
 
 
 @torch.inference_mode()
 def measure_speed(args: argparse.Namespace) -> None:
-    torch.set_default_dtype(torch.bfloat16)
     rows = []
     for length in args.lengths:
-        batch = torch.randint(1, MINILM["vocab_size"], (max(1, args.batch_tokens // length), length))
-        softmax = DseConfig(**bert_fields(length), layer_types=["full_attention"] * MINILM["num_hidden_layers"])
+        batch = torch.randint(SHAPES["minilm"].vocab_size, (max(1, args.batch_tokens // length), length))
         models = {
-            "BERT, sdpa": build("bert-sdpa", length),
-            "Linformer, strided, k = 128": build("dse-strided", length),
-            **{name: use(DseModel(softmax), name) for name in ("kernel", "decay")},
+            "BERT, sdpa": build("minilm", "sdpa", length, dtype=torch.bfloat16),
+            "Linformer, strided, k = 128": build("minilm", "linear", length, dtype=torch.bfloat16),
+            **{
+                name: use(build("minilm", "blocks", length, dtype=torch.bfloat16), name)
+                for name in ("kernel", "decay")
+            },
         }
         tasks = {name: partial(token_states, model.eval(), batch) for name, model in models.items()}
         for task in tasks.values():
@@ -194,8 +205,7 @@ def train(args: argparse.Namespace) -> None:
         learning_rate=5e-5,
         **options,
     )
-    model = make_pair_model(student)
-    use(model, args.attention)
+    model = use(make_pair_model(student), args.attention)
     trainer = DseTrainer(model=model, args=train_args, train_dataset=pairs["train"], processing_class=tokenizer)
     print(trainer.train().metrics)
     report(model.eval(), "after")

@@ -20,6 +20,7 @@ import argparse
 from pathlib import Path
 
 import pandas as pd
+from generality import Collection
 
 
 # For each set the column of a document's text, the file of queries, and whether all documents are candidates.
@@ -37,24 +38,34 @@ def query_of(name: str, row: dict) -> str:
     return row[{"qmsum": "answer", "fairytaleqa": "question", "longwiki": "query"}[name]]
 
 
-def prepare(name: str, data: Path, out: Path, split: str) -> tuple[int, int]:
-    """Writes the folder of a set; returns its numbers of documents and queries."""
+def read_long(name: str, data: Path, split: str) -> Collection:
+    """Queries and documents by their ids, and the document that is relevant for each query."""
     column, file, has_all = SETS[name]
     documents = pd.read_parquet(data / name / "docs.parquet")
     queries = pd.read_parquet(data / name / f"{file}.parquet")
-    queries = queries[queries["split"] == split].reset_index(drop=True)
+    queries = queries[queries["split"] == split]
     if not len(queries):
         raise SystemExit(f"{name} has no split {split!r}: take one of {', '.join(sorted(set(documents['split'])))}.")
     if not has_all:
         documents = documents[documents["split"] == split]
+    rows = queries.to_dict("records")
+    return (
+        {f"q{number}": query_of(name, row) for number, row in enumerate(rows)},
+        {f"d{doc_id}": text for doc_id, text in zip(documents["doc_id"], documents[column], strict=True)},
+        {f"q{number}": {f"d{row['doc_id']}"} for number, row in enumerate(rows)},
+    )
+
+
+def prepare(name: str, data: Path, out: Path, split: str) -> tuple[int, int]:
+    """Writes the folder of a set; returns its numbers of documents and queries."""
+    queries, corpus, relevant = read_long(name, data, split)
     (out / "qrels").mkdir(parents=True, exist_ok=True)
-    corpus = pd.DataFrame({"_id": documents["doc_id"].map("d{}".format), "text": documents[column]})
-    corpus.to_json(out / "corpus.jsonl", orient="records", lines=True)
-    ids = [f"q{row}" for row in range(len(queries))]
-    texts = [query_of(name, row) for row in queries.to_dict("records")]
-    pd.DataFrame({"_id": ids, "text": texts}).to_json(out / "queries.jsonl", orient="records", lines=True)
-    relevant = {"query-id": ids, "corpus-id": queries["doc_id"].map("d{}".format), "score": 1}
-    pd.DataFrame(relevant).to_csv(out / "qrels" / f"{split}.tsv", sep="\t", index=False)
+    for file, texts in (("corpus", corpus), ("queries", queries)):
+        table = pd.DataFrame({"_id": list(texts), "text": list(texts.values())})
+        table.to_json(out / f"{file}.jsonl", orient="records", lines=True)
+    ids = [doc_id for (doc_id,) in relevant.values()]
+    table = pd.DataFrame({"query-id": list(relevant), "corpus-id": ids, "score": 1})
+    table.to_csv(out / "qrels" / f"{split}.tsv", sep="\t", index=False)
     return len(corpus), len(queries)
 
 

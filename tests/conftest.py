@@ -22,10 +22,11 @@ atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from tiny import make_config  # noqa: E402
 from tokenizers.pre_tokenizers import ByteLevel  # noqa: E402
 from transformers import BertConfig, BertModel, BertTokenizer, RobertaTokenizer  # noqa: E402
 
-from hf_dse import DseConfig, DseForSequenceClassification  # noqa: E402
+from hf_dse import DseForSequenceClassification  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -129,11 +130,10 @@ def tiny_config():
             "max_position_embeddings": 64,
             "linformer_length": 8,
             "pad_token_id": tokenizer.pad_token_id,
-            "cls_token_id": tokenizer.cls_token_id,
             "sep_token_id": tokenizer.sep_token_id,
             "num_pair_separators": tokenizer.num_special_tokens_to_add(pair=True) - 2,
         }
-        return DseConfig(**{**defaults, **fields})
+        return make_config(**{**defaults, **fields})
 
     return make
 
@@ -206,7 +206,7 @@ def dtypes_of():
 
     def watch(student):
         found = set()
-        layer = student.dse.encoder.layer[0]
+        layer = student.dse.encoder.encoder.layer[0]
         query = next(module for name, module in layer.named_modules() if name.endswith("query"))
         query.register_forward_hook(lambda module, args, output: found.add(output.dtype))
         return found

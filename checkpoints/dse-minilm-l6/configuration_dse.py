@@ -13,21 +13,30 @@
 # limitations under the License.
 """DSE model configuration"""
 
+import copy
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import auto_docstring
 
 
+LAYER_TYPES = (
+    "full_attention",
+    "linear_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "sliding_linear_attention",
+)
+
+# What the configuration of an encoder has to say.
+NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+
 # Fields that are sizes or counts.
 SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
     "max_position_embeddings",
+    "sliding_window",
     "attention_chunk_size",
     "pooling_layers",
     "projection_dim",
@@ -39,36 +48,50 @@ SIZES = (
 @auto_docstring(
     custom_intro="""
     Configuration of a distilled sentence embedding (DSE, [Barkan et al., 2020](https://huggingface.co/papers/1908.05161))
-    encoder with Linformer attention ([Wang et al., 2020](https://huggingface.co/papers/2006.04768)). The architecture
-    is BERT's; in the layers of type `"linear_attention"` keys and values are projected along the sequence to
-    `linformer_length` rows. A layer may also be of type `"chunked_attention"`, whose tokens attend to their own chunk
-    of `attention_chunk_size` tokens and to both ends of the text, or `"full_attention"`.
+    model: an encoder of transformers, whose layers attend linearly
+    (Linformer, [Wang et al., 2020](https://huggingface.co/papers/2006.04768)).
     """,
     checkpoint="hf-dse/dse-minilm-l6",
 )
 @strict
 class DseConfig(PreTrainedConfig):
     r"""
+    encoder (`dict` or `PreTrainedConfig`, *optional*):
+        Configuration of the encoder inside, of any type that dispatches its attention, such as
+        [`~transformers.BertConfig`] (the default) or [`~transformers.ModernBertConfig`]. Its weights keep their names.
+    layer_types (`list[str]`, *optional*):
+        Attention of each layer: `"linear_attention"` (k slots of the text; the default where the encoder attends to
+        all tokens), `"sliding_attention"` (the tokens at most `sliding_window` before and after; the default where the
+        encoder does that), `"sliding_linear_attention"` (both in one softmax), `"chunked_attention"` (the token's
+        chunk of `attention_chunk_size` tokens, and both ends of the text) or `"full_attention"`.
     linformer_length (`int` or `list[int]`, *optional*, defaults to 128):
         Projected length k: the number of rows that keys and values are projected to, one for all layers or one per
         layer, at least 3. Texts of up to k tokens are attended exactly. In longer ones the first and the last token
         keep slots of their own, because pretrained encoders use them as attention sinks.
-    linformer_projection (`str`, *optional*, defaults to `"learned"`):
+    linformer_projection (`str`, *optional*, defaults to `"strided"`):
         How to project n tokens to k slots: `"learned"` (the matrices E and F of the paper, added to a fixed start, see
         `linformer_init`), `"conv"` (E has the structure of a convolution whose kernel and stride are n / k tokens),
         `"mean"` or `"max"` (pooling of k segments) or `"strided"` (evenly spaced tokens, with another offset in each
-        layer). The last three have no parameters and no length limit of their own.
+        layer). The last three have no parameters. Keys with rotary positions should not be averaged: `"strided"` keeps
+        them.
     linformer_init (`str`, *optional*, defaults to `"mean"`):
         Start of `"learned"` and `"conv"` projections: `"mean"`, `"strided"`, or `"random"` (no fixed start and
-        normally distributed E and F with variance 1 / k, as in theorem 2 of the Linformer paper). Ignored by the
-        projections without parameters.
+        normally distributed E and F with variance 1 / k, as in theorem 2 of the Linformer paper).
     linformer_sharing (`str`, *optional*, defaults to `"key_value"`):
         Parts that share a learned projection: `"none"` (every head has its own E and F), `"headwise"` (one E and one
         F per layer), `"key_value"` (one E = F per layer) or `"layerwise"` (one E = F for the whole model).
+    sliding_window (`int`, *optional*):
+        Tokens before and after a token that it attends to in layers with a window. Defaults to those of the encoder,
+        or 64.
     attention_chunk_size (`int`, *optional*, defaults to 512):
         Tokens of a chunk in the layers of type `"chunked_attention"`. Texts of up to so many are attended exactly. In
         longer ones the first and the last token are keys of all chunks, because pretrained encoders use them as
         attention sinks ([Xiao et al., 2023](https://huggingface.co/papers/2309.17453)).
+    max_position_embeddings (`int`, *optional*):
+        Longest input in tokens. Defaults to the limit of the encoder.
+    position_extension (`str`, *optional*):
+        How a table of learned positions serves longer texts: `"dynamic"`, where the positions of a longer text span
+        the table, and all others stay as they were; or `"tile"`, where positions start again at the end of the table.
     pooling_mode (`str`, *optional*, defaults to `"mean"`):
         How token vectors become one vector: `"mean"`, `"cls"` (the first token) or `"max"`.
     pooling_layers (`int`, *optional*, defaults to 1):
@@ -93,47 +116,34 @@ class DseConfig(PreTrainedConfig):
         The token that ends every sentence. Where a tokenizer gives no token type ids, pairs are split at it.
     num_pair_separators (`int`, *optional*, defaults to 1):
         Number of `sep_token_id` between the two sentences of a pair: 1 for BERT, 2 for RoBERTa.
-    position_extension (`str`, *optional*):
-        How positions go beyond the limit of the source encoder: `"dynamic"`, where the positions of a text that is
-        longer than the table span the table, and all others stay as they were; or `"tile"`, where positions start
-        again at the end of the table.
-    original_max_position_embeddings (`int`, *optional*):
-        Rows of the position table, if there is a `position_extension`.
 
     Examples:
 
     ```python
+    >>> from transformers import ModernBertConfig
     >>> from hf_dse import DseConfig, DseModel
 
-    >>> config = DseConfig(num_hidden_layers=6, hidden_size=384, num_attention_heads=12, intermediate_size=1536)
-    >>> model = DseModel(config)
-    >>> model.config.layer_types[0]
-    'linear_attention'
+    >>> encoder = ModernBertConfig(num_hidden_layers=4, hidden_size=384, num_attention_heads=6, intermediate_size=576)
+    >>> model = DseModel(DseConfig(encoder=encoder, linformer_length=256))
+    >>> model.config.layer_types
+    ['linear_attention', 'sliding_attention', 'sliding_attention', 'linear_attention']
     ```"""
 
     model_type = "dse"
+    sub_configs = {"encoder": AutoConfig}
     # The Trainer would gather them over the evaluation set.
     keys_to_ignore_at_inference = ["embeddings"]
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float | int = 0.1
-    attention_probs_dropout_prob: float | int = 0.0
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int | None = 0
+    encoder: dict | PreTrainedConfig | None = None
     layer_types: list[str] | None = None
     linformer_length: int | list[int] = 128
-    linformer_projection: Literal["learned", "conv", "mean", "max", "strided"] = "learned"
+    linformer_projection: Literal["learned", "conv", "mean", "max", "strided"] = "strided"
     linformer_init: Literal["mean", "strided", "random"] = "mean"
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
+    sliding_window: int | None = None
     attention_chunk_size: int = 512
+    max_position_embeddings: int | None = None
+    position_extension: Literal["dynamic", "tile"] | None = None
     pooling_mode: Literal["mean", "cls", "max"] = "mean"
     pooling_layers: int = 1
     projection_dim: int | None = None
@@ -145,14 +155,32 @@ class DseConfig(PreTrainedConfig):
     similarity_hidden_size: int = 512
     sep_token_id: int | None = None
     num_pair_separators: int = 1
-    position_extension: Literal["dynamic", "tile"] | None = None
-    original_max_position_embeddings: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if self.encoder is None:
+            self.encoder = {"model_type": "bert"}
+        if isinstance(self.encoder, dict):
+            self.encoder = AutoConfig.for_model(**self.encoder)
+        # Its attention implementation is set, which must not change that of another model.
+        encoder: Any = copy.deepcopy(self.encoder)
+        self.encoder = encoder
+        missing = [name for name in NEEDED if not hasattr(encoder, name)]
+        if missing:
+            raise ValueError(
+                f"`encoder` is a configuration of the type {encoder.model_type!r}, which has no {', '.join(missing)}: "
+                "pass that of a text encoder, such as BERT or ModernBERT."
+            )
         if self.layer_types is None:
-            self.layer_types = ["linear_attention"] * self.num_hidden_layers
+            kinds = getattr(encoder, "layer_types", None) or ["full_attention"] * encoder.num_hidden_layers
+            self.layer_types = [kind if kind == "sliding_attention" else "linear_attention" for kind in kinds]
+        if self.max_position_embeddings is None:
+            self.max_position_embeddings = encoder.max_position_embeddings
         # Empty prompts are none, so that they leave no trace.
         self.prompts = {name: text for name, text in (self.prompts or {}).items() if text} or None
+        # The Trainer compares them with those of the tokenizer.
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+            if (token_id := getattr(encoder, name, None)) is not None:
+                kwargs.setdefault(name, token_id)
         super().__post_init__(**kwargs)
         # Every checkpoint carries its own code, so these are the names of the files beside it, for all classes.
         self.auto_map = {
@@ -170,6 +198,38 @@ class DseConfig(PreTrainedConfig):
         is_probability = self.problem_type == "multi_label_classification"
         fields["sentence_transformers"] = {"activation_fn": f"torch.nn.{'Sigmoid' if is_probability else 'Identity'}"}
         return fields
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """What differs from the defaults, as it stands in `config.json`."""
+        encoder = self.encoder.to_diff_dict()  # type: ignore[union-attr]
+        # Where it was on the machine that converted it.
+        encoder.pop("_name_or_path", None)
+        fields = super().to_diff_dict() | {"encoder": encoder}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary of the encoder."""
+        return self.encoder.vocab_size  # type: ignore[union-attr]
+
+    @vocab_size.setter
+    def vocab_size(self, value: int) -> None:
+        self.encoder.vocab_size = value  # type: ignore[union-attr]
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of the token vectors of the encoder."""
+        return self.encoder.hidden_size  # type: ignore[union-attr]
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Layers of the encoder."""
+        return self.encoder.num_hidden_layers  # type: ignore[union-attr]
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of a layer of the encoder."""
+        return self.encoder.num_attention_heads  # type: ignore[union-attr]
 
     @property
     def projected_lengths(self) -> list[int]:
@@ -190,12 +250,23 @@ class DseConfig(PreTrainedConfig):
     @property
     def pooled_size(self) -> int:
         """Size of the token vectors before the projection, if there is one."""
-        return self.pooling_layers * self.hidden_size
+        # The last vectors of EmbeddingGemma have a size of their own.
+        last_size = getattr(self.encoder, "embedding_dim", None) or self.hidden_size
+        return (self.pooling_layers - 1) * self.hidden_size + last_size
 
     @property
     def embedding_size(self) -> int:
         """Size of a sentence embedding."""
         return self.projection_dim or self.pooled_size
+
+    def validate_layer_type(self) -> None:
+        """Part of `@strict`-powered validation. Validates the types of the layers."""
+        kinds = self.layer_types or []
+        if not set(kinds) <= set(LAYER_TYPES) or len(kinds) != self.num_hidden_layers:
+            raise ValueError(
+                f"`layer_types` must name one of {', '.join(LAYER_TYPES)} for each of the {self.num_hidden_layers} "
+                f"layers, got {kinds}."
+            )
 
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates the architecture of the config."""
@@ -203,20 +274,9 @@ class DseConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
-        if self.hidden_size % self.num_attention_heads != 0:
+        if self.pooling_layers > self.num_hidden_layers:
             raise ValueError(
-                f"`hidden_size` ({self.hidden_size}) must be a multiple of `num_attention_heads` "
-                f"({self.num_attention_heads})."
-            )
-        unknown = set(self.layer_types or []) - {"linear_attention", "chunked_attention", "full_attention"}
-        if unknown:
-            raise ValueError(
-                f'`layer_types` has {sorted(unknown)}; allowed are "linear_attention", "chunked_attention" and '
-                '"full_attention".'
-            )
-        if not 1 <= self.pooling_layers <= self.num_hidden_layers:
-            raise ValueError(
-                f"`pooling_layers` must be between 1 and `num_hidden_layers` ({self.num_hidden_layers}), got "
+                f"`pooling_layers` must be at most `num_hidden_layers` ({self.num_hidden_layers}), got "
                 f"{self.pooling_layers}."
             )
         for name in ("query_length", "document_length"):
@@ -228,15 +288,6 @@ class DseConfig(PreTrainedConfig):
                 )
         if self.num_pair_separators not in (1, 2):
             raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
-        size = self.original_max_position_embeddings
-        if (size is None) != (self.position_extension is None) or (size is not None and size < 2):
-            raise ValueError(
-                '`original_max_position_embeddings`, at least 2, and `position_extension="dynamic"` or "tile" go '
-                f"together, got {size} and {self.position_extension!r}."
-            )
-        self._validate_linformer()
-
-    def _validate_linformer(self) -> None:
         lengths = self.projected_lengths
         if len(lengths) != self.num_hidden_layers:
             raise ValueError(
@@ -244,11 +295,20 @@ class DseConfig(PreTrainedConfig):
                 "one integer, or one per layer (the entries of the other layers are ignored)."
             )
         kinds = zip(lengths, self.layer_types or [], strict=False)
-        lengths = [length for length, kind in kinds if kind == "linear_attention"]
+        lengths = [length for length, kind in kinds if "linear" in kind]
         if min(lengths, default=3) < 3:
             raise ValueError(
                 "`linformer_length` must be at least 3, because the first and the last token keep slots of their own, "
                 f"got {self.linformer_length}."
+            )
+        is_plain = set(self.layer_types or []) <= {"full_attention", "linear_attention"}
+        if self.encoder.model_type == "mpnet" and not (  # type: ignore[union-attr]
+            is_plain and self.linformer_projection == "strided"
+        ):
+            raise ValueError(
+                "MPNet looks its position bias up by the distance of two tokens, so it takes "
+                '`linformer_projection="strided"`, whose slots are tokens, and layers of full_attention and '
+                f"linear_attention, got {self.linformer_projection!r} and {self.layer_types}."
             )
         if self.linformer_sharing == "layerwise" and len(set(lengths)) > 1:
             raise ValueError(

@@ -21,8 +21,8 @@ from torch import nn
 from transformers.utils import ModelOutput, auto_docstring
 from transformers.utils.import_utils import is_tracing
 
+from .attention_dse import order_tokens, take_rows
 from .configuration_dse import DseConfig
-from .layout_dse import order_tokens, take_tokens
 
 
 # Labelled pairs that a new head is fitted to. Below the second number the pairs only say where it is centred.
@@ -190,7 +190,7 @@ def add_moments(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     share = second[0] / count.clamp(min=1)
     x, y = second[1:3] - first[1:3]
     gap = share * (1 - share) * torch.stack([x * x, x * y, y * y])
-    means, squares = torch.lerp(first[1:3], second[1:3], share), torch.lerp(first[3:], second[3:], share)
+    means, squares = (torch.lerp(first[1:3], second[1:3], share), torch.lerp(first[3:], second[3:], share))
     return torch.cat([count[None], means, squares + gap])
 
 
@@ -287,7 +287,7 @@ def split_pairs(
         longest = int(mask.sum(dim=1).max())
         tokens, mask = tokens[:, :longest], mask[:, :longest]
     name = "input_ids" if inputs_embeds is None else "inputs_embeds"
-    sentences = take_tokens(inputs, tokens.unflatten(0, (-1, 2))).flatten(0, 1)
+    sentences = take_rows(inputs, tokens.unflatten(0, (-1, 2))).flatten(0, 1)
     return {name: sentences, "attention_mask": mask.long()}
 
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse bench` and `hf-dse demo`: linear against softmax attention on this machine."""
 
-import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from hf_dse.convert.options import ConvertOptions
 from hf_dse.pipeline.arguments import DemoArguments
 
 
+LINEAR, OWN = "linear", "its own attention"
 # A batch has as many texts as fit, at least one.
 BATCH_TOKENS = 8192
 
@@ -43,7 +43,7 @@ class BenchArguments:
 
 def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
     """
-    Compare the speed of a model with that of the same model with softmax attention. benchmarks/ in the repository
+    Compare the speed of an encoder with linear attention to that with its own attention. benchmarks/ in the repository
     measures other models, ranking and long documents.
 
     hf-dse bench --lengths 512 2048 8192
@@ -55,38 +55,37 @@ def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
 
     device, dtype = choose_device(args.device), torch.bfloat16 if args.bf16 else torch.float32
     models = {name: model.to(device, dtype).eval() for name, model in make_models(args, convert_args).items()}
-    rows = []
+    speeds: dict[str, list[float]] = {name: [] for name in models}
     for length in args.lengths:
         size = max(1, BATCH_TOKENS // length)
-        batch = {"input_ids": torch.randint(models["linear"].config.vocab_size, (size, length), device=device)}
+        batch = {"input_ids": torch.randint(models[LINEAR].config.vocab_size, (size, length), device=device)}
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
         seconds = time_in_turn({name: partial(model, **batch) for name, model in models.items()})
-        speeds = [size * length / taken for taken in seconds.values()]
-        rows.append([str(length), *(f"{speed:,.0f}" for speed in speeds), f"{speeds[0] / speeds[1]:.2f}"])
+        for name, taken in seconds.items():
+            speeds[name].append(size * length / taken)
+    rows = [[name, *(f"{speed:,.0f}" for speed in values)] for name, values in speeds.items()]
+    rows.append(["ratio", *(f"{linear / own:.2f}" for linear, own in zip(*speeds.values(), strict=True))])
     print("Tokens per second:\n")
-    print(markdown(["tokens per text", *models, "ratio"], rows, 0))
+    print(markdown(["tokens per text", *map(str, args.lengths)], rows, 0))
 
 
 def make_models(args: BenchArguments, convert_args: Any) -> dict[str, Any]:
-    """Returns the model with its own attention, and a copy with softmax attention in all layers."""
-    from hf_dse.common.loading import load_config
-    from hf_dse.convert.student import has_head, load_dse_model
-    from hf_dse.demo import default_encoder
-    from hf_dse.modeling import DseModel
+    """Returns a DSE model, and the encoder inside as transformers computes it."""
+    from transformers import AutoConfig, AutoModel
 
-    name = args.model_name_or_path or default_encoder()
+    from hf_dse.common.loading import load_config
+    from hf_dse.convert.student import load_dse_model
+    from hf_dse.demo import default_encoder
+
+    name, longest = args.model_name_or_path or default_encoder(), max(args.lengths)
     if load_config(name).model_type == "dse":
-        model: Any = load_dse_model(name)
-        model = model.dse if has_head(model) else model
+        model: Any = load_dse_model(name).base_model
     else:
-        if convert_args.max_position_embeddings is None:
-            convert_args.max_position_embeddings = max(args.lengths)
+        convert_args.max_position_embeddings = convert_args.max_position_embeddings or longest
         model = convert_args.convert(name)
-    config = copy.deepcopy(model.config)
-    if max(args.lengths) > config.max_position_embeddings:
-        raise ValueError(f"{name} takes {config.max_position_embeddings:,} tokens: pass shorter `--lengths`.")
-    config.layer_types = ["full_attention"] * config.num_hidden_layers
-    softmax = DseModel(config)
-    # Without the parameters of the projections.
-    softmax.load_state_dict(model.state_dict(), strict=False)
-    return {"linear": model, "softmax": softmax}
+    if longest > model.config.max_position_embeddings:
+        raise ValueError(f"{name} takes {model.config.max_position_embeddings:,} tokens: pass shorter `--lengths`.")
+    fields = model.config.encoder.to_dict()
+    # With random weights, which take the same time, it has positions for any length.
+    fields["max_position_embeddings"] = max(fields["max_position_embeddings"], longest + model.first_position)
+    return {LINEAR: model, OWN: AutoModel.from_config(AutoConfig.for_model(**fields))}

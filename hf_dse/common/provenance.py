@@ -143,8 +143,10 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
         digest.update(weight_bytes(tensor))
     config = model.config.to_dict()
     # The origin of a model and the library that reads it do not affect its scores, and prompts are parts of the texts.
-    for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures", "prompts"):
-        config.pop(name, None)
+    inside = config.get("encoder")
+    for part in (config, inside) if isinstance(inside, dict) else (config,):
+        for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures", "prompts"):
+            part.pop(name, None)
     for name in ("query_length", "document_length"):
         if config.get(name) is None:
             config.pop(name, None)

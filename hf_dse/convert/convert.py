@@ -1,27 +1,37 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of a pretrained encoder with softmax attention to a DSE encoder with Linformer attention."""
+"""Conversion of a pretrained encoder of any architecture to a DSE encoder with linear attention."""
 
 import copy
 import os
 import re
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import torch
-from transformers import AutoModel
+from transformers import AttentionInterface, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from hf_dse.common.loading import check_complete, load_config, load_tokenizer, load_weights
 from hf_dse.convert.folder import POOLINGS, TEXT_LENGTHS, read_settings, warn_of_lost_settings
-from hf_dse.convert.options import ConvertOptions
-from hf_dse.convert.sources import FREE_FIELDS, find_architecture, rename
+from hf_dse.convert.options import DROPOUT, ConvertOptions
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
+from hf_dse.modeling.attention_dse import linformer_attention_forward
+from hf_dse.modeling.modeling_dse import count_positions, find_attentions, find_table
 
 
 logger = logging.get_logger(__name__)
+
+# What encoders call the two kinds of dropout.
+DROPOUT_NAMES = {
+    "hidden_dropout_prob": ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout"),
+    "attention_probs_dropout_prob": ("attention_probs_dropout_prob", "attention_dropout"),
+}
+
+# A converted encoder is compared with its source on a text of so many tokens, at most, in float32.
+CHECKED_TOKENS = 32
+MOST_DIFFERENCE = 1e-3
 
 
 @dataclass
@@ -30,8 +40,8 @@ class ConvertArguments(ConvertOptions):
 
     def convert(self, name_or_path: str) -> DseModel:
         """`convert_encoder` with these arguments."""
-        overrides = asdict(self)
-        del overrides["query_prompt"], overrides["document_prompt"]
+        overrides = {name: value for name, value in asdict(self).items() if value is not None}
+        overrides = {name: value for name, value in overrides.items() if not name.endswith("_prompt")}
         overrides["prompts"] = self.prompts(read_settings(name_or_path).get("prompts"))
         if len(self.linformer_length) == 1:
             overrides["linformer_length"] = self.linformer_length[0]
@@ -46,45 +56,57 @@ class ConvertArguments(ConvertOptions):
 def convert_encoder(
     name_or_path: str,
     *,
+    num_hidden_layers: int | None = None,
     keep_layers: list[int] | None = None,
     max_position_embeddings: int | None = None,
     position_extension: str = "dynamic",
+    hidden_dropout_prob: float | None = None,
+    attention_probs_dropout_prob: float = 0.0,
     random_init: bool = False,
     **config_overrides: Any,
 ) -> DseModel:
     """
-    Converts a pretrained BERT, RoBERTa, XLM-R or DistilBERT encoder to a [`DseModel`] with its weights. Only the
-    parameters of the length projections (Linformer's E and F) and, with a `projection_dim`, of the linear layer of the
-    embedding are new. On inputs of up to `linformer_length` tokens the outputs equal those of the source. A report of
-    kept, dropped and new weights is logged at level info.
+    Converts a pretrained encoder to a [`DseModel`] with its weights: any encoder of transformers that dispatches its
+    attention, such as BERT, RoBERTa, XLM-R, ModernBERT, GTE, NomicBERT, EuroBERT or EmbeddingGemma, and MPNet. Only
+    the parameters of learned length projections (Linformer's E and F) and, with a `projection_dim`, of the linear
+    layer of the embedding are new. On inputs of up to `linformer_length` tokens the outputs equal those of the source,
+    which is checked. A report of kept, dropped and new weights is logged at level info.
 
     Args:
         name_or_path (`str`):
             Hub id (`user/name` or `user/name@revision`) or folder of the source encoder. The pooling mode of a
             sentence-transformers model, its prompts, its lengths for queries and documents and its similarity (cosine
             or dot product) are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the student.
+        num_hidden_layers (`int`, *optional*):
+            Layers of the student, evenly spaced ones of the source. Defaults to all.
         keep_layers (`list[int]`, *optional*):
-            Layers of the source to keep, counted from 0. Defaults to evenly spaced ones when `num_hidden_layers` is
-            smaller than the source's.
+            Layers of the source to keep instead, counted from 0.
         max_position_embeddings (`int`, *optional*):
-            Longest input in tokens. Defaults to the source's limit.
+            Longest input in tokens. Defaults to the source's limit. Rotary positions go on beyond it, as the source
+            defines them.
         position_extension (`str`, *optional*, defaults to `"dynamic"`):
-            How positions go beyond the source's limit. `"dynamic"`: the positions of a text that is longer than the
-            source's table are fractions that span it. `"tile"`: positions start again at the end of the table. Inputs
-            that the source takes stay exact.
+            How a table of positions goes beyond the source's limit. `"dynamic"`: the positions of a text that is
+            longer than the table are fractions that span it. `"tile"`: positions start again at the end of the table.
+            Inputs that the source takes stay exact.
+        hidden_dropout_prob (`float`, *optional*):
+            Dropout of the layers. Defaults to the source's.
+        attention_probs_dropout_prob (`float`, *optional*, defaults to 0.0):
+            Dropout of the attention weights, which has no fast kernel on a CPU.
         random_init (`bool`, *optional*, defaults to `False`):
             Whether to use random weights instead of the source's.
         config_overrides:
-            Fields of [`DseConfig`], except the ones that the weights of the source fix, such as `hidden_size`.
-            `layer_types` may name one type for all layers.
+            Fields of [`DseConfig`]. `layer_types` may name one type for all layers. By default layers that attend to
+            all tokens become linear, and layers that attend to a window keep it, computed in blocks. The default of
+            `linformer_projection` is `"learned"`, and `"strided"` where positions are rotary or relative, which an
+            average of keys would blur.
 
     Returns:
         [`DseModel`] in float32 and evaluation mode.
 
     Raises:
         `TypeError`: if `name_or_path` is something else, such as a model.
-        `ValueError`: for an architecture that cannot be converted exactly, a source that is a decoder or has missing
-            weights, layers that the source does not have, or config fields that do not exist or are invalid.
+        `ValueError`: for an encoder whose attention cannot be replaced, a decoder, missing weights, layers that the
+            source does not have, or config fields that do not exist or are invalid.
 
     Example:
 
@@ -101,74 +123,61 @@ def convert_encoder(
             f"`name_or_path` is a `{type(name_or_path).__name__}`: pass a Hub id or a folder, such as one that its "
             "`save_pretrained` wrote."
         )
-    source_config = load_config(name_or_path)
-    architecture = find_architecture(source_config, name_or_path)
-    _check_names(config_overrides, fixed={*architecture.fields, *architecture.constants} - FREE_FIELDS)
+    _check_names(config_overrides)
+    _check_config(load_config(name_or_path), name_or_path)
     source, loading = load_weights(AutoModel, name_or_path, dtype=torch.float32)
     check_complete(name_or_path, loading)
-    absent = loading["missing_keys"]
-    state = rename({name: value for name, value in source.state_dict().items() if name not in absent}, architecture)
-    positions = "embeddings.position_embeddings.weight"
-    if architecture.position_offset:
-        state[positions] = state[positions][source_config.pad_token_id + 1 :]
-    limit = state[positions].shape[0]
-
-    fields = {ours: getattr(source_config, theirs) for ours, theirs in architecture.fields.items()}
-    num_source_layers = fields["num_hidden_layers"]
-    fields.update(architecture.constants, **_pair_format(name_or_path))
-    fields.update({name: value for name, value in config_overrides.items() if value is not None})
+    attentions = _check_attention(source, name_or_path)
+    table, num_layers = find_table(source), source.config.num_hidden_layers
+    limit = source.config.max_position_embeddings if table is None else count_positions(table[1])
+    _check_outputs(source.eval(), attentions, limit, name_or_path)
+    state = _LayerState(source, attentions[0])
     if keep_layers is None:
-        keep_layers = _evenly_spaced(num_source_layers, fields["num_hidden_layers"])
-    elif config_overrides.get("num_hidden_layers") not in (None, len(keep_layers)):
+        num_kept = num_layers if num_hidden_layers is None else num_hidden_layers
+        keep_layers = _evenly_spaced(num_layers, num_kept, state.has_own_start)
+    elif num_hidden_layers not in (None, len(keep_layers)):
         raise ValueError(
-            f"`keep_layers` lists {len(keep_layers)} layers, but `num_hidden_layers` is "
-            f"{config_overrides['num_hidden_layers']}: give one of the two."
+            f"`keep_layers` lists {len(keep_layers)} layers, but `num_hidden_layers` is {num_hidden_layers}: give one "
+            "of the two."
         )
-    wrong = [layer for layer in keep_layers if not 0 <= layer < num_source_layers]
+    wrong = [layer for layer in keep_layers if not 0 <= layer < num_layers]
     if wrong or not keep_layers:
         raise ValueError(
-            f"`keep_layers` must name layers of {name_or_path} between 0 and {num_source_layers - 1}, got "
-            f"{keep_layers}."
+            f"`keep_layers` must name layers of {name_or_path} between 0 and {num_layers - 1}, got {keep_layers}."
         )
-    fields["num_hidden_layers"] = len(keep_layers)
-    layer_types = fields.get("layer_types") or []
-    layer_types = [layer_types] if isinstance(layer_types, str) else layer_types
-    if len(layer_types) == 1:
-        fields["layer_types"] = layer_types * len(keep_layers)
-    fields = {"num_labels": 1, **read_settings(name_or_path), **fields}
+    if len(attentions) not in (1, num_layers) and keep_layers != [*range(num_layers)]:
+        raise ValueError(f"{name_or_path} has groups of layers that share their weights: keep all of its layers.")
+    encoder = _cut_config(source.config, keep_layers)
+    set_dropout(encoder, hidden_dropout_prob, attention_probs_dropout_prob)
+
+    fields = {"num_labels": 1, "dtype": torch.float32, **read_settings(name_or_path), **_pair_format(name_or_path)}
+    fields |= {name: value for name, value in config_overrides.items() if value is not None}
     if fields.setdefault("pooling_mode", "mean") not in POOLINGS:
         raise ValueError(
             f"The pooling of {name_or_path} ({fields['pooling_mode']}) is not mean, cls or max alone: choose one with "
             "`pooling_mode`."
         )
     warn_of_lost_settings(name_or_path)
-    fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
-    for name in TEXT_LENGTHS:
-        if fields.get(name) is not None and name not in config_overrides:
-            fields[name] = min(fields[name], fields["max_position_embeddings"])
-    if fields["max_position_embeddings"] > limit:
-        fields.update(position_extension=position_extension, original_max_position_embeddings=limit)
-    config = DseConfig(**fields)
-
-    model = DseModel(config)
+    kinds = fields.get("layer_types")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    fields["layer_types"] = kinds * len(keep_layers) if kinds and len(kinds) == 1 else kinds
+    has_plain_keys = table is not None and encoder.model_type != "mpnet"
+    fields.setdefault("linformer_projection", "learned" if has_plain_keys else "strided")
+    length = fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
+    fields |= {
+        name: min(fields[name], length) for name in TEXT_LENGTHS if fields.get(name) and name not in config_overrides
+    }
+    if length > limit and table is not None:
+        fields["position_extension"] = position_extension
+    model = DseModel(DseConfig(encoder=encoder, **fields))
     if random_init:
         logger.warning(
             "The student starts from random weights. On a few thousand pairs such a student does not learn; use it as "
             "a floor for comparisons only."
         )
         return model.eval()
-    state[positions] = state[positions][: config.max_position_embeddings]
-    state, dropped = _select_layers(state, keep_layers)
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    not_new = [name for name in missing if not re.search(r"linformer\.(key|value)$|^projection\.", name)]
-    dropped_inside = [name for name in unexpected if not name.startswith("pooler.")]
-    if not_new or dropped_inside:
-        raise ValueError(
-            f"{name_or_path} cannot be converted exactly: missing weights {not_new or 'none'}, weights that a DSE "
-            f"encoder does not have {dropped_inside or 'none'}."
-        )
-    unused = [*dropped, *unexpected]
-    logger.info(_report(name_or_path, config, num_source_layers, keep_layers, limit, missing, unused))
+    new, dropped = state.load(model, keep_layers, name_or_path)
+    logger.info(_report(name_or_path, model.config, num_layers, keep_layers, limit, new, dropped))
     return model.eval()
 
 
@@ -196,19 +205,58 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
         fields.pop("label2id", None)
     model: Any = DseForSequenceClassification(DseConfig(**{**fields, **config_overrides}))
     model.dse.load_state_dict(encoder.state_dict())
-    model.set_attn_implementation(encoder.config._attn_implementation)
     return model.to(encoder.device, encoder.dtype).eval()
 
 
-def _check_names(config_overrides: dict[str, Any], fixed: Collection[str] = ()) -> None:
+def set_dropout(encoder: PreTrainedConfig, hidden: float | None = None, attention: float | None = None) -> None:
+    """Sets the dropout of an encoder in its configuration, by the names that it has there."""
+    for option, value in zip(DROPOUT, (hidden, attention), strict=True):
+        for name in DROPOUT_NAMES[option]:
+            if value is not None and hasattr(encoder, name):
+                setattr(encoder, name, value)
+
+
+def _check_names(config_overrides: dict[str, Any]) -> None:
     # PreTrainedConfig accepts any name, so a misspelt one would have no effect.
-    known = {entry.name for entry in dataclass_fields(DseConfig)} | {"num_labels"}
+    known = {entry.name for entry in dataclass_fields(DseConfig)} - {"encoder"} | {"num_labels"}
     unknown = sorted(set(config_overrides) - known)
     if unknown:
-        raise ValueError(f"`DseConfig` has no fields {unknown}. Its fields are {sorted(known - set(fixed))}.")
-    chosen = sorted(set(config_overrides) & set(fixed))
-    if chosen:
-        raise ValueError(f"{chosen} cannot be chosen: the weights of the source fix them. Leave them out.")
+        raise ValueError(f"`DseConfig` has no fields {unknown} that can be chosen. These are {sorted(known)}.")
+
+
+def _check_config(config: PreTrainedConfig, name_or_path: str) -> None:
+    """Raises a `ValueError` for a source that cannot be converted, as far as its configuration says."""
+    if config.model_type == "dse":
+        raise ValueError(f"{name_or_path} is already a DSE model: load it with `AutoModel.from_pretrained`.")
+    if config.is_encoder_decoder or getattr(config, "is_decoder", False):
+        raise ValueError(f"{name_or_path} has a decoder, whose causal attention cannot be converted. It can teach.")
+    if not hasattr(config, "num_hidden_layers"):
+        raise ValueError(
+            f"{name_or_path} is of the type {config.model_type!r}, which is not one text encoder: save its text "
+            "encoder alone."
+        )
+    relative = getattr(config, "position_embedding_type", None)
+    if relative not in (None, "absolute", "rotary"):
+        raise ValueError(
+            f"{name_or_path} has `position_embedding_type={relative!r}`: relative positions are part of n x n "
+            "attention logits and cannot be converted. Convert an encoder with absolute or rotary positions."
+        )
+
+
+def _check_attention(source: PreTrainedModel, name_or_path: str) -> list[Any]:
+    """The attention modules of a source; a `ValueError` if their attention cannot be replaced."""
+    attentions = find_attentions(source)
+    is_causal = any(getattr(module, "is_causal", False) for module in attentions)
+    if attentions and not is_causal and (source.config.model_type == "mpnet" or source._can_set_attn_implementation()):
+        return attentions
+    reason = (
+        "its attention is causal" if is_causal else "transformers cannot exchange its attention, as that of DeBERTa"
+    )
+    raise ValueError(
+        f"{name_or_path} is of the type {source.config.model_type!r} and cannot be converted: {reason}. Convert an "
+        "encoder whose attention transformers can exchange, such as BERT, RoBERTa, XLM-R, ModernBERT, GTE, NomicBERT, "
+        "EuroBERT or EmbeddingGemma, or MPNet. Any architecture can be the teacher."
+    )
 
 
 def _pair_format(name_or_path: str) -> dict[str, Any]:
@@ -226,35 +274,125 @@ def _pair_format(name_or_path: str) -> dict[str, Any]:
         return {}
     return {
         "sep_token_id": tokenizer.sep_token_id,
-        "num_pair_separators": max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2),
+        "num_pair_separators": min(2, max(1, tokenizer.num_special_tokens_to_add(pair=True) - 2)),
     }
 
 
-def _evenly_spaced(num_source_layers: int, num_layers: int) -> list[int]:
-    """The last layer of each of `num_layers` equal parts, TinyBERT's uniform mapping g(m) = m * N / M."""
+def _evenly_spaced(num_source_layers: int, num_layers: int, has_own_start: bool) -> list[int]:
+    """
+    The last layer of each of `num_layers` equal parts, TinyBERT's uniform mapping g(m) = m * N / M; the first, where
+    only the first layer of the source can be the first of a model.
+    """
     if not 1 <= num_layers <= num_source_layers:
         raise ValueError(
             f"`num_hidden_layers` must be between 1 and {num_source_layers}, the layers of the source, got "
             f"{num_layers}."
         )
+    if has_own_start:
+        return [layer * num_source_layers // num_layers for layer in range(num_layers)]
     return [(layer + 1) * num_source_layers // num_layers - 1 for layer in range(num_layers)]
 
 
-def _select_layers(
-    state: dict[str, torch.Tensor], keep_layers: list[int]
-) -> tuple[dict[str, torch.Tensor], list[str]]:
-    selected, dropped = {}, []
-    for name, tensor in state.items():
-        match = re.match(r"encoder\.layer\.(\d+)\.(.*)", name)
-        if match is None:
-            selected[name] = tensor
-        elif int(match[1]) not in keep_layers:
-            dropped.append(name)
-        else:
-            for new, old in enumerate(keep_layers):
-                if old == int(match[1]):
-                    selected[f"encoder.layer.{new}.{match[2]}"] = tensor
-    return selected, dropped
+def _cut_config(config: PreTrainedConfig, keep_layers: list[int]) -> Any:
+    """The configuration of a source with these of its layers only."""
+    encoder: Any = copy.deepcopy(config)
+    encoder.num_hidden_layers = len(keep_layers)
+    if getattr(config, "layer_types", None) is not None:
+        encoder.layer_types = [encoder.layer_types[layer] for layer in keep_layers]
+    # The weights have the type of the whole model.
+    encoder.dtype = encoder.architectures = None
+    return encoder
+
+
+class _LayerState:
+    """The weights of a source by layer."""
+
+    def __init__(self, source: PreTrainedModel, first_attention: torch.nn.Module):
+        self.weights = source.state_dict()
+        names = [name for name, module in source.named_modules() if module is first_attention]
+        # Where layers share their weights they are in groups, which all stay.
+        stem = None if "groups" in names[0] else names[0].partition(".0.")[0]
+        self.pattern = re.compile(rf"({re.escape(stem)})\.(\d+)\.(.*)" if stem else "$^")
+        self.layers = {name: match for name in self.weights if (match := self.pattern.fullmatch(name))}
+        of_layers = [{match[3] for match in self.layers.values() if int(match[2]) == layer} for layer in (0, 1)]
+        # As in ModernBERT, whose first layer has no norm before its attention.
+        self.has_own_start = bool(of_layers[1]) and of_layers[0] != of_layers[1]
+
+    def load(self, model: DseModel, keep_layers: list[int], name_or_path: str) -> tuple[list[str], list[str]]:
+        """Loads these layers into a model; returns the names of its new weights, and of weights of no use to it."""
+        state = {name: weight for name, weight in self.weights.items() if name not in self.layers}
+        for new, old in enumerate(keep_layers):
+            for name, match in self.layers.items():
+                if int(match[2]) == old:
+                    state[f"{match[1]}.{new}.{match[3]}"] = self.weights[name]
+        try:
+            missing, unexpected = model.encoder.load_state_dict(state, strict=False)
+        except RuntimeError as error:
+            raise ValueError(
+                f"{name_or_path} cannot be cut to the layers {keep_layers}: {str(error).splitlines()[-1].strip()}"
+            ) from error
+        lost = [name for name in missing if not re.search(r"linformer\.(key|value)$", name)]
+        unused = [name for name in unexpected if not name.startswith("pooler.")]
+        if lost or unused:
+            hint = " Keep its first layer, and put it first." if self.has_own_start and keep_layers[0] else ""
+            raise ValueError(
+                f"{name_or_path} cannot be converted exactly: missing weights {lost or 'none'}, weights that a DSE "
+                f"encoder does not have {unused or 'none'}.{hint}"
+            )
+        missing += [name for name, _ in model.named_parameters() if name.startswith("projection.")]
+        dropped = [name for name, match in self.layers.items() if int(match[2]) not in keep_layers]
+        return missing, [*dropped, *unexpected]
+
+
+@torch.no_grad()
+def _check_outputs(source: PreTrainedModel, attentions: list[Any], limit: int, name_or_path: str) -> None:
+    """
+    Checks that all layers of a source attend by our function, which changes nothing on a text of up to k tokens, and
+    that padding changes nothing either.
+    """
+    seen, own = set(), source.config._attn_implementation
+
+    def attend(module: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.add(module)
+        return linformer_attention_forward(module, *args, **kwargs)
+
+    def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+        return ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
+
+    AttentionInterface.register("linformer_checked", attend)
+    vocab_size, length = source.config.vocab_size, min(CHECKED_TOKENS, limit)
+    ids = torch.randint(vocab_size // 2, vocab_size, (1, length), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(2, length, dtype=torch.long)
+    mask[1, -1] = 0
+    states = source(input_ids=ids).last_hidden_state
+    # MPNet has another attention, which only its student gets.
+    is_mpnet = source.config.model_type == "mpnet"
+    if not is_mpnet:
+        source.config._attn_implementation = "linformer_checked"
+    ours = source(input_ids=ids).last_hidden_state
+    if not is_mpnet:
+        # It has a mask, too.
+        source.config._attn_implementation = "linformer"
+    padded = source(input_ids=ids.repeat(2, 1), attention_mask=mask).last_hidden_state[1:, :-1]
+    alone = source(input_ids=ids[:, :-1]).last_hidden_state
+    source.config._attn_implementation = own
+    unseen = {*attentions} - seen
+    if unseen and not is_mpnet:
+        raise ValueError(
+            f"{name_or_path} cannot be converted: {len(unseen)} of its layers do not call the attention function that "
+            "they are given. It can be a teacher."
+        )
+    # A NaN is no small difference.
+    if not (gap := difference(ours, states)) <= MOST_DIFFERENCE:
+        raise ValueError(
+            f"{name_or_path} cannot be converted exactly: on a text of {length} tokens its outputs and those of the "
+            f"student differ by {gap:.2g} of the largest, as those of a causal encoder do."
+        )
+    if not difference(padded, alone) <= MOST_DIFFERENCE:
+        raise ValueError(
+            f"{name_or_path} cannot be converted: the vector of a text depends on the padding behind it (as that of "
+            "MobileBERT, whose embeddings read the tokens beside). It can be a teacher."
+        )
 
 
 def _report(
@@ -266,18 +404,19 @@ def _report(
     new: list[str],
     dropped: list[str],
 ) -> str:
-    kinds = sorted({re.sub(r"encoder\.layer\.\d+\.", "encoder.layer.*.", entry) for entry in new})
-    others = sorted({entry.split(".")[0] for entry in dropped if not entry.startswith("encoder.layer.")})
+    kinds = sorted({re.sub(r"\.\d+\.", ".*.", entry) for entry in new})
+    others = ["pooler"] if any(entry.startswith("pooler.") for entry in dropped) else []
     gone = [layer for layer in range(num_layers) if layer not in keep_layers]
-    positions = f"{min(limit, config.max_position_embeddings)} of {limit} positions"
-    if config.position_extension is not None:
-        positions = f"{limit} positions, extended to {config.max_position_embeddings} ({config.position_extension})"
-    kinds_of_layers = config.layer_types or []
-    num_linear, num_chunked = (kinds_of_layers.count(f"{kind}_attention") for kind in ("linear", "chunked"))
-    chunked = f"{num_chunked} in chunks of {config.attention_chunk_size} tokens, " if num_chunked else ""
+    length = config.max_position_embeddings or limit
+    positions = f"{min(limit, length)} of {limit} positions"
+    if length > limit:
+        positions = f"{limit} positions, extended to {length} ({config.position_extension or 'rotary'})"
+    types = config.layer_types or []
+    counts = [f"{kind} in {types.count(kind)} of {len(types)} layers" for kind in dict.fromkeys(types)]
+    if any("linear" in kind for kind in types):
+        counts.append(f"{config.linformer_projection} projection to k = {config.linformer_length}")
     lines = [
-        f"Converted {name}: {config.linformer_projection} projection to k = {config.linformer_length}, "
-        f"{num_linear} of {config.num_hidden_layers} layers linear, {chunked}{config.pooling_mode} pooling",
+        f"Converted {name}: {', '.join(counts)}, {config.pooling_mode} pooling",
         f"  kept:    embeddings, {positions}, layers {keep_layers} of {num_layers}",
         f"  dropped: {', '.join([*others, *([f'layers {gone}'] if gone else [])]) or 'nothing'}",
         f"  new:     {', '.join(kinds) or 'nothing'}",

@@ -25,10 +25,11 @@ class ConvertOptions:
             "help": "Projected length k, in tokens: shorter texts are exact. One for all layers, or one per layer."
         },
     )
-    linformer_projection: str = field(
-        default="learned",
+    linformer_projection: str | None = field(
+        default=None,
         metadata={
-            "help": "How n tokens are projected to k rows.",
+            "help": "How n tokens are projected to k rows. Default: learned, or strided where positions are rotary or "
+            "relative.",
             "choices": ["learned", "conv", "mean", "max", "strided"],
         },
     )
@@ -46,9 +47,20 @@ class ConvertOptions:
     layer_types: list[str] | None = field(
         default=None,
         metadata={
-            "help": "Attention of the layers: one kind for all, or one per layer. Default: linear_attention.",
-            "choices": ["linear_attention", "chunked_attention", "full_attention"],
+            "help": "Attention of the layers: one kind for all, or one per layer. Default: linear_attention, and "
+            "sliding_attention where the source attends to a window.",
+            "choices": [
+                "linear_attention",
+                "sliding_attention",
+                "sliding_linear_attention",
+                "chunked_attention",
+                "full_attention",
+            ],
         },
+    )
+    sliding_window: int | None = field(
+        default=None,
+        metadata={"help": "Tokens before and after a token in layers with a window. Default: the source's, or 64."},
     )
     attention_chunk_size: int = field(
         default=512,

@@ -14,7 +14,7 @@ from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
 from hf_dse.common.loading import load_config, load_encoder, read_json, reading, split_revision, stores_head
-from hf_dse.convert.convert import ConvertArguments, make_pair_model
+from hf_dse.convert.convert import ConvertArguments, make_pair_model, set_dropout
 from hf_dse.convert.folder import TRANSFORMERS_NEEDED as TRANSFORMERS_NEEDED
 from hf_dse.convert.folder import apply_settings
 from hf_dse.convert.options import DROPOUT
@@ -24,7 +24,7 @@ from hf_dse.modeling import DseForSequenceClassification, DseModel
 
 logger = logging.get_logger(__name__)
 
-CODE_FILES = ("configuration_dse.py", "layout_dse.py", "modeling_dse.py", "pairs_dse.py")
+CODE_FILES = ("attention_dse.py", "configuration_dse.py", "modeling_dse.py", "pairs_dse.py")
 
 # Files that Trainer saves next to a model for resuming.
 TRAINING_STATE = (
@@ -93,7 +93,7 @@ def limit_tokens(
         model has no embeddings for.
     """
     check_vocabulary(model, processing_class)
-    limit = model.config.max_position_embeddings
+    limit: Any = model.config.max_position_embeddings
     if max_length is not None and not 1 <= max_length <= limit:
         raise ValueError(f"`max_length` must be between 1 and {limit}, the positions of this model, got {max_length}.")
     tokenizer = copy.deepcopy(processing_class)
@@ -121,6 +121,18 @@ def load_dse_model(name_or_path: str, **options: Any) -> DseModel | DseForSequen
     return model
 
 
+def with_own_attention(model: DseModel) -> DseModel:
+    """A copy of a DSE model whose layers attend as those of its source do: to all tokens, or to a window."""
+    config: Any = copy.deepcopy(model.config)
+    own_types = getattr(config.encoder, "layer_types", None)
+    config.layer_types = own_types or ["full_attention"] * config.num_hidden_layers
+    config.sliding_window = None
+    copied: Any = DseModel(config)
+    # Without the learned projections.
+    copied.load_state_dict(model.state_dict(), strict=False)
+    return copied.to(model.device, model.dtype).train(model.training)
+
+
 def take_options(name: str, convert_args: ConvertArguments, fields: Sequence[str]) -> dict[str, Any]:
     """The options of conversion that apply to a DSE model; a warning if there are others, except for prompts."""
     taken: dict[str, Any] = dict.fromkeys(("query_prompt", "document_prompt", *fields))
@@ -131,9 +143,12 @@ def take_options(name: str, convert_args: ConvertArguments, fields: Sequence[str
 
 def load_or_convert(name_or_path: str, convert_args: ConvertArguments) -> Any:
     """A DSE model with the prompts and the dropout of the arguments, or a converted encoder."""
-    if load_config(name_or_path).model_type != "dse":
+    config: Any = load_config(name_or_path)
+    if config.model_type != "dse":
         return convert_args.convert(name_or_path)
-    model = load_dse_model(name_or_path, **take_options(name_or_path, convert_args, DROPOUT))
+    dropout = take_options(name_or_path, convert_args, DROPOUT)
+    set_dropout(config.encoder, *(dropout.get(name) for name in DROPOUT))
+    model = load_dse_model(name_or_path, config=config)
     model.config.prompts = convert_args.prompts(model.config.prompts) or None
     return model
 

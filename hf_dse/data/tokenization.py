@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 # A batch of longer texts than this, in tokens, has fewer texts.
@@ -20,7 +20,7 @@ SHORT_TEXT = 64
 def tokenize(
     processing_class: PreTrainedTokenizerBase, texts: list[str], max_length: int | None
 ) -> tuple[list[dict[str, list[int]]], int]:
-    """Tokenizes texts without padding; returns one `dict` per text, and how many a fast tokenizer has truncated."""
+    """Tokenizes texts without padding; returns one `dict` per text, and how many were truncated."""
     # Some tokenizers return an attention mask only on request.
     encoded = processing_class(
         texts, truncation=max_length is not None, max_length=max_length, return_attention_mask=True, verbose=False
@@ -28,7 +28,12 @@ def tokenize(
     lengths = [len(ids) for ids in encoded["input_ids"]]
     if not all(lengths):
         raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: remove it.")
-    num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings or [])
+    if encoded.encodings is not None:
+        num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    else:
+        # A tokenizer in Python does not say which texts it has cut.
+        whole = lengths if max_length is None else token_lengths(processing_class, texts)
+        num_cut = sum(size > kept for size, kept in zip(whole, lengths, strict=True))
     features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
     return features, num_cut
 
@@ -63,7 +68,9 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
 def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
     """Returns the maximum tokens of an input of a model, or else of its tokenizer; `None` without either."""
     limits = [getattr(model.config, "max_position_embeddings", None)]
-    for name, module in model.base_model.named_modules():
+    # The table of a DSE model may be shorter than its texts (`position_extension`).
+    modules = [] if model.config.model_type == "dse" else model.base_model.named_modules()
+    for name, module in modules:
         # RoBERTa-like models start positions after the padding index, so their table is longer than their inputs.
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             limits.append(module.num_embeddings - module.padding_idx - 1)
@@ -71,6 +78,11 @@ def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase
     known = [limit for limit in limits if limit is not None and limit > 0]
     known = known or [limit for limit in [processing_class.model_max_length] if limit < 10**9]
     return min(known, default=None)
+
+
+def count_token_types(config: PreTrainedConfig) -> int:
+    """Returns how many token types a model tells apart; 2 where its configuration does not say it."""
+    return getattr(getattr(config, "encoder", config), "type_vocab_size", 2)
 
 
 def check_vocabulary(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> None:

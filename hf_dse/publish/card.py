@@ -3,9 +3,11 @@
 """Model cards."""
 
 import json
+import math
 import platform
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,7 @@ from hf_dse.convert.folder import TRANSFORMERS_NEEDED
 from hf_dse.convert.student import CODE_FILES, SENTENCE_TRANSFORMERS_NEEDED, has_head
 from hf_dse.data.arguments import EMBEDDED, GLUE, PAIR_TASKS
 from hf_dse.modeling import DseForSequenceClassification, DseModel
+from hf_dse.modeling.modeling_dse import find_attentions
 
 
 CARD_TEMPLATE = Path(__file__).with_name("model_card.md")
@@ -65,12 +68,12 @@ def make_model_card(
         if result.dataset_type == "custom" and result.dataset_config is None:
             other_results[place] = replace(result, dataset_config=result.dataset_name)
     results = [*_eval_results(metrics, measured_on, similarity), *other_results]
-    num_linear = config.layer_types.count("linear_attention")
-    kinds = zip(config.projected_lengths, config.layer_types, strict=True)
-    linear_lengths = sorted({length for length, kind in kinds if kind == "linear_attention"})
-    chunks = [config.attention_chunk_size] * ("chunked_attention" in config.layer_types)
+    attentions: Any = find_attentions(model.base_model.encoder)
+    layers = [module.linformer_layer for module in attentions]
+    num_slots = sorted({layer.num_slots for layer in layers if "linear" in layer.layer_type})
+    windows = sorted({layer.window for layer in layers if "sliding" in layer.layer_type})
     tags = ["sentence-transformers", "transformers", "sentence-similarity", "feature-extraction", "hf-dse"]
-    tags += ["linformer"] * (num_linear > 0) + ["knowledge-distillation"] * (teacher is not None)
+    tags += ["linformer"] * bool(num_slots) + ["knowledge-distillation"] * (teacher is not None)
     data = ModelCardData(
         model_name=model_id.split("/")[-1],
         library_name="sentence-transformers",
@@ -90,9 +93,10 @@ def make_model_card(
         model_name=escape_markdown(data.model_name),
         config=config,
         num_parameters=f"{model.num_parameters():,}",
-        num_linear=num_linear,
-        linear_lengths=linear_lengths,
-        exact_length=min([*linear_lengths, *chunks], default=0),
+        layer_counts=Counter(config.layer_types),
+        num_slots=num_slots,
+        windows=windows,
+        exact_length=_exact_length(attentions),
         has_head=has_head(model),
         similarity="dot product" if similarity == "dot" else "cosine",
         max_length=max_length or config.max_position_embeddings,
@@ -172,6 +176,22 @@ def _eval_results(metrics: Mapping[str, Mapping[str, float]], dataset: Source, s
                 )
             )
     return results
+
+
+def _exact_length(attentions: Sequence[Any]) -> int:
+    """Tokens of the longest text that is attended as in the encoder of transformers; 0 for none, or for any text."""
+    lengths = []
+    for module in attentions:
+        layer, own = module.linformer_layer, getattr(module, "sliding_window", None) or math.inf
+        reach = {
+            "full_attention": math.inf,
+            "sliding_attention": layer.window + 1,
+            "chunked_attention": layer.window,
+        }.get(layer.layer_type, 0 if layer.start == "random" else layer.num_slots)
+        is_same = layer.layer_type == "sliding_attention" and reach == own
+        lengths.append(math.inf if is_same else min(reach, own))
+    length = min(lengths)
+    return 0 if length == math.inf else int(length)
 
 
 def _title(metric: str) -> str:

@@ -19,7 +19,8 @@ from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.convert.folder import LENGTHS, write_settings
 from hf_dse.convert.student import has_head, limit_tokens
 from hf_dse.modeling import DseForSequenceClassification, DseModel
-from hf_dse.modeling.modeling_dse import save_pooling
+from hf_dse.modeling.attention_dse import BLOCK_SIZE
+from hf_dse.modeling.modeling_dse import find_attentions, save_pooling
 
 
 logger = logging.get_logger(__name__)
@@ -126,10 +127,11 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     encoder: Any = model.dse if has_head(model) else model
     graph_model = copy.deepcopy(encoder).float().eval()
     graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
-    # Two texts of different lengths, so that the graph does not assume a single text, no padding or a single chunk.
-    config: Any = model.config
-    chunk = config.attention_chunk_size if "chunked_attention" in config.layer_types else 0
-    attention_mask = torch.ones(2, min(max(16, 2 * chunk), config.max_position_embeddings), dtype=torch.long)
+    # Two texts and padding, and more tokens than slots, a window or a chunk hold, so that the graph assumes nothing.
+    layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
+    size = max(BLOCK_SIZE, *(max(layer.num_slots, layer.window) for layer in layers))
+    length = min(2 * size + 1, graph_model.config.max_position_embeddings)
+    attention_mask = torch.ones(2, length, dtype=torch.long)
     attention_mask[1, 1:] = 0
     inputs: dict[str, Any] = {"input_ids": torch.zeros_like(attention_mask), "attention_mask": attention_mask}
     if "token_type_ids" in tokenizer.model_input_names:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from hf_dse.data.tokenization import check_max_length, length_batches, tokenize
+from hf_dse.data.tokenization import check_max_length, count_token_types, length_batches, tokenize
 
 
 logger = logging.get_logger(__name__)
@@ -115,7 +115,7 @@ def encode(
 def sentence_embeddings(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Embeds a tokenized batch in float32: `(batch_size, seq_len)` to `(batch_size, embedding_size)`."""
     has_types = "token_type_ids" in inspect.signature(model.base_model.forward).parameters
-    if not has_types or getattr(model.config, "type_vocab_size", 2) < 2:
+    if not has_types or count_token_types(model.config) < 2:
         # The tokenizer of BERT before a RoBERTa gives types beyond its embeddings.
         batch = {name: values for name, values in batch.items() if name != "token_type_ids"}
     outputs = model.base_model(**batch)

@@ -14,7 +14,7 @@ from torch import nn
 from hf_dse.common.loading import choose_device, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.arguments import PairTask
-from hf_dse.data.tokenization import check_max_length
+from hf_dse.data.tokenization import check_max_length, count_token_types
 
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def load_reranker(
     tokenizer = model.tokenizer
     if "attention_mask" not in tokenizer.model_input_names:
         tokenizer.model_input_names = [*tokenizer.model_input_names, "attention_mask"]
-    if getattr(model.config, "type_vocab_size", 2) < 2:
+    config: Any = model.config
+    if count_token_types(config) < 2:
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
     model.max_seq_length = limit_of(model, max_length)
     _check_padding(model)

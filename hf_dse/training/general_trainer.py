@@ -3,6 +3,7 @@
 """The Trainer that distils the layers of an encoder into a student, on text without labels."""
 
 import copy
+from collections import deque
 from collections.abc import Mapping
 from os import PathLike
 from typing import Any
@@ -14,20 +15,23 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
 
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import convert_encoder
-from hf_dse.convert.student import limit_tokens
+from hf_dse.convert.student import limit_tokens, with_own_attention
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.modeling import DseModel
+from hf_dse.modeling.attention_dse import mask_of
+from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.base import DEFAULT_OUTPUT_DIR, Optimizers, ReproducibleTrainer, plain_rows
-from hf_dse.training.losses import hidden_loss, relation_loss, to_full_precision
+from hf_dse.training.losses import attention_loss, hidden_loss, relation_loss, to_full_precision
 
 
 class GeneralTrainer(ReproducibleTrainer):
     """
     [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss,
     which the log has too, are the hidden states of all layers, the relations of queries, keys and values in the last
-    layer, and the sentence embeddings. Student layer m of M learns from layer m * N / M, rounded down, of N.
+    layer, the sentence embeddings, and, if they have a weight, the outputs of the embeddings and of the attention of
+    all layers. Student layer m of M learns from layer m * N / M, rounded down, of N.
 
     Args:
         model ([`DseModel`] or `str`):
@@ -41,8 +45,8 @@ class GeneralTrainer(ReproducibleTrainer):
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of student and teacher, or its folder or Hub id. Defaults to that of `model`, if a string.
         teacher ([`DseModel`] or `str`, *optional*):
-            The source with softmax attention, `convert_encoder(source, layer_types="full_attention")`, or its folder
-            or Hub id. Defaults to `model`, if a string.
+            The source with its own attention, such as `convert_encoder("bert-base-uncased",
+            layer_types="full_attention")`, or its folder or Hub id. Defaults to `model`, if a string.
         callbacks, optimizers (*optional*):
             As for [`~transformers.Trainer`].
 
@@ -87,7 +91,11 @@ class GeneralTrainer(ReproducibleTrainer):
             model = convert_encoder(str(model))
         source: Any = teacher
         if isinstance(teacher, str | PathLike):
-            source = convert_encoder(str(teacher), layer_types="full_attention")
+            source = with_own_attention(convert_encoder(str(teacher)))
+        if args.n_gpu > 1:
+            raise ValueError(
+                "`GeneralTrainer` reads the layers of one model: start one process for each device with torchrun."
+            )
         if processing_class is None or source is None:
             raise ValueError("`GeneralTrainer` needs a `processing_class` and a `teacher`, the source of the student.")
         if model.config.vocab_size != source.config.vocab_size:
@@ -141,41 +149,56 @@ class GeneralTrainer(ReproducibleTrainer):
         loss = torch.stack([weights[name] * value for name, value in losses.items()]).sum()
         return (loss, losses) if return_outputs else loss
 
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        try:
+            return super().training_step(*args, **kwargs)
+        finally:
+            self.record(self.model, None)
+
     def layer_losses(self, model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The parts of the loss whose weight is above 0, without their weights."""
         args, mask = self.args, inputs["attention_mask"]
+        records: list[Any] = [[], []] if args.relation_weight or args.attention_weight else [None, None]
+        self.record(self.teacher, records[1])
         with torch.no_grad():
             target = self.teacher(**inputs, output_hidden_states=True)
             embeddings = self.target_projection(target.pooler_output)
+        self.record(self.teacher, None)
+        self.record(self.model, records[0])
         output = model(**inputs, output_hidden_states=True)
+        # Gradient checkpointing runs a layer again, in the same way, but what that computes is not of interest.
+        self.record(self.model, deque(maxlen=0) if records[0] and model.training else None)
         # The output of the embeddings comes first, then that of each layer.
         ours, theirs = output.hidden_states, target.hidden_states
+        num_layers = len(ours) - 1
+        layers = [(layer, max(1, layer * (len(theirs) - 1) // num_layers)) for layer in range(1, num_layers + 1)]
+        # Attention sees the real tokens of a text first.
+        is_token = mask_of(mask.sum(dim=1, keepdim=True), mask.shape[1])
         losses = {}
         if args.hidden_weight:
-            num_layers = len(ours) - 1
-            layers = [(layer, max(1, layer * (len(theirs) - 1) // num_layers)) for layer in range(1, num_layers + 1)]
             of_layers = [hidden_loss(ours[layer], theirs[mapped], mask) for layer, mapped in layers]
             losses["hidden_loss"] = torch.stack(of_layers).mean()
         if args.embedding_weight:
             losses["embedding_loss"] = hidden_loss(ours[0], theirs[0], mask)
         if args.relation_weight:
-            losses["relation_loss"] = self._relations(ours[-2], theirs[-2], mask)
+            # Of the attention of the last layers: queries, keys and values.
+            ours_last, theirs_last = (of_model[-1][0][:3] for of_model in records)
+            relations = [relation_loss(*pair, is_token) for pair in zip(ours_last, theirs_last, strict=True)]
+            losses["relation_loss"] = torch.stack(relations).sum()
+        if args.attention_weight:
+            outputs = [(records[0][layer - 1][1], records[1][mapped - 1][1]) for layer, mapped in layers]
+            losses["attention_loss"] = torch.stack([attention_loss(*pair, is_token) for pair in outputs]).mean()
         if args.sentence_weight:
             pair = to_full_precision(output.pooler_output), to_full_precision(embeddings)
             losses["sentence_loss"] = 1 - nn.functional.cosine_similarity(*pair).mean()
         return losses
 
-    def _relations(self, ours: torch.Tensor, theirs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The relations in the last layers, from the inputs of these: inside, keys and values may have k rows."""
-        layers: list[Any] = [self.model.encoder.layer[-1], self.teacher.encoder.layer[-1]]
-        losses = []
-        for name in ("query", "key", "value"):
-            of_student, of_teacher = (
-                getattr(layer.attention.self, name)(states)
-                for layer, states in zip(layers, (ours, theirs), strict=True)
-            )
-            losses.append(relation_loss(of_student, of_teacher, mask, self.teacher.config.num_attention_heads))
-        return torch.stack(losses).sum()
+    def record(self, model: DseModel, entries: Any) -> None:
+        """From now on attention appends what it gets and what it returns to `entries`, or nothing if `None`."""
+        attentions = find_attentions(model.encoder)
+        # Layers that record are slower: they compute the keys and values of all tokens.
+        for module in attentions if self.args.attention_weight else attentions[-1:]:
+            module.linformer_record = entries
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:

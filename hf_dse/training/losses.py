@@ -152,16 +152,27 @@ def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor
     Squared error of hidden states `(batch_size, seq_len, size)`, each text with the same weight
     ([TinyBERT](https://huggingface.co/papers/1909.10351), equations 8 and 9). The mask is 0 for padding.
     """
-    return _mean_over_texts((to_full_precision(student) - to_full_precision(teacher)).square().mean(dim=-1), mask)
+    squares = (to_full_precision(student) - to_full_precision(teacher)).square().mean(dim=-1)
+    return _mean_of_texts(squares, mask).mean()
 
 
-def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor, num_heads: int) -> torch.Tensor:
+def attention_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
-    KL(teacher || student) of softmax(X X^T / sqrt(d)) of queries, keys or values, averaged over `num_heads` parts X of
-    d features ([MiniLMv2](https://huggingface.co/papers/2012.15828)). Blocks of rows bound the memory of long texts.
+    Squared error of attention outputs `(batch_size, seq_len, num_heads, head_dim)` as a share of the teacher's mean
+    square, each text with the same weight ([RADLADS](https://huggingface.co/papers/2505.03005), step 1).
     """
-    num_tokens, is_padding = student.shape[1], ~mask.bool()
-    student, teacher = (states.unflatten(-1, (num_heads, -1)).transpose(1, 2) for states in (student, teacher))
+    student, teacher = (to_full_precision(states).flatten(2) for states in (student, teacher))
+    error, size = (_mean_of_texts(states.square().mean(dim=-1), mask) for states in (student - teacher, teacher))
+    return (error / size.clamp(min=torch.finfo(size.dtype).tiny)).mean()
+
+
+def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """
+    KL(teacher || student) of softmax(X X^T / sqrt(d)) of queries, keys or values `(batch_size, num_heads, seq_len,
+    d)`, averaged over heads ([MiniLMv2](https://huggingface.co/papers/2012.15828)). Blocks of rows bound the memory of
+    long texts.
+    """
+    num_tokens, is_padding = student.shape[2], ~mask.bool()
     blocks = []
     for start in range(0, num_tokens, RELATION_BLOCK):
         rows = slice(start, start + RELATION_BLOCK)
@@ -170,7 +181,7 @@ def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tens
             blocks.append(_row_divergence(*inputs))
         else:
             blocks.append(recompute(_row_divergence, *inputs, use_reentrant=False, preserve_rng_state=False))
-    return _mean_over_texts(torch.cat(blocks, dim=1), mask)
+    return _mean_of_texts(torch.cat(blocks, dim=1), mask).mean()
 
 
 def _row_divergence(
@@ -199,7 +210,7 @@ def to_full_precision(states: torch.Tensor) -> torch.Tensor:
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
-def _mean_over_texts(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The mean of values `(batch_size, seq_len)` over the real tokens of each text, then over texts."""
+def _mean_of_texts(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean of values `(batch_size, seq_len)` over the real tokens of each text, `(batch_size,)`."""
     is_token = mask.bool()
-    return (values.masked_fill(~is_token, 0.0).sum(dim=1) / is_token.sum(dim=1).clamp(min=1)).mean()
+    return values.masked_fill(~is_token, 0.0).sum(dim=1) / is_token.sum(dim=1).clamp(min=1)

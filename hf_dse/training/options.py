@@ -161,4 +161,7 @@ class GeneralOptions(StudentOptions):
     relation_weight: float = field(
         default=1.0, metadata={"help": "Weight of the relations of queries, keys and values in the last layer."}
     )
+    attention_weight: float = field(
+        default=0.0, metadata={"help": "Weight of the outputs of the attention of the layers."}
+    )
     sentence_weight: float = field(default=1.0, metadata={"help": "Weight of the cosine of the sentence embeddings."})

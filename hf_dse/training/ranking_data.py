@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.ranking_batches import RankingRows, keep_documents
 from hf_dse.data.rankings import Rankings, check_positives
+from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import EpochSampler, plain_rows
 from hf_dse.training.losses import PairDistillationLoss
@@ -129,11 +130,19 @@ def freeze(model: Any, num_layers: int | None) -> None:
     """Takes the gradient from the embeddings and the lowest layers of a student, and from an E that these share."""
     if num_layers is None:
         return
-    encoder = model.base_model.encoder
-    layers = encoder.layer
-    if num_layers >= len(layers):
-        raise ValueError(f"freeze_layers={num_layers} leaves none of the {len(layers)} layers to train: take fewer.")
-    for module in (model.base_model.embeddings, *layers[:num_layers]):
+    encoder, depth = model.base_model.encoder, model.config.num_hidden_layers
+    if num_layers >= depth:
+        raise ValueError(f"freeze_layers={num_layers} leaves none of the {depth} layers to train: take fewer.")
+    attentions = find_attentions(encoder)
+    if len(attentions) != depth:
+        raise ValueError(
+            f"freeze_layers={num_layers}: the {depth} layers of an encoder of the type {encoder.config.model_type!r} "
+            "share their weights, so that none can be frozen alone. Leave `freeze_layers` out."
+        )
+    first = next(name for name, module in encoder.named_modules() if module is attentions[0])
+    # As in `encoder.layer.0.attention`.
+    layers = encoder.get_submodule(first.partition(".0.")[0])
+    # `embeddings`, `embeddings_project` or `embed_tokens`, but not the `embedding_projection` of Gemma's output.
+    embeddings = [module for name, module in encoder.named_children() if name.startswith(("embeddings", "embed_"))]
+    for module in (*embeddings, *layers[:num_layers]):
         module.requires_grad_(False)
-    if encoder.linformer is not None and "linear_attention" in model.config.layer_types[:num_layers]:
-        encoder.linformer.requires_grad_(False)

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from huggingface_hub import EvalResult
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate_pairs, export_model, load_pairs
 from hf_dse.common.provenance import describe_machine
+from hf_dse.convert.convert import set_dropout
 
 
 VERSION = 4
@@ -74,7 +75,9 @@ def main() -> None:
     data, out, checkpoint = map(Path, sys.argv[1:4])
     student = out / (sys.argv[4] if len(sys.argv) > 4 else "whitened")
     # Trained without dropout; who trains it further may want it, but for attention, where it is slow on a CPU.
-    model = DseForSequenceClassification.from_pretrained(student, hidden_dropout_prob=0.1)
+    config = AutoConfig.from_pretrained(student)
+    set_dropout(config.encoder, 0.1)
+    model = DseForSequenceClassification.from_pretrained(student, config=config)
     tokenizer = AutoTokenizer.from_pretrained(student)
     splits = load_pairs(DataArguments(task_name="stsb", dataset_name=str(data / "stsb")))
     # Evaluate the stored weights: rounded to bfloat16, used in float32.

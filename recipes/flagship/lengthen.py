@@ -11,9 +11,10 @@ dropout, with which attention takes several times as long on a CPU.
 
 import sys
 
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import export_model
+from hf_dse.convert.convert import set_dropout
 
 
 LAYERS = {
@@ -22,16 +23,15 @@ LAYERS = {
     "linformer_init": "strided",
     "linformer_length": 1024,
     "position_extension": "tile",
-    "original_max_position_embeddings": 512,
     "max_position_embeddings": 16_384,
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
 }
 
 
 def main() -> None:
     source, out = sys.argv[1:]
-    model = AutoModelForSequenceClassification.from_pretrained(source, **LAYERS)
+    config = AutoConfig.from_pretrained(source, **LAYERS)
+    set_dropout(config.encoder, 0.0, 0.0)
+    model = AutoModelForSequenceClassification.from_pretrained(source, config=config)
     export_model(model, AutoTokenizer.from_pretrained(source), out, max_length=256, overwrite=True)
 
 

@@ -16,26 +16,27 @@ def softmax(make_model):
 
 
 @pytest.mark.parametrize("name", ["mean", "max", "strided", "learned"])
+@torch.inference_mode()
 def test_there_is_no_error_up_to_k_tokens(softmax, name):
     input_ids = torch.randint(5, 40, (1, 12))
     run = attention_error.run(softmax, input_ids)
     for k in (12, 20):
-        errors = layer_errors(project(softmax, k, name), input_ids, run)
+        errors = layer_errors(project(softmax, k, name), run)
         torch.testing.assert_close(errors, torch.zeros(2), rtol=0, atol=1e-5)
-    assert (layer_errors(project(softmax, 6, name), input_ids, run) > 1e-2).all()
+    assert (layer_errors(project(softmax, 6, name), run) > 1e-2).all()
 
 
 @torch.inference_mode()
 def test_the_error_is_that_of_a_plain_computation(softmax):
     input_ids = torch.randint(5, 40, (1, 10))
-    errors = layer_errors(project(softmax, 4, "mean"), input_ids, attention_error.run(softmax, input_ids))
+    errors = layer_errors(project(softmax, 4, "mean"), attention_error.run(softmax, input_ids))
     states = softmax(input_ids, output_hidden_states=True).hidden_states
     # First and last token stay, the eight between them are two segments of four tokens.
     pool = torch.zeros(4, 10)
     pool[0, 0] = pool[3, 9] = 1.0
     pool[1, 1:5] = pool[2, 5:9] = 0.25
     counts = torch.tensor([1.0, 4.0, 4.0, 1.0])
-    for number, layer in enumerate(softmax.encoder.layer):
+    for number, layer in enumerate(softmax.encoder.encoder.layer):
         x, attention = states[number][0], layer.attention.self
         expected, found = torch.empty(10, 16), torch.empty(10, 16)
         for head in (slice(0, 8), slice(8, 16)):
@@ -53,10 +54,9 @@ def test_the_spectrum_is_that_of_the_recorded_attention(softmax):
     input_ids = torch.randint(5, 40, (1, 12))
     run = attention_error.run(softmax, input_ids)
     rows = measure_spectrum(softmax, [run], [5, 20])
-    softmax.set_attn_implementation("eager")
     recorded = softmax(input_ids, output_attentions=True).attentions
     for number, (row, attentions) in enumerate(zip(rows, recorded, strict=True)):
-        made = attention_matrix(softmax.encoder.layer[number].attention.self, run.states[number])
+        made = attention_matrix(softmax.encoder.encoder.layer[number].attention.self, run.layers[number][0])
         torch.testing.assert_close(made, attentions)
         energy = torch.linalg.svdvals(attentions[0]) ** 2
         shares = energy.cumsum(dim=-1) / energy.sum(dim=-1, keepdim=True)

@@ -8,13 +8,24 @@ from types import SimpleNamespace
 import pytest
 import speed
 import torch
-from encoders import MODELS
+from encoders import FUNCTIONS, KINDS, SHAPES, VARIANTS, build, check_variant
 from speed import Job, fit_exponents, summarize
 from timing import interleave
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, FNetConfig, ModernBertConfig, MPNetConfig
 
 
-TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 50}
+TINY = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
+SPECIAL = dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"], 0)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Configurations of tiny encoders, which have no weights."""
+    BertConfig(**TINY).save_pretrained(tmp_path / "bert")
+    ModernBertConfig(**TINY, **SPECIAL, local_attention=32).save_pretrained(tmp_path / "modernbert")
+    MPNetConfig(**TINY).save_pretrained(tmp_path / "mpnet")
+    return tmp_path
 
 
 def test_every_round_times_each_task_once_and_repeats_short_ones(monkeypatch):
@@ -27,16 +38,44 @@ def test_every_round_times_each_task_once_and_repeats_short_ones(monkeypatch):
     assert interleave({"d": tasks["a"]}, rounds=2, min_seconds=4.0) == {"d": [1.0, 1.0]} and len(seen) == 9 + 8
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_every_model_runs(name):
-    for length, train in ((64, True), (128, False)):
-        states = Job(length, batch_size=2, k=8, train=train, sizes=TINY).make_task(name)()
-        assert states.shape == (2, length, 768 if name == "bert-base" else 16)
-        assert states.isfinite().all() and states.requires_grad == train
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "flex"])
+@pytest.mark.parametrize("model", ["bert", "modernbert"])
+def test_every_variant_runs(folders, model, variant):
+    for length, train in ((20, True), (100, False)):
+        states = Job(length, batch_size=2, k=8, train=train).make_task((str(folders / model), variant))()
+        assert states.shape == (2, length, 16) and states.isfinite().all() and states.requires_grad == train
 
 
-def test_training_computes_all_gradients():
-    model = Job(32, batch_size=2, k=8, train=True, sizes=TINY).build("dse-learned")
+def test_windows_stay_and_other_layers_are_changed(folders):
+    for variant, kind in KINDS.items():
+        kinds = build(str(folders / "modernbert"), variant, 20).config.layer_types
+        assert kinds == [kind, "sliding_attention", "sliding_attention", kind]
+    exact, blocks, linear = (
+        Job(100, 1, 8).make_task((str(folders / "modernbert"), variant))() for variant in ("sdpa", "blocks", "linear")
+    )
+    torch.testing.assert_close(blocks, exact, rtol=0, atol=1e-5)
+    assert (linear - exact).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", ["bigbird", "fnet"])
+def test_encoders_with_an_attention_of_their_own(name):
+    for variant in VARIANTS:
+        if variant != "sdpa":
+            with pytest.raises(ValueError, match="has its own attention only"):
+                check_variant(SHAPES[name], variant)
+    check_variant(SHAPES[name], "sdpa")
+
+
+def test_mpnet_has_its_own_attention_or_ours(folders):
+    name = str(folders / "mpnet")
+    assert Job(40, 1, 8).make_task((name, "linear"))().shape == (1, 40, 16)
+    for variant in set(FUNCTIONS) - {"sdpa"}:
+        with pytest.raises(ValueError, match="own attention only"):
+            build(name, variant, 40)
+
+
+def test_training_computes_all_gradients(folders):
+    model = build(str(folders / "bert"), "learned", 32, 8).train()
     counts = []
     for train in (False, True):
         with FlopCounterMode(display=False) as counter:
@@ -48,40 +87,46 @@ def test_training_computes_all_gradients():
 
 
 def test_medians_and_ratios():
-    seconds = {"base": [1.0, 4.0, 2.0], "fast": [0.5, 0.5, 0.5]}
-    base, fast = summarize(seconds, 100, 8, "base")
+    seconds = {("a", "base"): [1.0, 4.0, 2.0], ("a", "fast"): [0.5, 0.5, 0.5], ("b", "base"): [2.0, 2.0, 2.0]}
+    base, fast, other = summarize(seconds, 100, 8)
     assert (base["ms"], base["ms_min"], base["ms_max"]) == (2000.0, 1000.0, 4000.0)
     assert base["speedup"] == 1.0 and base["tokens_per_second"] == 400.0
     # Round by round 2, 8 and 4 times as fast
     assert fast["speedup"] == 4.0
-    assert summarize({"fast": [1.0]}, 100, 8, "base")[0]["speedup"] is None
+    # A model with one variant is compared with the first of all, others with their own first.
+    assert other["speedup"] == 1.0
+    seconds = {**seconds, ("b", "fast"): [1.0, 1.0, 1.0]}
+    assert [row["speedup"] for row in summarize(seconds, 100, 8)] == [1.0, 4.0, 1.0, 2.0]
 
 
 def test_exponents_are_those_of_a_text():
     rows = []
     for length in (256, 1024, 2048, 4096):
         size = 8192 // length
-        timings = {"softmax": [size * 1e-9 * length**2], "linear": [size * 1e-6 * length + (length < 1024)]}
-        rows += summarize(timings, length, size, "softmax")
-    rows += [{"model": "softmax", "length": 8192, "skipped": "slow"}, *summarize({"once": [1.0]}, 2048, 4, "softmax")]
-    assert fit_exponents(rows) == pytest.approx({"softmax": 2.0, "linear": 1.0})
+        timings = {
+            ("m", "softmax"): [size * 1e-9 * length**2],
+            ("m", "linear"): [size * 1e-6 * length + (length < 1024)],
+        }
+        rows += summarize(timings, length, size)
+    rows += [{"model": "m", "variant": "softmax", "length": 8192, "skipped": "slow"}]
+    rows += summarize({("m", "once"): [1.0]}, 2048, 4)
+    assert fit_exponents(rows) == pytest.approx({("m", "softmax"): 2.0, ("m", "linear"): 1.0})
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(speed, "run_speed", lambda args: run(args, TINY))
+def test_the_command(folders, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(speed, "choose_device", lambda name: torch.device("cpu"))
-    argv = ["--models", "nystromformer", "dse-mean", "bert-sdpa", "--linformer_length", "8", "--rounds", "1"]
-    argv += ["--min_seconds", "0", "--batch_size", "1", "--output", str(tmp_path / "out" / "results.json")]
-    speed.main([*argv, "--lengths", "1025", "2048"])
+    monkeypatch.setitem(SHAPES, "fnet", FNetConfig(**TINY))
+    argv = ["--models", str(folders / "bert"), "fnet", "--variants", "sdpa", "mean", "--linformer_length", "8"]
+    argv += ["--rounds", "1", "--min_seconds", "0", "--batch_size", "1", "--bf16"]
+    speed.main([*argv, "--lengths", "1024", "2048", "--output", str(tmp_path / "out" / "results.json")])
     out = capsys.readouterr().out
-    assert "| 2048 | bert-sdpa |" in out and "x bert-sdpa" in out and "length to the power of" in out
+    assert "| 2048 | bert | mean |" in out and "length to the power of" in out
+    assert "threads, bfloat16, k = 8, 1 rounds\n" in out
     # A model that fails, or is too slow, ends no comparison.
-    assert "nystromformer at 1025 tokens: fails: Nystromformer needs a multiple of its 64 landmarks" in out
-    report = json.loads((tmp_path / "out" / "results.json").read_text())
-    rows = {(row["model"], row["length"]): row for row in report["rows"]}
-    assert rows["dse-mean", 2048]["speedup"] > 0 and set(report["exponents"]) == {"dse-mean", "bert-sdpa"}
+    assert "fnet mean at 1024 tokens: fails: fnet has its own attention only" in out
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
+    assert {
+        (row["variant"], row["length"]) for row in rows if row.get("speedup", 0) > 0 and row["model"] != "fnet"
+    } == {(variant, length) for variant in ("sdpa", "mean") for length in (1024, 2048)}
     speed.main([*argv, "--lengths", "64", "128", "--max_seconds", "0"])
-    assert "dse-mean at 128 tokens: left out, a batch took" in capsys.readouterr().out
-
-
-run = speed.run_speed
+    assert "bert mean at 128 tokens: left out, a batch took" in capsys.readouterr().out

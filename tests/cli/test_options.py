@@ -36,8 +36,16 @@ def test_every_command_works(commands, tmp_path):
     assert printed["score"].startswith("12 scored pairs") and " mined candidates written to " in printed["mine"]
     assert printed["push"].endswith("would be pushed to me/model\n")
     assert printed["study"].count("missing") == 2
-    assert "| tokens per text | linear | softmax | ratio |" in printed["bench"]
+    assert "| tokens per text | 16 | 64 |" in printed["bench"]
     assert (out / "run" / "model" / "README.md").is_file() and (out / "white" / "README.md").is_file()
+
+
+def test_the_speed_of_an_encoder_beyond_its_positions(good):
+    code, printed, error = run("bench", "--model_name_or_path", good / "bert", "--lengths", 16, 80)
+    assert code == 0, error
+    numbers = r"\| [\d,]+ \| [\d,]+ \|\n"
+    expected = rf"\| tokens per text \| 16 \| 80 \|\n.*\n\| linear {numbers}\| its own attention {numbers}\| ratio "
+    assert re.search(expected, printed)
 
 
 def test_vectors_and_search_of_an_index(good, tmp_path):

@@ -8,7 +8,7 @@ this machine is all that they may skip for us.
 import unittest
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertModel
+from transformers import BertConfig, BertForSequenceClassification, BertModel, EuroBertConfig, ModernBertConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES, MODEL_MAPPING_NAMES
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin, ids_tensor, random_attention_mask
@@ -22,42 +22,40 @@ MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["dse"] = DseForSequenceClassific
 
 CLS, SEP = 97, 98
 SIZES = {"vocab_size": 99, "intermediate_size": 37, "max_position_embeddings": 64}
+SPECIAL = {"pad_token_id": 0, "bos_token_id": CLS, "eos_token_id": SEP, "cls_token_id": CLS, "sep_token_id": SEP}
 
 
 class ModelTester:
     batch_size, seq_length, num_hidden_layers, hidden_size, num_attention_heads = 13, 7, 2, 32, 4
-    config_class = BertConfig
     is_training = True
+    encoder_class, encoder_fields = BertConfig, {}
 
     def __init__(self, parent, **fields):
         self.parent = parent
         self.fields = fields
 
     def get_config(self):
-        return self.config_class(
+        return self.encoder_class(
             hidden_size=self.hidden_size,
             num_hidden_layers=self.num_hidden_layers,
             num_attention_heads=self.num_attention_heads,
             **SIZES,
-            **self.fields,
+            **self.encoder_fields,
         )
 
     def prepare_config_and_inputs_for_common(self):
         shape = (self.batch_size, self.seq_length)
-        inputs = {
-            "input_ids": ids_tensor(shape, CLS),
-            "token_type_ids": ids_tensor(shape, 2),
-            "attention_mask": random_attention_mask(shape),
-        }
+        inputs = {"input_ids": ids_tensor(shape, CLS), "attention_mask": random_attention_mask(shape)}
         return self.get_config(), inputs
 
 
 class DseModelTester(ModelTester):
     key_length = 5  # the projected length k: below seq_length, so that the linear path runs
-    config_class = DseConfig
 
-    def __init__(self, parent, **fields):
-        super().__init__(parent, linformer_length=self.key_length, cls_token_id=CLS, sep_token_id=SEP, **fields)
+    def get_config(self):
+        return DseConfig(
+            encoder=super().get_config(), linformer_length=self.key_length, sep_token_id=SEP, **self.fields
+        )
 
 
 class DsePairTester(DseModelTester):
@@ -92,14 +90,38 @@ class TestBert(ModelTesterMixin, unittest.TestCase):
         ConfigTester(self, config_class=BertConfig, hidden_size=37).run_common_tests()
 
 
-class TestDseModel(ModelTesterMixin, unittest.TestCase):
-    all_model_classes = (DseModel,)
+ALWAYS_LINEAR = "the encoder inside always has linear attention"
+
+
+class DseTesterMixin(ModelTesterMixin):
+    _is_composite = True
+    make_tester, fields = DseModelTester, {}
+    # What our classes skip beyond BERT, and why.
+    stated_reasons = {
+        "test_attn_implementation_composite_models": ALWAYS_LINEAR,
+        "test_can_set_attention_dynamically": ALWAYS_LINEAR,
+        "test_can_set_attention_dynamically_composite_model": ALWAYS_LINEAR,
+        "test_sdpa_can_dispatch_non_composite_models": "a DSE model is a composite",
+    }
+    # ModernBERT initializes weights by their parents, which transformers leaves out for classes that are not its own.
+    of_modernbert = {"test_can_init_all_missing_weights": "modules without weights of their own initialize nothing"}
 
     def setUp(self):
-        self.model_tester = DseModelTester(self)
+        if reason := self.stated_reasons.get(self._testMethodName):
+            self.skipTest(f"Stated: {reason}")
+        self.model_tester = self.make_tester(self, **self.fields)
+
+    def _set_subconfig_attributes(self, config, attribute_name, value):
+        # Configurations take this with eager attention only, and the one of the composite is handed on.
+        if attribute_name != "output_attentions":
+            super()._set_subconfig_attributes(config, attribute_name, value)
+
+
+class TestDseModel(DseTesterMixin, unittest.TestCase):
+    all_model_classes = (DseModel,)
 
     def test_config(self):
-        ConfigTester(self, config_class=DseConfig, hidden_size=36).run_common_tests()
+        ConfigTester(self, config_class=DseConfig, has_text_modality=False, projection_dim=36).run_common_tests()
 
     def _prepare_config_and_inputs_for_retain_grad_hidden_states_attentions(self):
         # Where padding stands before tokens, recorded states are copies in the order of the input, beside the graph.
@@ -108,12 +130,10 @@ class TestDseModel(ModelTesterMixin, unittest.TestCase):
         return config, inputs
 
 
-class TestDseForSequenceClassification(ModelTesterMixin, unittest.TestCase):
+class TestDseForSequenceClassification(DseTesterMixin, unittest.TestCase):
     all_model_classes = (DseForSequenceClassification,)
+    make_tester = DsePairTester
     additional_model_inputs = ["token_type_ids"]
-
-    def setUp(self):
-        self.model_tester = DsePairTester(self)
 
     def test_can_load_ignoring_mismatched_shapes(self):
         # The suite looks for a linear layer with one row per label, and only this head has one.
@@ -121,27 +141,44 @@ class TestDseForSequenceClassification(ModelTesterMixin, unittest.TestCase):
         super().test_can_load_ignoring_mismatched_shapes()
 
 
-class TestDseModelOtherChoices(TestDseModel):
-    """A layer of each kind, a projection per head with kernels, and an embedding of another size."""
+class TestDseModelOfEuroBert(TestDseModel):
+    """Key heads that are shared, a layer of each kind, kernels for each, and an embedding of another size."""
 
-    def setUp(self):
-        self.model_tester = DseModelTester(
-            self,
-            layer_types=["linear_attention", "full_attention"],
-            linformer_projection="conv",
-            linformer_init="mean",
-            linformer_sharing="none",
-            pooling_mode="max",
-            pooling_layers=2,
-            projection_dim=24,
-        )
+    class make_tester(DseModelTester):
+        encoder_class, encoder_fields = EuroBertConfig, {"num_key_value_heads": 2, "mask_token_id": 4, **SPECIAL}
+
+    fields = {
+        "layer_types": ["linear_attention", "full_attention"],
+        "linformer_projection": "conv",
+        "linformer_sharing": "none",
+        "pooling_mode": "max",
+        "pooling_layers": 2,
+        "projection_dim": 24,
+    }
 
 
-class TestDseForSequenceClassificationOtherChoices(TestDseForSequenceClassification):
+class TestDseModelOfModernBert(TestDseModel):
+    """A linear layer, and one of windows."""
+
+    class make_tester(DseModelTester):
+        encoder_class, encoder_fields = ModernBertConfig, {"local_attention": 4, **SPECIAL}
+
+    stated_reasons = DseTesterMixin.stated_reasons | DseTesterMixin.of_modernbert
+
+
+class TestDseForSequenceClassificationOfModernBert(TestDseForSequenceClassification):
     """One projection for all layers, and the head of DSE."""
 
-    def setUp(self):
-        self.model_tester = DsePairTester(self, linformer_sharing="layerwise", pooling_mode="cls", similarity="mlp")
+    class make_tester(DsePairTester):
+        encoder_class, encoder_fields = ModernBertConfig, {"global_attn_every_n_layers": 1, **SPECIAL}
+
+    fields = {
+        "linformer_projection": "learned",
+        "linformer_sharing": "layerwise",
+        "pooling_mode": "cls",
+        "similarity": "mlp",
+    }
+    stated_reasons = DseTesterMixin.stated_reasons | DseTesterMixin.of_modernbert
 
 
-del ModelTesterMixin
+del ModelTesterMixin, DseTesterMixin

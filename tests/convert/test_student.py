@@ -4,11 +4,18 @@
 
 import pytest
 import torch
-from transformers import AutoTokenizer, BertModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel
 
 from hf_dse import DseForSequenceClassification, DseModel, export_model
 from hf_dse.convert.convert import ConvertArguments
-from hf_dse.convert.student import limit_tokens, load_converted, load_dse_model, load_student, stored_dtype
+from hf_dse.convert.student import (
+    limit_tokens,
+    load_converted,
+    load_dse_model,
+    load_student,
+    stored_dtype,
+    with_own_attention,
+)
 
 
 @pytest.fixture
@@ -43,11 +50,14 @@ def test_an_encoder_is_converted_and_a_student_is_not(folder, save_bert, tmp_pat
     save_bert(tmp_path / "bert")
     arguments = ConvertArguments(linformer_length=[5], query_prompt="of: ", hidden_dropout_prob=0.3)
     student = load_student(str(tmp_path / "bert"), arguments, 1, "regression")
-    fields = student.config.linformer_length, student.config.prompts, student.config.hidden_dropout_prob
-    assert fields == (5, {"query": "of: "}, 0.3) and warnings == []
+    assert (student.config.linformer_length, student.config.prompts) == (5, {"query": "of: "}) and warnings == []
+    assert student.config.encoder.hidden_dropout_prob == 0.3
     for load in (load_converted, lambda *args: load_student(*args, 1, "regression")):
-        config = load(folder, arguments).config
-        assert (config.linformer_length, config.prompts, config.hidden_dropout_prob) == (8, {"query": "of: "}, 0.3)
+        model = load(folder, arguments)
+        assert (model.config.linformer_length, model.config.prompts) == (8, {"query": "of: "})
+        # That of the modules, too.
+        found = [module.p for name, module in model.named_modules() if name.endswith("embeddings.dropout")]
+        assert model.config.encoder.hidden_dropout_prob == 0.3 and found == [0.3]
         assert "is a DSE model already: the options of conversion are not used" in warnings.pop()
     load_student(folder, ConvertArguments(query_prompt="of: ", hidden_dropout_prob=0.0), 1, "regression")
     assert warnings == []
@@ -79,3 +89,20 @@ def test_the_stored_precision(make_model, bert_tokenizer, tmp_path, dtype):
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model", dtype=dtype)
     assert stored_dtype(str(folder)) == dtype
     assert DseForSequenceClassification.from_pretrained(folder).dtype == torch.float32
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert"])
+def test_a_student_with_the_attention_of_its_source(model_type, make_model):
+    """For texts beyond k tokens, and with the window of the source."""
+    fields = {"model_type": model_type, "global_attn_every_n_layers": 2, "local_attention": 6}
+    student = make_model(DseModel, linformer_length=4, sliding_window=1, **fields)
+    theirs = with_own_attention(student)
+    kinds = ["full_attention", "sliding_attention" if model_type == "modernbert" else "full_attention"]
+    assert theirs.config.layer_types == kinds and "linear_attention" in student.config.layer_types
+    source = AutoModel.from_config(AutoConfig.for_model(**student.config.encoder.to_dict())).eval()
+    source.load_state_dict(student.encoder.state_dict(), strict=False)
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        expected, ours, own = (model(input_ids=ids).last_hidden_state for model in (source, student, theirs))
+    torch.testing.assert_close(own, expected, rtol=0, atol=1e-5)
+    assert (ours - expected).abs().max() > 1e-2

@@ -9,6 +9,7 @@ from transformers import AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from hf_dse import DseForSequenceClassification, DseModel, encode, export_model, whiten_encoder
+from hf_dse.convert.whiten import LEAST_SPREAD
 from hf_dse_cli import main
 
 
@@ -41,6 +42,7 @@ def test_against_the_covariance(power, projection_dim, make_model, bert_tokenize
 
     # The slow way: eigenvectors of the covariance, largest eigenvalues first.
     values, vectors = np.linalg.eigh(np.cov(unit(before).T))
+    values = np.maximum(values, values[-1] * LEAST_SPREAD**2)
     values, vectors = values[::-1][:projection_dim], vectors[:, ::-1][:, :projection_dim]
     expected = before @ vectors * values ** (-power / 2)
     expected *= np.linalg.norm(unit(before)) / np.linalg.norm(unit(before) @ vectors * values ** (-power / 2))

@@ -7,11 +7,13 @@ import torch
 from datasets import Dataset
 from transformers import (
     BertForSequenceClassification,
+    ByT5Tokenizer,
     PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
 )
 
+from hf_dse import DseConfig, DseModel
 from hf_dse.data.tokenization import (
     check_max_length,
     check_vocabulary,
@@ -50,6 +52,15 @@ def test_a_tokenizer_that_returns_no_mask(bert_tokenizer):
     assert pad(plain, features, torch.device("cpu"))["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
 
 
+def test_cut_texts_are_counted(bert_tokenizer):
+    """Also by tokenizers in Python, which do not say what they have cut."""
+    for tokenizer, sizes in ((bert_tokenizer, [3, 4, 4, 4]), (ByT5Tokenizer(), [2, 4, 4, 4])):
+        features, num_cut = tokenize(tokenizer, ["a", "a b", "abcdef", "a b c d"], 4)
+        assert [len(feature["input_ids"]) for feature in features] == sizes
+        assert num_cut == 2
+        assert tokenize(tokenizer, ["a b c d"], None)[1] == 0
+
+
 def test_texts_without_tokens_are_named(bert_tokenizer):
     plain = PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer.backend_tokenizer, pad_token="[PAD]")
     plain.backend_tokenizer.post_processor = None
@@ -72,5 +83,8 @@ def test_limits(save_bert, bert_tokenizer, tmp_path):
     roberta = RobertaModel(RobertaConfig(vocab_size=9, max_position_embeddings=34, pad_token_id=1, **sizes))
     # Positions start after the padding index.
     assert max_tokens(roberta, bert_tokenizer) == 32
+    assert max_tokens(DseModel(DseConfig(encoder=roberta.config)), bert_tokenizer) == 32
+    longer = {"max_position_embeddings": 100, "position_extension": "dynamic"}
+    assert max_tokens(DseModel(DseConfig(encoder=roberta.config, **longer)), bert_tokenizer) == 100
     with pytest.raises(ValueError, match=f"has {len(bert_tokenizer)} tokens, but RobertaModel has embeddings for 9"):
         check_vocabulary(roberta, bert_tokenizer)

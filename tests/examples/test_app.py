@@ -13,6 +13,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import BertForSequenceClassification
 
 from hf_dse import DseModel, export_model, load_reranker
+from hf_dse.modeling.modeling_dse import find_attentions
 
 
 pytest.importorskip("gradio")
@@ -108,19 +109,33 @@ def test_the_stored_length_is_read(make_demo):
     "fields, note, rows",
     [
         ({"linformer_projection": "mean"}, "A row holds the mean of its tokens.", MEAN_ROWS),
-        ({"linformer_init": "random"}, "each of its 8 rows mixes all tokens.", [0] * 14),
+        (
+            {"linformer_projection": "learned", "linformer_init": "random"},
+            "each of its 8 rows mixes all tokens.",
+            [0] * 14,
+        ),
         ({"layer_types": ["full_attention"] * 2}, "each token has a row of its own.", list(range(14))),
         (
             {"layer_types": ["chunked_attention"] * 2, "attention_chunk_size": 8},
             "a token is compared with those of its own chunk.",
             [0] * 8 + [1] * 6,
         ),
+        (
+            {"layer_types": ["sliding_attention"] * 2, "sliding_window": 3},
+            "a token is compared with the 3 before and the 3 after it.",
+            list(range(14)),
+        ),
+        (
+            {"layer_types": ["sliding_linear_attention"] * 2, "sliding_window": 3, "linformer_projection": "mean"},
+            "a token is compared with the 3 tokens before and the 3 after it.",
+            MEAN_ROWS,
+        ),
     ],
-    ids=["mean", "random", "softmax", "chunked"],
+    ids=["mean", "random", "softmax", "chunked", "sliding", "sliding_linear"],
 )
 def test_rows_of_projections(modules, make_demo, fields, note, rows):
     demo = make_demo(**fields)
-    found = modules[1].rows_of(demo.encoder.config, 1, 14)
+    found = modules[1].rows_of(find_attentions(demo.encoder.encoder)[0].linformer_layer, 14)
     assert found.note.endswith(note) and list(found.of_tokens) == rows
     assert note in "".join(demo.long_text(LONG_TEXT, 1))
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations: impossible values are refused, whatever is accepted makes a model, and files keep all fields."""
 
+import dataclasses
 import json
 
 import pytest
@@ -9,38 +10,40 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoConfig, ModernBertConfig
 
 from hf_dse import DseConfig, DseModel
 
 
-TINY = {
+SIZES = {
     "vocab_size": 50,
     "hidden_size": 16,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 8,
     "max_position_embeddings": 16,
-    "linformer_length": 4,
 }
+TINY = {"encoder": {"model_type": "bert", **SIZES}, "linformer_length": 4}
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_attention_heads": 0}, "`num_attention_heads` must be at least 1, got 0"),
-        ({"num_attention_heads": 3}, r"`hidden_size` \(16\) must be a multiple of `num_attention_heads` \(3\)"),
-        ({"hidden_size": 16.0}, "'hidden_size' expected int, got float"),
+        ({"encoder": {"model_type": "bert", "hidden_size": 16.0}}, "'hidden_size' expected int, got float"),
+        ({"encoder": "bert"}, "Field 'encoder' with value 'bert' doesn't match any type"),
+        ({"encoder": {"model_type": "t5"}}, "`encoder` is .* of the type 't5', which has no max_position_embeddings"),
+        ({"projection_dim": 0}, "`projection_dim` must be at least 1, got 0"),
         ({"linformer_length": [5, 2]}, "`linformer_length` must be at least 3"),
         ({"linformer_length": [5]}, "`linformer_length` lists 1 projected lengths for 2 layers"),
         ({"linformer_length": [4, 5], "linformer_sharing": "layerwise"}, "has one projection for all layers"),
         ({"linformer_projection": "fourier"}, "linformer_projection"),
-        ({"layer_types": ["linear_attention"]}, "layer_types"),
-        ({"layer_types": ["linear_attention", "sliding_attention"]}, "`layer_types` has .'sliding_attention'"),
-        ({"pooling_layers": 4}, "`pooling_layers` must be between 1 and `num_hidden_layers`"),
+        ({"layer_types": ["linear_attention"]}, "must name one of .* for each of the 2 layers"),
+        ({"layer_types": ["linear_attention", "causal_attention"]}, "must name one of full_attention, .*causal"),
+        ({"pooling_layers": 4}, r"`pooling_layers` must be at most `num_hidden_layers` \(2\), got 4"),
         ({"num_pair_separators": 3}, "`num_pair_separators` must be 1 or 2, got 3"),
         ({"document_length": 17}, "`document_length` must be from 1 to `max_position_embeddings` .16., got 17"),
         ({"prompts": {"query": 3}}, "prompts"),
-        ({"position_extension": "tile"}, "go together, got None and 'tile'"),
+        ({"encoder": {"model_type": "mpnet", **SIZES}, "linformer_projection": "mean"}, "MPNet .*got 'mean'"),
     ],
     ids=str,
 )
@@ -49,33 +52,53 @@ def test_impossible_values(fields, message):
         DseConfig(**{**TINY, **fields})
 
 
+def test_encoders_that_do_not_fit():
+    with pytest.raises(ValueError, match="40, and the encoder has a table of 16 positions: set `position_extension"):
+        DseModel(DseConfig(**TINY, max_position_embeddings=40))
+    with pytest.raises(ValueError, match="transformers cannot exchange the attention of the encoder 'deberta-v2'"):
+        DseModel(DseConfig(encoder={"model_type": "deberta-v2", **SIZES}))
+
+
+def test_defaults_are_those_of_the_encoder():
+    encoder = ModernBertConfig(num_hidden_layers=4, max_position_embeddings=77, local_attention=12)
+    config = DseConfig(encoder=encoder)
+    assert [kind.removesuffix("_attention") for kind in config.layer_types] == ["linear", *["sliding"] * 2, "linear"]
+    assert config.max_position_embeddings == 77
+    # A student sets the attention of its encoder, not that of other models with the same configuration.
+    assert config.encoder is not encoder and config.encoder.to_dict() == encoder.to_dict()
+    assert config.vocab_size == encoder.vocab_size and config.embedding_size == encoder.hidden_size
+    # Two rows of its table stand for no token.
+    model = DseModel(DseConfig(encoder={"model_type": "roberta", **SIZES}))
+    assert model.config.max_position_embeddings == 16 - 2
+
+
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 4, 6, 8, 16, 64, 1.5, -0.5, 0.1, float("nan"), float("inf")])
-WORDS = st.sampled_from(["", "x", "gelu", "mean", "max", "cls", "strided", "learned", "conv", "cosine", "mlp", "tile"])
-KINDS = st.sampled_from(["full_attention", "linear_attention", "chunked_attention", "x"])
+WORDS = st.sampled_from(
+    ["", "x", "mean", "max", "cls", "strided", "learned", "conv", "random", "none", "cosine", "mlp"]
+)
+KINDS = st.sampled_from([f"{kind}_attention" for kind in ("full", "linear", "sliding", "sliding_linear", "chunked")])
 ANY = st.one_of(
     NUMBERS,
     WORDS,
     st.none(),
     st.booleans(),
     st.lists(NUMBERS, max_size=3),
-    st.lists(KINDS, max_size=3),
+    st.lists(KINDS, min_size=2, max_size=2),
     st.dictionaries(WORDS, NUMBERS | WORDS, max_size=2),
 )
-# The other fields are those of BERT, and go to torch as they are.
-OURS = sorted(set(DseConfig.__annotations__) - set(TINY) | {"linformer_length", "num_hidden_layers"})
-OTHERS = {"hidden_act", "initializer_range", "layer_norm_eps", "type_vocab_size", "pad_token_id"}
-OTHERS |= {"hidden_dropout_prob", "attention_probs_dropout_prob"}
+OURS = [field.name for field in dataclasses.fields(DseConfig) if field.name in DseConfig.__annotations__]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
-@given(st.dictionaries(st.sampled_from([name for name in OURS if name not in OTHERS]), ANY, min_size=1, max_size=3))
+@given(st.dictionaries(st.sampled_from(OURS), ANY, min_size=1, max_size=3))
 def test_an_accepted_config_makes_a_model_with_finite_embeddings(changes):
     try:
         config = DseConfig(**{**TINY, **changes})
+        model = DseModel(config)
     except (ValueError, TypeError, StrictDataclassError):
         return
     with torch.no_grad():
-        outputs = DseModel(config).eval()(torch.arange(12)[None])
+        outputs = model.eval()(torch.arange(min(12, config.max_position_embeddings))[None])
     assert outputs.pooler_output.isfinite().all()
     assert outputs.pooler_output.shape == (1, config.embedding_size)
 
@@ -96,7 +119,9 @@ def test_a_configuration_writes_itself_and_its_code(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"config.json", "configuration_dse.py"}
     stored = json.loads((tmp_path / "config.json").read_text())
     assert stored["model_type"] == "dse" and stored["architectures"] == ["DseModel"]
+    assert stored["encoder"]["model_type"] == "bert" and stored["encoder"]["vocab_size"] == 50
     assert stored["sentence_transformers"] == {"activation_fn": "torch.nn.Sigmoid"}
-    loaded = DseConfig.from_pretrained(tmp_path)
-    assert loaded.to_dict() == config.to_dict()
+    loaded = AutoConfig.from_pretrained(tmp_path)
     assert {name: getattr(loaded, name) for name in fields} == {**fields, "prompts": {"query": "of: "}}
+    loaded.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text()) == stored

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -15,6 +16,12 @@ from hf_dse.convert.student import CODE_FILES
 
 
 AUTO_CLASSES = {DseModel: "AutoModel", DseForSequenceClassification: "AutoModelForSequenceClassification"}
+ENCODERS = {
+    "bert": {"linformer_length": [4, 5], "linformer_projection": "learned"},
+    "modernbert": {"local_attention": 4, "global_attn_every_n_layers": 2, "linformer_length": 4},
+    # The one encoder whose attention transformers cannot exchange.
+    "mpnet": {"max_position_embeddings": 66, "linformer_length": 4},
+}
 
 # Pairs of seven and five words for the one class, two texts for the other; the second row is padded.
 INPUTS = {
@@ -58,9 +65,9 @@ def run(model, model_class):
 def test_checkpoints_load_without_hf_dse(make_model, tmp_path):
     """Folders of both classes, and a copy of each that was loaded and saved again, as after training."""
     jobs, expected = [], []
-    for model_class, auto_class in AUTO_CLASSES.items():
-        first, second = (tmp_path / f"{auto_class}_{name}" for name in ("first", "second"))
-        model = make_model(model_class, linformer_length=[4, 5], projection_dim=6, num_labels=3)
+    for (model_class, auto_class), (encoder, fields) in product(AUTO_CLASSES.items(), ENCODERS.items()):
+        first, second = (tmp_path / f"{auto_class}_{encoder}_{name}" for name in ("first", "second"))
+        model = make_model(model_class, model_type=encoder, projection_dim=6, num_labels=3, **fields)
         model.save_pretrained(first)
         model_class.from_pretrained(first).save_pretrained(second)
         jobs += [(str(first), auto_class), (str(second), auto_class)]

@@ -31,6 +31,9 @@ TEXTS = [
 ]
 
 
+MODERNBERT = {"model_type": "modernbert", "local_attention": 8, "global_attn_every_n_layers": 2}
+
+
 def embed_alone(model, tokenizer):
     """Embeds one text after the other, directly with the model."""
     with torch.inference_mode():
@@ -43,6 +46,7 @@ def embed_alone(model, tokenizer):
     [
         (DseModel, {}),
         (DseModel, {"normalize_embeddings": True, "projection_dim": 6}),
+        (DseModel, MODERNBERT),
         (DseForSequenceClassification, {"pooling_mode": "cls", "projection_dim": 6}),
         (DseForSequenceClassification, {"pooling_mode": "max", "pooling_layers": 2, "projection_dim": 6}),
     ],
@@ -124,6 +128,8 @@ def test_sentence_transformers_saves_the_same_modules(tmp_path, make_model, bert
     assert kinds == [["Transformer", "Pooling", "Normalize"]] * 2
     assert [module["path"] for module in written] == [module["path"] for module in expected]
     written, expected = (json.loads((place / "config.json").read_text()) for place in (folder, theirs))
+    # It turns caches off, which an encoder has none of.
+    assert expected["encoder"].pop("use_cache") is False and written["encoder"].pop("use_cache")
     assert written == expected
     # Saving the model inside does not overwrite the settings, which sentence-transformers saves before.
     settings = json.loads((theirs / "config_sentence_transformers.json").read_text())

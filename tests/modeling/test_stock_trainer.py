@@ -203,7 +203,7 @@ def test_the_first_batch_is_fitted_before_its_loss(problem, similarity, student,
     np.testing.assert_allclose(model.similarity.start, [scale, bias], rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(outputs.logits.detach(), values[:, None] * scale + bias, rtol=1e-3, atol=1e-3)
     outputs.loss.backward()
-    assert model.dse.embeddings.word_embeddings.weight.grad.abs().max() > 0
+    assert model.dse.get_input_embeddings().weight.grad.abs().max() > 0
     # The parameters themselves stay.
     assert model.similarity.scale.eq(1).all() and not model.similarity.bias.any()
 
@@ -345,7 +345,9 @@ def test_two_processes_have_one_head(student, make_rows, bert_tokenizer, tmp_pat
 
 
 def test_low_precision(student, batches):
-    low, full = student().to(torch.bfloat16), student()
+    # Its similarities differ by more than the rounding of bfloat16.
+    fields = {"linformer_projection": "learned"}
+    low, full = student(**fields).to(torch.bfloat16), student(**fields)
     for batch in batches(256, 32):
         low(**batch)
         full(**batch)

@@ -34,6 +34,7 @@ STAGES = {
         "num_candidates": 4,
         "num_negatives": 6,
     },
+    "general": {**COMMON, "train_file": "texts.txt", "stage": "general", "teacher_name_or_path": None},
 }
 
 
@@ -86,7 +87,9 @@ def options_of(assets, tmp_path):
             "teacher_name_or_path": assets / "teacher",
             "output_dir": tmp_path / name,
         }
-        defaults |= {**STAGES[stage], "dataset_name": assets / STAGES[stage]["dataset_name"]}
+        defaults |= STAGES[stage]
+        data = "train_file" if stage == "general" else "dataset_name"
+        defaults[data] = assets / STAGES[stage][data]
         if stage == "pairs":
             defaults["num_labels"] = 1
         return {**defaults, **options}

@@ -106,7 +106,7 @@ def test_a_dse_checkpoint(tmp_path, run, caplog):
     assert run("first", max_steps=1, hidden_dropout_prob=0.2) == 0
     folder = tmp_path / "first" / "model"
     first = AutoModelForSequenceClassification.from_pretrained(folder)
-    assert (first.config.linformer_length, first.config.hidden_dropout_prob) == (8, 0.2)
+    assert (first.config.linformer_length, first.config.encoder.hidden_dropout_prob) == (8, 0.2)
     # A trained head is kept, and a warning says that conversion options are ignored.
     assert run("second", model_name_or_path=folder, learning_rate=0, max_steps=1, linformer_length=4) == 0
     assert "options of conversion are not used" in caplog.text

@@ -152,5 +152,5 @@ def test_two_processes_make_one_folder(assets, tmp_path, command, rank, weights,
     for name in first:
         torch.testing.assert_close(first[name], second[name], rtol=1e-3, atol=1e-5)
     start = load_file(assets / "encoder" / "model.safetensors")["embeddings.word_embeddings.weight"]
-    assert (first["dse.embeddings.word_embeddings.weight"] - start).abs().max() > 1e-3
+    assert (first["dse.encoder.embeddings.word_embeddings.weight"] - start).abs().max() > 1e-3
     assert not list((tmp_path / "two").glob(".train-data*"))

@@ -112,7 +112,7 @@ def test_a_later_stage_takes_dropout_and_prompts_only(write, recipe, tmp_path, a
     last = tmp_path / "out" / "2-ranking"
     assert f"Saved to {last / 'model'}" in capsys.readouterr().out
     config = AutoModel.from_pretrained(last / "model").config
-    assert config.hidden_dropout_prob == 0.3
+    assert config.encoder.hidden_dropout_prob == 0.3
     settings = json.loads((last / "model" / "config_sentence_transformers.json").read_text())
     assert settings["prompts"]["query"] == "of: "
     for name, value in {"linformer_length": 4, "model_name_or_path": "another"}.items():

@@ -122,7 +122,7 @@ def test_a_renamed_card_equals_a_card_of_that_name(make_model, facts):
         {},
         {"similarity": "dot", "problem_type": "multi_label_classification", "pooling_layers": 2},
         {"layer_types": ["full_attention"] * 2, "prompts": {"query": "find | this: "}},
-        {"layer_types": ["chunked_attention", "linear_attention"], "attention_chunk_size": 4},
+        {"layer_types": ["chunked_attention", "sliding_linear_attention"], "attention_chunk_size": 4},
         {"linformer_length": [4, 8], "linformer_projection": "mean", "query_length": 8},
     ],
 )
@@ -142,15 +142,34 @@ def test_cards_of_all_kinds_are_valid_markdown(make_model, fields, facts):
 
 
 def test_card_describes_the_attention(make_model):
-    mixed = make_model(DseModel, layer_types=["full_attention", "linear_attention"], linformer_length=[3, 8])
-    text = make_model_card(mixed, model_id="x").text
-    assert "The attention of 1 of its 2 layers" in text and "| Projected length k | 8 |" in text
-    softmax = make_model_card(make_model(DseModel, layer_types=["full_attention"] * 2), model_id="x")
-    assert "informer" not in softmax.content
-    chunked = make_model(DseModel, layer_types=["chunked_attention", "linear_attention"], attention_chunk_size=4)
-    assert "Attention is exact for texts of up to 4 tokens" in make_model_card(chunked, model_id="x").text
-    random = make_model_card(make_model(DseModel, linformer_init="random"), model_id="x")
-    assert "Attention is exact" not in random.text
+    def describe(*kinds, **fields):
+        model = make_model(DseModel, layer_types=list(kinds), **fields)
+        return make_model_card(model, model_id="x").content
+
+    mixed = describe("full_attention", "linear_attention", linformer_length=[3, 8])
+    assert "The attention of 1 of its 2 layers is linear, as in [Linformer]" in mixed
+    for row in ("| Encoder | bert |", "2: 1 `full_attention`, 1 `linear_attention` |", "| Projected length k | 8 |"):
+        assert row in mixed
+    softmax = describe("full_attention", "full_attention")
+    assert "informer" not in softmax and "Attention is exact" not in softmax and "linear" not in softmax
+    chunked = describe("chunked_attention", "linear_attention", attention_chunk_size=4)
+    assert "Attention is exact for texts of up to 4 tokens" in chunked and "| Chunk | 4 tokens |" in chunked
+    sliding = describe("sliding_attention", "sliding_attention", sliding_window=5)
+    assert "Its attention is linear: its cost" in sliding and "informer" not in sliding
+    assert "texts of up to 6 tokens" in sliding and "| Window | 5 tokens before and after a token |" in sliding
+    both = describe("sliding_attention", "sliding_linear_attention", sliding_window=30)
+    assert "texts of up to 8 tokens" in both and "\n- linformer\n" in both
+    random = describe("linear_attention", "chunked_attention", linformer_projection="learned", linformer_init="random")
+    assert "Attention is exact" not in random
+
+
+def test_card_of_an_encoder_with_windows(make_model):
+    """Its windows are exact, for texts of any length."""
+    sizes = {"model_type": "modernbert", "local_attention": 8, "global_attn_every_n_layers": 2}
+    for kinds, note in ((None, "of up to 8 tokens"), (["full_attention", "sliding_attention"], None)):
+        text = make_model_card(make_model(DseModel, **sizes, layer_types=kinds), model_id="x").text
+        assert "| Encoder | modernbert |" in text and "| Window | 4 tokens before and after a token |" in text
+        assert note in text if note else "Attention is exact" not in text
 
 
 @pytest.mark.slow

@@ -21,10 +21,10 @@ from hf_dse_cli import main
 FILES = {
     "1_Pooling/config.json",
     "README.md",
+    "attention_dse.py",
     "config.json",
     "config_sentence_transformers.json",
     "configuration_dse.py",
-    "layout_dse.py",
     "model.safetensors",
     "modeling_dse.py",
     "modules.json",
@@ -40,9 +40,10 @@ def files(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
+@pytest.mark.parametrize("encoder", ["bert", "modernbert", "nomic_bert"])
 @pytest.mark.parametrize("model_class", [DseModel, DseForSequenceClassification])
-def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, model_class):
-    model = make_model(model_class, projection_dim=6)
+def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, model_class, encoder):
+    model = make_model(model_class, model_type=encoder, projection_dim=6)
     folder = export_model(model, bert_tokenizer, tmp_path / "deep" / "model")
     assert folder == tmp_path / "deep" / "model"
     assert set(files(folder)) == FILES

@@ -124,9 +124,12 @@ def test_a_revision_pins_a_model(hub, tmp_path, save_bert):
         commits.append(api.upload_folder(repo_id="user/encoder", folder_path=folder).oid)
     name = f"user/encoder@{commits[0]}"
     model = convert_encoder(name)
-    assert model.config.hidden_act == "gelu" and convert_encoder("user/encoder").config.hidden_act == "relu"
+    assert (
+        model.config.encoder.hidden_act == "gelu"
+        and convert_encoder("user/encoder").config.encoder.hidden_act == "relu"
+    )
     assert main(["convert", "--model_name_or_path", name, "--output_dir", str(tmp_path / "student")]) == 0
-    assert DseModel.from_pretrained(tmp_path / "student").config.hidden_act == "gelu"
+    assert DseModel.from_pretrained(tmp_path / "student").config.encoder.hidden_act == "gelu"
     card = tmp_path / "student" / "README.md"
     assert metadata_load(card)["base_model"] == "user/encoder"
     link = f"[{name}](https://huggingface.co/user/encoder/tree/{commits[0]})"

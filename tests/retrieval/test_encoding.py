@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from tiny import make_config
 from transformers import (
     BertModel,
     DistilBertConfig,
@@ -62,6 +63,7 @@ SIZES = {"vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 1, "num_atte
         (None, {"model_input_names": ["input_ids"]}),
         # Token types that the model does not have.
         (lambda: RobertaModel(RobertaConfig(**SIZES, intermediate_size=16, type_vocab_size=1)), {}),
+        (lambda: DseModel(make_config("roberta", **SIZES, intermediate_size=16, type_vocab_size=1)), {}),
         (lambda: DistilBertModel(DistilBertConfig(vocab_size=100, dim=16, n_layers=1, n_heads=2, hidden_dim=16)), {}),
     ],
 )
@@ -91,12 +93,12 @@ def test_prompts_and_lengths_are_those_of_the_config(make_model, bert_tokenizer)
 
 def test_texts_that_are_cut_or_blank_are_counted(make_model, bert_tokenizer, warnings):
     model = make_model(DseModel, hidden_dropout_prob=0.5).train()
-    model.embeddings.eval()
+    model.encoder.embeddings.eval()
     encode(model, bert_tokenizer, ["cat " * 4, "dog " * 5, "house " * 9, " "], max_length=6, **QUIET)
     assert "1 of 4 texts are blank, the first is texts[3]" in warnings[0]
     assert "2 of 4 texts are longer than 6 tokens and were truncated: raise max_length" in warnings[1]
     # The mode of every module is restored.
-    assert model.training and model.encoder.training and not model.embeddings.training
+    assert model.training and model.encoder.training and not model.encoder.embeddings.training
 
 
 def test_errors(make_model, bert_tokenizer):
@@ -104,6 +106,6 @@ def test_errors(make_model, bert_tokenizer):
     with pytest.raises(TypeError, match="list of strings, got str"):
         encode(model, bert_tokenizer, "one text")
     with torch.no_grad():
-        model.embeddings.word_embeddings.weight[bert_tokenizer.convert_tokens_to_ids("house")] = float("inf")
+        model.get_input_embeddings().weight[bert_tokenizer.convert_tokens_to_ids("house")] = float("inf")
     with pytest.raises(ValueError, match="1 of 3 embeddings are NaN or infinite, the first at row 1"):
         encode(model, bert_tokenizer, ["cat", "house", "dog"], **QUIET)

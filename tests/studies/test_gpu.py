@@ -115,7 +115,7 @@ def test_the_small_form(data, tmp_path, monkeypatch, capfd):
         text = (out / f"{name}.md").read_text()
         assert text.startswith("Device: ") and f"torch {torch.__version__}, " in text.splitlines()[0], name
         assert str(tmp_path) not in text and str(ROOT) not in text, name
-    assert "| 128 | bert-sdpa |" in (out / "speed-128.md").read_text()
+    assert "| 128 | minilm | sdpa |" in (out / "speed-128.md").read_text()
     assert "| 100 | student, exact search |" in (out / "rank.md").read_text()
     assert "| OUT/student/model | 1 |" in (out / "long-qmsum.md").read_text()
 

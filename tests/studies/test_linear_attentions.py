@@ -21,14 +21,14 @@ def test_other_linear_attention_is_a_weighted_mean(kind, length):
     study = runpy.run_path(str(STUDIES / "linear_attentions.py"))
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, length, 8, dtype=torch.float64)
-    mask = torch.zeros(2, 1, 1, length, dtype=torch.float64)
-    mask[1, ..., -2:] = torch.finfo(torch.float64).min
-    module = SimpleNamespace(layer_idx=1, config=SimpleNamespace(num_hidden_layers=4))
+    mask = torch.ones(2, 1, 1, length, dtype=torch.bool)
+    mask[1, ..., -2:] = False
+    module = SimpleNamespace(linformer_layer=SimpleNamespace(layer_idx=1, num_layers=4))
     outputs, _ = study[f"{kind}_attention"](module, query, key, value, mask)
 
     places = torch.arange(length)
     weights = (torch.nn.functional.elu(query) + 1) @ (torch.nn.functional.elu(key) + 1).transpose(2, 3)
-    weights = weights * (mask == 0)
+    weights = weights * mask
     if kind == "decay":
         # Heads forget at rates of 1/4, 1/16, 1/64 and 1/256 in the lowest layer, three quarters of that in the second.
         rates = torch.tensor([0.75 * math.pow(4, -head) for head in (1, 2, 3, 4)])[:, None, None]

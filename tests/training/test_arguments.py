@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments
+from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments, RankingTrainingArguments
 
 
 def make(kind=DseTrainingArguments, **fields):
@@ -61,6 +61,11 @@ def test_the_best_model_needs_a_loss_or_a_metric():
         (DseTrainingArguments, {"distillation_alpha": 1.5}, "`distillation_alpha` must be between 0 .* got 1.5"),
         (RankingTrainingArguments, {"accelerator_config": {"dispatch_batches": True}}, "cuts a batch at its queries"),
         (RankingTrainingArguments, {"contrastive_weight": 0.0, "kl_weight": 0.0}, "All loss weights are 0"),
+        (
+            GeneralTrainingArguments,
+            {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
+            "With `use_reentrant` the attention of the layers has no gradient",
+        ),
         (RankingTrainingArguments, {"kl_weight": -1.0}, "kl_weight=-1.0: it has to be at least 0"),
         (
             RankingTrainingArguments,

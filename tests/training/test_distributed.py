@@ -101,6 +101,6 @@ def test_two_processes_equal_one(make_student, make_model, save_bert, bert_token
             for folder in (tmp_path / name / kind, tmp_path / name / f"{kind} resumed"):
                 assert json.loads((folder / "losses.json").read_text()) == pytest.approx(losses, rel=1e-4)
                 for weight, value in load_file(folder / "model.safetensors").items():
-                    torch.testing.assert_close(value, expected[weight], rtol=1e-4, atol=1e-5, msg=f"{folder} {weight}")
+                    torch.testing.assert_close(value, expected[weight], rtol=1e-4, atol=5e-5, msg=f"{folder} {weight}")
     moved = load_file(tmp_path / "one" / "rankings" / "model.safetensors")
-    assert max((moved[name] - value).abs().max() for name, value in first.state_dict().items()) > 1e-2
+    assert max((moved[f"dse.{name}"] - value).abs().max() for name, value in first.dse.state_dict().items()) > 0.1

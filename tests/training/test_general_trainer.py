@@ -21,19 +21,32 @@ from trainings import (
 
 from hf_dse import DseConfig, DseModel, GeneralTrainer, GeneralTrainingArguments
 from hf_dse.data.collators import TextCollator
+from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training import losses
-from hf_dse.training.losses import hidden_loss, relation_loss
+from hf_dse.training.losses import attention_loss, hidden_loss, relation_loss
 
 
 MAX_LENGTH = 24
 WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
 SIZES = (13, 2, 5, 16, 9, 2, 14, 5, 11, 4, 9, 3, 12, 3, 12, 3)
 TEXTS = [" ".join(np.random.default_rng(row).choice(WORDS, size)) for row, size in enumerate(SIZES)]
-ALL_LOSSES = {"hidden_weight": 0.7, "embedding_weight": 0.3, "relation_weight": 1.1, "sentence_weight": 0.9}
+ALL_LOSSES = {"hidden_weight": 0.7, "embedding_weight": 0.3, "relation_weight": 1.1}
+ALL_LOSSES |= {"attention_weight": 0.5, "sentence_weight": 0.9}
+PARTS = [name.replace("weight", "loss") for name in ALL_LOSSES]
 
 
 def only(name):
     return {**dict.fromkeys(ALL_LOSSES, 0.0), f"{name}_weight": 1.0}
+
+
+ENCODERS = {
+    # It has a shorter way for chosen tokens, but not where keys and values of all are recorded.
+    "bert": {"linformer_projection": "strided"},
+    "modernbert": {"global_attn_every_n_layers": 2, "local_attention": 4},
+    "eurobert": {"num_key_value_heads": 1, "head_dim": 8, "linformer_projection": "strided"},
+    "mpnet": {"linformer_projection": "strided"},
+    "albert": {"embedding_size": 8},
+}
 
 
 @pytest.fixture
@@ -50,7 +63,8 @@ def make_student(tiny_config, bert_tokenizer):
     """A student with the weights of its teacher, of its first layers where it is less deep."""
 
     def make(teacher, **fields):
-        student = DseModel(tiny_config(bert_tokenizer, **{"linformer_sharing": "headwise", **fields}))
+        learned = {"linformer_projection": "learned", "linformer_sharing": "headwise"}
+        student = DseModel(tiny_config(bert_tokenizer, **{**learned, **fields}))
         student.load_state_dict(teacher.state_dict(), strict=False)
         return student
 
@@ -72,6 +86,20 @@ def make_trainer(tmp_path, bert_tokenizer):
         )
 
     return make
+
+
+@torch.no_grad()
+def run(model, batch):
+    """What the losses compare, read by hooks: all layers, and the attention of the last one."""
+    found = {"contexts": []}
+    for name, module in model.named_modules():
+        if name.endswith(("attention.output.dense", "attention.dense")):
+            module.register_forward_pre_hook(lambda _, args: found["contexts"].append(args[0].unflatten(-1, (2, -1))))
+    output = model(**batch, output_hidden_states=True)
+    for name in ("query", "key", "value"):
+        states = getattr(find_attentions(model.encoder)[-1], name)(output.hidden_states[-2])
+        found[name] = states.unflatten(-1, (2, -1)).transpose(1, 2)
+    return {**found, "hidden": output.hidden_states, "embeddings": output.pooler_output}
 
 
 def losses_of(trainer, batch):
@@ -101,24 +129,30 @@ def slow_hidden_loss(student, teacher, mask):
     return sum(of_texts) / len(of_texts)
 
 
-def slow_relations(states, tokens, head, num_heads):
-    size = states.shape[-1] // num_heads
-    part = states[tokens][:, head * size : (head + 1) * size]
+def slow_attention_loss(student, teacher, mask):
+    of_texts = []
+    for text in range(len(mask)):
+        tokens = [token for token in range(mask.shape[1]) if mask[text, token]]
+        error = sum((student[text, token] - teacher[text, token]).square().sum() for token in tokens)
+        of_texts.append(error / sum(teacher[text, token].square().sum() for token in tokens))
+    return sum(of_texts) / len(of_texts)
+
+
+def slow_relations(states):
     rows = []
-    for first in part:
-        powers = [math.exp(float(first @ second) / math.sqrt(size)) for second in part]
+    for first in states:
+        powers = [math.exp(float(first @ second) / math.sqrt(len(first))) for second in states]
         rows.append([power / sum(powers) for power in powers])
     return rows
 
 
-def slow_relation_loss(student, teacher, mask, num_heads):
+def slow_relation_loss(student, teacher, mask):
     of_texts = []
     for text in range(len(mask)):
         tokens = [token for token in range(mask.shape[1]) if mask[text, token]]
         divergences = []
-        for head in range(num_heads):
-            ours = slow_relations(student[text], tokens, head, num_heads)
-            theirs = slow_relations(teacher[text], tokens, head, num_heads)
+        for head in range(student.shape[1]):
+            ours, theirs = (slow_relations(states[text, head, tokens]) for states in (student, teacher))
             for p, q in zip(theirs, ours, strict=True):
                 divergences.append(sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)))
         of_texts.append(sum(divergences) / len(divergences))
@@ -132,37 +166,36 @@ MASKS = {
 }
 
 
-def states(*sizes):
+def states(*shapes):
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(3, 7, size, dtype=torch.float64, generator=generator) for size in sizes]
+    return [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
 
 
 @pytest.mark.parametrize("padding", MASKS)
-def test_hidden_loss(padding):
-    student, teacher = states(4, 4)
-    expected = slow_hidden_loss(student, teacher, MASKS[padding])
-    assert hidden_loss(student, teacher, MASKS[padding]).item() == pytest.approx(expected.item(), rel=1e-12)
-
-
-@pytest.mark.parametrize("padding", MASKS)
-def test_relation_loss(padding, num_heads=3):
-    student, teacher = states(12, 18)
-    expected = slow_relation_loss(student, teacher, MASKS[padding], num_heads)
-    loss = relation_loss(student, teacher, MASKS[padding], num_heads).item()
-    assert loss == pytest.approx(expected, rel=1e-10)
-    assert loss > 0.01
+def test_losses_of_layers(padding):
+    mask = MASKS[padding]
+    for loss, slow_loss, *shapes in (
+        (hidden_loss, slow_hidden_loss, (3, 7, 4), (3, 7, 4)),
+        (attention_loss, slow_attention_loss, (3, 7, 3, 4), (3, 7, 3, 4)),
+        # Their features may be of different sizes.
+        (relation_loss, slow_relation_loss, (3, 3, 7, 4), (3, 3, 7, 6)),
+    ):
+        student, teacher = states(*shapes)
+        expected = float(slow_loss(student, teacher, mask))
+        assert loss(student, teacher, mask).item() == pytest.approx(expected, rel=1e-10)
+        assert expected > 0.01
 
 
 def test_relations_in_blocks_are_the_same(monkeypatch, block=3):
-    student, teacher = states(12, 18)
+    student, teacher = states((3, 3, 7, 4), (3, 3, 7, 6))
     student.requires_grad_()
-    expected = relation_loss(student, teacher, MASKS["right"], 3)
+    expected = relation_loss(student, teacher, MASKS["right"])
     (gradient,) = torch.autograd.grad(expected, student)
     sizes = []
     whole = losses._row_divergence
     monkeypatch.setattr(losses, "RELATION_BLOCK", block)
     monkeypatch.setattr(losses, "_row_divergence", lambda *call: sizes.append(call[0].shape[2]) or whole(*call))
-    actual = relation_loss(student, teacher, MASKS["right"], 3)
+    actual = relation_loss(student, teacher, MASKS["right"])
     forward = len(sizes)
     (other,) = torch.autograd.grad(actual, student)
     assert actual.item() == pytest.approx(expected.item(), rel=1e-12)
@@ -183,46 +216,64 @@ def test_a_copy_of_the_teacher_has_nothing_to_learn(make_teacher, make_student, 
     short = make_student(teacher, linformer_length=4)
     for student, learns in ((copy, False), (exact, False), (short, True)):
         losses = losses_of(make_trainer(student, teacher, **ALL_LOSSES), batch)
-        assert set(losses) == {"loss", "hidden_loss", "embedding_loss", "relation_loss", "sentence_loss"}
+        assert set(losses) == {"loss", *PARTS}
         assert losses.pop("embedding_loss") == 0
         for name, value in losses.items():
             assert (value > 1e-4) == learns, name
             assert value > 1e-4 if learns else abs(value) < 1e-6, name
 
 
-def test_the_loss_is_the_weighted_sum_of_its_parts(make_teacher, make_student, make_trainer, batch):
-    teacher = make_teacher(num_hidden_layers=5)
-    student = make_student(teacher, linformer_length=4)
+# In ALBERT one module serves all layers.
+@pytest.mark.parametrize("model_type", ["bert", "albert"])
+def test_the_loss_is_the_weighted_sum_of_its_parts(model_type, make_teacher, make_student, make_trainer, batch):
+    teacher = make_teacher(num_hidden_layers=5, model_type=model_type, embedding_size=16)
+    student = make_student(teacher, linformer_length=4, model_type=model_type, embedding_size=16)
     trainer = make_trainer(student, teacher, **ALL_LOSSES)
     # Away from the teacher in every part, the embeddings too.
     with torch.no_grad():
-        student.embeddings.LayerNorm.bias.add_(0.3 * torch.arange(16) / 16)
+        student.encoder.embeddings.LayerNorm.bias.add_(0.3 * torch.arange(16) / 16)
     losses = losses_of(trainer, batch)
     mask = batch["attention_mask"]
-    ours = student(**batch, output_hidden_states=True)
-    theirs = teacher(**batch, output_hidden_states=True)
-    assert [len(out.hidden_states) for out in (ours, theirs)] == [3, 6]
-    assert torch.equal(ours.hidden_states[2], ours.last_hidden_state)
-    hidden = [hidden_loss(ours.hidden_states[m], theirs.hidden_states[t], mask) for m, t in ((1, 2), (2, 5))]
-    relations = 0.0
-    for name in ("query", "key", "value"):
-        pair = [
-            getattr(net.encoder.layer[layer].attention.self, name)(out.hidden_states[layer])
-            for net, layer, out in ((student, 1, ours), (teacher, 4, theirs))
-        ]
-        relations += relation_loss(*pair, mask, 2)
-    cosine = torch.cosine_similarity(ours.pooler_output, theirs.pooler_output)
+    ours, theirs = run(student, batch), run(teacher, batch)
+    assert [len(part["hidden"]) for part in (ours, theirs)] == [3, 6]
+    layers = [(0, 1), (1, 4)]
+    hidden = [hidden_loss(ours["hidden"][m + 1], theirs["hidden"][t + 1], mask) for m, t in layers]
+    attention = [attention_loss(ours["contexts"][m], theirs["contexts"][t], mask) for m, t in layers]
+    relations = [relation_loss(ours[name], theirs[name], mask) for name in ("query", "key", "value")]
     expected = {
         "hidden_loss": sum(hidden) / 2,
-        "embedding_loss": hidden_loss(ours.hidden_states[0], theirs.hidden_states[0], mask),
-        "relation_loss": relations,
-        "sentence_loss": 1 - cosine.mean(),
+        "embedding_loss": hidden_loss(ours["hidden"][0], theirs["hidden"][0], mask),
+        "relation_loss": sum(relations),
+        "attention_loss": sum(attention) / 2,
+        "sentence_loss": 1 - torch.cosine_similarity(ours["embeddings"], theirs["embeddings"]).mean(),
     }
+    assert list(expected) == PARTS
     for name, value in expected.items():
         assert losses[name].item() == pytest.approx(value.item(), rel=1e-4), name
         assert value > 1e-3, name
     total = sum(ALL_LOSSES[name.replace("loss", "weight")] * value for name, value in expected.items())
     assert losses["loss"].item() == pytest.approx(total.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("model_type", ENCODERS)
+def test_any_encoder(model_type, make_teacher, make_student, make_trainer):
+    """Checkpointed and accumulated gradients are the plain ones, and afterwards no layer records any more."""
+    fields = {"model_type": model_type, **ENCODERS[model_type], **NO_DROPOUT}
+    teacher, found = make_teacher(4, **fields), []
+    # That of transformers, which these two lack.
+    checkpointing = {"gradient_checkpointing": model_type not in ("mpnet", "albert")}
+    for batches in ({}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, **checkpointing}):
+        student = make_student(teacher, num_hidden_layers=4, linformer_length=4, **fields)
+        trainer = make_trainer(student, teacher, **{**PLAIN_SGD, **ALL_LOSSES, **batches})
+        trainer.train()
+        found.append((weights(student), [logged(trainer, name) for name in ("loss", *PARTS)]))
+        records = [getattr(part, "linformer_record", None) for net in (student, teacher) for part in net.modules()]
+        assert records == [None] * len(records)
+    (plain, losses), (others, logs) = found
+    for name in plain:
+        torch.testing.assert_close(others[name], plain[name], rtol=1e-4, atol=1e-5, msg=name)
+    np.testing.assert_allclose(logs, losses, rtol=1e-3, atol=1e-5)
+    assert len(losses[0]) == 2 and np.min(losses[3:]) > 1e-5
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -285,7 +336,7 @@ def test_a_student_learns(make_teacher, make_student, make_trainer):
     assert len(learned) == 4 and not any(torch.equal(start[name], student.state_dict()[name]) for name in learned)
     # The lines of the log have the parts of their loss, averaged over the same steps.
     assert len(logged(trainer, "loss")) == 4
-    parts = [logged(trainer, name) for name in ("hidden_loss", "embedding_loss", "relation_loss", "sentence_loss")]
+    parts = [logged(trainer, name) for name in PARTS]
     for total, *values in zip(logged(trainer, "loss"), *parts, strict=True):
         expected = sum(weight * value for weight, value in zip(ALL_LOSSES.values(), values, strict=True))
         assert total == pytest.approx(expected, rel=1e-4)
@@ -337,3 +388,6 @@ def test_an_encoder_learns_from_itself(tmp_path, save_bert, bert_tokenizer, tiny
     other = DseModel(tiny_config(bert_tokenizer, vocab_size=len(bert_tokenizer) + 9))
     with pytest.raises(ValueError, match="has a `vocab_size` of .* and the teacher one of .*converted from"):
         GeneralTrainer(other, args, parts["near"], processing_class=bert_tokenizer, teacher=source)
+    args._n_gpu = 2
+    with pytest.raises(ValueError, match="start one process for each device with torchrun"):
+        GeneralTrainer(source, args, parts["near"])

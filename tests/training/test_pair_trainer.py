@@ -36,6 +36,7 @@ from hf_dse.training.losses import similarity_loss
 from hf_dse.training.pair_trainer import infer_labels
 
 
+LEARNED = {"linformer_projection": "learned", "linformer_sharing": "headwise"}
 NEW_PARAMETERS = r"^similarity\.|linformer\.|^dse\.projection\."
 # Problems by name: fields of the student's config, and what stands in for the label 0 to 5 of the embedded pairs.
 PROBLEMS = {
@@ -140,7 +141,7 @@ def test_evaluation_is_about_labels(make_student, make_trainer, pairs, bert_toke
 
 
 def test_a_student_learns_from_its_teacher(make_student, make_trainer, pairs, bert_tokenizer):
-    student = make_student(linformer_sharing="headwise", linformer_init="strided", **NO_DROPOUT)
+    student = make_student(**LEARNED, linformer_init="strided", **NO_DROPOUT)
     train, start = pairs["train"].remove_columns("label"), weights(student)
     fields = {"learning_rate": 5e-3, "num_train_epochs": 15, "weight_decay": 0.0, "distillation_alpha": 1.0}
     make_trainer(student, train, **fields).train()
@@ -200,7 +201,7 @@ def test_a_frozen_head_is_refused_and_an_adapter_saves_what_is_fitted(make_stude
 
 @pytest.mark.parametrize(("similarity", "head_rate"), [("cosine", None), ("dot", 2e-3), ("mlp", 2e-3)])
 def test_new_parameters_have_learning_rates_of_their_own(similarity, head_rate, make_student, make_trainer, pairs):
-    student = make_student(similarity=similarity, projection_dim=8, linformer_sharing="headwise")
+    student = make_student(similarity=similarity, projection_dim=8, **LEARNED)
     if similarity != "mlp":
         student.similarity.calibrate(5.0, 1.0)
     fields = {"learning_rate": 1e-4, "head_learning_rate": head_rate, "max_steps": 2}
@@ -222,7 +223,7 @@ def test_a_resumed_run_ends_where_a_straight_run_does(tmp_path, make_student, ma
     # Dropout, a schedule, batches by length and checkpoints amid the epochs: all that has to be restored.
     fields = {"num_train_epochs": 2, "learning_rate": 1e-3, "head_learning_rate": 2e-3}
     fields |= {"save_strategy": "steps", "save_steps": 2, "save_total_limit": None}
-    make = lambda seed: make_trainer(make_student(seed=seed), pairs["train"], **fields)  # noqa: E731
+    make = lambda seed: make_trainer(make_student(seed=seed, **LEARNED), pairs["train"], **fields)  # noqa: E731
     straight, _ = assert_resumes(make, tmp_path / "run", (2, 6))
     assert straight.state.global_step == 8
     assert len({group["initial_lr"] for group in straight.optimizer.state_dict()["param_groups"]}) == 3
@@ -331,7 +332,7 @@ def test_models_and_tokenizers_by_name(encoder, args, scored, make_model, bert_t
         for part in (model, bert_tokenizer):
             part.save_pretrained(tmp_path / "student")
         loaded = DseTrainer(str(tmp_path / "student"), args, train_dataset=scored).model
-        words = "embeddings.word_embeddings.weight"
+        words = "encoder.embeddings.word_embeddings.weight"
         assert torch.equal(loaded.dse.state_dict()[words], model.base_model.state_dict()[words])
         if kind is DseForSequenceClassification:
             assert torch.equal(loaded.similarity.scale, model.similarity.scale)

@@ -30,6 +30,7 @@ from hf_dse import (
 )
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings
+from hf_dse.training.ranking_data import freeze
 from hf_dse.training.ranking_losses import LOGIT_SPREAD
 from hf_dse.training.ranking_steps import embed, embed_in_parts
 from hf_dse.training.ranking_trainer import PairHead
@@ -59,7 +60,7 @@ def make_lists(num_queries, seed, has_scores=True):
 
 @pytest.fixture(scope="module")
 def rankings():
-    return make_lists(24, seed=0)
+    return make_lists(24, seed=1)
 
 
 def make_pairs():
@@ -312,12 +313,36 @@ def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, r
 
 
 def test_frozen_layers_do_not_change(make_student, make_trainer, rankings):
-    student = make_student(linformer_sharing="layerwise")
+    student = make_student(linformer_projection="learned", linformer_sharing="layerwise")
     start = weights(student)
     make_trainer(student, rankings, max_steps=2, freeze_layers=1, learning_rate=1e-3).train()
     moved = {name for name, value in weights(student).items() if not torch.equal(value, start[name])}
     assert any("layer.1." in name for name in moved)
     assert not any(part in name for name in moved for part in ("embeddings.", "layer.0.", "linformer."))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "frozen"),
+    [
+        ("distilbert", ("embeddings.", "transformer.layer.0.")),
+        ("modernbert", ("embeddings.", "layers.0.")),
+        ("eurobert", ("embed_tokens.", "layers.0.")),
+        ("electra", ("embeddings.", "embeddings_project.", "encoder.layer.0.")),
+        ("mpnet", ("embeddings.", "encoder.layer.0.")),
+        ("albert", None),
+    ],
+)
+def test_embeddings_and_lowest_layers_of_any_encoder(model_type, frozen, make_student):
+    student = make_student(model_type=model_type, embedding_size=8, num_key_value_heads=2)
+    if frozen is None:
+        with pytest.raises(ValueError, match="the 2 layers of an encoder of the type 'albert' share their weights"):
+            freeze(student, 1)
+        return
+    freeze(student, 1)
+    is_frozen = {name: not weight.requires_grad for name, weight in student.dse.encoder.named_parameters()}
+    assert is_frozen == {name: name.startswith(frozen) for name in is_frozen}
+    with pytest.raises(ValueError, match="freeze_layers=2 leaves none of the 2 layers to train"):
+        freeze(student, 2)
 
 
 def test_queries_of_a_document_come_together(make_student, make_trainer):

@@ -1,0 +1,178 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs for ONNX Runtime and OpenVINO: the embeddings of the model for texts of every length, in linear memory."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+import pytest
+import torch
+from tiny import make_config
+from transformers import AutoTokenizer
+
+from hf_dse import DseModel, export_graph
+
+
+SIZES = {
+    "vocab_size": 123,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 37,
+    "max_position_embeddings": 256,
+    "linformer_length": 8,
+}
+# These are about words that a tiny vocabulary lacks.
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "mask_token_id": 4}
+GROUPS = {"num_key_value_heads": 1, **SPECIAL}
+MODERNBERT = {"model_type": "modernbert", "local_attention": 8, "global_attn_every_n_layers": 2, **SPECIAL}
+CHUNKS = {"layer_types": ["chunked_attention", "sliding_linear_attention"], "attention_chunk_size": 20}
+
+# Below, at and above k = 8, a window of 4, 20 tokens of a chunk and 64 of a block.
+SHAPES = [(1, 1), (2, 3), (1, 8), (3, 17), (1, 64), (4, 65), (2, 200)]
+
+
+@pytest.fixture
+def make():
+    def make(table=None, **fields):
+        """A tiny model whose weights all differ from their initial values, with a table of so many positions."""
+        torch.manual_seed(0)
+        config = make_config(**{**SIZES, **fields})
+        if table is not None:
+            config.encoder.max_position_embeddings = table
+        model = DseModel(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+        return model
+
+    return make
+
+
+def token_batch(batch_size, num_tokens):
+    """Random tokens; all rows but the first are padded."""
+    ids = torch.randint(5, 123, (batch_size, num_tokens), generator=torch.Generator().manual_seed(num_tokens))
+    lengths = torch.linspace(num_tokens, 1, batch_size).long()
+    mask = (torch.arange(num_tokens) < lengths[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask, "token_type_ids": torch.zeros_like(mask)}
+
+
+def run_onnx(folder, batch, name="model.onnx"):
+    session = onnxruntime.InferenceSession(folder / "onnx" / name, providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["sentence_embedding", "token_embeddings"]
+    return session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})
+
+
+def run_openvino(folder, batch):
+    graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return tuple(graph({name: tensor.numpy() for name, tensor in batch.items()}).values())
+
+
+RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("format", "fields"),
+    [
+        ("onnx", {"linformer_projection": "learned"}),
+        ("onnx", {"linformer_projection": "learned", "linformer_init": "random", "linformer_sharing": "none"}),
+        ("onnx", {"linformer_projection": "max", "table": 16, "position_extension": "dynamic"}),
+        ("onnx", {"linformer_length": 100, "projection_dim": 6, **CHUNKS}),
+        ("onnx", {"model_type": "roberta", "linformer_projection": "mean", "table": 18, "position_extension": "tile"}),
+        ("onnx", {"model_type": "mpnet", "max_position_embeddings": 258}),
+        ("onnx", {"model_type": "gte", "linformer_projection": "conv", "layer_types": ["linear_attention"] * 2}),
+        ("onnx", {"model_type": "nomic_bert", "pooling_mode": "cls", "pooling_layers": 2}),
+        ("onnx", {"model_type": "eurobert", "layer_types": ["full_attention", "linear_attention"], **GROUPS}),
+        ("onnx", {"model_type": "embedding_gemma2_text", "head_dim": 8, "sliding_window": 8, **GROUPS}),
+        ("onnx", MODERNBERT),
+        ("openvino", MODERNBERT),
+        ("openvino", CHUNKS),
+    ],
+)
+def test_graph_gives_the_embeddings_for_every_shape(make, bert_tokenizer, tmp_path, format, fields):
+    model = make(**fields)
+    folder = export_graph(model, bert_tokenizer, tmp_path / "graph", format=format)
+    with torch.inference_mode():
+        for shape in SHAPES:
+            batch = token_batch(*shape)
+            embeddings, tokens = RUNTIMES[format](folder, batch)
+            outputs = model(**batch)
+            np.testing.assert_allclose(embeddings, outputs.pooler_output, rtol=0, atol=1e-4)
+            real = batch["attention_mask"].numpy() > 0
+            np.testing.assert_allclose(tokens[real], outputs.last_hidden_state.numpy()[real], rtol=0, atol=1e-4)
+
+
+# The largest memory of a process, in MiB, before and after a text.
+MEMORY = """
+import re, sys
+from pathlib import Path
+import numpy as np, onnxruntime
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
+
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+ids = np.random.default_rng(0).integers(5, 99, (1, int(sys.argv[2])))
+before = peak()
+session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)})
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the memory of a process")
+@pytest.mark.parametrize("fields", [{}, MODERNBERT], ids=["bert", "modernbert"])
+def test_memory_grows_with_the_length(make, bert_tokenizer, tmp_path, fields):
+    model = make(num_hidden_layers=4, max_position_embeddings=16_384, linformer_length=64, **fields)
+    folder = export_graph(model, bert_tokenizer, tmp_path / "graph")
+
+    def measure(num_tokens):
+        command = [sys.executable, "-c", MEMORY, str(folder / "onnx" / "model.onnx"), str(num_tokens)]
+        return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    short, long = measure(4096), measure(16_384)
+    # A matrix of 16,384 x 16,384 floats takes 1,024 MiB.
+    assert long < min(5 * short, 256), (short, long)
+
+
+@pytest.mark.slow
+def test_graph_folder(make_model, bert_tokenizer, tmp_path):
+    prompts = {"query": "the ", "document": ""}
+    model = make_model(DseModel, projection_dim=6, prompts=prompts, query_length=4)
+    folder = export_graph(model, bert_tokenizer, tmp_path / "graph", int8=True, max_length=10)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names == {
+        *("onnx/model.onnx", "onnx/model_quantized.onnx", "config.json", "configuration_dse.py"),
+        *("tokenizer.json", "tokenizer_config.json", "modules.json", "1_Pooling/config.json"),
+        *("sentence_bert_config.json", "config_sentence_transformers.json"),
+    }
+    lengths = json.loads((folder / "sentence_bert_config.json").read_text())
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert (lengths["max_seq_length"], lengths["query_length"], tokenizer.model_max_length) == (10, 4, 10)
+    assert json.loads((folder / "config_sentence_transformers.json").read_text())["prompts"] == prompts
+    operators = {node.op_type for node in onnx.load(folder / "onnx" / "model_quantized.onnx").graph.node}
+    assert {"MatMulInteger", "DynamicQuantizeLinear"} <= operators
+    texts = ["cat", "a dog ran on the mat", "the cat and a dog " * 9]
+    batch = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+    with torch.inference_mode():
+        expected = model(**batch).pooler_output
+    embeddings = torch.from_numpy(run_onnx(folder, batch, "model_quantized.onnx")[0])
+    assert torch.cosine_similarity(embeddings, expected).min() > 0.99
+
+
+@pytest.mark.slow
+def test_graph_takes_what_the_tokenizer_returns(make, tmp_path, bert_tokenizer, roberta_tokenizer):
+    # ModernBERT has no use for the token types of the first tokenizer.
+    for tokenizer, fields in ((bert_tokenizer, MODERNBERT), (roberta_tokenizer, {"vocab_size": 300})):
+        model = make(**fields)
+        folder = export_graph(model, tokenizer, tmp_path / type(tokenizer).__name__)
+        batch = tokenizer(["cat", "the cat and a dog " * 9], padding=True, return_tensors="pt")
+        with torch.inference_mode():
+            np.testing.assert_allclose(run_onnx(folder, batch)[0], model(**batch).pooler_output, rtol=0, atol=1e-4)
