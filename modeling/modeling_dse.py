@@ -86,7 +86,10 @@ def build_encoder(config: DseConfig) -> PreTrainedModel:
                 module.__dict__["linformer"] = linformer
             # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
             shared = linformer if config.linformer_sharing == "layerwise" else None
-        elif layer.layer_type == "linear_attention" and type(module).__name__ in ROWS_FIRST and layer.start != "max":
+        # CODEPATH: with `linformer_sharing="none"` the heads have rows of their own
+        has_one = config.linformer_sharing != "none" or not config.is_projection_learned
+        is_linear = layer.layer_type == "linear_attention" and layer.start != "max"
+        if is_linear and has_one and type(module).__name__ in ROWS_FIRST:
             module.forward = partial(attend_rows_first, module)
     if is_mpnet:
         encoder.encoder.compute_position_bias = no_table

@@ -153,22 +153,23 @@ def attend_rows_first(
     if is_recorded or fits(hidden_states.shape[1], layer.num_slots):
         return type(module).forward(module, hidden_states, attention_mask, **kwargs)
     lengths = None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)
-    one_head = hidden_states[:, None]
-    make_slots, fill = STARTS[layer.start]
-    slots = make_slots(
-        layer,
-        torch.sym_min(layer.num_slots, hidden_states.shape[1]),
-        LayerInputs(one_head, one_head, one_head, lengths),
-    )
-    rows = fill(one_head, slots)[:, 0]
+    linformer, one_head = getattr(module, "linformer", None), hidden_states[:, None]
+    *rows, bias = project(LayerInputs(one_head, one_head, one_head, lengths), layer, linformer)
+    key, value = module.key(rows[0][:, 0]), module.value(rows[1][:, 0])
+    if linformer is not None:
+        # E (X W + b) has the bias once for each row sum of E, which are the projection of ones.
+        ones = torch.ones_like(one_head[..., :1])
+        *sums, _ = project(LayerInputs(ones, ones, ones, lengths), layer, linformer)
+        key = key + (sums[0][:, 0] - 1) * module.key.bias
+        value = value + (sums[1][:, 0] - 1) * module.value.bias
     query, key, value = (
         states.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
-        for states in (module.query(hidden_states), module.key(rows), module.value(rows))
+        for states in (module.query(hidden_states), key, value)
     )
     function = attend_eagerly if wants_weights(module, kwargs) else attend_fast
     dropout = module.dropout.p if module.training else 0.0
     context, weights = function(
-        module, query, key, value, slots.bias[:, None, None], scaling=module.scaling, dropout=dropout
+        module, query, key, value, bias[:, None, None], scaling=module.scaling, dropout=dropout
     )
     return context.flatten(2), weights
 
