@@ -42,6 +42,9 @@ from transformers.utils.import_utils import is_torchdynamo_exporting, is_tracing
 from .configuration_dse import DseConfig
 
 
+# Every checkpoint brings its own copy of this file, which must not replace the functions of models that are loaded.
+IMPLEMENTATION = "linformer" if __name__ == "hf_dse.modeling.attention_dse" else f"linformer_{__name__}"
+
 # Tokens that attend together in a layer of windows; more would compute more that the mask leaves out.
 BLOCK_SIZE = 64
 
@@ -661,5 +664,5 @@ def fits(num_tokens: int, size: int) -> bool:
     return not is_torchdynamo_exporting() and num_tokens <= size
 
 
-AttentionInterface.register("linformer", linformer_attention_forward)
-AttentionMaskInterface.register("linformer", linformer_mask)
+AttentionInterface.register(IMPLEMENTATION, linformer_attention_forward)
+AttentionMaskInterface.register(IMPLEMENTATION, linformer_mask)

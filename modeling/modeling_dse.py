@@ -37,6 +37,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
 from .attention_dse import (
+    IMPLEMENTATION,
     LINFORMERS,
     DseLinformer,
     LayerAttention,
@@ -67,7 +68,7 @@ def build_encoder(config: DseConfig) -> PreTrainedModel:
     parameters = inspect.signature(model_class).parameters
     options: dict[str, Any] = {"add_pooling_layer": False} if "add_pooling_layer" in parameters else {}
     # The type of the whole model, which is the default one while it is made.
-    options |= {"attn_implementation": "linformer", "dtype": torch.get_default_dtype()}
+    options |= {"attn_implementation": IMPLEMENTATION, "dtype": torch.get_default_dtype()}
     encoder = AutoModel.from_config(encoder_config, **options)
     check_positions(config, encoder)
     shared = None

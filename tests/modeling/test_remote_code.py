@@ -10,9 +10,12 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from transformers import AttentionInterface
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from hf_dse import DseForSequenceClassification, DseModel
 from hf_dse.convert.student import CODE_FILES
+from hf_dse.modeling.attention_dse import linformer_attention_forward
 
 
 AUTO_CLASSES = {DseModel: "AutoModel", DseForSequenceClassification: "AutoModelForSequenceClassification"}
@@ -99,3 +102,14 @@ def test_code_needs_only_torch_and_transformers(make_model, tmp_path):
         roots = {module.split(".")[0] for module in modules - siblings}
         assert roots <= {"torch", "transformers", "huggingface_hub", *sys.stdlib_module_names}
         assert siblings <= {f".{Path(sibling).stem}" for sibling in CODE_FILES}
+
+
+def test_the_code_of_a_checkpoint_leaves_other_models_alone(make_model, tmp_path):
+    model = make_model(DseModel)
+    model.save_pretrained(tmp_path)
+    theirs = get_class_from_dynamic_module("modeling_dse.DseModel", str(tmp_path)).from_pretrained(tmp_path)
+    assert type(theirs).__module__.startswith("transformers_modules")
+    assert AttentionInterface()["linformer"] is linformer_attention_forward
+    inputs = {name: torch.tensor(values) for name, values in INPUTS.items()}
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(**inputs).pooler_output, model(**inputs).pooler_output, rtol=0, atol=1e-6)
