@@ -134,13 +134,11 @@ def linformer_attention_forward(
     if getattr(module, "is_causal", False):
         raise ValueError(f"Linear attention is for encoders, and {type(module).__name__} is causal: it can teach.")
     layer = getattr(module, "linformer_layer", None) or read_layer(module, kwargs.get("sliding_window"))
-    lengths = None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)  # [B, 1]
     function = attend_eagerly if wants_weights(module, kwargs) else attend_fast
     attend = partial(function, module, scaling=scaling, dropout=dropout)
-    inputs = LayerInputs(query, key, value, lengths)
+    inputs = LayerInputs(query, key, value, read_lengths(attention_mask))
     attended = LAYER_TYPES[layer.layer_type](inputs, layer, getattr(module, "linformer", None), attend)
-    if (record := getattr(module, "linformer_record", None)) is not None:
-        record.append((inputs, attended[0]))
+    record(module, inputs, attended[0])
     return attended
 
 
@@ -155,16 +153,16 @@ def attend_rows_first(
     is_recorded = getattr(module, "linformer_record", None) is not None
     if is_recorded or fits(hidden_states.shape[1], layer.num_slots):
         return type(module).forward(module, hidden_states, attention_mask, **kwargs)
-    lengths = None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)
-    linformer, one_head = getattr(module, "linformer", None), hidden_states[:, None]
-    *rows, bias = project(LayerInputs(one_head, one_head, one_head, lengths), layer, linformer)
-    key, value = module.key(rows[0][:, 0]), module.value(rows[1][:, 0])
+    linformer, states = getattr(module, "linformer", None), hidden_states[:, None]
     if linformer is not None:
-        # E (X W + b) has the bias once for each row sum of E, which are the projection of ones.
-        ones = torch.ones_like(one_head[..., :1])
-        *sums, _ = project(LayerInputs(ones, ones, ones, lengths), layer, linformer)
-        key = key + (sums[0][:, 0] - 1) * module.key.bias
-        value = value + (sums[1][:, 0] - 1) * module.value.bias
+        # E (X W + b) has the bias once for each row sum of E, which is the projection of a column of ones.
+        states = nn.functional.pad(states, (0, 1), value=1.0)
+    *rows, bias = project(LayerInputs(states, states, states, read_lengths(attention_mask)), layer, linformer)
+    size = hidden_states.shape[-1]
+    key, value = module.key(rows[0][:, 0, :, :size]), module.value(rows[1][:, 0, :, :size])
+    if linformer is not None:
+        key = key + (rows[0][:, 0, :, size:] - 1) * module.key.bias
+        value = value + (rows[1][:, 0, :, size:] - 1) * module.value.bias
     query, key, value = (
         states.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
         for states in (module.query(hidden_states), key, value)
@@ -196,8 +194,7 @@ def attend_with_relative_bias(
         project_of(hidden_states).unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
         for project_of in (module.q, module.k, module.v)
     )
-    lengths = None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)
-    inputs = LayerInputs(query, key, value, lengths)
+    inputs = LayerInputs(query, key, value, read_lengths(attention_mask))
     places = torch.arange(num_tokens, device=query.device)
     if layer.layer_type == "full_attention" or fits(num_tokens, layer.num_slots):
         tokens, bias = (places[None], mask_bias(mask_of(count_tokens(inputs), num_tokens), query.dtype))
@@ -211,8 +208,7 @@ def attend_with_relative_bias(
     bias = relative.to(query.dtype) + bias[:, None, None]
     dropout = module.dropout.p if module.training else 0.0
     context, weights = function(module, query, key, value, bias, dropout=dropout)
-    if (record := getattr(module, "linformer_record", None)) is not None:
-        record.append((inputs, context))
+    record(module, inputs, context)
     context = module.o(context.flatten(2))
     return (context, weights) if output_attentions else (context,)
 
@@ -235,6 +231,17 @@ def read_layer(module: nn.Module, sliding_window: int | None) -> LayerAttention:
         layer_idx=getattr(module, "layer_idx", None) or 0,
         num_layers=config.num_hidden_layers,
     )
+
+
+def read_lengths(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Real tokens of each text [B, 1], by a mask [B, 1, 1, N]."""
+    return None if attention_mask is None else attention_mask[:, 0, 0].sum(dim=-1, keepdim=True)
+
+
+def record(module: Any, inputs: "LayerInputs", context: torch.Tensor) -> None:
+    """Hands what attention gets and returns to the list `linformer_record` of a module, if there is one."""
+    if (entries := getattr(module, "linformer_record", None)) is not None:
+        entries.append((inputs, context))
 
 
 def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
@@ -410,20 +417,26 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
         # E mixes all tokens into all slots, however few the tokens are; a convolution has a slot for each at most.
         num_slots = num_slots if linformer.is_convolution else layer.num_slots
         most = count_tokens(inputs) if linformer.is_convolution else torch.full_like(count_tokens(inputs), num_slots)
-        key_slots = value_slots = 0.0
         bias = mask_bias(torch.arange(num_slots, device=key.device) < most, key.dtype)
     else:
         make_slots, fill = STARTS[layer.start]
         slots = make_slots(layer, num_slots, inputs)
-        key_slots, value_slots, bias = fill(key, slots), fill(value, slots), slots.bias
-    if linformer is not None:
+        bias = slots.bias
+    is_convolution = linformer is not None and linformer.is_convolution
+    segments = cut_slots(layer, num_slots, inputs) if is_convolution else None
+
+    def project_states(states: torch.Tensor, of_values: bool) -> torch.Tensor:
+        rows: Any = 0.0 if layer.start == "random" else fill(states, slots)
+        if linformer is None:
+            return rows
         if lengths is not None:
-            is_token = mask_of(lengths, inputs.num_tokens)[:, None, :, None]
-            key, value = key * is_token, value * is_token
-        segments = cut_slots(layer, num_slots, inputs) if linformer.is_convolution else None
-        key_slots = key_slots + linformer(key, num_slots, segments)
-        value_slots = value_slots + linformer(value, num_slots, segments, of_values=True)
-    return key_slots, value_slots, bias
+            states = states * mask_of(lengths, inputs.num_tokens)[:, None, :, None]
+        return rows + linformer(states, num_slots, segments, of_values)
+
+    key_slots = project_states(key, False)
+    # Before W_K and W_V both have the same rows, if they share E.
+    is_same = value is key and (linformer is None or linformer.value is None)
+    return key_slots, key_slots if is_same else project_states(value, True), bias
 
 
 def stride_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
