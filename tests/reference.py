@@ -8,8 +8,8 @@ no batch, no padding and no mask here: a text is the list of its real tokens, an
 slots. Vectors are float64 tensors, so that autograd gives the oracle's gradients as well.
 
 Names follow the Linformer paper (Wang et al., 2020): the n tokens of a text are projected to k slots by E (for keys)
-and F (for values). What surrounds the attention is the encoder of transformers, so there is no oracle of it; what
-follows the encoder, pooling and the comparison of two embeddings, stands at the end.
+and F (for values). The rest of the encoder is code of transformers and has no oracle. Pooling and the comparison
+of two embeddings, which come after it, are at the end.
 """
 
 import math

@@ -181,7 +181,7 @@ class GeneralTrainer(ReproducibleTrainer):
         if args.embedding_weight:
             losses["embedding_loss"] = hidden_loss(ours[0], theirs[0], mask)
         if args.relation_weight:
-            # Of the attention of the last layers: queries, keys and values.
+            # Queries, keys and values of the last layer of each model.
             ours_last, theirs_last = (of_model[-1][0][:3] for of_model in records)
             relations = [relation_loss(*pair, is_token) for pair in zip(ours_last, theirs_last, strict=True)]
             losses["relation_loss"] = torch.stack(relations).sum()

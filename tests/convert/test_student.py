@@ -55,7 +55,7 @@ def test_an_encoder_is_converted_and_a_student_is_not(folder, save_bert, tmp_pat
     for load in (load_converted, lambda *args: load_student(*args, 1, "regression")):
         model = load(folder, arguments)
         assert (model.config.linformer_length, model.config.prompts) == (8, {"query": "of: "})
-        # That of the modules, too.
+        # The modules have it, too.
         found = [module.p for name, module in model.named_modules() if name.endswith("embeddings.dropout")]
         assert model.config.encoder.hidden_dropout_prob == 0.3 and found == [0.3]
         assert "is a DSE model already: the options of conversion are not used" in warnings.pop()

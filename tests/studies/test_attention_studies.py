@@ -53,7 +53,7 @@ def test_kinds_of_attention(encoder, data, tmp_path, capsys):
     kinds_of_attention.main(argv)
     table = capsys.readouterr().out
     rows = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
-    # Of four kinds, the sentences once, the documents at two lengths.
+    # Four kinds of attention: each reads the sentences once, and the documents at two lengths.
     assert len(rows) == 4 * 3 and table.count("\n| bert |") == 4 * 3
     found = {(row["kind"], row["set"], row["max_length"]): row for row in rows}
     # A query is its document, of the same length.
@@ -79,7 +79,7 @@ def test_which_layers(encoder, data, tmp_path, capsys):
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     values = {(row["what"], row["layer"]): row["divergence"] for row in rows}
     assert min(values.values()) > 0
-    # Of two layers, one restored is the other one linear.
+    # There are two layers: where one is restored, the other one alone is linear.
     for layer in (0, 1):
         assert values["only this one restored", layer] == pytest.approx(values["only this one linear", 1 - layer])
     assert "| layer | restored alone | % less | linear alone |" in capsys.readouterr().out

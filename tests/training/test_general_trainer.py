@@ -260,7 +260,7 @@ def test_any_encoder(model_type, make_teacher, make_student, make_trainer):
     """Checkpointed and accumulated gradients are the plain ones, and afterwards no layer records any more."""
     fields = {"model_type": model_type, **ENCODERS[model_type], **NO_DROPOUT}
     teacher, found = make_teacher(4, **fields), []
-    # That of transformers, which these two lack.
+    # transformers has no gradient checkpointing for these two.
     checkpointing = {"gradient_checkpointing": model_type not in ("mpnet", "albert")}
     for batches in ({}, {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, **checkpointing}):
         student = make_student(teacher, num_hidden_layers=4, linformer_length=4, **fields)
