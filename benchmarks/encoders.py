@@ -19,6 +19,7 @@ from transformers import (
 from hf_dse import DseConfig
 from hf_dse.common.loading import load_config
 from hf_dse.convert.convert import set_dropout
+from hf_dse.convert.student import exact_kinds
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -51,11 +52,6 @@ VARIANTS = (*FUNCTIONS, *KINDS, *PROJECTIONS, "chunks")
 
 # Beyond the tokens of a text, RoBERTa has positions for padding, and BigBird fills its last block up.
 SPARE_POSITIONS = 64
-
-
-def exact_kinds(encoder: PreTrainedConfig) -> list[str]:
-    """The type of each layer as the encoder has it: `"full_attention"`, or `"sliding_attention"`."""
-    return getattr(encoder, "layer_types", None) or ["full_attention"] * encoder.num_hidden_layers
 
 
 def dse_config(encoder: PreTrainedConfig, variant: str, length: int, k: int) -> DseConfig:

@@ -29,7 +29,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from encoders import exact_kinds
 from needles import NEEDLES, make_needles
 from ranking_cost import read_sentences
 from sentence_transformers import SentenceTransformer
@@ -38,6 +37,7 @@ from transformers.utils import logging
 
 from hf_dse import DataArguments, Rankings, bm25_scores, convert_encoder, export_model, load_rankings, split_text
 from hf_dse.common.display import markdown
+from hf_dse.convert.student import exact_kinds
 from hf_dse.retrieval.bm25 import bm25_search
 from hf_dse.retrieval.metrics import as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest

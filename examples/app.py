@@ -15,7 +15,6 @@ logged, and Gradio's services beyond the page, such as uploads, are refused.
 """
 
 import argparse
-import copy
 import html
 import json
 import os
@@ -56,7 +55,6 @@ from transformers import AutoTokenizer
 
 from hf_dse import (
     DataArguments,
-    DseModel,
     convert_encoder,
     default_encoder,
     encode,
@@ -66,6 +64,7 @@ from hf_dse import (
     load_reranker,
     search,
     split_text,
+    with_own_attention,
 )
 from hf_dse.modeling.modeling_dse import find_attentions
 
@@ -170,23 +169,13 @@ def read_lines(text, most):
     return lines
 
 
-def attend_to_all(encoder):
-    """A copy of an encoder with softmax attention in all layers."""
-    config = copy.deepcopy(encoder.config)
-    config.layer_types = ["full_attention"] * config.num_hidden_layers
-    model = DseModel(config)
-    # Without the learned projections.
-    model.load_state_dict(encoder.state_dict(), strict=False)
-    return model.to(encoder.device, encoder.dtype).eval()
-
-
 class Demo:
     """A `SentenceTransformer`, an optional teacher (a `CrossEncoder`) and a corpus; each tab is a method."""
 
     def __init__(self, model, teacher, texts):
         self.model, self.teacher, self.texts = model, teacher, texts
         self.encoder, self.tokenizer = model.transformers_model.base_model, model.tokenizer
-        self.softmax = attend_to_all(self.encoder)
+        self.softmax = with_own_attention(self.encoder)
         self.max_length = model.max_seq_length
         self.measure = "dot product" if model.similarity_fn_name == "dot" else "cosine"
         # Neither the model nor the tokenizer can be used by two threads at once.

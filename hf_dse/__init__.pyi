@@ -4,6 +4,7 @@
 # The public names, each once. Type checkers read this file, and `hf_dse/__init__.py` reads it at runtime.
 from .convert.convert import convert_encoder as convert_encoder
 from .convert.convert import make_pair_model as make_pair_model
+from .convert.student import with_own_attention as with_own_attention
 from .convert.whiten import whiten_encoder as whiten_encoder
 from .data.arguments import DataArguments as DataArguments
 from .data.collators import PairCollator as PairCollator

@@ -33,14 +33,14 @@ from scipy.stats import spearmanr
 from hf_dse import DseModel, convert_encoder, encode
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import choose_device, load_config, load_tokenizer
-from hf_dse.convert.student import load_dse_model, with_own_attention
+from hf_dse.convert.student import exact_kinds, load_dse_model, with_own_attention
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from attention_error import change  # noqa: E402
-from encoders import KINDS, exact_kinds  # noqa: E402
+from encoders import KINDS  # noqa: E402
 from timing import set_threads  # noqa: E402
 
 

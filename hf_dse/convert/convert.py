@@ -304,15 +304,21 @@ def _cut_config(config: PreTrainedConfig, keep_layers: list[int]) -> Any:
     return encoder
 
 
+def name_of_layers(encoder: PreTrainedModel, first_attention: torch.nn.Module) -> str:
+    """The name of the list of layers in an encoder, such as `encoder.layer`."""
+    name = next(name for name, module in encoder.named_modules() if module is first_attention)
+    # As in `encoder.layer.0.attention`.
+    return name.partition(".0.")[0]
+
+
 class _LayerState:
     """The weights of a source by layer."""
 
     def __init__(self, source: PreTrainedModel, first_attention: torch.nn.Module):
         self.weights = source.state_dict()
-        names = [name for name, module in source.named_modules() if module is first_attention]
+        stem = name_of_layers(source, first_attention)
         # Where layers share their weights they are in groups, which all stay.
-        stem = None if "groups" in names[0] else names[0].partition(".0.")[0]
-        self.pattern = re.compile(rf"({re.escape(stem)})\.(\d+)\.(.*)" if stem else "$^")
+        self.pattern = re.compile("$^" if "groups" in stem else rf"({re.escape(stem)})\.(\d+)\.(.*)")
         self.layers = {name: match for name in self.weights if (match := self.pattern.fullmatch(name))}
         of_layers = [{match[3] for match in self.layers.values() if int(match[2]) == layer} for layer in (0, 1)]
         # As in ModernBERT, whose first layer has no norm before its attention.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
@@ -121,11 +121,34 @@ def load_dse_model(name_or_path: str, **options: Any) -> DseModel | DseForSequen
     return model
 
 
+def exact_kinds(encoder: PreTrainedConfig) -> list[str]:
+    """The type of each layer as the encoder has it: `"full_attention"`, or `"sliding_attention"`."""
+    return getattr(encoder, "layer_types", None) or ["full_attention"] * encoder.num_hidden_layers
+
+
 def with_own_attention(model: DseModel) -> DseModel:
-    """A copy of a DSE model whose layers attend as those of its source do: to all tokens, or to a window."""
+    """
+    A copy of a DSE model whose layers attend as those of its source do: to all tokens, or to a window.
+
+    Args:
+        model ([`DseModel`]):
+            The model. Parameters of its length projections are left out.
+
+    Returns:
+        [`DseModel`] on the device, in the data type and in the mode of the model.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import convert_encoder, with_own_attention
+
+    >>> student = convert_encoder("sentence-transformers/all-MiniLM-L6-v2")
+    >>> with_own_attention(student).config.layer_types[0]
+    'full_attention'
+    ```
+    """
     config: Any = copy.deepcopy(model.config)
-    own_types = getattr(config.encoder, "layer_types", None)
-    config.layer_types = own_types or ["full_attention"] * config.num_hidden_layers
+    config.layer_types = exact_kinds(config.encoder)
     config.sliding_window = None
     copied: Any = DseModel(config)
     # Without the learned projections.

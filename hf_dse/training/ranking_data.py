@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from hf_dse.convert.convert import name_of_layers
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.ranking_batches import RankingRows, keep_documents
 from hf_dse.data.rankings import Rankings, check_positives
@@ -139,9 +140,7 @@ def freeze(model: Any, num_layers: int | None) -> None:
             f"freeze_layers={num_layers}: the {depth} layers of an encoder of the type {encoder.config.model_type!r} "
             "share their weights, so that none can be frozen alone. Leave `freeze_layers` out."
         )
-    first = next(name for name, module in encoder.named_modules() if module is attentions[0])
-    # As in `encoder.layer.0.attention`.
-    layers = encoder.get_submodule(first.partition(".0.")[0])
+    layers = encoder.get_submodule(name_of_layers(encoder, attentions[0]))
     # `embeddings`, `embeddings_project` or `embed_tokens`, but not the `embedding_projection` of Gemma's output.
     embeddings = [module for name, module in encoder.named_children() if name.startswith(("embeddings", "embed_"))]
     for module in (*embeddings, *layers[:num_layers]):
