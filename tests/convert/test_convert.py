@@ -5,6 +5,7 @@ Conversion: checkpoints of any encoder become DSE encoders that compute the same
 refused with a reason.
 """
 
+import copy
 import inspect
 from dataclasses import fields
 from functools import partial
@@ -70,7 +71,9 @@ class Source(NamedTuple):
 
     def batch(self, texts=TEXTS, side="right"):
         # Only ids and mask: a sentence embedding has no use for token types.
-        batch = self.tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
+        # A copy, because a tokenizer saves the padding of its last call, and other tests have it, too.
+        tokenizer = copy.deepcopy(self.tokenizer)
+        batch = tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
         return {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
 
 
