@@ -153,16 +153,16 @@ def attend_rows_first(
     is_recorded = getattr(module, "linformer_record", None) is not None
     if is_recorded or fits(hidden_states.shape[1], layer.num_slots):
         return type(module).forward(module, hidden_states, attention_mask, **kwargs)
-    linformer, states = getattr(module, "linformer", None), hidden_states[:, None]
+    linformer, lengths = getattr(module, "linformer", None), read_lengths(attention_mask)
+    states = hidden_states[:, None]
+    key_rows, value_rows, bias = project(LayerInputs(states, states, states, lengths), layer, linformer)
+    key, value = module.key(key_rows[:, 0]), module.value(value_rows[:, 0])
     if linformer is not None:
-        # E (X W + b) has the bias once for each row sum of E, which is the projection of a column of ones.
-        states = nn.functional.pad(states, (0, 1), value=1.0)
-    *rows, bias = project(LayerInputs(states, states, states, read_lengths(attention_mask)), layer, linformer)
-    size = hidden_states.shape[-1]
-    key, value = module.key(rows[0][:, 0, :, :size]), module.value(rows[1][:, 0, :, :size])
-    if linformer is not None:
-        key = key + (rows[0][:, 0, :, size:] - 1) * module.key.bias
-        value = value + (rows[1][:, 0, :, size:] - 1) * module.value.bias
+        # E (X W + b) has the bias once for each row sum of E, which is the projection of ones.
+        ones = torch.ones_like(states[..., :1])
+        key_sums, value_sums, _ = project(LayerInputs(ones, ones, ones, lengths), layer, linformer)
+        key = key + (key_sums[:, 0] - 1) * module.key.bias
+        value = value + (value_sums[:, 0] - 1) * module.value.bias
     query, key, value = (
         states.unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
         for states in (module.query(hidden_states), key, value)
