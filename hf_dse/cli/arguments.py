@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that several commands share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from hf_dse.common.options import HfArg
 
 
 if TYPE_CHECKING:
@@ -20,17 +22,15 @@ MODEL = {"help": "Hub id (user/name, or user/name@commit) or folder of an embedd
 class LoadArguments:
     """How to run the models."""
 
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the models."})
-    dtype: str = field(
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the models.")
+    dtype: str = HfArg(
         default="float32",
-        metadata={
-            "help": "Data type of the weights; auto: that of the checkpoint.",
-            "choices": ["float32", "bfloat16", "float16", "auto"],
-        },
+        help="Data type of the weights; auto: that of the checkpoint.",
+        metadata={"choices": ["float32", "bfloat16", "float16", "auto"]},
     )
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Default: a GPU if any."})
-    max_length: int | None = field(default=None, metadata={"help": "Tokens per text. Default: as the model says."})
-    batch_size: int = field(default=32, metadata={"help": "Texts per batch."})
+    device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
+    max_length: int | None = HfArg(default=None, help="Tokens per text. Default: as the model says.")
+    batch_size: int = HfArg(default=32, help="Texts per batch.")
 
     @property
     def loading(self) -> dict[str, Any]:

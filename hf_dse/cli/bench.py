@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse bench` and `hf-dse demo`: linear against softmax attention on this machine."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from hf_dse.common.display import markdown
+from hf_dse.common.options import HfArg
 from hf_dse.convert.options import ConvertOptions
 from hf_dse.pipeline.arguments import DemoArguments
 
@@ -31,14 +32,14 @@ def demo(args: DemoArguments) -> None:
 class BenchArguments:
     """Which model to time, and on which texts."""
 
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "A DSE model, or an encoder to convert. Default: that of `hf-dse demo`."}
+    model_name_or_path: str | None = HfArg(
+        default=None, help="A DSE model, or an encoder to convert. Default: that of `hf-dse demo`."
     )
-    lengths: list[int] = field(
-        default_factory=lambda: [128, 512, 2048, 8192], metadata={"help": "Tokens per text, such as: 512 4096."}
+    lengths: list[int] = HfArg(
+        default_factory=lambda: [128, 512, 2048, 8192], help="Tokens per text, such as: 512 4096."
     )
-    bf16: bool = field(default=False, metadata={"help": "Compute in bfloat16."})
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Default: a GPU if any."})
+    bf16: bool = HfArg(default=False, help="Compute in bfloat16.")
+    device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
 
 
 def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
+from hf_dse.common.options import HfArg
 from hf_dse.retrieval.arguments import CHUNK_SIZE, EMBEDDING_COLUMN
 from hf_dse.teacher.arguments import EngineArguments
 
@@ -18,19 +19,15 @@ class EncodeArguments:
     """Which texts to embed, and where to write the vectors."""
 
     model_name_or_path: str = field(metadata=MODEL)
-    input: str = field(
-        metadata={"help": "Texts: .txt with one per line, a table, or a folder; with `--engine ray` .parquet files."}
+    input: str = HfArg(help="Texts: .txt with one per line, a table, or a folder; with `--engine ray` .parquet files.")
+    output: str = HfArg(help=".npy for an array, .parquet for an index that `hf-dse search` reads; for Ray a folder.")
+    text_column: str = HfArg(default="text", help="Column of the texts in a table.")
+    prompt_name: str = HfArg(
+        default="document", help="Prompt of the model before each text: document, query or another."
     )
-    output: str = field(
-        metadata={"help": ".npy for an array, .parquet for an index that `hf-dse search` reads; for Ray a folder."}
-    )
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    prompt_name: str = field(
-        default="document", metadata={"help": "Prompt of the model before each text: document, query or another."}
-    )
-    normalize: bool = field(default=False, metadata={"help": "Scale the vectors to unit length."})
-    chunks: bool = field(default=False, metadata={"help": "A vector per chunk of a document, not per document."})
-    chunk_size: int = field(default=CHUNK_SIZE, metadata={"help": "With `--chunks`: tokens of a chunk, at most."})
+    normalize: bool = HfArg(default=False, help="Scale the vectors to unit length.")
+    chunks: bool = HfArg(default=False, help="A vector per chunk of a document, not per document.")
+    chunk_size: int = HfArg(default=CHUNK_SIZE, help="With `--chunks`: tokens of a chunk, at most.")
 
 
 def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineArguments) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.options import HfArg
 from hf_dse.data.arguments import DataArguments
 from hf_dse.retrieval.arguments import BM25_WEIGHT, CHUNK_SIZE
 
@@ -22,26 +23,23 @@ class EvaluateArguments:
     """What to evaluate, and what to compare it with."""
 
     model_name_or_path: str = field(metadata=MODEL)
-    split: list[str] | None = field(
-        default=None, metadata={"help": "Splits to evaluate on. Default: validation of pairs, test of a corpus."}
+    split: list[str] | None = HfArg(
+        default=None, help="Splits to evaluate on. Default: validation of pairs, test of a corpus."
     )
-    output_file: str | None = field(default=None, metadata={"help": "JSON file for the results, as fractions of 1."})
-    compare_with: list[str] = field(
-        default_factory=list, metadata={"help": "On a corpus: other encoders, such as the source of the student."}
+    output_file: str | None = HfArg(default=None, help="JSON file for the results, as fractions of 1.")
+    compare_with: list[str] = HfArg(
+        default_factory=list, help="On a corpus: other encoders, such as the source of the student."
     )
-    bm25: bool = field(default=False, metadata={"help": "On a corpus: add rows for BM25, alone and with the cosine."})
-    bm25_weight: float = field(
-        default=BM25_WEIGHT,
-        metadata={"help": "With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."},
+    bm25: bool = HfArg(default=False, help="On a corpus: add rows for BM25, alone and with the cosine.")
+    bm25_weight: float = HfArg(
+        default=BM25_WEIGHT, help="With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."
     )
-    rerank: str | None = field(
-        default=None, metadata={"help": "On a corpus: a reranker that orders the model's first documents."}
+    rerank: str | None = HfArg(default=None, help="On a corpus: a reranker that orders the model's first documents.")
+    rerank_top: int = HfArg(default=100, help="Documents of each query that the reranker reads.")
+    chunks: bool = HfArg(
+        default=False, help="On a corpus: a vector per chunk of a document, of which the best counts."
     )
-    rerank_top: int = field(default=100, metadata={"help": "Documents of each query that the reranker reads."})
-    chunks: bool = field(
-        default=False, metadata={"help": "On a corpus: a vector per chunk of a document, of which the best counts."}
-    )
-    chunk_size: int = field(default=CHUNK_SIZE, metadata={"help": "With `--chunks`: tokens of a chunk, at most."})
+    chunk_size: int = HfArg(default=CHUNK_SIZE, help="With `--chunks`: tokens of a chunk, at most.")
 
 
 def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:

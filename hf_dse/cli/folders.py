@@ -4,11 +4,12 @@
 
 import logging
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hf_dse.cli.output import say_next
 from hf_dse.common.files import check_target, to_path
+from hf_dse.common.options import HfArg
 from hf_dse.convert.options import ConvertOptions
 
 
@@ -22,12 +23,10 @@ WEIGHTS = (".safetensors", ".onnx", ".onnx_data", ".bin")
 class FolderArguments:
     """Which model to read, and where to save the new one."""
 
-    model_name_or_path: str = field(metadata={"help": "The model, or encoder to convert: a Hub id or a folder."})
-    output_dir: str = field(metadata={"help": "Folder to write."})
-    max_length: int | None = field(
-        default=None, metadata={"help": "Tokens per text that everything that loads the folder reads."}
-    )
-    overwrite_output_dir: bool = field(default=False, metadata={"help": "Replace a folder that is not empty."})
+    model_name_or_path: str = HfArg(help="The model, or encoder to convert: a Hub id or a folder.")
+    output_dir: str = HfArg(help="Folder to write.")
+    max_length: int | None = HfArg(default=None, help="Tokens per text that everything that loads the folder reads.")
+    overwrite_output_dir: bool = HfArg(default=False, help="Replace a folder that is not empty.")
 
 
 def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
@@ -64,12 +63,12 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
 class WhitenArguments(FolderArguments):
     """Which embeddings to whiten, and the texts to fit on."""
 
-    train_file: str = field(metadata={"help": "Texts to fit on: .txt with one text per line, or a table."})
-    projection_dim: int = field(metadata={"help": "Dimensions of a new embedding, at most as many as now."})
-    power: float = field(default=0.5, metadata={"help": "0: PCA. 1: full whitening. Between: partial whitening."})
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in a table."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Fit on so many texts. Default: all."})
-    batch_size: int = field(default=32, metadata={"help": "Texts per batch."})
+    train_file: str = HfArg(help="Texts to fit on: .txt with one text per line, or a table.")
+    projection_dim: int = HfArg(help="Dimensions of a new embedding, at most as many as now.")
+    power: float = HfArg(default=0.5, help="0: PCA. 1: full whitening. Between: partial whitening.")
+    text_column: str = HfArg(default="text", help="Column of the texts in a table.")
+    max_train_samples: int | None = HfArg(default=None, help="Fit on so many texts. Default: all.")
+    batch_size: int = HfArg(default=32, help="Texts per batch.")
 
 
 def whiten(args: WhitenArguments) -> None:
@@ -111,15 +110,13 @@ def whiten(args: WhitenArguments) -> None:
 class ExportArguments(FolderArguments):
     """Which model to export, and where to save it."""
 
-    model_id: str | None = field(default=None, metadata={"help": "Name of the model in its card, such as user/name."})
-    format: str = field(
+    model_id: str | None = HfArg(default=None, help="Name of the model in its card, such as user/name.")
+    format: str = HfArg(
         default="transformers",
-        metadata={
-            "help": "transformers: a complete model folder. onnx, openvino: a graph that returns sentence embeddings.",
-            "choices": ["transformers", "onnx", "openvino"],
-        },
+        help="transformers: a complete model folder. onnx, openvino: a graph that returns sentence embeddings.",
+        metadata={"choices": ["transformers", "onnx", "openvino"]},
     )
-    int8: bool = field(default=False, metadata={"help": "Add an ONNX graph with weights of 8 bits."})
+    int8: bool = HfArg(default=False, help="Add an ONNX graph with weights of 8 bits.")
 
     def __post_init__(self) -> None:
         if self.format == "transformers" and self.int8:
@@ -156,12 +153,12 @@ def export(args: ExportArguments) -> None:
 class PushArguments:
     """What to publish, and where."""
 
-    model_name_or_path: str = field(metadata={"help": "Folder that `hf-dse export` or `hf-dse distill` wrote."})
-    repo_id: str = field(metadata={"help": "Repository on the Hub, user/name; created if it does not exist."})
-    private: bool = field(default=False, metadata={"help": "Make a new repository private."})
-    revision: str | None = field(default=None, metadata={"help": "Branch, created if it does not exist."})
-    token: str | None = field(default=None, metadata={"help": "Token. Default: HF_TOKEN, or that of `hf auth login`."})
-    dry_run: bool = field(default=False, metadata={"help": "Only check the folder and list its files."})
+    model_name_or_path: str = HfArg(help="Folder that `hf-dse export` or `hf-dse distill` wrote.")
+    repo_id: str = HfArg(help="Repository on the Hub, user/name; created if it does not exist.")
+    private: bool = HfArg(default=False, help="Make a new repository private.")
+    revision: str | None = HfArg(default=None, help="Branch, created if it does not exist.")
+    token: str | None = HfArg(default=None, help="Token. Default: HF_TOKEN, or that of `hf auth login`.")
+    dry_run: bool = HfArg(default=False, help="Only check the folder and list its files.")
 
 
 def push(args: PushArguments) -> None:

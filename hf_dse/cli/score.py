@@ -4,13 +4,14 @@
 
 import logging
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from hf_dse.cli.arguments import LoadArguments
 from hf_dse.cli.output import say_next
 from hf_dse.common.files import output_path
+from hf_dse.common.options import HfArg
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.tables import OUTPUT_ENDINGS
 from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS
@@ -40,37 +41,35 @@ def score(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArg
 class MineArguments:
     """How to search for hard negatives, and where to write the queries with their candidates."""
 
-    output_file: str = field(metadata={"help": f"File of the candidates: {' or '.join(OUTPUT_ENDINGS)}."})
-    encoder_name_or_path: str | None = field(
-        default=None, metadata={"help": "Encoder to search with: a Hub id or a folder. Optional with `--bm25`."}
+    output_file: str = HfArg(help=f"File of the candidates: {' or '.join(OUTPUT_ENDINGS)}.")
+    encoder_name_or_path: str | None = HfArg(
+        default=None, help="Encoder to search with: a Hub id or a folder. Optional with `--bm25`."
     )
-    bm25: bool = field(default=False, metadata={"help": "Search with BM25; with an encoder, both ranks count."})
-    teacher_name_or_path: str | None = field(
-        default=None, metadata={"help": "Reranker whose scores tell negatives from documents that lack a label."}
+    bm25: bool = HfArg(default=False, help="Search with BM25; with an encoder, both ranks count.")
+    teacher_name_or_path: str | None = HfArg(
+        default=None, help="Reranker whose scores tell negatives from documents that lack a label."
     )
-    split: str = field(default="train", metadata={"help": "Split of the queries."})
-    queries_from: str = field(
+    split: str = HfArg(default="train", help="Split of the queries.")
+    queries_from: str = HfArg(
         default="none",
-        metadata={
-            "help": "Make queries from the documents of the corpus, and take them out of their documents.",
-            "choices": ["none", *QUERY_KINDS],
-        },
+        help="Make queries from the documents of the corpus, and take them out of their documents.",
+        metadata={"choices": ["none", *QUERY_KINDS]},
     )
-    num_queries: int | None = field(default=None, metadata={"help": "Number of queries to make. Default: all."})
-    num_negatives: int = field(default=15, metadata={"help": "Negatives to mine per query."})
-    range_min: int = field(default=0, metadata={"help": "First rank to mine from; known documents have no rank."})
-    range_max: int = field(default=100, metadata={"help": "Rank to end before."})
-    relative_margin: float = field(
-        default=0.05,
-        metadata={"help": "Share of a positive's score by which negatives must score lower. Below 0 for no margin."},
+    num_queries: int | None = HfArg(default=None, help="Number of queries to make. Default: all.")
+    num_negatives: int = HfArg(default=15, help="Negatives to mine per query.")
+    range_min: int = HfArg(default=0, help="First rank to mine from; known documents have no rank.")
+    range_max: int = HfArg(default=100, help="Rank to end before.")
+    relative_margin: float = HfArg(
+        default=0.05, help="Share of a positive's score by which negatives must score lower. Below 0 for no margin."
     )
-    sampling: str = field(
+    sampling: str = HfArg(
         default="top",
-        metadata={"help": "top: the first in the range. random: any in the range.", "choices": list(SAMPLINGS)},
+        help="top: the first in the range. random: any in the range.",
+        metadata={"choices": list(SAMPLINGS)},
     )
-    seed: int = field(default=42, metadata={"help": "Seed of the random sampling, and of drawn queries."})
-    cache_dir: str | None = field(
-        default=None, metadata={"help": "Folder of kept vectors and scores. Default: beside the output file."}
+    seed: int = HfArg(default=42, help="Seed of the random sampling, and of drawn queries.")
+    cache_dir: str | None = HfArg(
+        default=None, help="Folder of kept vectors and scores. Default: beside the output file."
     )
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.options import HfArg
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 
 
@@ -24,32 +25,29 @@ class SearchArguments:
     """What to search for, in which corpus, and where to write the results."""
 
     model_name_or_path: str = field(metadata=MODEL)
-    corpus: str = field(
-        metadata={"help": "A folder of .txt and .md files; or texts: .txt, a table, or an index of `hf-dse encode`."}
+    corpus: str = HfArg(
+        help="A folder of .txt and .md files; or texts: .txt, a table, or an index of `hf-dse encode`."
     )
-    query: list[str] = field(default_factory=list, metadata={"help": "Queries; the results are printed."})
-    queries: str | None = field(default=None, metadata={"help": "File of queries instead: .txt or a table."})
-    text_column: str = field(default="text", metadata={"help": "Column of the texts in tables."})
-    top_k: int = field(default=10, metadata={"help": "Texts per query; of a file only the best passage."})
-    bm25_weight: float = field(
-        default=0.0,
-        metadata={"help": "Adds this weight times BM25 / (the best BM25 of the query) to the cosine, such as 0.3."},
+    query: list[str] = HfArg(default_factory=list, help="Queries; the results are printed.")
+    queries: str | None = HfArg(default=None, help="File of queries instead: .txt or a table.")
+    text_column: str = HfArg(default="text", help="Column of the texts in tables.")
+    top_k: int = HfArg(default=10, help="Texts per query; of a file only the best passage.")
+    bm25_weight: float = HfArg(
+        default=0.0, help="Adds this weight times BM25 / (the best BM25 of the query) to the cosine, such as 0.3."
     )
-    rerank: str | None = field(
-        default=None, metadata={"help": "Hub id or folder of a reranker, which orders the best texts anew."}
+    rerank: str | None = HfArg(default=None, help="Hub id or folder of a reranker, which orders the best texts anew.")
+    rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads.")
+    chunk_size: int | None = HfArg(
+        default=None, help=f"Tokens of a passage of a file, at most; 0: whole files. Default: {CHUNK_SIZE}."
     )
-    rerank_top: int = field(default=50, metadata={"help": "Texts of each query that the reranker reads."})
-    chunk_size: int | None = field(
-        default=None,
-        metadata={"help": f"Tokens of a passage of a file, at most; 0: whole files. Default: {CHUNK_SIZE}."},
+    index_dir: str | None = HfArg(
+        default=None, help="Folder of the index of the files. Default: in the cache of Hugging Face."
     )
-    index_dir: str | None = field(
-        default=None, metadata={"help": "Folder of the index of the files. Default: in the cache of Hugging Face."}
-    )
-    output_file: str | None = field(default=None, metadata={"help": ".jsonl file for the results: a line per query."})
-    format: str = field(
+    output_file: str | None = HfArg(default=None, help=".jsonl file for the results: a line per query.")
+    format: str = HfArg(
         default="text",
-        metadata={"help": "Printed form: a table, or the lines of `--output_file`.", "choices": ["text", "json"]},
+        help="Printed form: a table, or the lines of `--output_file`.",
+        metadata={"choices": ["text", "json"]},
     )
 
     def __post_init__(self) -> None:

@@ -4,12 +4,13 @@
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hf_dse.cli.distill import parse_stages
 from hf_dse.cli.parsing import read_options
+from hf_dse.common.options import HfArg
 
 
 if TYPE_CHECKING:
@@ -20,36 +21,36 @@ if TYPE_CHECKING:
 class RunArguments:
     """Which study to run, and how."""
 
-    study_file: str = field(metadata={"help": "YAML file with `options` and `factors`."})
-    results_file: str | None = field(
-        default=None, metadata={"help": "Parquet file of the results. Default: results.parquet next to the study."}
+    study_file: str = HfArg(help="YAML file with `options` and `factors`.")
+    results_file: str | None = HfArg(
+        default=None, help="Parquet file of the results. Default: results.parquet next to the study."
     )
-    output_dir: str | None = field(default=None, metadata={"help": "Folder of the trainings. Default: outputs/NAME."})
-    jobs: int = field(default=1, metadata={"help": "Number of parallel runs."})
-    threads: int | None = field(default=None, metadata={"help": "CPU threads per run. Default: an equal share."})
-    flags: str = field(default="", metadata={"help": "More options of `hf-dse distill` here: --flags='--bf16'."})
-    dry_run: bool = field(default=False, metadata={"help": "Only list the runs, and which of them are finished."})
+    output_dir: str | None = HfArg(default=None, help="Folder of the trainings. Default: outputs/NAME.")
+    jobs: int = HfArg(default=1, help="Number of parallel runs.")
+    threads: int | None = HfArg(default=None, help="CPU threads per run. Default: an equal share.")
+    flags: str = HfArg(default="", help="More options of `hf-dse distill` here: --flags='--bf16'.")
+    dry_run: bool = HfArg(default=False, help="Only list the runs, and which of them are finished.")
 
 
 @dataclass
 class ReportArguments:
     """What to report of a study."""
 
-    study_file: str = field(metadata={"help": "YAML file of the study."})
-    results_file: str | None = field(default=None, metadata={"help": "Parquet file of the results, as for running."})
-    metrics: list[str] = field(
-        default_factory=lambda: ["validation.pearson", "test.pearson"], metadata={"help": "Columns of the table."}
+    study_file: str = HfArg(help="YAML file of the study.")
+    results_file: str | None = HfArg(default=None, help="Parquet file of the results, as for running.")
+    metrics: list[str] = HfArg(
+        default_factory=lambda: ["validation.pearson", "test.pearson"], help="Columns of the table."
     )
-    baseline: list[str] = field(
-        default_factory=list, metadata={"help": "FACTOR=LABEL: compare other labels with this, by the last metric."}
+    baseline: list[str] = HfArg(
+        default_factory=list, help="FACTOR=LABEL: compare other labels with this, by the last metric."
     )
-    select: list[str] = field(default_factory=list, metadata={"help": "FACTOR=LABEL: only runs with this label."})
-    correlate: list[str] = field(
-        default_factory=list, metadata={"help": "FACTOR: its correlations with the last metric, over all runs."}
+    select: list[str] = HfArg(default_factory=list, help="FACTOR=LABEL: only runs with this label.")
+    correlate: list[str] = HfArg(
+        default_factory=list, help="FACTOR: its correlations with the last metric, over all runs."
     )
-    plot: str | None = field(default=None, metadata={"help": "Image file for a plot of the last metric."})
-    x: str | None = field(default=None, metadata={"help": "Factor on the x axis of the plot."})
-    lines: str | None = field(default=None, metadata={"help": "Factor with one line per label."})
+    plot: str | None = HfArg(default=None, help="Image file for a plot of the last metric.")
+    x: str | None = HfArg(default=None, help="Factor on the x axis of the plot.")
+    lines: str | None = HfArg(default=None, help="Factor with one line per label.")
 
     def __post_init__(self) -> None:
         if self.plot is not None and self.x is None:

@@ -9,6 +9,12 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from transformers import hf_argparser
+
+
+# A field of a dataclass that is an option of a command. Any type, so that mypy takes it for a field of each.
+HfArg: Any = hf_argparser.HfArg
+
 
 def check_at_least(least: float, **values: float | None) -> None:
     """Raises a `ValueError` for a value below `least`; `None` is allowed."""

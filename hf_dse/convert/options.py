@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a conversion."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
+
+from hf_dse.common.options import HfArg
 
 
 # Options that also apply to a DSE model that is loaded again: how it is trained, not what it computes.
@@ -19,118 +21,91 @@ class ConvertOptions:
 
     complete: ClassVar[str] = "hf_dse.convert.convert.ConvertArguments"
 
-    linformer_length: list[int] = field(
+    linformer_length: list[int] = HfArg(
         default_factory=lambda: [128],
-        metadata={
-            "help": "Projected length k, in tokens: shorter texts are exact. One for all layers, or one per layer."
-        },
+        help="Projected length k, in tokens: shorter texts are exact. One for all layers, or one per layer.",
     )
-    linformer_projection: str | None = field(
+    linformer_projection: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "How n tokens are projected to k rows. Default: learned, or strided where positions are rotary or "
-            "relative.",
-            "choices": ["learned", "conv", "mean", "max", "strided"],
-        },
+        help="How n tokens are projected to k rows. Default: learned, or strided where positions are rotary or "
+        "relative.",
+        metadata={"choices": ["learned", "conv", "mean", "max", "strided"]},
     )
-    linformer_init: str = field(
+    linformer_init: str = HfArg(
         default="mean",
-        metadata={
-            "help": "Initial weights of learned and conv projections.",
-            "choices": ["mean", "strided", "random"],
-        },
+        help="Initial weights of learned and conv projections.",
+        metadata={"choices": ["mean", "strided", "random"]},
     )
-    linformer_sharing: str = field(
+    linformer_sharing: str = HfArg(
         default="key_value",
-        metadata={"help": "Which parts share E and F.", "choices": ["none", "headwise", "key_value", "layerwise"]},
+        help="Which parts share E and F.",
+        metadata={"choices": ["none", "headwise", "key_value", "layerwise"]},
     )
-    layer_types: list[str] | None = field(
+    layer_types: list[str] | None = HfArg(
         default=None,
+        help="Attention of the layers: one kind for all, or one per layer. Default: linear_attention, and "
+        "sliding_attention where the source attends to a window.",
         metadata={
-            "help": "Attention of the layers: one kind for all, or one per layer. Default: linear_attention, and "
-            "sliding_attention where the source attends to a window.",
             "choices": [
                 "linear_attention",
                 "sliding_attention",
                 "sliding_linear_attention",
                 "chunked_attention",
                 "full_attention",
-            ],
+            ]
         },
     )
-    sliding_window: int | None = field(
-        default=None,
-        metadata={"help": "Tokens before and after a token in layers with a window. Default: the source's, or 64."},
+    sliding_window: int | None = HfArg(
+        default=None, help="Tokens before and after a token in layers with a window. Default: the source's, or 64."
     )
-    attention_chunk_size: int = field(
+    attention_chunk_size: int = HfArg(
         default=512,
-        metadata={
-            "help": "Tokens of a chunk in layers of chunked_attention, which attend to their chunk and both ends of "
-            "the text."
-        },
+        help="Tokens of a chunk in layers of chunked_attention, which attend to their chunk and both ends of "
+        "the text.",
     )
-    num_hidden_layers: int | None = field(
-        default=None, metadata={"help": "Layers of the student; evenly spaced layers of the source are kept."}
+    num_hidden_layers: int | None = HfArg(
+        default=None, help="Layers of the student; evenly spaced layers of the source are kept."
     )
-    keep_layers: list[int] | None = field(
-        default=None, metadata={"help": "Which layers of the source are kept, counted from 0."}
+    keep_layers: list[int] | None = HfArg(default=None, help="Which layers of the source are kept, counted from 0.")
+    max_position_embeddings: int | None = HfArg(
+        default=None, help="Longest text, in tokens; beyond the source's limit its positions are extended."
     )
-    max_position_embeddings: int | None = field(
-        default=None,
-        metadata={"help": "Longest text, in tokens; beyond the source's limit its positions are extended."},
-    )
-    position_extension: str = field(
+    position_extension: str = HfArg(
         default="dynamic",
-        metadata={
-            "help": "Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or "
-            "tile, where they start again.",
-            "choices": ["dynamic", "tile"],
-        },
+        help="Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or "
+        "tile, where they start again.",
+        metadata={"choices": ["dynamic", "tile"]},
     )
-    pooling_mode: str | None = field(
+    pooling_mode: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "How token vectors become one. Default: as the source says (sentence-transformers), or mean.",
-            "choices": ["mean", "cls", "max"],
-        },
+        help="How token vectors become one. Default: as the source says (sentence-transformers), or mean.",
+        metadata={"choices": ["mean", "cls", "max"]},
     )
-    pooling_layers: int = field(
-        default=1, metadata={"help": "Number of last layers to concatenate before pooling (DSE: 4)."}
+    pooling_layers: int = HfArg(default=1, help="Number of last layers to concatenate before pooling (DSE: 4).")
+    projection_dim: int | None = HfArg(
+        default=None, help="Dimensions of a new linear layer of the embedding. Default: no such layer."
     )
-    projection_dim: int | None = field(
+    normalize_embeddings: bool | None = HfArg(
+        default=None, help="Scale embeddings to length 1. Default: as the source's sentence-transformers modules do."
+    )
+    query_prompt: str | None = HfArg(
         default=None,
-        metadata={"help": "Dimensions of a new linear layer of the embedding. Default: no such layer."},
+        help="Text before each query in a search, such as 'query: '. Default: the source's prompt; '' for none.",
     )
-    normalize_embeddings: bool | None = field(
+    document_prompt: str | None = HfArg(default=None, help="Text before each document in a search, in the same way.")
+    similarity: str | None = HfArg(
         default=None,
-        metadata={"help": "Scale embeddings to length 1. Default: as the source's sentence-transformers modules do."},
+        help="How two embeddings are compared. Default: as the source's sentence-transformers settings say, "
+        "else by their cosine.",
+        metadata={"choices": ["cosine", "dot", "mlp"]},
     )
-    query_prompt: str | None = field(
+    similarity_hidden_size: int = HfArg(default=512, help="Hidden size of the mlp similarity.")
+    hidden_dropout_prob: float | None = HfArg(default=None, help="Dropout. Default: the source's.")
+    attention_probs_dropout_prob: float | None = HfArg(
         default=None,
-        metadata={
-            "help": "Text before each query in a search, such as 'query: '. Default: the source's prompt; '' for none."
-        },
+        help="Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU "
+        "torch's fast attention has no dropout, and the other needs much more memory and time for long texts.",
     )
-    document_prompt: str | None = field(
-        default=None, metadata={"help": "Text before each document in a search, in the same way."}
-    )
-    similarity: str | None = field(
-        default=None,
-        metadata={
-            "help": "How two embeddings are compared. Default: as the source's sentence-transformers settings say, "
-            "else by their cosine.",
-            "choices": ["cosine", "dot", "mlp"],
-        },
-    )
-    similarity_hidden_size: int = field(default=512, metadata={"help": "Hidden size of the mlp similarity."})
-    hidden_dropout_prob: float | None = field(default=None, metadata={"help": "Dropout. Default: the source's."})
-    attention_probs_dropout_prob: float | None = field(
-        default=None,
-        metadata={
-            "help": "Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU "
-            "torch's fast attention has no dropout, and the other needs much more memory and time for long texts."
-        },
-    )
-    random_init: bool = field(
-        default=False, metadata={"help": "Use random weights (a lower bound for comparisons, not for training)."}
+    random_init: bool = HfArg(
+        default=False, help="Use random weights (a lower bound for comparisons, not for training)."
     )

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the data, and known tasks. Modules named `arguments` import nothing heavy, so that help is fast."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike, fspath
 
-from hf_dse.common.options import check_at_least
+from hf_dse.common.options import HfArg, check_at_least
 
 
 GLUE = "nyu-mll/glue"
@@ -51,46 +51,39 @@ PAIR_TASKS: dict[str, PairTask] = {
 class DataArguments:
     """Which data to read: sentence pairs, or queries with a corpus. Every field is a command-line option."""
 
-    task_name: str | None = field(
+    task_name: str | None = HfArg(
+        default=None, help=f"A known pair task: {', '.join(PAIR_TASKS)}. Sets columns, labels and metric."
+    )
+    dataset_name: str | None = HfArg(
         default=None,
-        metadata={"help": f"A known pair task: {', '.join(PAIR_TASKS)}. Sets columns, labels and metric."},
+        help="A dataset of the Hub, a folder with `train.*`, `validation.*` and `test.*` (csv, tsv, jsonl, "
+        "json, parquet), of `save_to_disk` or as those of BEIR, a file for the train split, or "
+        f"`{EMBEDDED}`, the small set of the package. Default: `--task_name` of GLUE.",
     )
-    dataset_name: str | None = field(
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of the Hub dataset.")
+    train_file: str | None = HfArg(default=None, help="Training pairs: a csv, tsv, jsonl, json or parquet file.")
+    validation_file: str | None = HfArg(default=None, help="Validation pairs, in the same formats.")
+    test_file: str | None = HfArg(default=None, help="Test pairs, in the same formats.")
+    corpus_file: str | None = HfArg(
         default=None,
-        metadata={
-            "help": "A dataset of the Hub, a folder with `train.*`, `validation.*` and `test.*` (csv, tsv, jsonl, "
-            "json, parquet), of `save_to_disk` or as those of BEIR, a file for the train split, or "
-            f"`{EMBEDDED}`, the small set of the package. Default: `--task_name` of GLUE."
-        },
+        help="The documents of queries and of candidates that are ids: a table with `doc_id` and `text`, a "
+        "folder as those of BEIR, or one with a document per .txt or .md file.",
     )
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of the Hub dataset."})
-    train_file: str | None = field(
-        default=None, metadata={"help": "Training pairs: a csv, tsv, jsonl, json or parquet file."}
+    sentence1_column: str | None = HfArg(
+        default=None, help="Column of the first sentence. Defaults to the task's, then `sentence1`."
     )
-    validation_file: str | None = field(default=None, metadata={"help": "Validation pairs, in the same formats."})
-    test_file: str | None = field(default=None, metadata={"help": "Test pairs, in the same formats."})
-    corpus_file: str | None = field(
-        default=None,
-        metadata={
-            "help": "The documents of queries and of candidates that are ids: a table with `doc_id` and `text`, a "
-            "folder as those of BEIR, or one with a document per .txt or .md file."
-        },
+    sentence2_column: str | None = HfArg(
+        default=None, help="Column of the second sentence. Defaults to the task's, then `sentence2`."
     )
-    sentence1_column: str | None = field(
-        default=None, metadata={"help": "Column of the first sentence. Defaults to the task's, then `sentence1`."}
+    label_column: str = HfArg(default="label", help="Column of the gold label.")
+    num_labels: int | None = HfArg(
+        default=None, help="1 for a regression, 2 or more for classes. Default: of `--task_name`."
     )
-    sentence2_column: str | None = field(
-        default=None, metadata={"help": "Column of the second sentence. Defaults to the task's, then `sentence2`."}
+    symmetric: bool | None = HfArg(
+        default=None, help="Whether the order of the sentences does not matter. Default: the task's."
     )
-    label_column: str = field(default="label", metadata={"help": "Column of the gold label."})
-    num_labels: int | None = field(
-        default=None, metadata={"help": "1 for a regression, 2 or more for classes. Default: of `--task_name`."}
-    )
-    symmetric: bool | None = field(
-        default=None, metadata={"help": "Whether the order of the sentences does not matter. Default: the task's."}
-    )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Keep the first training pairs, so many."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "The same for other splits."})
+    max_train_samples: int | None = HfArg(default=None, help="Keep the first training pairs, so many.")
+    max_eval_samples: int | None = HfArg(default=None, help="The same for other splits.")
 
     def __post_init__(self) -> None:
         check_at_least(1, num_labels=self.num_labels)
@@ -106,13 +99,11 @@ def to_arguments(data: DataArguments | str | PathLike) -> DataArguments:
 class TextArguments:
     """Which texts to learn from."""
 
-    train_file: str = field(
-        metadata={"help": "Texts without labels: .txt with one per line, csv, tsv, json, jsonl or parquet."}
-    )
-    validation_file: str | None = field(default=None, metadata={"help": "Texts to evaluate on, in the same formats."})
-    text_column: str = field(default="text", metadata={"help": "Column of the texts; several with commas: a,b."})
-    max_train_samples: int | None = field(default=None, metadata={"help": "Keep the first training texts, so many."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "The same for validation texts."})
+    train_file: str = HfArg(help="Texts without labels: .txt with one per line, csv, tsv, json, jsonl or parquet.")
+    validation_file: str | None = HfArg(default=None, help="Texts to evaluate on, in the same formats.")
+    text_column: str = HfArg(default="text", help="Column of the texts; several with commas: a,b.")
+    max_train_samples: int | None = HfArg(default=None, help="Keep the first training texts, so many.")
+    max_eval_samples: int | None = HfArg(default=None, help="The same for validation texts.")
 
     def __post_init__(self) -> None:
         check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)

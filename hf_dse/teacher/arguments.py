@@ -4,6 +4,8 @@
 
 from dataclasses import dataclass, field
 
+from hf_dse.common.options import HfArg
+
 
 # Which windows of a document that is longer than the teacher reads are scored.
 WINDOWS = ("first", "best")
@@ -18,44 +20,35 @@ WINDOWS_OPTION = {
 class ScoreArguments:
     """Which teacher scores which split, and where to write the scores."""
 
-    model_name_or_path: list[str] = field(
-        metadata={
-            "help": "The reranker (any `CrossEncoder`): a Hub id (user/name, or user/name@revision) or a folder. The "
-            "scores of several are averaged."
-        }
+    model_name_or_path: list[str] = HfArg(
+        help="The reranker (any `CrossEncoder`): a Hub id (user/name, or user/name@revision) or a folder. The "
+        "scores of several are averaged."
     )
-    output_file: str = field(
-        metadata={
-            "help": "File of the scored pairs or rankings, .jsonl or .parquet; with `--engine ray` a folder with a "
-            "file for each shard."
-        }
+    output_file: str = HfArg(
+        help="File of the scored pairs or rankings, .jsonl or .parquet; with `--engine ray` a folder with a "
+        "file for each shard."
     )
-    bi_encoder: bool = field(
-        default=False, metadata={"help": "The model is a bi-encoder, and the score is the cosine."}
-    )
-    bm25_weight: float = field(
+    bi_encoder: bool = HfArg(default=False, help="The model is a bi-encoder, and the score is the cosine.")
+    bm25_weight: float = HfArg(
         default=0.0,
-        metadata={
-            "help": "For rankings, with `--bi_encoder`: add so many times BM25 / (the best BM25 of the query) to the "
-            "cosine; 0.3 is a good start."
-        },
+        help="For rankings, with `--bi_encoder`: add so many times BM25 / (the best BM25 of the query) to the "
+        "cosine; 0.3 is a good start.",
     )
-    split: str = field(default="train", metadata={"help": "Split to score; for a folder, the name of any file in it."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the code that comes with the model."})
-    dtype: str = field(
+    split: str = HfArg(default="train", help="Split to score; for a folder, the name of any file in it.")
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the model.")
+    dtype: str = HfArg(
         default="float32",
-        metadata={"help": "Data type of the teacher's weights.", "choices": ["float32", "bfloat16", "float16"]},
+        help="Data type of the teacher's weights.",
+        metadata={"choices": ["float32", "bfloat16", "float16"]},
     )
-    device: str | None = field(default=None, metadata={"help": "Such as cpu or cuda:0. Default: a GPU if any."})
-    max_length: int | None = field(
-        default=None,
-        metadata={"help": "Maximum tokens of a pair, or of a text of a bi-encoder. Default: the teacher's limit."},
+    device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
+    max_length: int | None = HfArg(
+        default=None, help="Maximum tokens of a pair, or of a text of a bi-encoder. Default: the teacher's limit."
     )
     windows: str = field(default="first", metadata=WINDOWS_OPTION)
-    batch_size: int = field(default=64, metadata={"help": "Pairs per batch; fewer for pairs longer than 512 tokens."})
-    cache_dir: str | None = field(
-        default=None,
-        metadata={"help": "Folder of kept scores and vectors. Default: `.hf-dse-scores` next to the output file."},
+    batch_size: int = HfArg(default=64, help="Pairs per batch; fewer for pairs longer than 512 tokens.")
+    cache_dir: str | None = HfArg(
+        default=None, help="Folder of kept scores and vectors. Default: `.hf-dse-scores` next to the output file."
     )
 
 
@@ -63,9 +56,8 @@ class ScoreArguments:
 class WindowArguments:
     """How much a teacher reads of a long document."""
 
-    teacher_max_length: int | None = field(
-        default=None,
-        metadata={"help": "Tokens of a query with a document that the teacher reads. Default: its own limit."},
+    teacher_max_length: int | None = HfArg(
+        default=None, help="Tokens of a query with a document that the teacher reads. Default: its own limit."
     )
     windows: str = field(default="first", metadata=WINDOWS_OPTION)
 
@@ -74,19 +66,14 @@ class WindowArguments:
 class EngineArguments:
     """Where the model runs: in this process, or in the workers of a Ray cluster."""
 
-    engine: str = field(
+    engine: str = HfArg(
         default="local",
-        metadata={
-            "help": "This process, or the workers of a Ray cluster (RAY_ADDRESS, or a local one) for parquet shards.",
-            "choices": ["local", "ray"],
-        },
+        help="This process, or the workers of a Ray cluster (RAY_ADDRESS, or a local one) for parquet shards.",
+        metadata={"choices": ["local", "ray"]},
     )
-    num_workers: int | None = field(
-        default=None, metadata={"help": "Ray workers. Default: as many as GPUs or CPU cores allow."}
-    )
-    num_gpus: float | None = field(
-        default=None,
-        metadata={"help": "GPUs per Ray worker, also a fraction. Default: 1 if the cluster has GPUs, otherwise 0."},
+    num_workers: int | None = HfArg(default=None, help="Ray workers. Default: as many as GPUs or CPU cores allow.")
+    num_gpus: float | None = HfArg(
+        default=None, help="GPUs per Ray worker, also a fraction. Default: 1 if the cluster has GPUs, otherwise 0."
     )
 
     def __post_init__(self) -> None:

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training arguments: the options with those of transformers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
-from hf_dse.common.options import check_at_least
+from hf_dse.common.options import HfArg, check_at_least
 from hf_dse.training.options import DseOptions, GeneralOptions, RankingOptions, StudentOptions
 
 
@@ -30,21 +30,14 @@ class StudentTrainingArguments(StudentOptions, TrainingArguments):  # type: igno
     after each epoch and keeps the best model.
     """
 
-    ddp_timeout: int = field(
-        default=86_400,
-        metadata={"help": "Seconds that processes wait for each other; the first one scores and evaluates alone."},
+    ddp_timeout: int = HfArg(
+        default=86_400, help="Seconds that processes wait for each other; the first one scores and evaluates alone."
     )
     # A filtered loss would hide that the training has failed.
-    logging_nan_inf_filter: bool = field(
-        default=False, metadata={"help": "Leave NaN and infinite values out of the logged loss."}
-    )
+    logging_nan_inf_filter: bool = HfArg(default=False, help="Leave NaN and infinite values out of the logged loss.")
     # A checkpoint is pushed by the Trainer without the code of the model, and with the token of the Hub.
-    hub_strategy: str = field(
-        default="end", metadata={"help": "When to push to the Hub; only the end has all files of a model."}
-    )
-    remove_unused_columns: bool = field(
-        default=False, metadata={"help": "Must stay false: the model has no text inputs."}
-    )
+    hub_strategy: str = HfArg(default="end", help="When to push to the Hub; only the end has all files of a model.")
+    remove_unused_columns: bool = HfArg(default=False, help="Must stay false: the model has no text inputs.")
 
     def __post_init__(self) -> None:
         for name in ("fsdp", "deepspeed"):
@@ -103,8 +96,8 @@ class RankingTrainingArguments(RankingOptions, StudentTrainingArguments):  # typ
     """Training arguments of [`RankingTrainer`]: its options, and those of [`~transformers.TrainingArguments`]."""
 
     # Each process may have another number of forward passes, and nothing in a buffer changes.
-    ddp_broadcast_buffers: bool | None = field(
-        default=False, metadata={"help": "Whether processes share buffers in each forward pass."}
+    ddp_broadcast_buffers: bool | None = HfArg(
+        default=False, help="Whether processes share buffers in each forward pass."
     )
 
     def __post_init__(self) -> None:
