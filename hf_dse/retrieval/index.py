@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vectors on disk: indexes in parquet files, with texts and model, and a cache in which each text is embedded once."""
 
-import hashlib
 import json
-import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +15,7 @@ import pyarrow.parquet
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.data.tables import check_texts, read_table
 from hf_dse.data.texts import read_texts
@@ -185,14 +183,10 @@ def embed_once(
     """Embeds the chunks of texts whose vectors are not in a folder yet. `drop_others` deletes those of other texts."""
     size = fit_chunk_size(model, chunk_size)
     settings = [fingerprint_of(model), prompt_of(model, prompt_name), length_of(model, prompt_name), size]
-    keys = [hashlib.sha256(json.dumps([settings, text]).encode()).digest() for text in texts]
+    keys = [key_of([settings, text]) for text in texts]
     wanted = dict(zip(keys, texts, strict=True))
-    with _connect(folder / "vectors.sqlite") as connection:
-        found = {}
-        for key, text in wanted.items():
-            row = connection.execute("SELECT ends, vectors FROM entries WHERE key = ?", (key,)).fetchone()
-            if row is not None:
-                found[key] = _decode(text, *row)
+    with open_cache(folder / "vectors.sqlite") as cache:
+        found = {key: _decode(text, value) for key, text in wanted.items() if (value := cache.read(key)) is not None}
         missing = [key for key in wanted if key not in found]
         chunks = dict(zip(missing, split_texts(model, [wanted[key] for key in missing], size), strict=True))
         warn_of_texts(model, [chunk for parts in chunks.values() for chunk in parts], prompt_name)
@@ -204,37 +198,22 @@ def embed_once(
                 ends = np.cumsum([len(chunks[key]) for key in group])[:-1]
                 for key, part in zip(group, np.split(vectors, ends), strict=True):
                     found[key] = chunks[key], part
-                _write(connection, {key: found[key] for key in group})
+                cache.write({key: _encode(*found[key]) for key in group})
                 progress.update(len(group))
         if drop_others:
-            others = {key for (key,) in connection.execute("SELECT key FROM entries")} - wanted.keys()
-            with connection:
-                connection.executemany("DELETE FROM entries WHERE key = ?", [(key,) for key in others])
+            cache.drop_others(wanted)
     logger.info(f"{len(missing):,} of {len(wanted):,} texts are new or changed, and were embedded")
     return [found[key] for key in keys]
 
 
-@contextmanager
-def _connect(path: Path) -> Iterator[sqlite3.Connection]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=60.0)) as connection:
-            connection.execute("CREATE TABLE IF NOT EXISTS entries (key BLOB PRIMARY KEY, ends BLOB, vectors BLOB)")
-            yield connection
-    except sqlite3.Error as error:
-        raise OSError(f"The vectors in {path} cannot be used ({error}). Delete the file if it is damaged.") from error
+def _encode(chunks: list[str], vectors: np.ndarray) -> bytes:
+    """The number of chunks, their ends in the text, and their vectors."""
+    ends = np.cumsum([len(chunk) for chunk in chunks], dtype="<i8")
+    return np.array(len(chunks), "<i8").tobytes() + ends.tobytes() + vectors.astype("<f4").tobytes()
 
 
-def _decode(text: str, ends: bytes, vectors: bytes) -> Entry:
-    places = np.frombuffer(ends, dtype="<i8").tolist()
-    chunks = [text[first:last] for first, last in zip([0, *places], places, strict=False)]
-    return chunks, np.frombuffer(vectors, dtype="<f4").reshape(len(chunks), -1 if chunks else 0)
-
-
-def _write(connection: sqlite3.Connection, entries: dict[bytes, Entry]) -> None:
-    rows = [
-        (key, np.cumsum([len(chunk) for chunk in chunks], dtype="<i8").tobytes(), vectors.astype("<f4").tobytes())
-        for key, (chunks, vectors) in entries.items()
-    ]
-    with connection:
-        connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", rows)
+def _decode(text: str, value: bytes) -> Entry:
+    size = int(np.frombuffer(value, "<i8", count=1)[0])
+    ends = np.frombuffer(value, "<i8", count=size, offset=8).tolist()
+    chunks = [text[first:last] for first, last in zip([0, *ends], ends, strict=False)]
+    return chunks, np.frombuffer(value, "<f4", offset=8 + 8 * size).reshape(size, -1 if size else 0)

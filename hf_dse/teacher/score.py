@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of sentence pairs, by a reranker or a bi-encoder, and those kept on disk, from which a run continues."""
 
-import hashlib
-import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +12,7 @@ from datasets import Dataset
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
 from hf_dse.data.rankings import FEATURES
 from hf_dse.data.tokenization import length_batches, token_lengths
@@ -112,9 +110,18 @@ def score_texts(
         # A template makes one text of both.
         truncation = "longest_first"
     pairs = list(dict.fromkeys(pairs))
-    name = "" if cache_dir is None else f"{identify(reranker)}-{max_length}-{truncation}"
-    with open_cache(cache_dir, name, reranker.num_labels) as cache:
-        scores = cache.read(pairs)
+    path = None
+    if cache_dir is not None:
+        path = to_path(cache_dir) / f"{identify(reranker)}-{max_length}-{truncation}.sqlite"
+    scores: dict[Pair, list[float]] = {}
+    with open_cache(path) as cache:
+        for pair in pairs:
+            if (value := cache.read(key_of(pair))) is not None:
+                # Eight bytes per number.
+                kept = np.frombuffer(value, "<f8") if len(value) == 8 * reranker.num_labels else np.empty(0)
+                if not kept.size or not np.isfinite(kept).all():
+                    raise sqlite3.DatabaseError(f"a score is not {reranker.num_labels} finite numbers")
+                scores[pair] = kept.tolist()
         unknown = [pair for pair in pairs if pair not in scores]
         added = overhead(reranker) - reranker.tokenizer.num_special_tokens_to_add(pair=True)
         texts = [first for first, _ in unknown], [second for _, second in unknown]
@@ -135,54 +142,7 @@ def score_texts(
                         f"The teacher's score of the pair {batch[int(damaged[0])]!r} is NaN or infinite: its weights "
                         "are damaged, or its precision is too low (float16 overflows easily)."
                     )
-                found = dict(zip(batch, logits.tolist(), strict=True))
-                cache.write(found)
-                scores.update(found)
+                cache.write({key_of(pair): row.numpy().tobytes() for pair, row in zip(batch, logits, strict=True)})
+                scores.update(zip(batch, logits.tolist(), strict=True))
                 progress.update(len(batch))
     return scores
-
-
-class ScoreCache:
-    """The scores of one teacher: a table from a hash of an ordered pair to the logits."""
-
-    def __init__(self, connection: sqlite3.Connection, num_labels: int):
-        self.connection = connection
-        self.num_labels = num_labels
-        connection.execute("CREATE TABLE IF NOT EXISTS scores (pair BLOB PRIMARY KEY, logits BLOB) WITHOUT ROWID")
-
-    @staticmethod
-    def _key(pair: Pair) -> bytes:
-        return hashlib.sha256(json.dumps(pair).encode()).digest()
-
-    def read(self, pairs: Iterable[Pair]) -> dict[Pair, list[float]]:
-        scores = {}
-        for pair in pairs:
-            found = self.connection.execute("SELECT logits FROM scores WHERE pair = ?", (self._key(pair),))
-            row = found.fetchone()
-            if row is not None:
-                # Eight bytes per number.
-                logits = np.frombuffer(row[0], dtype="<f8") if len(row[0]) == 8 * self.num_labels else np.empty(0)
-                if not logits.size or not np.isfinite(logits).all():
-                    raise sqlite3.DatabaseError(f"a score is not {self.num_labels} finite numbers")
-                scores[pair] = logits.tolist()
-        return scores
-
-    def write(self, scores: Mapping[Pair, list[float]]) -> None:
-        rows = [(self._key(pair), np.array(logits, dtype="<f8").tobytes()) for pair, logits in scores.items()]
-        with self.connection:
-            self.connection.executemany("INSERT OR REPLACE INTO scores VALUES (?, ?)", rows)
-
-
-@contextmanager
-def open_cache(folder: str | PathLike | None, name: str, num_labels: int) -> Iterator[ScoreCache]:
-    """Opens a cache, in memory without a folder. The name stands for all that affects scores."""
-    path = None if folder is None else to_path(folder) / f"{name}.sqlite"
-    try:
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path or ":memory:", timeout=60.0)) as connection:
-            yield ScoreCache(connection, num_labels)
-    except sqlite3.OperationalError as error:
-        raise OSError(f"The score cache {path} cannot be used: {error}.") from error
-    except sqlite3.DatabaseError as error:
-        raise ValueError(f"The score cache {path} is damaged ({error}): delete this file and run again.") from error

@@ -11,6 +11,7 @@ import pytest
 from datasets import Dataset
 
 from hf_dse import split_text
+from hf_dse.common.cache import Cache
 from hf_dse.data.passages import line_numbers
 from hf_dse.retrieval import index
 from hf_dse.retrieval.folder import read_queries, search_corpus
@@ -130,19 +131,19 @@ def test_an_interrupted_index_keeps_what_it_has(run, embedded, monkeypatch, tmp_
     monkeypatch.setattr(index, "TEXTS_PER_COMMIT", 1)
     expected = run(index_dir=str(tmp_path / "other"))
     embedded.clear()
-    write = index._write
+    write = Cache.write
 
-    def end(connection, entries):
-        write(connection, entries)
+    def end(cache, entries):
+        write(cache, entries)
         if len(embedded) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(index, "_write", end)
+    monkeypatch.setattr(Cache, "write", end)
     process = FORK.Process(target=run)
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    monkeypatch.setattr(index, "_write", write)
+    monkeypatch.setattr(Cache, "write", write)
     embedded.clear()
     found = run()
     assert len(embedded) == 1
@@ -154,7 +155,7 @@ def test_a_damaged_index(run, tmp_path):
     path = tmp_path / "index" / "vectors.sqlite"
     path.parent.mkdir()
     path.write_bytes(b"not a database, but a text of some length" * 100)
-    with pytest.raises(OSError, match=f"{path} cannot be used .* Delete the file if it is damaged"):
+    with pytest.raises(OSError, match=f"{path} cannot be used .*: delete this file if it is damaged"):
         run()
 
 

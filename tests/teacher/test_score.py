@@ -124,8 +124,8 @@ def test_a_damaged_cache_names_the_file_to_delete(tmp_path, pairs, reranker, dam
         file.write_bytes(b"no database" * 100)
     else:
         with sqlite3.connect(file) as connection:
-            connection.execute("UPDATE scores SET logits = ?", (bytes(16),))
-    with pytest.raises(ValueError, match=f"The score cache .*{file.name} is damaged .*: delete this file and run"):
+            connection.execute("UPDATE entries SET value = ?", (bytes(16),))
+    with pytest.raises(OSError, match=f"The cache .*{file.name} cannot be used .*: delete this file if it is damaged"):
         score(reranker, pairs, cache_dir=file.parent)
     file.unlink()
     assert len(score(reranker, pairs, cache_dir=file.parent)) == 6
@@ -174,5 +174,5 @@ def test_a_killed_run_goes_on_with_equal_bytes(tmp_path, pairs, save_teacher, co
     rows = []
     for name in ("cache", "whole"):
         with sqlite3.connect(next((tmp_path / name).iterdir())) as connection:
-            rows.append(connection.execute("SELECT * FROM scores ORDER BY pair").fetchall())
+            rows.append(connection.execute("SELECT * FROM entries ORDER BY key").fetchall())
     assert rows[0] == rows[1] and len(rows[0]) == 6
