@@ -10,14 +10,13 @@ from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from hf_dse.common.loading import check_complete, load_config, load_tokenizer, load_weights
 from hf_dse.convert.folder import POOLINGS, TEXT_LENGTHS, read_settings, warn_of_lost_settings
 from hf_dse.convert.options import DROPOUT, ConvertOptions
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
-from hf_dse.modeling.attention_dse import linformer_attention_forward
 from hf_dse.modeling.modeling_dse import count_positions, find_attentions, find_table
 
 
@@ -131,10 +130,14 @@ def convert_encoder(
     table, num_layers = find_table(source), source.config.num_hidden_layers
     limit = source.config.max_position_embeddings if table is None else count_positions(table[1])
     _check_outputs(source.eval(), attentions, limit, name_or_path)
-    state = _LayerState(source, attentions[0])
+    stem = name_of_layers(source, attentions[0])
+    # Where layers share their weights they are in groups, which all stay.
+    layers: Any = [] if "groups" in stem else [*source.get_submodule(stem)]
+    # As in ModernBERT, whose first layer has no norm before its attention.
+    has_own_start = len({frozenset(layer.state_dict()) for layer in layers[:2]}) > 1
     if keep_layers is None:
         num_kept = num_layers if num_hidden_layers is None else num_hidden_layers
-        keep_layers = _evenly_spaced(num_layers, num_kept, state.has_own_start)
+        keep_layers = _evenly_spaced(num_layers, num_kept, has_own_start)
     elif num_hidden_layers not in (None, len(keep_layers)):
         raise ValueError(
             f"`keep_layers` lists {len(keep_layers)} layers, but `num_hidden_layers` is {num_hidden_layers}: give one "
@@ -176,7 +179,10 @@ def convert_encoder(
             "a floor for comparisons only."
         )
         return model.eval()
-    new, dropped = state.load(model, keep_layers, name_or_path)
+    if layers:
+        source.set_submodule(stem, torch.nn.ModuleList([layers[layer] for layer in keep_layers]))
+    hint = " Keep its first layer, and put it first." if has_own_start and keep_layers[0] else ""
+    new, dropped = _copy_weights(source, model, keep_layers, name_or_path, hint)
     logger.info(_report(name_or_path, model.config, num_layers, keep_layers, limit, new, dropped))
     return model.eval()
 
@@ -311,43 +317,24 @@ def name_of_layers(encoder: PreTrainedModel, first_attention: torch.nn.Module) -
     return name.partition(".0.")[0]
 
 
-class _LayerState:
-    """The weights of a source by layer."""
-
-    def __init__(self, source: PreTrainedModel, first_attention: torch.nn.Module):
-        self.weights = source.state_dict()
-        stem = name_of_layers(source, first_attention)
-        # Where layers share their weights they are in groups, which all stay.
-        self.pattern = re.compile("$^" if "groups" in stem else rf"({re.escape(stem)})\.(\d+)\.(.*)")
-        self.layers = {name: match for name in self.weights if (match := self.pattern.fullmatch(name))}
-        of_layers = [{match[3] for match in self.layers.values() if int(match[2]) == layer} for layer in (0, 1)]
-        # As in ModernBERT, whose first layer has no norm before its attention.
-        self.has_own_start = bool(of_layers[1]) and of_layers[0] != of_layers[1]
-
-    def load(self, model: DseModel, keep_layers: list[int], name_or_path: str) -> tuple[list[str], list[str]]:
-        """Loads these layers into a model; returns the names of its new weights, and of weights of no use to it."""
-        state = {name: weight for name, weight in self.weights.items() if name not in self.layers}
-        for new, old in enumerate(keep_layers):
-            for name, match in self.layers.items():
-                if int(match[2]) == old:
-                    state[f"{match[1]}.{new}.{match[3]}"] = self.weights[name]
-        try:
-            missing, unexpected = model.encoder.load_state_dict(state, strict=False)
-        except RuntimeError as error:
-            raise ValueError(
-                f"{name_or_path} cannot be cut to the layers {keep_layers}: {str(error).splitlines()[-1].strip()}"
-            ) from error
-        lost = [name for name in missing if not re.search(r"linformer\.(key|value)$", name)]
-        unused = [name for name in unexpected if not name.startswith("pooler.")]
-        if lost or unused:
-            hint = " Keep its first layer, and put it first." if self.has_own_start and keep_layers[0] else ""
-            raise ValueError(
-                f"{name_or_path} cannot be converted exactly: missing weights {lost or 'none'}, weights that a DSE "
-                f"encoder does not have {unused or 'none'}.{hint}"
-            )
-        missing += [name for name, _ in model.named_parameters() if name.startswith("projection.")]
-        dropped = [name for name, match in self.layers.items() if int(match[2]) not in keep_layers]
-        return missing, [*dropped, *unexpected]
+def _copy_weights(
+    source: PreTrainedModel, model: DseModel, keep_layers: list[int], name_or_path: str, hint: str
+) -> tuple[list[str], list[str]]:
+    """Copies a source that is cut to its kept layers; returns the new weights, and those of no use to the model."""
+    try:
+        missing, unexpected = model.encoder.load_state_dict(source.state_dict(), strict=False)
+    except RuntimeError as error:
+        raise ValueError(
+            f"{name_or_path} cannot be cut to the layers {keep_layers}: {str(error).splitlines()[-1].strip()}"
+        ) from error
+    lost = [name for name in missing if not re.search(r"linformer\.(key|value)$", name)]
+    unused = [name for name in unexpected if not name.startswith("pooler.")]
+    if lost or unused:
+        raise ValueError(
+            f"{name_or_path} cannot be converted exactly: missing weights {lost or 'none'}, weights that a DSE "
+            f"encoder does not have {unused or 'none'}.{hint}"
+        )
+    return [*missing, *(name for name, _ in model.named_parameters() if name.startswith("projection."))], unexpected
 
 
 @torch.no_grad()
@@ -356,33 +343,26 @@ def _check_outputs(source: PreTrainedModel, attentions: list[Any], limit: int, n
     Checks that all layers of a source attend by our function, which changes nothing on a text of up to k tokens, and
     that padding changes nothing either.
     """
-    seen, own = set(), source.config._attn_implementation
-
-    def attend(module: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.add(module)
-        return linformer_attention_forward(module, *args, **kwargs)
 
     def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
         return ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
 
-    AttentionInterface.register("linformer_checked", attend)
     vocab_size, length = source.config.vocab_size, min(CHECKED_TOKENS, limit)
     ids = torch.randint(vocab_size // 2, vocab_size, (1, length), generator=torch.Generator().manual_seed(0))
     mask = torch.ones(2, length, dtype=torch.long)
     mask[1, -1] = 0
     states = source(input_ids=ids).last_hidden_state
     # MPNet has another attention, which only its student gets.
-    is_mpnet = source.config.model_type == "mpnet"
+    own, is_mpnet = source.config._attn_implementation, source.config.model_type == "mpnet"
     if not is_mpnet:
-        source.config._attn_implementation = "linformer_checked"
-    ours = source(input_ids=ids).last_hidden_state
-    if not is_mpnet:
-        # It has a mask, too.
         source.config._attn_implementation = "linformer"
+    for module in attentions:
+        module.linformer_record = []
+    ours = source(input_ids=ids).last_hidden_state
     padded = source(input_ids=ids.repeat(2, 1), attention_mask=mask).last_hidden_state[1:, :-1]
     alone = source(input_ids=ids[:, :-1]).last_hidden_state
     source.config._attn_implementation = own
-    unseen = {*attentions} - seen
+    unseen = [module for module in attentions if not module.linformer_record]
     if unseen and not is_mpnet:
         raise ValueError(
             f"{name_or_path} cannot be converted: {len(unseen)} of its layers do not call the attention function that "
