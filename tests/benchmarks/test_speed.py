@@ -83,7 +83,9 @@ def test_training_computes_all_gradients(folders):
             if train:
                 states.sum().backward()
         counts.append(counter.get_total_flops())
-    assert counts[1] == pytest.approx(3 * counts[0])
+    # The row sums of E are its product with ones, which need no gradient.
+    row_sums = model.config.num_hidden_layers * 2 * 2 * 8 * 32
+    assert counts[1] == 3 * counts[0] - row_sums
 
 
 def test_medians_and_ratios():
