@@ -18,7 +18,7 @@ from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import load_student
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
-from hf_dse.data.rankings import Rankings, check_positives
+from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import RankingArguments
 from hf_dse.pipeline.shared import (
     DistillationResult,
@@ -37,7 +37,7 @@ from hf_dse.retrieval.mining import mine_candidates
 from hf_dse.teacher.bi_encoders import embed_rankings
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.ranking_data import has_lists, limit_rankings
+from hf_dse.training.ranking_data import check_targets, has_lists, limit_rankings
 from hf_dse.training.ranking_trainer import RankingTrainer
 
 
@@ -73,14 +73,8 @@ def run_ranking(
             relevance(rankings)
         except ValueError as error:
             raise ValueError(f"Split {split!r}: {error} Correct its labels, or leave the split out.") from error
-    if given.teacher is None and args.teacher_name_or_path is None and not has_lists(train):
-        weights = {name: getattr(training_args, name) for name in ("kl_weight", "margin_mse_weight")}
-        if any(weights.values()):
-            raise ValueError(
-                f"{', '.join(f'{name}={value}' for name, value in weights.items() if value)}: the student would learn "
-                "from a teacher: name it with `--teacher_name_or_path`."
-            )
-        check_positives(train, "Split 'train', without a teacher")
+    if given.teacher is None and args.teacher_name_or_path is None:
+        check_targets(train, training_args)
     pairs = None
     if args.pairs_file is not None:
         source = DataArguments(train_file=args.pairs_file, num_labels=1)

@@ -6,22 +6,25 @@ import copy
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
 from torch import nn
-from torch.utils.data import Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import (
     EvalPrediction,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
+    set_seed,
 )
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import get_length_grouped_indices
@@ -29,9 +32,10 @@ from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from hf_dse.common.files import LOCK_FILE, locked, writing
+from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.folder import write_settings
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.modeling.pairs_dse import measure
+from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.retrieval.encoding import evaluating
 from hf_dse.retrieval.metrics import UndefinedMetricError
 from hf_dse.training.arguments import StudentTrainingArguments
@@ -43,9 +47,6 @@ logger = logging.get_logger(__name__)
 # Number of pairs to which the first scale and bias of a similarity head are fitted.
 CALIBRATION_PAIRS = 1024
 
-# Where a Trainer without arguments writes.
-DEFAULT_OUTPUT_DIR = "tmp_trainer"
-
 # What a training needs to go on as if undisturbed: weights, optimizer, scheduler and random states.
 CHECKPOINT_FILES = ("*.safetensors", OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state*.pth")
 # The last file that a stage of `hf-dse distill` writes.
@@ -53,47 +54,37 @@ RESULTS_FILE = "results.json"
 # What the Trainer adds to the metrics of an evaluation.
 ADDED_METRICS = ("epoch", "_runtime", "_per_second", "_time")
 
-Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None]
-
 
 class EpochSampler(Sampler[int]):
     """Rows in an order of seed and epoch alone: as they are, or with `lengths` in batches of similar length."""
 
-    def __init__(self, num_rows: int, seed: int, lengths: list[int] | None = None, batch_size: int = 1):
+    def __init__(self, trainer: "ReproducibleTrainer", num_rows: int, lengths: list[int] | None = None):
+        self.trainer = trainer
         self.num_rows = num_rows
-        self.seed = seed
         self.lengths = lengths
-        self.batch_size = batch_size
-        self.epoch = 0
 
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
+    @property
+    def epoch(self) -> int:
+        return int(self.trainer.state.epoch or 0)
 
     def __len__(self) -> int:
         return self.num_rows
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order(torch.Generator().manual_seed((self.seed << 16) + self.epoch)))
+        return iter(self.order(torch.Generator().manual_seed((self.trainer.data_seed << 16) + self.epoch)))
 
     def order(self, generator: torch.Generator) -> list[int]:
         """The rows of an epoch in their order."""
         if self.lengths is None:
             return list(range(self.num_rows))
-        return get_length_grouped_indices(self.lengths, self.batch_size, generator=generator)
+        batch_size = self.trainer.args.train_batch_size * self.trainer.args.gradient_accumulation_steps
+        return get_length_grouped_indices(self.lengths, batch_size, generator=generator)
 
 
 class TrainingGuard(TrainerCallback):
-    """Stops a training whose loss is NaN or infinite, and tells the sampler its epoch, also in a resumed training."""
+    """Stops a training whose loss is NaN or infinite."""
 
     has_begun = False
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
-        sampler = train_dataloader
-        while hasattr(sampler, "batch_sampler"):
-            sampler = sampler.batch_sampler
-        sampler = getattr(sampler, "sampler", None)
-        if isinstance(sampler, EpochSampler):
-            sampler.set_epoch(int(state.epoch or 0))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.has_begun = True
@@ -116,13 +107,10 @@ class ReproducibleTrainer(Trainer):
 
     def __init__(
         self,
-        model: Any,
         args: StudentTrainingArguments,
-        train_dataset: Any = None,
         eval_dataset: Any = None,
         has_eval_loss: bool = True,
         compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
-        callbacks: list[TrainerCallback] | None = None,
         **kwargs: Any,
     ):
         # A copy: the same arguments may be those of another trainer, with other data.
@@ -133,16 +121,10 @@ class ReproducibleTrainer(Trainer):
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
         self._compute_metrics = compute_metrics
+        metrics = None if compute_metrics is None else self._metrics_or_nothing
+        super().__init__(args=args, eval_dataset=eval_dataset, compute_metrics=metrics, **kwargs)
         self.guard = TrainingGuard()
-        super().__init__(
-            model=model,
-            args=args,
-            train_dataset=train_dataset,
-            eval_dataset=eval_dataset,
-            compute_metrics=None if compute_metrics is None else self._metrics_or_nothing,
-            callbacks=[*(callbacks or []), self.guard],
-            **kwargs,
-        )
+        self.add_callback(self.guard)
         # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
         self._move_model_to_device(self.model, args.device)  # type: ignore[arg-type]
 
@@ -161,10 +143,10 @@ class ReproducibleTrainer(Trainer):
             logger.warning(f"This model is not compared with others. {error.args[0]}")
             return False
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> torch.utils.data.DataLoader:
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         return super().get_eval_dataloader(plain_rows(eval_dataset))
 
-    def get_test_dataloader(self, test_dataset: Any) -> torch.utils.data.DataLoader:
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
         return super().get_test_dataloader(plain_rows(test_dataset))
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
@@ -179,8 +161,7 @@ class ReproducibleTrainer(Trainer):
         if self.args.train_sampling_strategy != "group_by_length":
             return super()._get_train_sampler(train_dataset)
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
-        batch_size = self.args.train_batch_size * self.args.gradient_accumulation_steps
-        return EpochSampler(len(rows), self.data_seed, rows["length"][:], batch_size)
+        return EpochSampler(self, len(rows), rows["length"][:])
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         checkpoint = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
@@ -259,23 +240,22 @@ class StudentTrainer(ReproducibleTrainer):
         scale: Any = self.model.similarity.scale
         return self.args.scale_learning_rate * scale.detach().abs().mean().item()
 
-    def sample_pairs(self, pairs: Dataset) -> Dataset:
-        """The pairs to which scale and bias are fitted, those of similar length together."""
+    @torch.no_grad()
+    def fit_line(self, pairs: Any, collate: Any, loss: PairDistillationLoss) -> tuple[torch.Tensor, torch.Tensor]:
+        """Scale and bias of the similarities of some pairs, by least squares of their targets."""
         rows = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(self.args.seed))
         sample = pairs.select(rows[:CALIBRATION_PAIRS].tolist())
-        return sample.sort("length") if "length" in sample.column_names else sample
-
-    @torch.no_grad()
-    def measure_pairs(self, batches: Iterable[dict[str, torch.Tensor]], loss: PairDistillationLoss) -> torch.Tensor:
-        """The moments of similarities and targets of pairs, to which `fit_similarity` fits scale and bias."""
+        # Pairs of similar length together.
+        sample = sample.sort("length") if "length" in sample.column_names else sample
         similarities, targets = [], []
         with evaluating(self.model):
-            for batch in map(self._prepare_inputs, batches):
+            for batch in DataLoader(sample, self.args.eval_batch_size, collate_fn=collate):
+                batch = self._prepare_inputs(batch)
                 output = self.model(**{name: batch[name] for name in ("input_ids", "attention_mask")})
                 similarities.append(self.model.similarity.compare(*output.embeddings.unbind(1)).cpu().double())
                 known = {name: batch[name].cpu() for name in ("labels", "teacher_logits") if name in batch}
                 targets.append(loss.targets(output.logits.shape[-1], **known))
-        return measure(torch.cat(similarities), torch.cat(targets))
+        return fit_similarity(measure(torch.cat(similarities), torch.cat(targets)))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         exists = self.optimizer is not None
@@ -299,6 +279,15 @@ def is_of_head(name: str, *parts: str) -> bool:
     return "similarity." in name and name.rpartition(".")[2] in parts
 
 
+def plain_rows(dataset: Any) -> Any:
+    """A dataset, or each of several, without the format of `with_format`: its rows are numbers, texts and lists."""
+    if isinstance(dataset, Mapping):
+        return {name: plain_rows(part) for name, part in dataset.items()}
+    # What a transform makes of the rows is not in the data.
+    is_formatted = isinstance(dataset, Dataset) and dataset.format["type"] not in (None, "custom")
+    return dataset.with_format(None) if is_formatted else dataset
+
+
 def check_head_learns(head: Any) -> None:
     """Raises a `ValueError` if scale and bias of a head are frozen: an adapter is saved without what is fitted."""
     if not all(parameter.requires_grad for parameter in (head.scale, head.bias)):
@@ -308,13 +297,17 @@ def check_head_learns(head: Any) -> None:
         )
 
 
-def plain_rows(dataset: Any) -> Any:
-    """A dataset, or each of several, without the format of `with_format`: its rows are numbers, texts and lists."""
-    if isinstance(dataset, Mapping):
-        return {name: plain_rows(part) for name, part in dataset.items()}
-    # What a transform makes of the rows is not in the data.
-    is_formatted = isinstance(dataset, Dataset) and dataset.format["type"] not in (None, "custom")
-    return dataset.with_format(None) if is_formatted else dataset
+def read_student(
+    model: Any, processing_class: Any, seed: int, load: Callable[[str], Any]
+) -> tuple[Any, PreTrainedTokenizerBase]:
+    """A student and its tokenizer, which may be names. New parameters start from random numbers of the seed."""
+    if isinstance(model, str | PathLike):
+        processing_class = processing_class or model
+        set_seed(seed)
+        model = load(str(model))
+    if processing_class is None:
+        raise ValueError("A trainer of a loaded student needs its tokenizer: pass `processing_class`.")
+    return model, load_tokenizer(processing_class)
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:

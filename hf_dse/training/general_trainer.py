@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import PreTrainedTokenizerBase
 
-from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import convert_encoder
 from hf_dse.convert.student import limit_tokens, with_own_attention
 from hf_dse.data.collators import TextCollator
@@ -22,7 +21,7 @@ from hf_dse.modeling import DseModel
 from hf_dse.modeling.attention_dse import mask_of
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import DEFAULT_OUTPUT_DIR, Optimizers, ReproducibleTrainer, plain_rows
+from hf_dse.training.base import ReproducibleTrainer, plain_rows, read_student
 from hf_dse.training.losses import attention_loss, hidden_loss, relation_loss, to_full_precision
 
 
@@ -37,7 +36,7 @@ class GeneralTrainer(ReproducibleTrainer):
         model ([`DseModel`] or `str`):
             The student, or the folder or Hub id of an encoder, which [`convert_encoder`] converts.
         args ([`GeneralTrainingArguments`], *optional*):
-            Training arguments. Defaults to `GeneralTrainingArguments("tmp_trainer")`.
+            Training arguments. Defaults to `GeneralTrainingArguments()`.
         train_dataset (`datasets.Dataset`, *optional*):
             Texts, in the column `text`.
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
@@ -47,8 +46,8 @@ class GeneralTrainer(ReproducibleTrainer):
         teacher ([`DseModel`] or `str`, *optional*):
             The source with its own attention, such as `convert_encoder("bert-base-uncased",
             layer_types="full_attention")`, or its folder or Hub id. Defaults to `model`, if a string.
-        callbacks, optimizers (*optional*):
-            As for [`~transformers.Trainer`].
+        kwargs (*optional*):
+            `callbacks`, `optimizers` and others, as for [`~transformers.Trainer`].
 
     Example:
 
@@ -78,47 +77,38 @@ class GeneralTrainer(ReproducibleTrainer):
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
         teacher: DseModel | str | PathLike | None = None,
-        callbacks: list[TrainerCallback] | None = None,
-        optimizers: Optimizers = (None, None),
+        **kwargs: Any,
     ):
-        args = GeneralTrainingArguments(DEFAULT_OUTPUT_DIR) if args is None else args
+        args = args or GeneralTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
-        if isinstance(model, str | PathLike):
-            teacher = teacher or model
-            processing_class = processing_class or model
-            # New parameters start from random numbers.
-            set_seed(args.seed)
-            model = convert_encoder(str(model))
-        source: Any = teacher
-        if isinstance(teacher, str | PathLike):
-            source = with_own_attention(convert_encoder(str(teacher)))
+        source: Any = model if teacher is None and isinstance(model, str | PathLike) else teacher
+        model, tokenizer = read_student(model, processing_class, args.seed, convert_encoder)
+        if isinstance(source, str | PathLike):
+            source = with_own_attention(convert_encoder(str(source)))
         if args.n_gpu > 1:
             raise ValueError(
                 "`GeneralTrainer` reads the layers of one model: start one process for each device with torchrun."
             )
-        if processing_class is None or source is None:
-            raise ValueError("`GeneralTrainer` needs a `processing_class` and a `teacher`, the source of the student.")
+        if source is None:
+            raise ValueError("`GeneralTrainer` needs a `teacher`, the source of the student.")
         if model.config.vocab_size != source.config.vocab_size:
             raise ValueError(
                 f"The student has a `vocab_size` of {model.config.vocab_size} and the teacher one of "
                 f"{source.config.vocab_size}: the teacher has to be the encoder that the student was converted from."
             )
-        processing_class = load_tokenizer(processing_class)
-        check_max_length(args.max_length, model, processing_class)
-        check_max_length(args.max_length, source, processing_class)
+        check_max_length(args.max_length, source, tokenizer)
         # What loads a checkpoint reads as much of a text as the training.
-        processing_class = limit_tokens(processing_class, model, args.max_length)
+        tokenizer = limit_tokens(tokenizer, model, args.max_length)
         if train_dataset is not None and args.groups_by_length:
-            train_dataset = lengths(train_dataset, processing_class, max_length=args.max_length)
+            train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         super().__init__(
             model=model,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
-            processing_class=processing_class,
-            data_collator=TextCollator(processing_class, args.max_length),
-            callbacks=callbacks,
-            optimizers=optimizers,
+            processing_class=tokenizer,
+            data_collator=TextCollator(tokenizer, args.max_length),
+            **kwargs,
         )
         # Only decoders have the setting that the Trainer adds.
         vars(model.config).pop("use_cache", None)
@@ -132,13 +122,7 @@ class GeneralTrainer(ReproducibleTrainer):
         # Part of the loss -> its sum over the steps since the last log line, and the number of these steps.
         self._logged_parts: dict[str, torch.Tensor] = {}
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:
         with self.accelerator.autocast():
             losses = self.layer_losses(model, inputs)
         for name in losses if model.training else ():

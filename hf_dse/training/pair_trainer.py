@@ -3,34 +3,24 @@
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import zip_longest
 from os import PathLike
-from typing import Any, cast
+from typing import Any
 
-import torch
 from datasets import Dataset
-from torch import nn
-from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import limit_tokens, load_dse_model, load_student
 from hf_dse.data.collators import PairCollator
 from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.modeling.pairs_dse import fit_similarity, get_problem_type
+from hf_dse.modeling.pairs_dse import get_problem_type
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import (
-    DEFAULT_OUTPUT_DIR,
-    Optimizers,
-    StudentTrainer,
-    check_head_learns,
-    is_of_head,
-    plain_rows,
-)
+from hf_dse.training.base import StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
 from hf_dse.training.losses import PairDistillationLoss, similarity_loss
 
 
@@ -49,7 +39,7 @@ class DseTrainer(StudentTrainer):
             Its new head follows from the training data: float labels are a regression, integers are classes (two
             classes have one logit, as in DSE); without labels the number of teacher scores decides.
         args ([`DseTrainingArguments`], *optional*):
-            Training arguments. Defaults to `DseTrainingArguments("tmp_trainer")`.
+            Training arguments. Defaults to `DseTrainingArguments()`.
         train_dataset (`datasets.Dataset`):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
             `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] return them. `None` is
@@ -59,8 +49,8 @@ class DseTrainer(StudentTrainer):
             model; without labels, for predictions, the last model is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of the student, or its folder or Hub id. Defaults to that of `model`, if a string.
-        compute_metrics, callbacks, optimizers (*optional*):
-            As for [`~transformers.Trainer`].
+        kwargs (*optional*):
+            `compute_metrics`, `callbacks`, `optimizers` and others, as for [`~transformers.Trainer`].
 
     Example:
 
@@ -89,24 +79,19 @@ class DseTrainer(StudentTrainer):
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
-        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
-        callbacks: list[TrainerCallback] | None = None,
-        optimizers: Optimizers = (None, None),
+        **kwargs: Any,
     ):
-        args = DseTrainingArguments(DEFAULT_OUTPUT_DIR) if args is None else args
+        args = args or DseTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
-        if isinstance(model, str | PathLike):
-            processing_class = processing_class or model
-            # A new head starts from random numbers.
-            set_seed(args.seed)
+
+        def load(name: str) -> Any:
             if train_dataset is None:
-                model = cast(DseForSequenceClassification, load_dse_model(str(model)))
-            else:
-                model = load_student(str(model), ConvertArguments(), *infer_labels(train_dataset))
-        if processing_class is None:
-            raise ValueError("`DseTrainer` needs `processing_class`, the tokenizer of the student.")
+                return load_dse_model(name)
+            return load_student(name, ConvertArguments(), *infer_labels(train_dataset))
+
+        model, tokenizer = read_student(model, processing_class, args.seed, load)
         # What loads a checkpoint reads as much of a text as the training.
-        tokenizer = limit_tokens(load_tokenizer(processing_class), model, args.max_length)
+        tokenizer = limit_tokens(tokenizer, model, args.max_length)
         parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
         first = next(iter(parts.values()))
         for name, part in parts.items():
@@ -125,18 +110,10 @@ class DseTrainer(StudentTrainer):
             has_eval_loss=first is None or "label" in first.column_names,
             processing_class=tokenizer,
             data_collator=PairCollator(tokenizer, args.max_length),
-            compute_metrics=compute_metrics,
-            callbacks=callbacks,
-            optimizers=optimizers,
+            **kwargs,
         )
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:
         inputs = dict(inputs)
         teacher_logits, embeddings = inputs.pop("teacher_logits", None), inputs.pop("embeddings", None)
         # Evaluation compares with the labels only, with any `distillation_alpha`.
@@ -165,9 +142,7 @@ class DseTrainer(StudentTrainer):
         check_head_learns(head)
         if self.train_dataset is None:
             return
-        sample = self.sample_pairs(self.train_dataset)
-        loader = torch.utils.data.DataLoader(sample, self.args.eval_batch_size, collate_fn=self.data_collator)
-        head.calibrate(*fit_similarity(self.measure_pairs(loader, self.pair_loss)))
+        head.calibrate(*self.fit_line(self.train_dataset, self.data_collator, self.pair_loss))
         start = [", ".join(f"{value:.4g}" for value in part.tolist()) for part in (head.scale, head.bias)]
         logger.info(f"The head starts with the scale {start[0]} and the bias {start[1]}.")
 

@@ -22,40 +22,26 @@ from hf_dse.training.ranking_losses import mean_spread
 
 
 class RankingSampler(EpochSampler):
-    """Indices of [`RankingRows`] in order, with `group_size` queries of a document one after the other."""
+    """Indices of [`RankingRows`] in order, with `queries_per_document` queries of a document one after the other."""
 
-    def __init__(
-        self,
-        rows: RankingRows,
-        seed: int,
-        lengths: list[int] | None,
-        batch_size: int,
-        is_random: bool,
-        group_size: int,
-    ):
-        super().__init__(len(rows), seed, lengths, batch_size)
+    def __init__(self, trainer: Any, rows: RankingRows, lengths: list[int] | None):
+        super().__init__(trainer, len(rows), lengths)
         self.rows = rows
-        self.is_random = is_random
-        self.group_size = group_size
 
     def order(self, generator: torch.Generator) -> list[int]:
-        rows = super().order(generator)
-        if self.is_random:
+        rows, args = super().order(generator), self.trainer.args
+        if args.train_sampling_strategy == "random":
             rows = torch.randperm(self.num_rows, generator=generator).tolist()
-            if self.group_size > 1:
-                rows = self._grouped(rows, generator)
+            if args.queries_per_document > 1:
+                rows = self._grouped(rows, generator, args.queries_per_document)
         return [row + self.epoch * self.num_rows for row in rows]
 
-    def _grouped(self, rows: list[int], generator: torch.Generator) -> list[int]:
+    def _grouped(self, rows: list[int], generator: torch.Generator, size: int) -> list[int]:
         documents = self.rows.first_documents(self.epoch)
         members: dict[int, list[int]] = {}
         for row in rows:
             members.setdefault(documents[row], []).append(row)
-        units = [
-            part[start : start + self.group_size]
-            for part in members.values()
-            for start in range(0, len(part), self.group_size)
-        ]
+        units = [part[start : start + size] for part in members.values() for start in range(0, len(part), size)]
         order = torch.randperm(len(units), generator=generator).tolist()
         # Whole ones first: they do not begin in one batch and end in the next.
         order.sort(key=lambda number: -len(units[number]))
@@ -90,16 +76,22 @@ def has_lists(rankings: Rankings) -> bool:
     return any(np.isfinite(values).sum() > 1 for values in lists)
 
 
-def check_targets(rankings: Rankings, args: RankingTrainingArguments, uses_teacher: bool) -> None:
+def read_kl_weight(rankings: Rankings, args: RankingTrainingArguments) -> float:
+    """The weight of the teacher's distribution; by default 1 for candidates with scores."""
+    return float(has_lists(rankings)) if args.kl_weight is None else args.kl_weight
+
+
+def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> None:
     """Raises a `ValueError` if the queries have nothing to learn from."""
-    if not uses_teacher:
+    if not read_kl_weight(rankings, args) + args.margin_mse_weight:
         if not args.contrastive_weight:
             raise ValueError("There are no teacher scores, so that `contrastive_weight` must be above 0.")
         check_positives(rankings, "The training rankings")
     elif not has_lists(rankings):
         raise ValueError(
-            "`kl_weight` or `margin_mse_weight` is above 0, but no query has two candidates with teacher scores: "
-            "score them with `score_candidates` (or `hf-dse score`), or train on labels only with both weights 0."
+            "`kl_weight` or `margin_mse_weight` is above 0, but no query has two candidates with teacher scores: name "
+            "a teacher with `--teacher_name_or_path`, score them with `score_candidates` (`hf-dse score`), or train "
+            "on labels only with both weights 0."
         )
     elif mean_spread(rankings.queries["teacher_logits"][:]) == 0:
         raise ValueError("The teacher gives all candidates of a query the same score: use another, or labels alone.")

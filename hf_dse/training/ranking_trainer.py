@@ -3,48 +3,39 @@
 """The Trainer that distils a reranker into an embedding model on queries with candidates."""
 
 import math
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState, set_seed
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import load_student
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.data.tokenization import lengths, token_lengths
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.modeling.pairs_dse import fit_similarity
 from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import (
-    DEFAULT_OUTPUT_DIR,
-    Optimizers,
-    StudentTrainer,
-    check_head_learns,
-    is_of_head,
-    plain_rows,
-)
+from hf_dse.training.base import StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
 from hf_dse.training.ranking_data import (
     RankingSampler,
     check_head,
     check_targets,
     freeze,
-    has_lists,
     limit_rankings,
+    read_kl_weight,
     read_pairs,
     sample_queries,
     smaller_corpus,
@@ -55,9 +46,8 @@ from hf_dse.training.ranking_steps import PART_SIZE, embed_in_parts, gather_list
 
 logger = logging.get_logger(__name__)
 
-# Queries to whose candidates the first scale of the head is fitted, and how many of them are embedded at a time.
+# Queries to whose candidates the first scale of the head is fitted.
 START_QUERIES = 128
-START_BATCH = 16
 
 # Scale of a cosine without a teacher, as usual for contrastive losses.
 LABEL_SCALE = 20.0
@@ -94,7 +84,7 @@ class RankingTrainer(StudentTrainer):
             The student, with one logit and `similarity="cosine"` or `"dot"`, or the folder or Hub id of a DSE model or
             of an encoder, which [`convert_encoder`] converts. The prompts of its config are put before the texts.
         args ([`RankingTrainingArguments`], *optional*):
-            Training arguments. Defaults to `RankingTrainingArguments("tmp_trainer")`.
+            Training arguments. Defaults to `RankingTrainingArguments()`.
         train_dataset ([`Rankings`] or `datasets.Dataset`):
             Queries with candidates, or rows in a format that [`load_rankings`] reads. With a `similarity_weight`
             queries and corpus need the column `embeddings` with a bi-encoder's vectors.
@@ -105,8 +95,8 @@ class RankingTrainer(StudentTrainer):
         pairs (`datasets.Dataset`, *optional*):
             Pairs of sentences with a `label` that is a score, `teacher_logits` or both, to mix with the queries. They
             have a scale and a bias of their own, which are fitted before the training and fixed.
-        callbacks, optimizers (*optional*):
-            As for [`~transformers.Trainer`].
+        kwargs (*optional*):
+            `callbacks`, `optimizers` and others, as for [`~transformers.Trainer`].
 
     Example:
 
@@ -137,28 +127,22 @@ class RankingTrainer(StudentTrainer):
         eval_dataset: Rankings | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
         pairs: Dataset | None = None,
-        callbacks: list[TrainerCallback] | None = None,
-        optimizers: Optimizers = (None, None),
+        **kwargs: Any,
     ):
-        args = RankingTrainingArguments(DEFAULT_OUTPUT_DIR) if args is None else args
-        if isinstance(model, str | PathLike):
-            processing_class = processing_class or model
-            # A new head starts from random numbers.
-            set_seed(args.seed)
-            model = load_student(str(model), ConvertArguments(), 1, "regression")
+        args = args or RankingTrainingArguments()
+        load = partial(load_student, convert_args=ConvertArguments(), num_labels=1, problem_type="regression")
+        model, tokenizer = read_student(model, processing_class, args.seed, load)
         check_head(model)
-        if processing_class is None:
-            raise ValueError("`RankingTrainer` needs `processing_class`, the tokenizer of the student.")
         # What loads a checkpoint reads as much of a text as the training.
-        self.tokenizer = limit_rankings(args, model, load_tokenizer(processing_class))
+        self.tokenizer = limit_rankings(args, model, tokenizer)
         if isinstance(train_dataset, Dataset):
             train_dataset = read_rankings(plain_rows(train_dataset), where="The training rows")
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
         rows = None
         if train_dataset is not None:
-            kl_weight = float(has_lists(train_dataset)) if args.kl_weight is None else args.kl_weight
+            check_targets(train_dataset, args)
+            kl_weight = read_kl_weight(train_dataset, args)
             self.uses_teacher = kl_weight + args.margin_mse_weight > 0
-            check_targets(train_dataset, args, self.uses_teacher)
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
             seed = args.seed if args.data_seed is None else args.data_seed
@@ -180,9 +164,9 @@ class RankingTrainer(StudentTrainer):
                 query_max_length=model.config.query_length,
                 prompts=model.config.prompts,
             ),
-            callbacks=[*(callbacks or []), self.pair_head],
-            optimizers=optimizers,
+            **kwargs,
         )
+        self.add_callback(self.pair_head)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> RankingSampler:
         rows, args = self.train_dataset, self.args
@@ -193,9 +177,7 @@ class RankingTrainer(StudentTrainer):
             sizes = [min(size, args.max_length) for size in longest]
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
-        batch_size = args.train_batch_size * args.gradient_accumulation_steps
-        is_random = args.train_sampling_strategy == "random"
-        return RankingSampler(rows, self.data_seed, sizes, batch_size, is_random, args.queries_per_document)
+        return RankingSampler(self, rows, sizes)
 
     def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
         kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]
@@ -210,13 +192,7 @@ class RankingTrainer(StudentTrainer):
     def own_rate(self, name: str) -> float | None:
         return self.scale_rate() if is_of_head(name, "scale") else None
 
-    def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor:
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:
         vectors = self._embed(model, inputs)
         pairs = vectors.pop("pair", None)
         num_pairs = 0 if pairs is None else len(pairs) // 2
@@ -290,29 +266,23 @@ class RankingTrainer(StudentTrainer):
         """
         head, rows = self.model.similarity, self.train_dataset
         sample = sample_queries(rows.logits, self.uses_teacher, self.args.seed)[:START_QUERIES]
-        found: list[np.ndarray] = []
-        targets: list[np.ndarray] = []
-        norms: list[float] = []
+        batch = self._prepare_inputs(self.data_collator([rows[row] for row in sample]))
         with evaluating(self.model):
-            for start in range(0, len(sample), START_BATCH):
-                features = [rows[row] for row in sample[start : start + START_BATCH]]
-                batch = self._prepare_inputs(self.data_collator(features))
-                vectors = self._embed(self.model, batch)
-                matrix = self.similarities(vectors["query"], vectors["document"]).cpu().double()
-                documents, logits = (batch[name].cpu() for name in ("documents", "teacher_logits"))
-                is_unknown = (documents < 0) | ~logits.isfinite()
-                own = matrix.gather(1, documents.clamp(min=0)).masked_fill(is_unknown, math.nan)
-                found += list(own.numpy())
-                targets += list(logits.double().numpy())
-                norms.append(float(vectors["query"].norm(dim=1).mean() * vectors["document"].norm(dim=1).mean()))
+            vectors = self._embed(self.model, batch)
         scale, bias = head.scale.item(), head.bias.item()
         if self.uses_teacher:
+            matrix = self.similarities(vectors["query"], vectors["document"]).cpu().double()
+            documents, targets = batch["documents"].cpu(), batch["teacher_logits"].cpu().double()
+            is_unknown = (documents < 0) | ~targets.isfinite()
+            found = matrix.gather(1, documents.clamp(min=0)).masked_fill(is_unknown, math.nan)
             if fit_scale:
-                scale = mean_spread(targets) / max(mean_spread(found), 1e-6)
-            target, similarity = (float(np.nanmean(np.concatenate(values))) for values in (targets, found))
-            bias = target - scale * similarity
+                scale = mean_spread(targets.numpy()) / max(mean_spread(found.numpy()), 1e-6)
+            bias = (targets.nanmean() - scale * found.nanmean()).item()
+        elif fit_scale and head.kind == "dot":
+            query, document = (vectors[kind].norm(dim=1).mean().item() for kind in ("query", "document"))
+            scale = LABEL_SCALE / (query * document)
         elif fit_scale:
-            scale = LABEL_SCALE if head.kind == "cosine" else LABEL_SCALE / float(np.mean(norms))
+            scale = LABEL_SCALE
         head.calibrate(scale, bias)
         logger.info(f"The head has the scale {scale:.4g} and the bias {bias:.4g}.")
 
@@ -320,10 +290,8 @@ class RankingTrainer(StudentTrainer):
         """Fits scale and bias of the pairs, if there are any, to their targets by least squares."""
         if self.train_dataset.pairs is None:
             return
-        rows, size = self.sample_pairs(self.train_dataset.pairs).to_list(), self.args.eval_batch_size
         collate: Any = self.data_collator
-        batches = (collate.pair_collator(rows[start : start + size]) for start in range(0, len(rows), size))
-        scale, bias = fit_similarity(self.measure_pairs(batches, self.pair_loss))
+        scale, bias = self.fit_line(self.train_dataset.pairs, collate.pair_collator, self.pair_loss)
         self.pair_head.scale, self.pair_head.bias = scale.item(), bias.item()
         logger.info(f"Pairs have the scale {self.pair_head.scale:.4g} and the bias {self.pair_head.bias:.4g}.")
 

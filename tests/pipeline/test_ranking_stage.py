@@ -124,7 +124,7 @@ def test_a_stopped_stage_resumes(assets, tmp_path, rank, same):
 
 def test_errors_are_named_before_the_training(assets, tmp_path, rank, error_of):
     assert rank("out", kl_weight=1) == 2
-    assert "learn from a teacher: name it with `--teacher_name_or_path`" in error_of()
+    assert "name a teacher with `--teacher_name_or_path`" in error_of()
     data = shutil.copytree(assets / "queries", tmp_path / "data")
     file = data / "qrels" / "test.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t0\n"))

@@ -286,10 +286,10 @@ def test_batches_of_similar_length_depend_on_seed_and_epoch(make_student, make_t
         assert length == min(max(sizes), 32)
 
     def order(epoch, **fields):
-        sampler = make_trainer(make_student(), train, **fields).get_train_dataloader().batch_sampler.sampler
+        trainer = make_trainer(make_student(), train, **fields)
         torch.rand(epoch + 1)
-        sampler.set_epoch(epoch)
-        return list(sampler)
+        trainer.state.epoch = epoch
+        return list(trainer.get_train_dataloader().batch_sampler.sampler)
 
     assert sorted(order(0)) == list(range(32))
     assert order(0) == order(0) != order(1)
@@ -339,7 +339,7 @@ def test_models_and_tokenizers_by_name(encoder, args, scored, make_model, bert_t
             # A head says itself which labels it has.
             assert DseTrainer(str(tmp_path / "student"), args).model.config.num_labels == 1
     assert DseTrainer(loaded, args, scored, processing_class=encoder).model is loaded
-    with pytest.raises(ValueError, match="`DseTrainer` needs `processing_class`"):
+    with pytest.raises(ValueError, match="needs its tokenizer: pass `processing_class`"):
         DseTrainer(loaded, args, scored)
     # Two classes have one logit.
     args.distillation_alpha = 0.0
