@@ -116,18 +116,23 @@ def tokenizers(bert_tokenizer, roberta_tokenizer):
     return {"bert": bert_tokenizer, "distilbert": distilbert, "roberta": roberta_tokenizer}
 
 
+TINY = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+}
+
+
 @pytest.fixture(scope="session")
 def tiny_config():
     """Makes a `DseConfig` for a tiny model that fits the tokenizer given; fields can be overridden."""
 
     def make(tokenizer, **fields):
         defaults = {
+            **TINY,
             "vocab_size": len(tokenizer),
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 32,
-            "max_position_embeddings": 64,
             "linformer_length": 8,
             "pad_token_id": tokenizer.pad_token_id,
             "sep_token_id": tokenizer.sep_token_id,
@@ -144,15 +149,7 @@ def save_bert(bert_tokenizer):
 
     def save(folder, model_class=BertModel, **fields):
         torch.manual_seed(0)
-        defaults = {
-            "vocab_size": len(bert_tokenizer),
-            "hidden_size": 16,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": 32,
-            "max_position_embeddings": 64,
-            "initializer_range": 0.2,
-        }
+        defaults = {**TINY, "vocab_size": len(bert_tokenizer), "initializer_range": 0.2}
         model_class(BertConfig(**{**defaults, **fields})).save_pretrained(folder)
         bert_tokenizer.save_pretrained(folder)
         return folder

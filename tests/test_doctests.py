@@ -13,8 +13,7 @@ import doctest
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertForSequenceClassification
 
 
 ROOT = Path(__file__).parents[1]
@@ -51,14 +50,10 @@ EXAMPLES = find_examples()
 
 
 @pytest.fixture(scope="session")
-def materials(tmp_path_factory, bert_tokenizer) -> Path:
+def materials(tmp_path_factory, save_bert) -> Path:
     """The files that examples name."""
     folder = tmp_path_factory.mktemp("materials")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = BertConfig(vocab_size=len(bert_tokenizer), num_labels=1, **sizes)
-    BertForSequenceClassification(config).save_pretrained(folder / "teacher")
-    bert_tokenizer.save_pretrained(folder / "teacher")
+    save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1, max_position_embeddings=512)
     sentences = [f"The {animal} sleeps in the {place}." for animal in ("cat", "dog") for place in ("house", "barn")]
     (folder / "sentences.txt").write_text("\n".join(sentences))
     (folder / "articles.txt").write_text("\n".join(f"{number}. {' '.join(sentences * 4)}" for number in range(4)))

@@ -53,11 +53,6 @@ for auto_class, model_class in (
     run_python(code)
 
 
-def test_public_names():
-    for name in hf_dse.__all__:
-        assert getattr(hf_dse, name) is not None
-
-
 # The code that is saved with checkpoints has its own path.
 ALLOWED_MODULES = {"hf_dse", *(f"hf_dse.modeling{part}" for part in ("", ".attention_dse", ".modeling_dse"))}
 SOURCES = [*(ROOT / "hf_dse").rglob("*.py"), *(ROOT / "modeling").glob("*.py")]
@@ -91,15 +86,6 @@ def test_examples_import_public_names_only():
         for module, name in imports_in(code):
             assert module in ALLOWED_MODULES, f"{source} imports from {module}"
             assert module != "hf_dse" or name is None or name in hf_dse.__all__, f"{source} imports {name}"
-
-
-def test_each_public_name_is_used_on_a_page():
-    """In the README, a guide, another page of docs/ or an example; what is used in none is not public."""
-    pages = [ROOT / "README.md", ROOT / "model_card.md", *(ROOT / "docs").rglob("*.md"), *EXAMPLES]
-    own = ("reference.md", "CHANGELOG.md")
-    text = "\n".join(path.read_text(encoding="utf-8") for path in pages if path.name not in own)
-    assert [name for name in hf_dse.__all__ if not re.search(rf"\b{name}\b", text)] == []
-    assert len(hf_dse.__all__) <= 40
 
 
 def test_public_docstrings_refer_to_public_names():

@@ -4,7 +4,6 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import pytest
 from datasets import Dataset
@@ -103,7 +102,6 @@ def test_beir_folder_of_parquet_files(tmp_path):
 
 
 def test_kept_scores_have_ids_and_no_text(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "recipes")
     kept_scores = importlib.import_module("kept_scores")
     write_beir(tmp_path)
     rankings = load_rankings(tmp_path)["test"]

@@ -3,9 +3,7 @@
 """The results of the example app: scores, rankings, chunks, and the rows of a text."""
 
 import html
-import importlib
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +15,10 @@ from hf_dse.modeling.modeling_dse import find_attentions
 
 
 pytest.importorskip("gradio")
+import app  # noqa: E402
+import app_pictures  # noqa: E402
 
-APP = Path(__file__).parents[2] / "examples" / "app.py"
+
 CORPUS = ["the cat sat on the mat", "a dog ran", "the old <b>house</b> is new", "the dog and the cat"]
 # 14 tokens with [CLS] and [SEP], for 8 rows.
 LONG_TEXT = "the cat a dog old new the cat a dog old new"
@@ -26,16 +26,10 @@ MEAN_ROWS = [0, *[row for row in range(1, 7) for _ in range(2)], 7]
 
 
 @pytest.fixture
-def modules(monkeypatch):
-    monkeypatch.syspath_prepend(APP.parent)
-    return importlib.import_module("app"), importlib.import_module("app_pictures")
-
-
-@pytest.fixture
-def make_demo(modules, make_model, bert_tokenizer, tmp_path):
+def make_demo(make_model, bert_tokenizer, tmp_path):
     def make(teacher=None, texts=CORPUS, **fields):
         folder = export_model(make_model(DseModel, **fields), bert_tokenizer, tmp_path / "student", overwrite=True)
-        return modules[0].Demo(SentenceTransformer(str(folder), device="cpu"), teacher, texts)
+        return app.Demo(SentenceTransformer(str(folder), device="cpu"), teacher, texts)
 
     return make
 
@@ -73,8 +67,8 @@ def test_a_search_ranks_the_corpus_and_the_teacher_orders_it(make_demo, teacher)
     assert moves == expected
 
 
-def test_the_best_chunk_of_a_long_text_counts(make_demo, modules, monkeypatch):
-    monkeypatch.setattr(modules[0], "CHUNK_SIZE", 16)
+def test_the_best_chunk_of_a_long_text_counts(make_demo, monkeypatch):
+    monkeypatch.setattr(app, "CHUNK_SIZE", 16)
     long = "the old house is new. " * 40 + "a dog sat on the mat."
     demo = make_demo(texts=[*CORPUS, long])
     found = "".join(demo.search("a dog sat on the mat.", ""))
@@ -133,14 +127,14 @@ def test_the_stored_length_is_read(make_demo):
     ],
     ids=["mean", "random", "softmax", "chunked", "sliding", "sliding_linear"],
 )
-def test_rows_of_projections(modules, make_demo, fields, note, rows):
+def test_rows_of_projections(make_demo, fields, note, rows):
     demo = make_demo(**fields)
-    found = modules[1].rows_of(find_attentions(demo.encoder.encoder)[0].linformer_layer, 14)
+    found = app_pictures.rows_of(find_attentions(demo.encoder.encoder)[0].linformer_layer, 14)
     assert found.note.endswith(note) and list(found.of_tokens) == rows
     assert note in "".join(demo.long_text(LONG_TEXT, 1))
 
 
-def test_pieces_are_the_text(modules, bert_tokenizer):
+def test_pieces_are_the_text(bert_tokenizer):
     text = " The CAT,  sat\non 'the' mat"
-    first, *pieces, last = modules[1].tokens_of(bert_tokenizer, text, 64)
+    first, *pieces, last = app_pictures.tokens_of(bert_tokenizer, text, 64)
     assert (first, last) == ("[CLS]", "[SEP]") and "".join(pieces) == text

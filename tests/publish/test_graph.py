@@ -13,21 +13,11 @@ import onnxruntime
 import openvino
 import pytest
 import torch
-from tiny import make_config
 from transformers import AutoTokenizer
 
 from hf_dse import DseModel, export_graph
 
 
-SIZES = {
-    "vocab_size": 123,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 37,
-    "max_position_embeddings": 256,
-    "linformer_length": 8,
-}
 # These are about words that a tiny vocabulary lacks.
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "mask_token_id": 4}
 GROUPS = {"num_key_value_heads": 1, **SPECIAL}
@@ -39,20 +29,8 @@ SHAPES = [(1, 1), (2, 3), (1, 8), (3, 17), (1, 64), (4, 65), (2, 200)]
 
 
 @pytest.fixture
-def make():
-    def make(table=None, **fields):
-        """A tiny model whose weights all differ from their initial values, with a table of so many positions."""
-        torch.manual_seed(0)
-        config = make_config(**{**SIZES, **fields})
-        if table is not None:
-            config.encoder.max_position_embeddings = table
-        model = DseModel(config).eval()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter) * 0.2)
-        return model
-
-    return make
+def make(make_model):
+    return lambda **fields: make_model(DseModel, **{"max_position_embeddings": 256, **fields})
 
 
 def token_batch(batch_size, num_tokens):

@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs that nobody has labelled, and the mean of weights."""
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
 
+import augment
 import numpy as np
 import pandas as pd
-import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
@@ -19,13 +18,7 @@ from hf_dse import DseForSequenceClassification, DseModel, export_model
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 
-@pytest.fixture
-def augment(monkeypatch):
-    monkeypatch.syspath_prepend(RECIPES)
-    return importlib.import_module("augment")
-
-
-def test_pairs_of_each_kind(augment, save_bert, tmp_path, monkeypatch):
+def test_pairs_of_each_kind(save_bert, tmp_path, monkeypatch):
     words = "cat dog sat ran mat house old new".split()
     rows = {"sentence1": [f"the {word} is here" for word in words], "sentence2": [f"a {word}." for word in words]}
     pd.DataFrame(rows).to_parquet(tmp_path / "texts.parquet")
@@ -50,7 +43,7 @@ def test_pairs_of_each_kind(augment, save_bert, tmp_path, monkeypatch):
     )
 
 
-def test_scored_pairs_are_drawn_evenly(augment):
+def test_scored_pairs_are_drawn_evenly():
     scores = np.array([0.1] * 50 + [2.5] * 3 + [4.9] * 20)
     scored = pd.DataFrame({"teacher_logits": [[score] for score in scores]})
     drawn = augment.balance(scored, 20, num_bins=5)
@@ -60,7 +53,7 @@ def test_scored_pairs_are_drawn_evenly(augment):
     assert len(augment.balance(scored, 100)) == 73
 
 
-def test_texts_are_compared_without_case_and_punctuation(augment):
+def test_texts_are_compared_without_case_and_punctuation():
     assert augment.normalize_text("  A cat's nap, at 3:30!") == "a cat s nap at 3 30"
     assert augment.normalize_text(" ?! ") == "?!"
     assert augment.pair_key("B.", "a") == augment.pair_key("A", "b")

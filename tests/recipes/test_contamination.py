@@ -2,30 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check of the flagship's training texts against test sets: what it finds, its table, and the files it writes."""
 
-import importlib
 import json
-from pathlib import Path
 
+import contamination
 import pandas as pd
 import pytest
 
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "flagship"
 STS = "the quick brown fox jumps over the lazy dog near the old river bank today"
 CLAIM = "a low dose of the new drug lowers the risk of heart failure in adults"
-
-
-@pytest.fixture
-def contamination(monkeypatch):
-    monkeypatch.syspath_prepend(RECIPE)
-    return importlib.import_module("contamination")
 
 
 def words(start, number):
     return [f"w{place}" for place in range(start, start + number)]
 
 
-def slow_overlap(contamination, train, test, num_words):
+def slow_overlap(train, test, num_words):
     """As the docstring has it, a pair after the other."""
 
     def ngrams(text):
@@ -44,7 +36,7 @@ def slow_overlap(contamination, train, test, num_words):
 
 
 @pytest.mark.parametrize("num_words", [8, 13])
-def test_overlap(contamination, monkeypatch, num_words):
+def test_overlap(monkeypatch, num_words):
     monkeypatch.setattr(contamination, "BLOCK", 3)
     test = [
         "What is this?",
@@ -64,7 +56,7 @@ def test_overlap(contamination, monkeypatch, num_words):
     ]
     found = contamination.overlap(train, test, num_words)
     rows = {(row.train, row.test): (row.share, row.equal) for row in found.itertuples()}
-    assert rows == slow_overlap(contamination, train, test, num_words)
+    assert rows == slow_overlap(train, test, num_words)
     # Equal without case and punctuation, a part, and a text that contains one; not a few words in common.
     assert rows[0, 0] == rows[2, 1] == (1, True) and rows[3, 1] == rows[5, 3] == (1, False)
     assert (1, 0) not in rows and 0 < rows[6, 1][0] < 0.5
@@ -72,7 +64,7 @@ def test_overlap(contamination, monkeypatch, num_words):
 
 
 @pytest.fixture
-def data(contamination, tmp_path):
+def data(tmp_path):
     """Test sets in which hardly anything is said."""
     tables = {
         "qqp/validation": {"question1": ["Is q one new?"], "question2": ["Is q two new?"]},
@@ -111,7 +103,7 @@ def data(contamination, tmp_path):
     return tmp_path / "data"
 
 
-def test_only_what_is_evaluated_is_a_test_set(contamination, data):
+def test_only_what_is_evaluated_is_a_test_set(data):
     sets = contamination.read_test_sets(data)
     assert sets["FairytaleQA queries"].texts == ["who keeps"] and sets["FairytaleQA documents"].texts == [
         "a tale to keep"
@@ -122,7 +114,7 @@ def test_only_what_is_evaluated_is_a_test_set(contamination, data):
     assert len(sets["SQuAD held-out questions"].texts) == len(held_out)
 
 
-def test_the_command(contamination, data, tmp_path, capsys):
+def test_the_command(data, tmp_path, capsys):
     rankings = [
         {"query": "Clean?", "documents": ["Clean.", "On drugs. An abstract of the searched corpus, about drugs!"]},
         {"query": "Who keeps?", "documents": ["A tale."]},

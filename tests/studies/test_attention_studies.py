@@ -3,23 +3,17 @@
 """The studies of kinds of attention, of layers, and of the first stage of E and F, on a tiny encoder."""
 
 import json
-import sys
-from pathlib import Path
 
+import attention_outputs
+import kinds_of_attention
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import which_layers
 from transformers import AutoModel
 
 from hf_dse import convert_encoder
-
-
-ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "studies"), str(ROOT / "benchmarks")]
-import attention_outputs  # noqa: E402
-import kinds_of_attention  # noqa: E402
-import which_layers  # noqa: E402
 
 
 WORDS = "the a cat dog sat ran on mat house is old new in and of".split()

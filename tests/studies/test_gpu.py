@@ -4,10 +4,10 @@
 
 import importlib
 import json
-import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
+import gpu
 import pandas as pd
 import pytest
 import torch
@@ -15,8 +15,6 @@ from test_commands import parse
 
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(ROOT / "studies"), str(ROOT / "benchmarks")]
-import gpu  # noqa: E402
 
 
 @pytest.fixture

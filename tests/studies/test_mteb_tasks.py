@@ -4,7 +4,6 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,17 +13,13 @@ from hf_dse import DseModel, export_model
 
 
 pytest.importorskip("mteb")
+import mteb_tasks as study  # noqa: E402
+
+
 pytestmark = pytest.mark.slow
-STUDIES = Path(__file__).parents[2] / "studies"
 WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
 SIMILARITY = ["STS-B test", "SICK validation"]
 SEARCH = [f"{name} nDCG@10" for name in ("SciFact", "Cranfield", "NPL", "CACM", "SQuAD")]
-
-
-@pytest.fixture
-def study(monkeypatch):
-    monkeypatch.syspath_prepend(STUDIES)
-    return importlib.import_module("mteb_tasks")
 
 
 @pytest.fixture
@@ -66,7 +61,7 @@ def rows(printed):
     return [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("|")]
 
 
-def test_local_sets(study, data, models, tmp_path, capsys):
+def test_local_sets(data, models, tmp_path, capsys):
     output, results = tmp_path / "scores.json", tmp_path / "results"
     argv = [*models, "--data", str(data), "--results", str(results), "--output", str(output)]
     study.main(argv)
