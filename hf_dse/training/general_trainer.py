@@ -82,7 +82,7 @@ class GeneralTrainer(ReproducibleTrainer):
         args = args or GeneralTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
         source: Any = model if teacher is None and isinstance(model, str | PathLike) else teacher
-        model, tokenizer = read_student(model, processing_class, args.seed, convert_encoder)
+        student, tokenizer = read_student(model, processing_class, args.seed, convert_encoder)
         if isinstance(source, str | PathLike):
             source = with_own_attention(convert_encoder(str(source)))
         if args.n_gpu > 1:
@@ -91,18 +91,18 @@ class GeneralTrainer(ReproducibleTrainer):
             )
         if source is None:
             raise ValueError("`GeneralTrainer` needs a `teacher`, the source of the student.")
-        if model.config.vocab_size != source.config.vocab_size:
+        if student.config.vocab_size != source.config.vocab_size:
             raise ValueError(
-                f"The student has a `vocab_size` of {model.config.vocab_size} and the teacher one of "
+                f"The student has a `vocab_size` of {student.config.vocab_size} and the teacher one of "
                 f"{source.config.vocab_size}: the teacher has to be the encoder that the student was converted from."
             )
         check_max_length(args.max_length, source, tokenizer)
         # What loads a checkpoint reads as much of a text as the training.
-        tokenizer = limit_tokens(tokenizer, model, args.max_length)
+        tokenizer = limit_tokens(tokenizer, student, args.max_length)
         if train_dataset is not None and args.groups_by_length:
             train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         super().__init__(
-            model=model,
+            model=student,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -111,14 +111,14 @@ class GeneralTrainer(ReproducibleTrainer):
             **kwargs,
         )
         # Only decoders have the setting that the Trainer adds.
-        vars(model.config).pop("use_cache", None)
+        vars(student.config).pop("use_cache", None)
         # An evaluation has a loss, although its rows have no labels.
         self.can_return_loss = True
         self.teacher: DseModel = source.eval().requires_grad_(False).to(args.device)
         # The initial projection of the student also projects the targets, unless the teacher has its own.
         self.target_projection: nn.Module = nn.Identity()
-        if model.projection is not None and source.projection is None:
-            self.target_projection = copy.deepcopy(model.projection).requires_grad_(False)
+        if student.projection is not None and source.projection is None:
+            self.target_projection = copy.deepcopy(student.projection).requires_grad_(False)
         # Part of the loss -> its sum over the steps since the last log line, and the number of these steps.
         self._logged_parts: dict[str, torch.Tensor] = {}
 

@@ -89,21 +89,21 @@ class DseTrainer(StudentTrainer):
                 return load_dse_model(name)
             return load_student(name, ConvertArguments(), *infer_labels(train_dataset))
 
-        model, tokenizer = read_student(model, processing_class, args.seed, load)
+        student, tokenizer = read_student(model, processing_class, args.seed, load)
         # What loads a checkpoint reads as much of a text as the training.
-        tokenizer = limit_tokens(tokenizer, model, args.max_length)
+        tokenizer = limit_tokens(tokenizer, student, args.max_length)
         parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
         first = next(iter(parts.values()))
         for name, part in parts.items():
             if part is not None:
-                check_evaluation(part, f"{name} evaluation pairs".strip(), model.config)
+                check_evaluation(part, f"{name} evaluation pairs".strip(), student.config)
         if train_dataset is not None:
-            check_training(train_dataset, args, model.config)
+            check_training(train_dataset, args, student.config)
             if args.groups_by_length:
                 train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
-        self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(model.config))
+        self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(student.config))
         super().__init__(
-            model=model,
+            model=student,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,

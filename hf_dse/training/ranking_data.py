@@ -29,7 +29,8 @@ class RankingSampler(EpochSampler):
         self.rows = rows
 
     def order(self, generator: torch.Generator) -> list[int]:
-        rows, args = super().order(generator), self.trainer.args
+        rows = super().order(generator)
+        args: Any = self.trainer.args
         if args.train_sampling_strategy == "random":
             rows = torch.randperm(self.num_rows, generator=generator).tolist()
             if args.queries_per_document > 1:

@@ -131,10 +131,10 @@ class RankingTrainer(StudentTrainer):
     ):
         args = args or RankingTrainingArguments()
         load = partial(load_student, convert_args=ConvertArguments(), num_labels=1, problem_type="regression")
-        model, tokenizer = read_student(model, processing_class, args.seed, load)
-        check_head(model)
+        student, tokenizer = read_student(model, processing_class, args.seed, load)
+        check_head(student)
         # What loads a checkpoint reads as much of a text as the training.
-        self.tokenizer = limit_rankings(args, model, tokenizer)
+        self.tokenizer = limit_rankings(args, student, tokenizer)
         if isinstance(train_dataset, Dataset):
             train_dataset = read_rankings(plain_rows(train_dataset), where="The training rows")
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
@@ -151,9 +151,9 @@ class RankingTrainer(StudentTrainer):
             self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, args.margin_mse_weight, temperature)
         if eval_dataset is not None:
             eval_dataset = smaller_corpus(eval_dataset, EVAL_CORPUS, args.seed)
-        freeze(model, args.freeze_layers)
+        freeze(student, args.freeze_layers)
         super().__init__(
-            model=model,
+            model=student,
             args=args,
             train_dataset=rows,
             eval_dataset=eval_dataset,
@@ -161,8 +161,8 @@ class RankingTrainer(StudentTrainer):
             data_collator=RankingCollator(
                 self.tokenizer,
                 max_length=args.max_length,
-                query_max_length=model.config.query_length,
-                prompts=model.config.prompts,
+                query_max_length=student.config.query_length,
+                prompts=student.config.prompts,
             ),
             **kwargs,
         )
