@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Cache:
-    """A table of bytes by the [`key_of`] what they were computed from."""
+    """Bytes by the key of what they were computed from, see [`key_of`]."""
 
     def __init__(self, connection: sqlite3.Connection):
         self.connection = connection
@@ -39,7 +39,7 @@ def key_of(value: Any) -> bytes:
 
 @contextmanager
 def open_cache(path: Path | None) -> Iterator[Cache]:
-    """Opens a cache, in memory without a path. What is wrong in it is an `sqlite3.DatabaseError`."""
+    """Opens a cache, in memory without a path. An error of SQLite becomes an `OSError` that names the file."""
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 from transformers import hf_argparser
 
 
-# A field of a dataclass that is an option of a command. Any type, so that mypy takes it for a field of each.
+# A field of a dataclass that is an option of a command. For mypy it is a value of any type, as `dataclasses.field` is.
 HfArg: Any = hf_argparser.HfArg
 
 
