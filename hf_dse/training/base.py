@@ -54,6 +54,8 @@ RESULTS_FILE = "results.json"
 # What the Trainer adds to the metrics of an evaluation.
 ADDED_METRICS = ("epoch", "_runtime", "_per_second", "_time")
 
+Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None]
+
 
 class EpochSampler(Sampler[int]):
     """Rows in an order of seed and epoch alone: as they are, or with `lengths` in batches of similar length."""

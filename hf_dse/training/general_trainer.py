@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from hf_dse.convert.convert import convert_encoder
 from hf_dse.convert.student import limit_tokens, with_own_attention
@@ -21,7 +21,7 @@ from hf_dse.modeling import DseModel
 from hf_dse.modeling.attention_dse import mask_of
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import ReproducibleTrainer, plain_rows, read_student
+from hf_dse.training.base import Optimizers, ReproducibleTrainer, plain_rows, read_student
 from hf_dse.training.losses import attention_loss, hidden_loss, relation_loss, to_full_precision
 
 
@@ -46,8 +46,8 @@ class GeneralTrainer(ReproducibleTrainer):
         teacher ([`DseModel`] or `str`, *optional*):
             The source with its own attention, such as `convert_encoder("bert-base-uncased",
             layer_types="full_attention")`, or its folder or Hub id. Defaults to `model`, if a string.
-        kwargs (*optional*):
-            `callbacks`, `optimizers` and others, as for [`~transformers.Trainer`].
+        callbacks, optimizers (*optional*):
+            As for [`~transformers.Trainer`].
 
     Example:
 
@@ -77,7 +77,8 @@ class GeneralTrainer(ReproducibleTrainer):
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
         teacher: DseModel | str | PathLike | None = None,
-        **kwargs: Any,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: Optimizers = (None, None),
     ):
         args = args or GeneralTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
@@ -108,7 +109,8 @@ class GeneralTrainer(ReproducibleTrainer):
             eval_dataset=eval_dataset,
             processing_class=tokenizer,
             data_collator=TextCollator(tokenizer, args.max_length),
-            **kwargs,
+            callbacks=callbacks,
+            optimizers=optimizers,
         )
         # Only decoders have the setting that the Trainer adds.
         vars(student.config).pop("use_cache", None)

@@ -3,13 +3,13 @@
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from os import PathLike
 from typing import Any
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
@@ -20,7 +20,7 @@ from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import get_problem_type
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
 from hf_dse.training.losses import PairDistillationLoss, similarity_loss
 
 
@@ -49,8 +49,8 @@ class DseTrainer(StudentTrainer):
             model; without labels, for predictions, the last model is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of the student, or its folder or Hub id. Defaults to that of `model`, if a string.
-        kwargs (*optional*):
-            `compute_metrics`, `callbacks`, `optimizers` and others, as for [`~transformers.Trainer`].
+        compute_metrics, callbacks, optimizers (*optional*):
+            As for [`~transformers.Trainer`].
 
     Example:
 
@@ -79,7 +79,9 @@ class DseTrainer(StudentTrainer):
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
-        **kwargs: Any,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: Optimizers = (None, None),
     ):
         args = args or DseTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
@@ -110,7 +112,9 @@ class DseTrainer(StudentTrainer):
             has_eval_loss=first is None or "label" in first.column_names,
             processing_class=tokenizer,
             data_collator=PairCollator(tokenizer, args.max_length),
-            **kwargs,
+            compute_metrics=compute_metrics,
+            callbacks=callbacks,
+            optimizers=optimizers,
         )
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:

@@ -77,18 +77,18 @@ def has_lists(rankings: Rankings) -> bool:
     return any(np.isfinite(values).sum() > 1 for values in lists)
 
 
-def read_kl_weight(rankings: Rankings, args: RankingTrainingArguments) -> float:
-    """The weight of the teacher's distribution; by default 1 for candidates with scores."""
-    return float(has_lists(rankings)) if args.kl_weight is None else args.kl_weight
-
-
-def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> None:
-    """Raises a `ValueError` if the queries have nothing to learn from."""
-    if not read_kl_weight(rankings, args) + args.margin_mse_weight:
+def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> float:
+    """
+    Raises a `ValueError` if the queries have nothing to learn from; returns the weight of the teacher's distribution,
+    by default 1 for candidates with scores.
+    """
+    is_scored = has_lists(rankings)
+    kl_weight = float(is_scored) if args.kl_weight is None else args.kl_weight
+    if not kl_weight + args.margin_mse_weight:
         if not args.contrastive_weight:
             raise ValueError("There are no teacher scores, so that `contrastive_weight` must be above 0.")
         check_positives(rankings, "The training rankings")
-    elif not has_lists(rankings):
+    elif not is_scored:
         raise ValueError(
             "`kl_weight` or `margin_mse_weight` is above 0, but no query has two candidates with teacher scores: name "
             "a teacher with `--teacher_name_or_path`, score them with `score_candidates` (`hf-dse score`), or train "
@@ -96,6 +96,7 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> None:
         )
     elif mean_spread(rankings.queries["teacher_logits"][:]) == 0:
         raise ValueError("The teacher gives all candidates of a query the same score: use another, or labels alone.")
+    return kl_weight
 
 
 def sample_queries(logits: Sequence[np.ndarray], uses_teacher: bool, seed: int) -> list[int]:

@@ -27,7 +27,7 @@ from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
 from hf_dse.training.ranking_data import (
     RankingSampler,
@@ -35,7 +35,6 @@ from hf_dse.training.ranking_data import (
     check_targets,
     freeze,
     limit_rankings,
-    read_kl_weight,
     read_pairs,
     sample_queries,
     smaller_corpus,
@@ -95,8 +94,8 @@ class RankingTrainer(StudentTrainer):
         pairs (`datasets.Dataset`, *optional*):
             Pairs of sentences with a `label` that is a score, `teacher_logits` or both, to mix with the queries. They
             have a scale and a bias of their own, which are fitted before the training and fixed.
-        kwargs (*optional*):
-            `callbacks`, `optimizers` and others, as for [`~transformers.Trainer`].
+        callbacks, optimizers (*optional*):
+            As for [`~transformers.Trainer`].
 
     Example:
 
@@ -127,7 +126,8 @@ class RankingTrainer(StudentTrainer):
         eval_dataset: Rankings | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
         pairs: Dataset | None = None,
-        **kwargs: Any,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: Optimizers = (None, None),
     ):
         args = args or RankingTrainingArguments()
         load = partial(load_student, convert_args=ConvertArguments(), num_labels=1, problem_type="regression")
@@ -140,8 +140,7 @@ class RankingTrainer(StudentTrainer):
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
         rows = None
         if train_dataset is not None:
-            check_targets(train_dataset, args)
-            kl_weight = read_kl_weight(train_dataset, args)
+            kl_weight = check_targets(train_dataset, args)
             self.uses_teacher = kl_weight + args.margin_mse_weight > 0
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
@@ -164,7 +163,8 @@ class RankingTrainer(StudentTrainer):
                 query_max_length=student.config.query_length,
                 prompts=student.config.prompts,
             ),
-            **kwargs,
+            callbacks=callbacks,
+            optimizers=optimizers,
         )
         self.add_callback(self.pair_head)
 
