@@ -50,12 +50,16 @@ QUERY = ("query", "anchor", "question", "sentence1")
 QUERY_ID = ("query_id", "query-id", "qid", "_id", "id")
 DOCUMENTS = ("documents", "docs", "passages", "candidates")
 DOCUMENT_IDS = ("document_ids", "doc_ids", "corpus_ids")
+# One id in each row; of a folder, the path of a file.
+DOCUMENT_ID = ("document_id", "doc_id", "corpus_id", "corpus-id", "file")
 LABELS = ("labels", "label", "relevance")
 TEACHER_LOGITS = ("teacher_logits", "scores", "score")
 POSITIVE = ("positive", "answer", "passage", "document", "pos")
 # A list of these is relevant without labels that say so; one of the others may have any candidates.
 ONLY_POSITIVES = ("positive", "pos")
 NEGATIVE = re.compile(r"neg|(hard[_-]?)?negatives?([_-]?\d+)?")
+# Columns beside the queries of BEIR, which are not read.
+BESIDE = ("text", "title", "meta", "metadata")
 SCORES_BY_LIST = ("pos_scores", "neg_scores")
 
 
@@ -308,6 +312,10 @@ class _Documents:
         # Rows by the id that was given, and the text.
         self.added: dict[tuple[str, str], int] = {}
 
+    def are_named(self, candidates: list[list]) -> bool:
+        """Returns whether candidates, which may be texts or ids, are ids of the corpus."""
+        return self.corpus is not None and any(str(cell) in self.by_id for row in candidates for cell in row)
+
     def find(self, doc_id: str | None, text: str | None, where: str) -> int:
         """Returns the row of a document by its id, its text, or both, and adds one that is not there yet."""
         row = self.by_text.get(text or "") if doc_id is None else self.by_id.get(doc_id)
@@ -315,8 +323,8 @@ class _Documents:
             return row
         if text is None:
             raise ValueError(
-                f"{where}: the document id {doc_id!r} is not in the corpus of {len(self.ids)} documents: add its "
-                "text, or remove it."
+                f"{where}: the document id {doc_id!r} is not in the corpus of {len(self.ids)} documents, whose ids "
+                f"are such as {self.ids[0]!r}: add its text, or remove it."
             )
         if row is not None and self.corpus is None:
             raise ValueError(f"{where}: the document {doc_id!r} has another text than in a row before.")
@@ -346,10 +354,11 @@ class _Documents:
 
 def _read_candidates(columns: dict[str, list], documents: _Documents, where: str) -> tuple[list[list[tuple]], bool]:
     """Returns id, text, label and score of the candidates of each row, `None` if unknown, and if there are scores."""
-    ids, texts, positive, labels, scores = (
-        _first(columns, names) for names in (DOCUMENT_IDS, DOCUMENTS, POSITIVE, LABELS, TEACHER_LOGITS)
-    )
     has_corpus = documents.corpus is not None
+    single = (*POSITIVE, *DOCUMENT_ID) if has_corpus else POSITIVE
+    ids, texts, positive, labels, scores = (
+        _first(columns, names) for names in (DOCUMENT_IDS, DOCUMENTS, single, LABELS, TEACHER_LOGITS)
+    )
     negatives = [name for name in columns if NEGATIVE.fullmatch(name)]
     # Columns of candidates, and the label of these unless another column tells it.
     groups: dict[str, float | None] = {}
@@ -369,22 +378,31 @@ def _read_candidates(columns: dict[str, list], documents: _Documents, where: str
         known = {*groups, labels, scores, *QUERY, *QUERY_ID, *SCORES_BY_LIST, "text"}
         if others := [name for name in columns if name not in known]:
             logger.warning(f"{where}: the columns {', '.join(others)} have no known name, and are left out.")
-    elif negatives or not has_corpus:
+    elif negatives or not has_corpus or not {*QUERY, *QUERY_ID, *BESIDE}.issuperset(columns):
         raise ValueError(
             f"{where}: no column has {'positives' if negatives else 'candidates'}; the columns are "
-            f"{', '.join(columns)}. Rename them to `query`, `documents` and `labels`, or `query`, `positive` and "
-            "`negative_1`, ..., or `query_id` and `document_ids`."
+            f"{', '.join(columns)}. Rename them to `query` and `document` (a text, or with `--corpus_file` an id or "
+            "the path of a file), or `query`, `documents` and `labels`, or `query`, `positive` and `negative_1`, ..., "
+            "and remove those of queries that have no candidates."
         )
     parts = {name: _as_lists(columns[name]) for name in groups}
     rows = range(len(next(iter(columns.values()), [])))
     candidates = [list(chain(*(part[row] for part in parts.values()))) for row in rows]
     unknown = [[None] * len(row) for row in candidates]
-    values = {
+    values: dict[str, list[list]] = {
         "ids": [list(map(str, row)) for row in columns[ids]] if ids else unknown,
         "texts": unknown if lists and texts is None else candidates,
         "labels": [[label for name, label in groups.items() for _ in parts[name][row]] for row in rows],
         "scores": unknown,
     }
+    if not lists and (positive in DOCUMENT_ID or documents.are_named(candidates)):
+        # A text of the corpus may stand among the ids.
+        is_text = [
+            [cell in documents.by_text and str(cell) not in documents.by_id for cell in row] for row in candidates
+        ]
+        pairs = [list(zip(*cells, strict=True)) for cells in zip(candidates, is_text, strict=True)]
+        values["ids"] = [[None if is_text else str(cell) for cell, is_text in row] for row in pairs]
+        values["texts"] = [[cell if is_text else None for cell, is_text in row] for row in pairs]
     if values["texts"] is candidates:
         problem = "the candidates {} are not texts"
         check_rows(candidates, lambda row: all(isinstance(text, str) for text in row), where, problem)

@@ -205,6 +205,13 @@ def test_queries_alone(rows):
     assert rankings.queries["query"][:] == ["A?"] and rankings.queries["documents"][:] == [[]]
 
 
+def test_unread_columns_of_queries_are_an_error():
+    with pytest.raises(
+        ValueError, match="no column has candidates; the columns are query, page. Rename .* `document`"
+    ):
+        read_rankings({"query": ["A?"], "page": ["a"]}, CORPUS)
+
+
 def test_texts_with_a_corpus():
     """Candidates that are texts are found by their texts; those that the corpus lacks are added."""
     for rows in (
@@ -230,6 +237,20 @@ def test_ids_with_a_corpus():
         read_rankings(rows | {"query": ["Weather?"]})
 
 
+@pytest.mark.parametrize("name", ["file", "doc_id", "document_id", "document", "positive"])
+def test_one_id_in_each_row(name):
+    """A table of two columns: a query and the file that answers it."""
+    corpus = {"doc_id": ["guide/a.md", "b.md", "7"], "text": ["Planes fly.", "Cats purr.", "Rain falls."]}
+    rankings = read_rankings({"query": ["Cats?", "Planes?"], name: ["b.md", "guide/a.md"]}, corpus)
+    assert as_texts(rankings) == [("Cats?", ["Cats purr."], [1.0]), ("Planes?", ["Planes fly."], [1.0])]
+    graded = {"query": ["Cats?", "Cats?"], name: ["b.md", "7"], "label": [2, 0]}
+    assert as_texts(read_rankings(graded, corpus)) == [("Cats?", ["Cats purr.", "Rain falls."], [2.0, 0.0])]
+    assert as_texts(read_rankings({"query": ["Rain?"], name: [7]}, corpus)) == [("Rain?", ["Rain falls."], [1.0])]
+    # A misspelt name is not a text.
+    with pytest.raises(ValueError, match="row 1: the document id 'c.md' is not in the corpus .* such as 'guide/a.md'"):
+        read_rankings({"query": ["Cats?", "Cows?"], name: ["b.md", "c.md"]}, corpus)
+
+
 def test_ids_and_texts_with_a_corpus():
     """`make_queries` takes a query out of its document, which is then another text with the same id."""
     rows = {"query": ["A?", "B?"], "document_ids": [["c", "d"], ["c"]], "documents": [["Rain.", "New."], ["Rain."]]}
@@ -247,7 +268,7 @@ def test_ids_and_texts_with_a_corpus():
         ({"query": ["A?"] * 2, "positive": ["p", "n"], "negative": ["n", "m"]}, "row 1: .* both relevant and not"),
         ({"query": ["A?"], "positive": [None]}, "row 0: the candidates .None. are not texts"),
         ({"query_id": [1, 1], "query": ["a", "b"], "positive": ["p", "q"]}, "row 1: the query '1' has another text"),
-        ({"query": ["A?"]}, "no column has candidates; the columns are query. Rename them"),
+        ({"query": ["A?"]}, "no column has candidates; the columns are query. Rename them to `query` and `document`"),
         # A margin is not a score for each candidate.
         ({"query": ["A?"], "positive": ["p"], "negative": ["n"], "label": [2.0]}, "row 0: label and candidates"),
     ],
