@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse search`."""
 
-import json
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +60,7 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
 
     hf-dse search --model_name_or_path student/model --corpus docs --query 'How do planes fly?'
     """
+    from hf_dse.data.tables import to_json
     from hf_dse.retrieval.folder import read_queries, search_corpus
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
@@ -79,9 +79,7 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
         index_dir=args.index_dir,
         batch_size=load_args.batch_size,
     )
-    # Names of files may have bytes that are not characters.
-    rows = [json.dumps(row, ensure_ascii=False, default=str) for row in found.rows]
-    lines = [f"{row}\n".encode(errors="backslashreplace") for row in rows]
+    lines = list(map(to_json, found.rows))
     is_json = args.format == "json"
     if args.query or output is None:
         width = shutil.get_terminal_size().columns

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import pyarrow
 from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset, load_from_disk
 
 from hf_dse.common.files import to_path
@@ -16,6 +17,13 @@ from hf_dse.data.tables import READERS, Columns, open_table
 
 EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
 
+# Other names of a split, as `datasets` reads them.
+ALIASES = {"training": "train", "dev": "validation", "val": "validation", "valid": "validation", "testing": "test"}
+ALIASES |= {name: name for name in ("train", "validation", "test")}
+
+# The end of a file's name where a split has several, as the Hub stores it.
+SHARD = re.compile(r"-\d{5}-of-(\d{5})(-[0-9a-f]+)?$")
+
 SPLITS = ("train", "validation", "test")
 
 # Files of one split, or the split itself.
@@ -23,10 +31,21 @@ Source: TypeAlias = list[Path] | Dataset
 
 
 def read_source(source: Source) -> Columns:
-    """Returns the rows of a split; only parquet files come in several parts."""
+    """Returns the rows of a split, which may come in several files."""
     if isinstance(source, Dataset):
         return source
-    return open_table(source[0]) if len(source) == 1 else concatenate_datasets([open_table(path) for path in source])
+    parts = [open_table(path) for path in source]
+    if len(parts) == 1:
+        return parts[0]
+    try:
+        return concatenate_datasets([part if isinstance(part, Dataset) else Dataset.from_dict(part) for part in parts])
+    except (ValueError, pyarrow.ArrowException) as error:
+        raise ValueError(f"{', '.join(map(str, source))} are not parts of one table: {error}") from error
+
+
+def is_saved(folder: Path) -> bool:
+    """Returns whether `save_to_disk` wrote a folder."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
 def folder_splits(folder: Path) -> dict[str, Source]:
@@ -34,14 +53,17 @@ def folder_splits(folder: Path) -> dict[str, Source]:
     Returns the splits of a folder of `save_to_disk`, or of tables such as `train.csv`; if there are none, of tables in
     subfolders, as the Hub stores them: `data/train-00000-of-00002.parquet`.
     """
-    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+    if is_saved(folder):
         saved = load_from_disk(str(folder))
         return dict(saved) if isinstance(saved, DatasetDict) else {"train": saved}
     files = _group_by_split(path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS)
     if not any(split in files for split in SPLITS):
         files = _group_by_split(folder / name for name in find_files(folder, READERS)) or files
     for split, paths in files.items():
-        if any(path.stem == split or path.parent != paths[0].parent for path in paths[1:]):
+        if any(
+            not SHARD.search(path.stem) and not path.stem.isdigit() or path.parent != paths[0].parent
+            for path in paths[1:]
+        ):
             raise ValueError(f"Several files for split {split!r}: {', '.join(map(str, paths))}; keep one.")
     return dict(files)
 
@@ -49,8 +71,17 @@ def folder_splits(folder: Path) -> dict[str, Source]:
 def _group_by_split(paths: Iterable[Path]) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for path in paths:
-        split = re.sub(r"-\d{5}-of-\d{5}$", "", path.stem)
-        files.setdefault(path.parent.name if split.isdigit() else split, []).append(path)
+        split = SHARD.sub("", path.stem)
+        split = ALIASES.get(split.lower(), split)
+        if path.name != "dataset_infos.json":
+            files.setdefault(path.parent.name if split.isdigit() else split, []).append(path)
+    for split, parts in files.items():
+        totals = {int(match[1]) for path in parts if (match := SHARD.search(path.stem))}
+        if totals and totals != {len(parts)}:
+            raise ValueError(
+                f"Split {split!r} should have {' or '.join(map(str, sorted(totals)))} files by their names, and there "
+                f"are {len(parts)}: {', '.join(map(str, parts))}."
+            )
     return files
 
 

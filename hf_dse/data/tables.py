@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -33,6 +34,12 @@ READERS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
 
+# Tables that are not read.
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".feather", ".xlsx")
+
+# A text of white space, and of characters that nobody sees.
+BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]*")
+
 ROWS_PER_WRITE = 1000
 
 # Columns by name. A data set keeps types that Python lacks, such as nanoseconds.
@@ -43,9 +50,13 @@ def read_text(path: Path, newline: str | None = None) -> str:
     """Returns the text of a file, without a byte order mark."""
     try:
         with path.open(encoding="utf-8-sig", newline=newline) as file:
-            return file.read()
+            text = file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not a text in UTF-8: {error}. Convert it, or decompress it.") from error
+    # UTF-16 without its mark has one after each letter.
+    if "\0" in text[:100]:
+        raise ValueError(f"{path}: not a text in UTF-8: it has the character NUL. Convert it.")
+    return text
 
 
 def _read_csv(path: Path) -> dict[str, list]:
@@ -76,8 +87,11 @@ def _read_json(path: Path) -> dict[str, list]:
         try:
             if document.strip():
                 rows.append(json.loads(document))
+                if "\\u" in document:
+                    json.dumps(rows[-1], ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}, line {number}: not valid JSON: {error}.") from error
+            problem = "half of a character" if isinstance(error, UnicodeEncodeError) else "not valid JSON"
+            raise ValueError(f"{path}, line {number}: {problem}: {error}.") from error
     if len(rows) == 1 and isinstance(rows[0], list):
         rows = rows[0]
     if not all(isinstance(row, dict) for row in rows):
@@ -96,6 +110,14 @@ def read_table(path: Path) -> pyarrow.Table:
         raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 
 
+def read_schema(path: Path) -> pyarrow.Schema:
+    """Returns the columns of a parquet file, and its metadata."""
+    try:
+        return pyarrow.parquet.read_schema(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
+
+
 def open_table(path: str | Path) -> Columns:
     """Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts."""
     path = to_path(path)
@@ -105,7 +127,11 @@ def open_table(path: str | Path) -> Columns:
     if ending == ".parquet":
         from datasets import Dataset
 
-        return Dataset(read_table(path))
+        table = read_table(path)
+        try:
+            return Dataset(table)
+        except ValueError as error:
+            raise ValueError(f"{path}: a column has a type that `datasets` does not read: {error}") from error
     columns = _read_csv(path) if ending in (".csv", ".tsv") else _read_json(path)
     if not columns:
         raise ValueError(f"{path} has no columns: the file is empty.")
@@ -136,8 +162,17 @@ def find_column(columns: Columns, where: str | Path, wanted: Sequence[str], advi
 
 
 def find_table(folder: Path, name: str) -> Path | None:
-    """Returns the table of a folder with this name and any ending, such as the `corpus` of BEIR."""
-    return next((path for ending in READERS if (path := folder / f"{name}{ending}").is_file()), None)
+    """
+    Returns the table of a folder with this name and any ending, such as the `corpus` of BEIR, or the one table of the
+    subfolder of this name, as the Hub stores it.
+    """
+    found = [path for ending in READERS if (path := folder / f"{name}{ending}").is_file()]
+    found = found or [path for path in (folder / name).glob("*.parquet") if path.is_file()]
+    packed = [path for path in folder.glob(f"{name}.*") if path.suffix.lower() in PACKED]
+    if len(found) > 1 or packed:
+        advice = "keep one" if len(found) > 1 else "decompress or convert it"
+        raise ValueError(f"{folder}: the {name} is in {', '.join(map(str, found + packed))}: {advice}.")
+    return next(iter(found), None)
 
 
 def check_rows(
@@ -155,9 +190,14 @@ def check_texts(texts: Sequence, where: str | Path, column: str) -> None:
     check_rows(texts, lambda text: isinstance(text, str), str(where), f"{column} is {{}}, not a string")
 
 
+def is_blank(text: str) -> bool:
+    """Returns whether nobody sees anything of a text."""
+    return BLANK.fullmatch(text) is not None
+
+
 def is_filled(text: Any) -> bool:
     """Returns whether a value is a text that is not blank."""
-    return isinstance(text, str) and bool(text.strip())
+    return isinstance(text, str) and not is_blank(text)
 
 
 def shorten(value: Any) -> str:
@@ -174,6 +214,49 @@ def to_number(value: Any) -> float | None:
     return None
 
 
+def to_python(table: Columns | pyarrow.Table) -> dict[str, list]:
+    """Returns columns with values of Python; times are texts, because Python has no nanoseconds and no year 10,000."""
+    if isinstance(table, Mapping):
+        return dict(table)
+    columns: dict[str, list] = {}
+    table = table if isinstance(table, pyarrow.Table) else table.with_format("arrow")[:]
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pyarrow.types.is_timestamp(column.type) or pyarrow.types.is_time(column.type):
+            column = column.cast(pyarrow.string())
+        columns[name] = column.to_pylist()
+    return columns
+
+
+def to_json(row: Any) -> bytes:
+    """Returns a row as a line of JSON, which has no NaN and no infinity. Other types than its own are texts."""
+    # Names of files may have bytes that are not characters.
+    return f"{json.dumps(_finite(row), ensure_ascii=False, default=str)}\n".encode(errors="backslashreplace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def to_table(columns: Columns, where: str | Path) -> pyarrow.Table:
+    """Returns columns as a table that a parquet file can hold; those of a data set keep their types."""
+    if not isinstance(columns, Mapping):
+        return columns.with_format("arrow")[:]
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pyarrow.array(values)
+        except (pyarrow.ArrowException, OverflowError) as error:
+            raise ValueError(f"{where}: the column {name!r} has values of several types: {error}.") from error
+        # Such as the `metadata` of BEIR, which parquet cannot hold.
+        if pyarrow.types.is_struct(arrays[name].type) and not arrays[name].type.num_fields:
+            arrays[name] = pyarrow.array([None if value is None else json.dumps(value) for value in values])
+    return pyarrow.table(arrays)
+
+
 def write_table(parts: Iterable["Dataset"], path: Path) -> None:
     """Writes parts of a data set atomically, as JSON lines or parquet by the ending of the file."""
 
@@ -185,8 +268,10 @@ def write_table(parts: Iterable["Dataset"], path: Path) -> None:
                 writer.write_table(table)
 
     def write_lines(file: BinaryIO) -> None:
-        # `Dataset.to_json` would round numbers to ten digits. Other columns may have dates.
-        for row in chain.from_iterable(parts):
-            file.write(f"{json.dumps(row, ensure_ascii=False, default=str)}\n".encode())
+        # `Dataset.to_json` would round numbers to ten digits.
+        for table in (table for part in parts for table in part.with_format("arrow").iter(ROWS_PER_WRITE)):
+            columns = to_python(table)
+            for row in zip(*columns.values(), strict=True):
+                file.write(to_json(dict(zip(columns, row, strict=True))))
 
     write_atomically(path, write_parquet if path.suffix == ".parquet" else write_lines)

@@ -8,15 +8,17 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
-from hf_dse.data.sources import find_files, folder_splits, read_source
+from hf_dse.data.sources import find_files, folder_splits, is_saved, read_source
 from hf_dse.data.tables import (
+    PACKED,
     READERS,
     Columns,
     check_texts,
     column_names,
     find_column,
     find_table,
-    read_columns,
+    is_filled,
+    open_table,
     read_text,
 )
 
@@ -27,7 +29,7 @@ logger = logging.get_logger(__name__)
 TEXT = ("text", "contents", "body")
 
 
-def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
+def read_texts(path: str | Path, text_column: str = "text") -> Columns:
     """
     Returns the lines of a .txt file, the columns of a table, the `corpus` of a folder in the layout of BEIR (with its
     titles in the texts), or the .txt and .md files of a folder, with the column `file`. Texts are in `text_column`.
@@ -43,27 +45,35 @@ def read_texts(path: str | Path, text_column: str = "text") -> dict[str, list]:
         lines = read_text(file).removesuffix("\n").split("\n")
         columns = {text_column: [] if lines == [""] else lines}
     else:
-        columns = read_columns(table or file)
+        columns = open_table(table or file)
         if table is not None and text_column == "text":
-            columns["text"] = join_titles(columns, str(table))[0]
+            texts = join_titles(columns, str(table))[0]
+            if isinstance(columns, Dataset):
+                others = columns.remove_columns([name for name in ("text",) if name in columns.column_names])
+                columns = others.add_column("text", texts)
+            else:
+                columns = {**columns, "text": texts}
     find_column(columns, path, [text_column], "Choose one with `--text_column`, in Python `text_column`.")
-    check_texts(columns[text_column], path, text_column)
+    check_texts(columns[text_column][:], path, text_column)
     return columns
 
 
-def _read_folder(folder: Path, text_column: str) -> dict[str, list]:
+def _read_folder(folder: Path, text_column: str) -> Columns:
     """Returns the texts of a folder without a corpus in the layout of BEIR."""
     names, tables = find_files(folder, (".txt", ".md")), find_files(folder, READERS)
-    if tables and all(name.name.lower() == "readme.md" for name in names):
+    packed = find_files(folder, PACKED)
+    is_data = all(name.name.lower() == "readme.md" for name in names)
+    if is_data and is_saved(folder) or (is_data and tables):
         splits = folder_splits(folder)
         if len(splits) > 1:
             raise ValueError(f"{folder} has the splits {', '.join(splits)}: name the file of one of them.")
-        columns = read_source(splits.popitem()[1])
-        return {name: columns[name][:] for name in column_names(columns)}
-    if not names:
-        raise FileNotFoundError(f"{folder}: there are no .txt or .md files in this folder, and no corpus.jsonl.")
-    if tables:
-        logger.warning(f"{folder}: {len(tables)} tables are not read, such as {tables[0]}: name a table to read it.")
+        return read_source(splits.popitem()[1])
+    if not names or (is_data and packed):
+        found = f"; {packed[0]} is not read: decompress or convert it" if packed else ", and no corpus.jsonl"
+        raise FileNotFoundError(f"{folder}: there are no .txt or .md files in this folder{found}.")
+    if tables or packed:
+        others = [*tables, *packed]
+        logger.warning(f"{folder}: {len(others)} tables are not read, such as {others[0]}: name a table to read it.")
     return {"file": [name.as_posix() for name in names], text_column: [read_text(folder / name) for name in names]}
 
 
@@ -82,8 +92,8 @@ def join_titles(columns: Columns, where: str) -> tuple[list[str], list[str]]:
 
 def load_texts(path: str, text_column: str = "text", max_samples: int | None = None) -> Dataset:
     """Returns the texts of a file as the column `text`, without empty ones; `text_column` may name several: a,b."""
-    texts = [text for name in text_column.split(",") for text in read_texts(path, name)[name]]
-    kept = [text for text in texts if text.strip()]
+    texts = [text for name in text_column.split(",") for text in read_texts(path, name)[name][:]]
+    kept = list(filter(is_filled, texts))
     if len(kept) < len(texts):
         logger.warning(f"{path}: dropped {len(texts) - len(kept)} of {len(texts)} texts because they are empty.")
     if not kept:

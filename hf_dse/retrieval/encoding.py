@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.data.tables import check_texts, is_blank
 from hf_dse.data.tokenization import check_max_length, count_token_types, length_batches, tokenize
 
 
@@ -81,7 +82,9 @@ def encode(
         prompt = prompts[prompt_name]
         if max_length is None:
             max_length = getattr(model.config, f"{prompt_name}_length", None)
-    texts = [prompt + text for text in list_texts(texts)]
+    texts = list_texts(texts)
+    warn_of_blank(texts)
+    texts = [prompt + text for text in texts]
     if not texts:
         # The embedding size of an arbitrary architecture is known only after a text.
         return encode(model, processing_class, ["empty"], show_progress=False)[:0]
@@ -138,17 +141,22 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def list_texts(texts: Iterable[str]) -> list[str]:
-    """Texts as a list, with a warning for blank ones. One text or a table, which are iterable too, are an error."""
+    """Texts as a list. One text or a table, which are iterable too, and values that are no texts are an error."""
     if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
         raise TypeError(f"`texts` has to be a list of strings, got {type(texts).__name__}.")
     texts = list(texts)
-    blank = [row for row, text in enumerate(texts) if not text.strip()]
+    check_texts(texts, "The texts", "the text")
+    return texts
+
+
+def warn_of_blank(texts: Sequence[str]) -> None:
+    """Counts the texts that are blank."""
+    blank = [row for row, text in enumerate(texts) if is_blank(text)]
     if blank:
         logger.warning(
             f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings are "
             "meaningless."
         )
-    return texts
 
 
 def check_finite(name: str, values: np.ndarray) -> None:

@@ -10,9 +10,11 @@ import datasets
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hf_dse.data.arguments import PAIR_TASKS, PairTask
 from hf_dse.data.rankings import Rankings
+from hf_dse.data.tables import is_blank
 from hf_dse.retrieval.arguments import BM25_WEIGHT
 from hf_dse.retrieval.bm25 import bm25_scores, bm25_search, import_bm25
 from hf_dse.retrieval.encoding import encode, evaluating
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from hf_dse.retrieval.search import Reranker
+
+logger = logging.get_logger(__name__)
 
 # Batch size of the student's head, in pairs of embeddings.
 PAIRS_PER_BATCH = 4096
@@ -186,9 +190,12 @@ def evaluate_retrieval(
 def embed_corpus(
     model: "SentenceTransformer", rankings: Rankings, chunk_size: int | None = None, **options: Any
 ) -> Embedded:
-    """Embeds the documents, each as one text or in chunks. The options are those of [`embed`]."""
+    """Embeds the documents that are not blank, each as one text or in chunks. The options are those of [`embed`]."""
     texts = rankings.corpus["text"][:]
-    documents = np.arange(len(texts))
+    documents = np.array([row for row, text in enumerate(texts) if not is_blank(text)], dtype=np.int64)
+    if len(documents) < len(texts):
+        logger.warning(f"{len(texts) - len(documents)} of {len(texts)} documents are blank and are left out.")
+    texts = [texts[row] for row in documents]
     if chunk_size is not None:
         chunks = split_texts(model, texts, chunk_size)
         documents = np.repeat(documents, [len(parts) for parts in chunks])
@@ -207,7 +214,7 @@ def find_documents(
 ) -> Run:
     """The `top_k` best documents of each query. The options are those of [`embed`]."""
     vectors, documents, texts = embedded
-    groups = None if len(texts) == len(rankings.corpus) else documents.tolist()
+    groups = None if len(texts) == len(set(documents)) else documents.tolist()
     queries = rankings.queries["query"][:]
     scores, positions = nearest(
         embed(model, queries, "query", **options),

@@ -15,7 +15,9 @@ from transformers.utils import logging
 
 from hf_dse.common.files import to_path
 from hf_dse.data.passages import line_numbers
-from hf_dse.data.tables import READERS, check_texts, find_column, find_table, read_columns
+from hf_dse.data.ranking_files import open_queries
+from hf_dse.data.rankings import QUERY
+from hf_dse.data.tables import READERS, check_rows, find_column, find_table, is_filled, to_python
 from hf_dse.data.texts import read_texts
 from hf_dse.retrieval.arguments import DOCUMENT_COLUMN
 from hf_dse.retrieval.index import embed_once, is_index, read_index
@@ -61,13 +63,17 @@ def search_corpus(
     Ranks the texts of a corpus with [`search`]. Files of a folder are ranked by the best of their passages, whose
     vectors are kept in `index_dir`, by default in the cache of Hugging Face.
     """
-    check_search(model, bm25_weight)
+    check_search(model, queries, bm25_weight)
+    scores = {"score": similarity_of(model) + (" + BM25" if bm25_weight else "")}
+    scores = scores if reranker is None else {"rerank": "rerank", **scores}
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     vectors, groups = None, None
     if is_index(corpus):
         columns, vectors, groups = read_index(corpus, text_column, model)
     else:
-        columns = read_texts(corpus, text_column)
+        columns = to_python(read_texts(corpus, text_column))
+    if taken := [name for name in scores.values() if name in columns]:
+        raise ValueError(f"{corpus} has a column {taken[0]!r}, which is the name of a score: rename it.")
     is_folder = list(columns) == ["file", text_column] and to_path(corpus).is_dir()
     if is_folder:
         folder = to_path(index_dir) if index_dir else _index_folder(corpus, model_name)
@@ -87,30 +93,23 @@ def search_corpus(
     if place == "position":
         columns = {"position": list(range(len(columns[text_column]))), **columns}
     texts = columns[text_column]
-    kept = [row for row, text in enumerate(texts) if text.strip()]
-    if len(kept) < len(texts):
-        logger.warning(f"{corpus}: {len(texts) - len(kept)} blank texts are left out.")
     found = search(
         model,
         queries,
-        [texts[row] for row in kept],
-        vectors=None if vectors is None else vectors[kept],
-        groups=None if groups is None else [groups[row] for row in kept],
+        texts,
+        vectors=vectors,
+        groups=groups,
         top_k=top_k,
         bm25_weight=bm25_weight,
         reranker=reranker,
         rerank_top=rerank_top,
         **options,
     )
-    scores = {"score": similarity_of(model) + (" + BM25" if bm25_weight else "")}
-    scores = scores if reranker is None else {"rerank": "rerank", **scores}
     rows: list[dict[str, Any]] = []
     for query, hits in zip(queries, found, strict=True):
         rows.append({"query": query, "results": []})
         for hit in hits:
-            values = {name: column[kept[hit["row"]]] for name, column in columns.items()}
-            # JSON does not have NaN, which a data frame writes for nothing.
-            values = {name: value if value == value else None for name, value in values.items()}
+            values = {name: column[hit["row"]] for name, column in columns.items()}
             rows[-1]["results"].append({**{name: hit[key] for key, name in scores.items()}, **values})
     return Results(rows, [*scores.values(), place, text_column], len(scores))
 
@@ -120,11 +119,15 @@ def read_queries(path: str, text_column: str = "text") -> list[str]:
     file = to_path(path)
     file = find_table(file, "queries") or file
     if file.suffix.lower() not in READERS:
-        return [query for query in read_texts(file, "query")["query"] if query.strip()]
-    columns = read_columns(file)
-    name = find_column(columns, file, ("query", text_column, "text"))
-    check_texts(columns[name], file, name)
-    return columns[name]
+        queries = list(filter(is_filled, read_texts(file, "query")["query"]))
+    else:
+        columns = open_queries(file)
+        name = find_column(columns, file, (*QUERY, text_column, "text"))
+        queries = columns[name][:]
+        check_rows(queries, is_filled, str(file), f"{name} is {{}}, not a text")
+    if not queries:
+        raise ValueError(f"{file} has no queries.")
+    return queries
 
 
 def _index_folder(corpus: str, model_name: str) -> Path:

@@ -17,7 +17,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import output_path, to_path, write_atomically
-from hf_dse.data.tables import check_texts, read_table
+from hf_dse.data.tables import read_schema, read_table, to_python, to_table
 from hf_dse.data.texts import read_texts
 from hf_dse.retrieval.arguments import DOCUMENT_COLUMN, EMBEDDING_COLUMN
 from hf_dse.retrieval.sentence_transformer import (
@@ -63,7 +63,7 @@ def encode_file(
     Embeds the texts of `source` into a .npy file or a .parquet index. Returns the number of vectors and their size.
     """
     path = output_path(output, (".npy", ".parquet"))
-    table = _open(source, text_column)
+    table = to_table(read_texts(source, text_column), source)
     texts = table[text_column].to_pylist()
     settings = encode_settings(model, model_name, text_column, prompt_name, normalize)
     added = [EMBEDDING_COLUMN] if chunk_size is None else [EMBEDDING_COLUMN, DOCUMENT_COLUMN]
@@ -123,7 +123,7 @@ def to_lists(vectors: np.ndarray) -> pyarrow.FixedSizeListArray:
 
 def is_index(name: str) -> bool:
     """Whether a corpus is a parquet file, or a folder of them, with vectors."""
-    return any(EMBEDDING_COLUMN in pyarrow.parquet.read_schema(shard).names for shard in _find_shards(name))
+    return any(EMBEDDING_COLUMN in read_schema(shard).names for shard in _find_shards(name))
 
 
 def read_index(
@@ -133,7 +133,7 @@ def read_index(
     expected = encode_settings(model, name, text_column, "document", False)
     tables, vectors = [], []
     for shard in _find_shards(name):
-        settings = json.loads((pyarrow.parquet.read_schema(shard).metadata or {}).get(SETTINGS_KEY, b"{}"))
+        settings = json.loads((read_schema(shard).metadata or {}).get(SETTINGS_KEY, b"{}"))
         others = [key for key in ("model", "columns", "prompt") if settings.get(key) != expected[key]]
         if settings.get("normalize") and model.similarity_fn_name == "dot":
             others.append("length (`--normalize`)")
@@ -146,20 +146,8 @@ def read_index(
         column = table[EMBEDDING_COLUMN].combine_chunks()
         vectors.append(column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1))
         tables.append(table.drop_columns([EMBEDDING_COLUMN]))
-    columns = pyarrow.concat_tables(tables, promote_options="permissive").to_pydict()
+    columns = to_python(pyarrow.concat_tables(tables, promote_options="permissive"))
     return columns, np.concatenate(vectors), columns[DOCUMENT_COLUMN] if "chunk_size" in settings else None
-
-
-def _open(source: str, text_column: str) -> pyarrow.Table:
-    """The texts of a file or folder with their other columns; those of a parquet file keep their types."""
-    path = to_path(source)
-    if path.suffix.lower() != ".parquet" or not path.is_file():
-        return pyarrow.table(read_texts(source, text_column))
-    table = read_table(path)
-    if text_column not in table.column_names:
-        read_texts(source, text_column)
-    check_texts(table[text_column].to_pylist(), source, text_column)
-    return table
 
 
 def _find_shards(name: str) -> list[Path]:

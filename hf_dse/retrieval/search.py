@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import nn
+from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.data.tables import check_rows, is_blank, is_filled
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
+from hf_dse.retrieval.encoding import list_texts
 from hf_dse.retrieval.sentence_transformer import embed, load_sentence_transformer, similarity_of
 
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
+
+logger = logging.get_logger(__name__)
 
 # Scores that are computed at once (128 MiB).
 BLOCK_ELEMENTS = 2**25
@@ -49,7 +54,7 @@ def search(
         queries (`Sequence[str]`):
             The queries.
         texts (`Sequence[str]`):
-            The texts.
+            The texts. Blank ones are left out.
         vectors (`np.ndarray` of shape `(num_texts, embedding_size)`, *optional*):
             The vectors of the texts by `model.encode_document`. Computed by default.
         groups (`Sequence`, *optional*):
@@ -84,33 +89,42 @@ def search(
     """
     if isinstance(model, str | PathLike):
         model = load_sentence_transformer(model)
-    check_search(model, bm25_weight)
+    queries, texts = list_texts(queries), list_texts(texts)
+    check_search(model, queries, bm25_weight)
+    kept = np.array([row for row, text in enumerate(texts) if not is_blank(text)], dtype=np.int64)
+    if len(kept) < len(texts):
+        logger.warning(f"{len(texts) - len(kept)} of {len(texts)} texts are blank and are left out.")
+        vectors = None if vectors is None else vectors[kept]
+        groups = None if groups is None else [groups[row] for row in kept]
+    found_in = [texts[row] for row in kept]
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     scores, positions = nearest(
         embed(model, queries, "query", **options),
-        embed(model, texts, **options) if vectors is None else vectors,
+        embed(model, found_in, **options) if vectors is None else vectors,
         top_k if reranker is None else max(top_k, rerank_top),
         cosine=similarity_of(model) == "cosine",
-        added_scores=bm25_scores(queries, texts, bm25_weight, groups) if bm25_weight else None,
+        added_scores=bm25_scores(queries, found_in, bm25_weight, groups) if bm25_weight else None,
         groups=groups,
         device=model.device,
         show_progress=show_progress,
     )
+    positions = kept[positions]
     hits = [
         [{"score": score, "row": row, "text": texts[row]} for score, row in zip(*found, strict=True)]
         for found in zip(scores.tolist(), positions.tolist(), strict=True)
     ]
     if reranker is not None:
         read = [[hit["text"] for hit in found] for found in hits]
-        for found, values in zip(hits, _rerank(reranker, list(queries), read, batch_size), strict=True):
+        for found, values in zip(hits, _rerank(reranker, queries, read, batch_size), strict=True):
             for hit, value in zip(found, values, strict=True):
                 hit["rerank"] = float(value)
             found.sort(key=lambda hit: -hit["rerank"])
     return [found[:top_k] for found in hits]
 
 
-def check_search(model: "SentenceTransformer", bm25_weight: float) -> None:
-    """Fails for models and options that do not fit, before a corpus is embedded."""
+def check_search(model: "SentenceTransformer", queries: Sequence[str], bm25_weight: float) -> None:
+    """Fails for models, queries and options that do not fit, before a corpus is embedded."""
+    check_rows(queries, is_filled, "The queries", "the query is {}, not a text")
     is_dot = similarity_of(model) == "dot"
     if bm25_weight:
         import_bm25()

@@ -17,9 +17,10 @@ from transformers.utils import logging
 from hf_dse.common.loading import choose_device, load_config, reading, split_revision
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
+from hf_dse.data.tables import is_filled
 from hf_dse.data.tokenization import check_max_length
 from hf_dse.retrieval.arguments import CHUNK_SIZE
-from hf_dse.retrieval.encoding import check_finite, list_texts
+from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ def embed(
     """`encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts."""
     texts = list_texts(texts)
     if warn:
+        warn_of_blank(texts)
         warn_of_texts(model, texts, prompt_name)
     if not texts:
         return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
@@ -126,7 +128,9 @@ def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
 def split_texts(model: "SentenceTransformer", texts: Sequence[str], chunk_size: int | None) -> list[list[str]]:
     """The chunks of each text, see [`fit_chunk_size`]. A blank text has no chunks."""
     size = fit_chunk_size(model, chunk_size)
-    parts = ((split_text(text, model.tokenizer, size) if size else [text]) if text.strip() else [] for text in texts)
+    parts = (
+        (split_text(text, model.tokenizer, size) if size else [text]) if is_filled(text) else [] for text in texts
+    )
     return list(parts)
 
 

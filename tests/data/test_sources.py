@@ -133,3 +133,25 @@ def test_folders_that_are_not_clear(tmp_path):
     with pytest.raises(ValueError, match="Several files for split 'test'.*en/test.*fr/test"):
         load(tmp_path / "languages")
     assert load(tmp_path / "languages" / "fr") == {"test": ROWS}
+
+
+def test_shards_of_any_format(tmp_path):
+    for number, text in enumerate("ab"):
+        (tmp_path / f"train-0000{number}-of-00002.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    assert read_texts(tmp_path)["text"][:] == ["a", "b"]
+    (tmp_path / "train-00000-of-00002.jsonl").unlink()
+    with pytest.raises(ValueError, match="Split 'train' should have 2 files by their names, and there are 1: .*00001"):
+        read_texts(tmp_path)
+    (tmp_path / "train-00000-of-00002.jsonl").write_text('{"text": [1]}\n')
+    with pytest.raises(ValueError, match="train-00000-of-00002.jsonl, .* are not parts of one table"):
+        read_texts(tmp_path)
+
+
+def test_other_names_of_splits(tmp_path):
+    for name in ("train", "Test", "dev"):
+        PAIRS.to_parquet(tmp_path / f"{name}.parquet")
+    assert set(load(tmp_path)) == {"train", "validation", "test"}
+    PAIRS.to_parquet(tmp_path / "validation.parquet")
+    with pytest.raises(ValueError, match="Several files for split 'validation'"):
+        load(tmp_path)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import math
 
 import numpy as np
 import pyarrow
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.pairs import load_pairs
 from hf_dse.data.ranking_files import load_corpus, load_rankings
-from hf_dse.data.tables import read_columns, write_table
+from hf_dse.data.tables import is_blank, is_filled, read_columns, write_table
 from hf_dse.data.texts import read_texts
 
 
@@ -105,6 +106,24 @@ def test_columns_that_are_passed_on_keep_their_types(tmp_path):
         assert found[name].combine_chunks().equals(column), name
 
 
+def test_blank_texts_have_nothing_to_see():
+    blank = ["", " \n", "\u200b", "\xad", "\ufeff\u200e", "\x00"]
+    assert all(map(is_blank, blank)) and not any(map(is_filled, [*blank, None, 1]))
+    assert not any(map(is_blank, ["a", "\u200ba", ".", "😀", "ก"]))
+
+
+def test_lines_are_json(tmp_path):
+    """NaN and infinity are not, and nanoseconds are more than Python has."""
+    times = {"time": pyarrow.array([1], pyarrow.time64("ns")), "at": pyarrow.array([1], pyarrow.timestamp("ns"))}
+    table = pyarrow.table(times | {"x": [math.inf], "list": [[math.nan, 1.0]], "dict": [{"y": -math.inf}]})
+    write_table([Dataset(table)], tmp_path / "a.jsonl")
+    (line,) = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail) == {
+        "time": "00:00:00.000000001", "at": "1970-01-01 00:00:00.000000001", "x": None, "list": [None, 1.0],
+        "dict": {"y": None},
+    }  # fmt: skip
+
+
 # Bad files
 
 
@@ -119,6 +138,8 @@ def test_columns_that_are_passed_on_keep_their_types(tmp_path):
         ("latin.csv", "text\ncaf\xe9\n".encode("latin-1"), "latin.csv: not a text in UTF-8: .*decompress"),
         ("packed.jsonl.gz", gzip.compress(b'{"text": "a"}\n'), "unsupported ending '.gz'; supported are .csv, .tsv"),
         ("text.parquet", b"text\n", "not a readable parquet file"),
+        ("half.jsonl", '{"text": "a"}\n{"text": "a \\ud83d b"}\n', "half.jsonl, line 2: half of a character"),
+        ("wide.txt.csv", "text\na\n".encode("utf-16-le"), "not a text in UTF-8: it has the character NUL"),
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value and len(value) < 30 else "",
 )

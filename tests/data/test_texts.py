@@ -74,3 +74,30 @@ def test_a_corpus_that_is_missing(tmp_path):
         read_texts(Path("nowhere"))
     with pytest.raises(ValueError, match="There are no documents: name them"):
         load_corpus(DataArguments())
+
+
+def test_tables_that_are_not_read_are_named(tmp_path, warnings):
+    """The card of a compressed data set was the corpus."""
+    (tmp_path / "train.jsonl.gz").write_bytes(b"")
+    (tmp_path / "README.md").write_text("A card.")
+    with pytest.raises(FileNotFoundError, match="train.jsonl.gz is not read: decompress or convert it"):
+        read_texts(tmp_path)
+    (tmp_path / "page.md").write_text("A page.")
+    assert read_texts(tmp_path)["file"] == ["README.md", "page.md"]
+    assert "1 tables are not read, such as train.jsonl.gz" in warnings[0]
+    (tmp_path / "corpus.jsonl.zst").write_bytes(b"")
+    with pytest.raises(ValueError, match="the corpus is in .*corpus.jsonl.zst: decompress or convert it"):
+        read_texts(tmp_path)
+
+
+def test_two_tables_of_one_name(tmp_path):
+    for name in ("corpus.jsonl", "corpus.csv"):
+        (tmp_path / name).write_text('{"_id": "a", "text": "x"}')
+    with pytest.raises(ValueError, match="the corpus is in .*corpus.csv, .*corpus.jsonl: keep one"):
+        load_corpus(tmp_path)
+
+
+def test_a_corpus_in_a_subfolder(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    Dataset.from_dict({"_id": ["a"], "text": ["x"]}).to_parquet(tmp_path / "corpus/corpus-00000-of-00001.parquet")
+    assert load_corpus(tmp_path).to_dict() == {"doc_id": ["a"], "text": ["x"]}

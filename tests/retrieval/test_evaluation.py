@@ -170,6 +170,13 @@ def test_the_best_chunk_of_a_document_counts(encoder):
         assert list(found.values()) == pytest.approx([best[row] for row in expected], abs=1e-5)
 
 
+def test_blank_documents_are_not_found(encoder, warnings):
+    """A model gives all of them one vector, which was the best for some queries."""
+    rankings = make_rankings({"query": ["?!"], "documents": [[2]], "labels": [[1]]}, {"text": ["", " ", "cats purr"]})
+    assert evaluate_retrieval(encoder, rankings, **QUIET)["mrr@10"] == 1.0
+    assert "2 of 3 documents are blank and are left out." in warnings
+
+
 def test_nothing_is_embedded_that_cannot_be_measured(encoder, monkeypatch):
     monkeypatch.setattr(evaluation, "embed", None)
     rankings = make_rankings({"query": ["the cat"], "documents": [[0]]}, {"text": ["a cat", "a dog"]})

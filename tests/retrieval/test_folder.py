@@ -170,7 +170,7 @@ def test_tables_and_lines_are_ranked_whole(encoder, tmp_path, warnings):
     assert shown == ["cosine", "position", "text"]
     # Blank lines are left out, and the others keep their places.
     assert sorted((hit["position"], hit["text"]) for hit in hits) == [(0, "a cat"), (2, "a dog"), (4, "the old house")]
-    assert "2 blank texts are left out" in warnings[0]
+    assert "2 of 5 texts are blank and are left out" in warnings[0]
     (tmp_path / "table.jsonl").write_text('{"_id": "x", "body": "a cat"}\n{"_id": "y", "body": "a dog"}\n')
     shown, hits = search_lines(encoder, tmp_path / "table.jsonl", text_column="body", top_k=1)
     assert shown == ["cosine", "_id", "body"] and list(hits[0]) == ["cosine", "_id", "body"]
@@ -191,6 +191,12 @@ def test_errors(encoder, tmp_path):
         search_lines(encoder, tmp_path / "lines.txt", chunk_size=9)
     with pytest.raises(ValueError, match="There are no texts to search in"):
         search_lines(encoder, tmp_path / "blank.txt")
+    (tmp_path / "results.jsonl").write_text('{"text": "a cat", "cosine": 0.1}\n')
+    with pytest.raises(ValueError, match="has a column 'cosine', which is the name of a score: rename it"):
+        search_lines(encoder, tmp_path / "results.jsonl")
+    (tmp_path / "cut.parquet").write_text("version https://git-lfs.github.com")
+    with pytest.raises(ValueError, match="cut.parquet: not a readable parquet file"):
+        search_lines(encoder, tmp_path / "cut.parquet")
 
 
 def test_queries_of_files(tmp_path):
@@ -198,7 +204,15 @@ def test_queries_of_files(tmp_path):
         ("lines.txt", "a cat\n\na dog\n"),
         ("other.csv", "id,query\n1,a cat\n2,a dog\n"),
         ("queries.tsv", "_id\ttext\n1\ta cat\n2\ta dog\n"),
+        ("marco.TSV", "1\ta cat\n2\ta dog\n"),
+        ("questions.jsonl", '{"question": "a cat"}\n{"question": "a dog"}\n'),
     ):
         (tmp_path / name).write_text(content)
         assert read_queries(str(tmp_path / name)) == ["a cat", "a dog"]
     assert read_queries(str(tmp_path)) == ["a cat", "a dog"]
+    (tmp_path / "blank.csv").write_text('query\na cat\n" "\n')
+    with pytest.raises(ValueError, match="blank.csv, row 1: query is ' ', not a text"):
+        read_queries(str(tmp_path / "blank.csv"))
+    (tmp_path / "none.txt").write_text("\n")
+    with pytest.raises(ValueError, match="none.txt has no queries"):
+        read_queries(str(tmp_path / "none.txt"))

@@ -99,6 +99,16 @@ def test_a_reranker_orders_what_is_found(encoder, save_bert, bert_tokenizer, tmp
         assert all(hit["score"] in [before["score"] for before in found] for hit in hits)
 
 
+def test_blank_texts_and_queries(encoder, warnings):
+    (hits,) = search(encoder, QUERIES[:1], ["", TEXTS[0], "\u200b", TEXTS[1]], bm25_weight=0.3, **QUIET)
+    assert sorted((hit["row"], hit["text"]) for hit in hits) == [(1, TEXTS[0]), (3, TEXTS[1])]
+    assert "2 of 4 texts are blank and are left out." in warnings
+    with pytest.raises(ValueError, match="row 0: the query is ' ', not a text"):
+        search(encoder, [" "], TEXTS)
+    with pytest.raises(ValueError, match="The texts, row 1: the text is nan, not a string"):
+        search(encoder, QUERIES, ["a", float("nan")])
+
+
 def test_other_similarities(encoder, monkeypatch):
     monkeypatch.setattr(encoder, "similarity_fn_name", "dot")
     (hits, _) = search(encoder, QUERIES, TEXTS, **QUIET)
