@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
 from hf_dse.data.arguments import DataArguments, to_arguments
-from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings
+from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings, to_ids
 from hf_dse.data.sources import SPLITS, find_sources, read_source, wanted_splits
 from hf_dse.data.tables import (
     READERS,
@@ -22,6 +23,7 @@ from hf_dse.data.tables import (
     column_names,
     find_column,
     find_table,
+    is_filled,
     open_table,
     read_text,
     to_number,
@@ -33,6 +35,8 @@ logger = logging.get_logger(__name__)
 
 DOC_ID = ("doc_id", "_id", "corpus-id", "corpus_id", "id")
 RELEVANCE = ("relevance", "score", "label")
+# pytrec_eval counts the documents of each grade up to the highest.
+MAX_GRADE = 10_000
 TREC = ("query-id", "iteration", "corpus-id", "score")
 
 
@@ -108,7 +112,7 @@ def _read_corpus(name: str) -> tuple[Columns, dict[str, str] | None]:
     """Returns documents, and the queries of a folder in the layout of BEIR."""
     table = _find_corpus(name)
     if table is not None:
-        return _corpus_columns(open_table(table), str(table)), _read_queries(table.parent)
+        return _corpus_columns(open_table(table), str(table), needs_ids=True), _read_queries(table.parent)
     path = to_path(name)
     if path.is_file() and path.suffix.lower() != ".txt":
         return _corpus_columns(open_table(path), name), None
@@ -117,17 +121,21 @@ def _read_corpus(name: str) -> tuple[Columns, dict[str, str] | None]:
         return _corpus_columns(columns, name), None
     # The number of a line is its id, also of those after blank lines.
     ids = columns.get("file", list(range(len(columns["text"]))))
-    kept = [(doc_id, text) for doc_id, text in zip(ids, columns["text"], strict=True) if text.strip() or path.is_dir()]
+    pairs = zip(ids, columns["text"][:], strict=True)
+    kept = [(doc_id, text) for doc_id, text in pairs if is_filled(text) or path.is_dir()]
     if len(kept) < len(ids):
         logger.warning(f"{name}: {len(ids) - len(kept)} blank lines are left out.")
     return {"doc_id": [doc_id for doc_id, _ in kept], "text": [text for _, text in kept]}, None
 
 
-def _corpus_columns(columns: Columns, where: str) -> dict[str, list]:
+def _corpus_columns(columns: Columns, where: str, needs_ids: bool = False) -> dict[str, Sequence]:
     """Returns `doc_id`, `text`, which begins with the title where there is one, and the titles if any."""
-    doc_id = find_column(columns, where, DOC_ID)
     texts, titles = join_titles(columns, where)
-    return {"doc_id": columns[doc_id][:], "text": texts} | ({"title": titles} if any(titles) else {})
+    # The number of a row, as of a line.
+    ids: Sequence = range(len(texts))
+    if needs_ids or any(name in DOC_ID for name in column_names(columns)):
+        ids = columns[find_column(columns, where, DOC_ID)][:]
+    return {"doc_id": ids, "text": texts} | ({"title": titles} if any(titles) else {})
 
 
 # The layout of BEIR
@@ -152,42 +160,67 @@ def _find_judgements(folder: Path) -> dict[str, Path]:
     return files
 
 
+def open_queries(path: Path) -> Columns:
+    """Returns a table of queries; those of MS MARCO, .tsv with ids and texts, have no header."""
+    columns = open_table(path)
+    names = column_names(columns)
+    if path.suffix.lower() != ".tsv" or len(names) != 2 or names[0] in (*QUERY_ID, *QUERY):
+        return columns
+    return {key: [name, *columns[name]] for key, name in zip(("query_id", "query"), names, strict=True)}
+
+
 def _read_queries(folder: Path) -> dict[str, str]:
     """Returns the texts of the queries by their ids."""
     texts: dict[str, str] = {}
     files = [path for path in sorted(folder.glob("queries*")) if path.suffix.lower() in READERS]
+    if not files and (table := find_table(folder, "queries")) is not None:
+        files = [table]
     for path in files:
-        columns = open_table(path)
-        names = column_names(columns)
-        if path.suffix == ".tsv" and len(names) == 2 and names[0] not in QUERY_ID:
-            # The queries of MS MARCO have no header.
-            columns = {key: [name, *columns[name]] for key, name in zip(("query_id", "query"), names, strict=True)}
+        columns = open_queries(path)
         query_id, text = find_column(columns, path, QUERY_ID), find_column(columns, path, (*QUERY, "text"))
-        for key, value in zip(map(str, columns[query_id][:]), columns[text][:], strict=True):
+        ids = to_ids(columns[query_id][:], f"{path}: the query id")
+        check_rows(columns[text][:], is_filled, f"{path}, query", "the text is {}, not a text", ids)
+        for key, value in zip(ids, columns[text][:], strict=True):
             if texts.setdefault(key, value) != value:
                 where = " and ".join(map(str, files))
                 raise ValueError(f"{where}: the query {key!r} is there twice, with two texts: remove one of the two.")
     return texts
 
 
+def _is_grade(value: Any) -> bool:
+    number = to_number(value)
+    return number is not None and number % 1 == 0 and number <= MAX_GRADE
+
+
 def _read_judgements(path: Path) -> Columns:
     """Returns judgements as lists: the documents of each query and their grades."""
-    rows = [line.split() for line in read_text(path).splitlines()] if path.suffix in (".tsv", ".txt") else []
-    rows = [row for row in rows if row]
+    lines = read_text(path).splitlines() if path.suffix.lower() in (".tsv", ".txt") else []
+    rows = [row for line in lines if (row := line.split()) and not row[0].startswith("#")]
     # The format of TREC has no header.
     is_trec = bool(rows) and all(len(row) == len(TREC) and to_number(row[3]) is not None for row in rows)
+    if rows and not is_trec and to_number(rows[0][-1]) is not None:
+        raise ValueError(
+            f"{path}: judgements have a header, such as `query-id corpus-id score` with tabs between, or the four "
+            f"columns of TREC, query, iteration, document and grade, in each line; the first line is {lines[0]!r}."
+        )
     columns = dict(zip(TREC, map(list, zip(*rows, strict=True)), strict=True)) if is_trec else open_table(path)
     # The fifth name of a document's id may be a judgement's own.
     wanted = [find_column(columns, path, names) for names in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
     queries, documents, grades = (columns[name][:] for name in wanted)
-    problem = "the relevance {} is not a whole number: judgements are grades such as 0, 1 and 2"
-    check_rows(grades, lambda grade: (number := to_number(grade)) is not None and number % 1 == 0, str(path), problem)
+    queries, documents = to_ids(queries, f"{path}: the query id"), to_ids(documents, f"{path}: the document id")
+    check_rows(grades, _is_grade, str(path), f"the relevance {{}} is not a whole number up to {MAX_GRADE:,}")
     if not queries:
         raise ValueError(f"{path} has no judgements.")
     lists: dict[str, dict[str, float]] = {}
     for query, document, grade in zip(queries, documents, grades, strict=True):
-        # A grade below 0 is not relevant. The last of two judgements counts, as in BEIR.
-        lists.setdefault(str(query), {})[str(document)] = max(0.0, float(grade))
+        # A grade below 0 is not relevant.
+        new = max(0.0, float(grade))
+        if lists.setdefault(query, {}).setdefault(document, new) != new:
+            logger.warning(
+                f"{path}: the document {document!r} has two grades for the query {query!r}: the last one counts, as "
+                "in BEIR."
+            )
+        lists[query][document] = new
     return {
         "query_id": list(lists),
         "document_ids": [list(judged) for judged in lists.values()],

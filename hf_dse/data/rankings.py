@@ -20,6 +20,7 @@ from hf_dse.data.tables import (
     check_rows,
     column_names,
     find_column,
+    is_blank,
     is_filled,
     shorten,
     to_number,
@@ -58,6 +59,8 @@ POSITIVE = ("positive", "answer", "passage", "document", "pos")
 # A list of these is relevant without labels that say so; one of the others may have any candidates.
 ONLY_POSITIVES = ("positive", "pos")
 NEGATIVE = re.compile(r"neg|(hard[_-]?)?negatives?([_-]?\d+)?")
+# No ids.
+ID_NOT = (float, bytes, list, tuple, dict)
 # Columns beside the queries of BEIR, which are not read.
 BESIDE = ("text", "title", "meta", "metadata")
 SCORES_BY_LIST = ("pos_scores", "neg_scores")
@@ -126,7 +129,7 @@ def make_rankings(queries: Mapping[str, Any], corpus: Columns, where: str = "The
     texts = to_lists(queries["query"])
     if not texts:
         raise ValueError(f"{where}: there are no queries.")
-    ids = [str(query_id) for query_id in to_lists(queries.get("query_id", range(len(texts))))]
+    ids = to_ids(queries.get("query_id", range(len(texts))), f"{where}: the query id")
     _check_unique(ids, f"{where}: the query id")
     place = f"{where}, query"
     check_rows(texts, is_filled, place, "the query is {}, not a text", ids)
@@ -177,7 +180,7 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     if not len(texts):
         raise ValueError(f"{where}: the corpus is empty.")
     given = to_lists(corpus["doc_id"][:]) if "doc_id" in names else range(len(texts))
-    ids = [str(doc_id) for doc_id in given]
+    ids = to_ids(given, f"{where}: the document id")
     _check_unique(ids, f"{where}: the document id")
     check_rows(texts, lambda text: isinstance(text, str), f"{where}, document", "the text is {}, not a text", ids)
     if not isinstance(corpus, Dataset):
@@ -187,6 +190,13 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     if list(given) == ids:
         return corpus
     return corpus.select_columns([name for name in names if name != "doc_id"]).add_column("doc_id", ids)
+
+
+def to_ids(values: Any, where: str) -> list[str]:
+    """Returns ids as texts; a whole number is one, also where a missing id has made it 12.0."""
+    values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in to_lists(values)]
+    check_rows(values, lambda value: not (is_unknown(value) or isinstance(value, ID_NOT)), where, "{} names no text")
+    return [str(value) for value in values]
 
 
 def to_lists(values: Any) -> list:
@@ -263,6 +273,7 @@ def read_rankings(
     # As in BEIR.
     query_names = QUERY if any(lists) else (*QUERY, "text")
     queries, query_ids = _read_queries(columns, query_names, query_texts, where)
+    check_rows(queries, is_filled, where, "the query is {}, not a text")
     # The candidates of each query: label and score by the row in the corpus.
     merged: dict[str, tuple[str, dict[int, list]]] = {}
     for number, (query, candidates) in enumerate(zip(queries, lists, strict=True)):
@@ -375,9 +386,6 @@ def _read_candidates(columns: dict[str, list], documents: _Documents, where: str
         groups = {positive: 1.0 if is_relevant else None} | dict.fromkeys(negatives, 0.0)
         if negatives:
             labels, scores = None, scores or labels
-        known = {*groups, labels, scores, *QUERY, *QUERY_ID, *SCORES_BY_LIST, "text"}
-        if others := [name for name in columns if name not in known]:
-            logger.warning(f"{where}: the columns {', '.join(others)} have no known name, and are left out.")
     elif negatives or not has_corpus or not {*QUERY, *QUERY_ID, *BESIDE}.issuperset(columns):
         raise ValueError(
             f"{where}: no column has {'positives' if negatives else 'candidates'}; the columns are "
@@ -385,7 +393,13 @@ def _read_candidates(columns: dict[str, list], documents: _Documents, where: str
             "the path of a file), or `query`, `documents` and `labels`, or `query`, `positive` and `negative_1`, ..., "
             "and remove those of queries that have no candidates."
         )
+    known = {*lists, *groups, labels, scores, *QUERY, *QUERY_ID, *SCORES_BY_LIST, *BESIDE, "teacher"}
+    if others := [name for name in columns if name not in known]:
+        logger.warning(f"{where}: the columns {', '.join(others)} have no known name, and are left out.")
     parts = {name: _as_lists(columns[name]) for name in groups}
+    for name in parts.keys() & negatives:
+        # Rows may have fewer negatives than others.
+        parts[name] = [["" if is_unknown(text) else text for text in row] for row in parts[name]]
     rows = range(len(next(iter(columns.values()), [])))
     candidates = [list(chain(*(part[row] for part in parts.values()))) for row in rows]
     unknown = [[None] * len(row) for row in candidates]
@@ -415,7 +429,10 @@ def _read_candidates(columns: dict[str, list], documents: _Documents, where: str
         by_list = [read_numbers(columns[name], part, where, name) for name, part in of_parts]
         values["scores"] = [positives + others for positives, others in zip(*by_list, strict=True)]
     found = [list(zip(*row, strict=True)) for row in zip(*values.values(), strict=True)]
-    return found, values["scores"] is not unknown
+    kept = [[one for one in row if one[1] is None or not is_blank(one[1])] for row in found]
+    if num_blank := sum(map(len, found)) - sum(map(len, kept)):
+        logger.warning(f"{where}: {num_blank} blank candidates are left out.")
+    return kept, values["scores"] is not unknown
 
 
 def _read_queries(
@@ -423,10 +440,11 @@ def _read_queries(
 ) -> tuple[list, list[str] | None]:
     """Returns the queries and their ids."""
     query_id = _first(columns, QUERY_ID)
-    query_ids = None if query_id is None else [str(value) for value in columns[query_id]]
+    query_ids = None if query_id is None else to_ids(columns[query_id], f"{where}: the query id")
     if query_ids is None or query_texts is None or _first(columns, query_names) is not None:
         return columns[find_column(columns, where, query_names)], query_ids
-    check_rows(query_ids, query_texts.__contains__, where, "the query {} has no text")
+    problem = f"the query {{}} has no text; the queries have ids such as {next(iter(query_texts), None)!r}"
+    check_rows(query_ids, query_texts.__contains__, where, problem)
     return [query_texts[value] for value in query_ids], query_ids
 
 

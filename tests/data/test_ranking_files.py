@@ -121,6 +121,8 @@ def test_kept_scores_have_ids_and_no_text(tmp_path, monkeypatch):
         ("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t1.667\n", "row 1: the relevance '1.667' is not a whole number"),
         ("query-id\tcorpus-id\tscore\n1\tz\t1\n", "document id 'z' is not in the corpus of 2"),
         ("query-id\tcorpus-id\tscore\n9\ta\t1\n", "the query '9' has no text"),
+        ("query-id\tcorpus-id\tscore\n1\ta\t1e20\n", "the relevance '1e20' is not a whole number up to 10,000"),
+        ("1\ta\t1\n", "judgements have a header, .*; the first line is '1.ta.t1'"),
     ],
 )
 def test_bad_judgements_are_named(tmp_path, judgements, message):
@@ -137,6 +139,8 @@ def test_parts_of_a_folder_that_are_missing(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"text": "a"}\n')
     with pytest.raises(ValueError, match="no column 'doc_id' or '_id' or .*; the columns are text"):
         load_corpus(tmp_path)
+    # As of lines.
+    assert load_corpus(tmp_path / "corpus.jsonl")["doc_id"][:] == ["0"]
 
 
 def test_kinds_of_data(tmp_path):

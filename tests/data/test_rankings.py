@@ -261,9 +261,36 @@ def test_ids_and_texts_with_a_corpus():
         read_rankings({**rows, "documents": [["Rain.", "New."], ["Snow."]]})
 
 
+def test_blank_candidates_are_left_out(warnings):
+    """An empty cell of a csv file was a negative."""
+    rows = {"query": ["A?", "B?"], "positive": ["p", "q"], "negative_1": ["n", "m"], "negative_2": ["", None]}
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [1, 0]), ("B?", ["q", "m"], [1, 0])]
+    assert warnings == ["The rankings: 2 blank candidates are left out."]
+    rows = {"query": ["A?"], "documents": [["p", "\u200b", "n"]], "labels": [[1, 1, 0]], "scores": [[3, 2, 1]]}
+    assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [1, 0], [3, 1])]
+
+
+def test_columns_that_are_left_out_are_named(warnings):
+    rows = {"query": ["A?"], "documents": [["p"]], "labels": [[1]], "source": ["web"]}
+    read_rankings(rows)
+    assert warnings == ["The rankings: the columns source have no known name, and are left out."]
+
+
+def test_ids_name_texts():
+    """A data frame writes 12.0 where another id is missing."""
+    corpus = {"doc_id": [12.0, 3], "text": ["x", "y"]}
+    assert make_rankings({"query": ["q"], "documents": [[0]]}, corpus).corpus["doc_id"][:] == ["12", "3"]
+    for missing in (None, math.nan, [1], b"1"):
+        with pytest.raises(ValueError, match="the document id, row 1: .* names no text"):
+            make_rankings({"query": ["q"], "documents": [[0]]}, {"doc_id": ["a", missing], "text": ["x", "y"]})
+        with pytest.raises(ValueError, match="the query id, row 0: .* names no text"):
+            read_rankings({"query_id": [missing], "query": ["q"], "positive": ["x"]})
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
+        ({"query": ["A?", math.nan], "positive": ["p", "n"]}, "row 1: the query is nan, not a text"),
         ({"query": ["A?"], "positive": ["p"], "negative": ["p"]}, "row 0: .*'p' .* both relevant and not relevant"),
         ({"query": ["A?"] * 2, "positive": ["p", "n"], "negative": ["n", "m"]}, "row 1: .* both relevant and not"),
         ({"query": ["A?"], "positive": [None]}, "row 0: the candidates .None. are not texts"),
