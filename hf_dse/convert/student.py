@@ -18,7 +18,7 @@ from hf_dse.convert.convert import ConvertArguments, make_pair_model, set_dropou
 from hf_dse.convert.folder import TRANSFORMERS_NEEDED as TRANSFORMERS_NEEDED
 from hf_dse.convert.folder import apply_settings
 from hf_dse.convert.options import DROPOUT
-from hf_dse.data.tokenization import check_vocabulary
+from hf_dse.data.tokenization import add_mask, check_vocabulary
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 
 
@@ -97,6 +97,7 @@ def limit_tokens(
     if max_length is not None and not 1 <= max_length <= limit:
         raise ValueError(f"`max_length` must be between 1 and {limit}, the positions of this model, got {max_length}.")
     tokenizer = copy.deepcopy(processing_class)
+    add_mask(tokenizer)
     tokenizer.model_max_length = max_length or min(limit, tokenizer.model_max_length)
     # Some tools cut texts at the length in a tokenizer's leftovers of an earlier use.
     for name in LEFTOVERS:

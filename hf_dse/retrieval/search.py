@@ -13,6 +13,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.data.tables import check_rows, is_blank, is_filled
+from hf_dse.data.tokenization import count_token_types, pad_right
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
 from hf_dse.retrieval.encoding import list_texts
 from hf_dse.retrieval.sentence_transformer import embed, load_sentence_transformer, similarity_of
@@ -137,6 +138,15 @@ def _rerank(
 ) -> list[list[float]]:
     if not hasattr(reranker, "predict"):
         return reranker(queries, texts)
+    if reranker.num_labels != 1:
+        raise ValueError(
+            f"The reranker has {reranker.num_labels} logits for a text, and a search needs one score: pass a function "
+            "of the queries and their texts."
+        )
+    pad_right(reranker.tokenizer)
+    if count_token_types(reranker.config) < 2:
+        names = reranker.tokenizer.model_input_names
+        reranker.tokenizer.model_input_names = [name for name in names if name != "token_type_ids"]
     pairs = [(query, text) for query, found in zip(queries, texts, strict=True) for text in found]
     # Raw scores: a sigmoid makes high ones equal.
     values = iter(reranker.predict(pairs, batch_size=batch_size, activation_fn=nn.Identity()).reshape(-1).tolist())

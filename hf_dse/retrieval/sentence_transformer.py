@@ -18,7 +18,7 @@ from hf_dse.common.loading import choose_device, load_config, reading, split_rev
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
-from hf_dse.data.tokenization import check_max_length
+from hf_dse.data.tokenization import check_max_length, pad_right
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
@@ -63,11 +63,7 @@ def load_sentence_transformer(
             model_kwargs={"dtype": dtype, "use_safetensors": True},
         )
     tokenizer = model.tokenizer
-    # sentence-transformers takes tokenizers as they are: without a mask it averages padding too, and after padding on
-    # the left a model with learned positions reads other positions in each batch.
-    tokenizer.padding_side = "right"
-    if "attention_mask" not in tokenizer.model_input_names:
-        tokenizer.model_input_names = [*tokenizer.model_input_names, "attention_mask"]
+    pad_right(tokenizer)
     if max_length is not None:
         if model.transformers_model is not None:
             check_max_length(max_length, model.transformers_model, tokenizer)
@@ -90,6 +86,8 @@ def embed(
 ) -> np.ndarray:
     """`encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts."""
     texts = list_texts(texts)
+    # sentence-transformers takes the tokenizer of a loaded model as it is.
+    pad_right(model.tokenizer)
     if warn:
         warn_of_blank(texts)
         warn_of_texts(model, texts, prompt_name)

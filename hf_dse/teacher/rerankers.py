@@ -14,7 +14,7 @@ from torch import nn
 from hf_dse.common.loading import choose_device, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint
 from hf_dse.data.arguments import PairTask
-from hf_dse.data.tokenization import check_max_length, count_token_types
+from hf_dse.data.tokenization import add_mask, check_max_length, count_token_types
 
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def load_reranker(
     else:
         model = name_or_model if device is None else name_or_model.to(device)
     tokenizer = model.tokenizer
-    if "attention_mask" not in tokenizer.model_input_names:
-        tokenizer.model_input_names = [*tokenizer.model_input_names, "attention_mask"]
+    add_mask(tokenizer)
     config: Any = model.config
     if count_token_types(config) < 2:
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]

@@ -15,6 +15,7 @@ from transformers.utils.logging import tqdm
 from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
 from hf_dse.data.rankings import FEATURES
+from hf_dse.data.tables import check_texts
 from hf_dse.data.tokenization import length_batches, token_lengths
 from hf_dse.retrieval.sentence_transformer import embed
 from hf_dse.teacher.bi_encoders import is_bi_encoder
@@ -72,6 +73,8 @@ def score_pairs(
     ```
     """
     first, second = dataset["sentence1"][:], dataset["sentence2"][:]
+    for name, texts in (("sentence1", first), ("sentence2", second)):
+        check_texts(texts, "The pairs", name)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if is_bi_encoder(teacher):
         vectors = [embed(teacher, texts, None, normalize=True, **options) for texts in (first, second)]

@@ -99,6 +99,25 @@ def test_a_reranker_orders_what_is_found(encoder, save_bert, bert_tokenizer, tmp
         assert all(hit["score"] in [before["score"] for before in found] for hit in hits)
 
 
+def test_rerankers_are_read_as_teachers_are(encoder, save_bert, bert_tokenizer, tmp_path):
+    """Whatever their tokenizer does: the scores are those of a pair alone."""
+    folder = save_bert(tmp_path / "good", BertForSequenceClassification, num_labels=1, initializer_range=0.5)
+    options = {"top_k": 4, "rerank_top": 4, **QUIET}
+    expected = search(encoder, QUERIES, TEXTS, reranker=CrossEncoder(str(folder), device="cpu"), **options)
+    odd = CrossEncoder(str(folder), device="cpu")
+    odd.tokenizer.padding_side, odd.tokenizer.model_input_names = "left", ["input_ids", "token_type_ids"]
+    for hits, same in zip(search(encoder, QUERIES, TEXTS, reranker=odd, **options), expected, strict=True):
+        assert [hit["row"] for hit in hits] == [hit["row"] for hit in same]
+        assert [hit["rerank"] for hit in hits] == pytest.approx([hit["rerank"] for hit in same], abs=1e-5)
+    folder = save_bert(
+        tmp_path / "types", BertForSequenceClassification, num_labels=1, type_vocab_size=1, initializer_range=0.5
+    )
+    search(encoder, QUERIES, TEXTS, reranker=CrossEncoder(str(folder), device="cpu"), **options)
+    folder = save_bert(tmp_path / "three", BertForSequenceClassification, num_labels=3)
+    with pytest.raises(ValueError, match="The reranker has 3 logits for a text, and a search needs one score"):
+        search(encoder, QUERIES, TEXTS, reranker=CrossEncoder(str(folder), device="cpu"), **options)
+
+
 def test_blank_texts_and_queries(encoder, warnings):
     (hits,) = search(encoder, QUERIES[:1], ["", TEXTS[0], "\u200b", TEXTS[1]], bm25_weight=0.3, **QUIET)
     assert sorted((hit["row"], hit["text"]) for hit in hits) == [(1, TEXTS[0]), (3, TEXTS[1])]

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import BertForSequenceClassification, BertModel
 
 from hf_dse import encode
@@ -66,6 +67,8 @@ def test_vectors_do_not_depend_on_the_batch(changes, save_encoder):
     model = load(folder)
     alone = np.concatenate([embed(model, [text], **QUIET) for text in TEXTS])
     np.testing.assert_allclose(embed(model, TEXTS, **QUIET), alone, atol=1e-5)
+    # As sentence-transformers loads it.
+    np.testing.assert_allclose(embed(SentenceTransformer(str(folder)), TEXTS, **QUIET), alone, atol=1e-5)
 
 
 def test_what_is_refused(save_encoder, save_bert, tmp_path):

@@ -56,6 +56,13 @@ def test_scores_are_the_logits_of_the_teacher(pairs, save_teacher, raw, num_labe
     assert_close(score(squashed, pairs), scored["teacher_logits"][:])
 
 
+def test_what_is_not_a_text_is_named(reranker):
+    for text in (None, 3):
+        pairs = Dataset.from_dict({"sentence1": ["word1"], "sentence2": [text]})
+        with pytest.raises(ValueError, match=f"The pairs, row 0: sentence2 is {text}, not a string"):
+            score(reranker, pairs)
+
+
 def test_a_symmetric_score_is_the_mean_of_both_orders(pairs, save_teacher, raw):
     folder = save_teacher(num_labels=2)
     there, back = (
