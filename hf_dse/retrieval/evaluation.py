@@ -111,20 +111,30 @@ def evaluate_pairs(
     metrics: dict[str, float] = {}
     if has_head:
         metrics |= score_logits(_compare(model, *sides), labels, task.problem_type, task.num_labels)
-    if cosine_fits:
-        u, v = map(torch.from_numpy, sides)
-        cosines = torch.nn.functional.cosine_similarity(u, v, dim=1).numpy()
-        if task.num_labels == 1:
-            metrics |= {f"cosine_{name}": score for name, score in correlations(cosines, labels).items()}
-        elif is_constant(cosines) or not (labels == 1).any():
-            raise UndefinedMetricError(
-                "The average precision is undefined: all cosines are the same, or no pair has the label 1."
-            )
-        else:
-            from sklearn.metrics import average_precision_score
-
-            metrics["cosine_ap"] = float(average_precision_score(labels == 1, cosines))
+    if not cosine_fits:
+        return metrics
+    try:
+        metrics |= _cosine_metrics(sides, labels, task)
+    except UndefinedMetricError as error:
+        if not metrics:
+            raise
+        logger.warning(f"There are no metrics of the cosine: {error}")
     return metrics
+
+
+def _cosine_metrics(sides: Sequence[np.ndarray], labels: np.ndarray, task: PairTask) -> dict[str, float]:
+    """The metrics of the cosine of the two embeddings."""
+    u, v = map(torch.from_numpy, sides)
+    cosines = torch.nn.functional.cosine_similarity(u, v, dim=1).numpy()
+    if task.num_labels == 1:
+        return {f"cosine_{name}": score for name, score in correlations(cosines, labels).items()}
+    if is_constant(cosines) or not (labels == 1).any():
+        raise UndefinedMetricError(
+            "The average precision is undefined: all cosines are the same, or no pair has the label 1."
+        )
+    from sklearn.metrics import average_precision_score
+
+    return {"cosine_ap": float(average_precision_score(labels == 1, cosines))}
 
 
 def _compare(model: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ def test_a_student_is_scored_by_its_head_and_its_cosine(similarity, make_model, 
     assert found == {name: pytest.approx(metrics[name], abs=1e-5) for name in ("cosine_pearson", "cosine_spearman")}
 
 
-def test_binary_cosine_is_average_precision(make_model, bert_tokenizer):
+def test_binary_cosine_is_average_precision(make_model, bert_tokenizer, warnings):
     # Two equal pairs with different labels: ties must not depend on the order of the rows.
     rows, labels = {name: texts + texts[:1] for name, texts in PAIRS.items()}, [1, 0, 1, 0, 0, 1, 0]
     dataset, model = Dataset.from_dict({**rows, "label": labels}), make_model(DseModel)
@@ -64,8 +64,15 @@ def test_binary_cosine_is_average_precision(make_model, bert_tokenizer):
     u, v = (encode(model, bert_tokenizer, rows[name], normalize=True, **QUIET) for name in rows)
     expected = average_precision_score(labels, (u * v).sum(axis=1).round(6))
     assert evaluate_pairs(model, bert_tokenizer, dataset, task, **QUIET) == {"cosine_ap": pytest.approx(expected)}
+    negative = Dataset.from_dict({**PAIRS, "label": [0] * 6})
     with pytest.raises(ValueError, match="average precision is undefined"):
-        evaluate_pairs(model, bert_tokenizer, Dataset.from_dict({**PAIRS, "label": [0] * 6}), task, **QUIET)
+        evaluate_pairs(model, bert_tokenizer, negative, task, **QUIET)
+    # The metrics of a head are kept.
+    model = make_model(num_labels=2, problem_type="single_label_classification", similarity="mlp")
+    right = (logits_of(model, bert_tokenizer).argmax(dim=1) == 0).float().mean().item()
+    metrics = evaluate_pairs(model, bert_tokenizer, negative, task, **QUIET)
+    assert metrics["accuracy"] == pytest.approx(right) and "cosine_ap" not in metrics
+    assert any(text.startswith("There are no metrics of the cosine: The average") for text in warnings)
 
 
 def test_asymmetric_tasks_need_a_head(make_model, bert_tokenizer):
