@@ -5,6 +5,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from datasets import Dataset, DatasetDict, concatenate_datasets
@@ -74,7 +75,8 @@ def _read_logits(values: Sequence, where: str) -> list[list[float | None]]:
     rows = []
     for value in values:
         # Lists of a csv file are text.
-        value = json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+        with suppress(ValueError):
+            value = json.loads(value) if isinstance(value, str) and value.startswith("[") else value
         rows.append([to_number(number) for number in (value if isinstance(value, list) else [value])])
     size = len(rows[0])
     problem = f"teacher_logits are {{}}, not {size} finite numbers, as in row 0"

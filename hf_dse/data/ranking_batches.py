@@ -67,6 +67,8 @@ class RankingRows(torch.utils.data.Dataset):
         is_positive = self.labels[row] > 0
         generator = np.random.default_rng((self.seed, epoch, row))
         positives, others = (generator.permutation(np.flatnonzero(part)) for part in (is_positive, ~is_positive))
+        # Those that the teacher knows come first.
+        others = others[np.argsort(np.isnan(self.logits[row][others]), kind="stable")]
         return np.concatenate([positives[:1], others, positives[1:]])[: self.num_candidates]
 
     def first_documents(self, epoch: int) -> list[int]:

@@ -84,6 +84,13 @@ class Rankings:
     queries: Dataset
     corpus: Dataset
 
+    def __post_init__(self) -> None:
+        # Rows are numbers, texts and lists.
+        for name in ("queries", "corpus"):
+            part = getattr(self, name)
+            if part.format["type"] is not None:
+                object.__setattr__(self, name, part.with_format(None))
+
     def __len__(self) -> int:
         return len(self.queries)
 
@@ -186,7 +193,6 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     if not isinstance(corpus, Dataset):
         columns = {"doc_id": ids} | {name: list(corpus[name]) for name in ("text", "title") if name in names}
         return Dataset.from_dict(columns, features=Features({name: Value("string") for name in columns}))
-    corpus = corpus if corpus.format["type"] is None else corpus.with_format(None)
     if list(given) == ids:
         return corpus
     return corpus.select_columns([name for name in names if name != "doc_id"]).add_column("doc_id", ids)

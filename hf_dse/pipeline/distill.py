@@ -81,6 +81,14 @@ def distill(
     ```
     """
     model, teacher, dataset = map(_as_name, (model, teacher, dataset))
+    is_adapted = getattr(model, "_hf_peft_config_loaded", False)
+    if is_adapted or not isinstance(model, str | PreTrainedModel):
+        raise TypeError(
+            f"`model` is a {type(model).__name__}{' with an adapter' if is_adapted else ''}, and has to be a DSE "
+            "model or a name: merge an adapter first (`model.merge_and_unload()`), or pass it to `DseTrainer`."
+        )
+    if isinstance(dataset, list | tuple):
+        raise TypeError("`dataset` is a list: pass `datasets.Dataset.from_list(rows)`.")
     if isinstance(model, PreTrainedModel) and processing_class is None:
         raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
     if stage is None:

@@ -283,6 +283,8 @@ def is_of_head(name: str, *parts: str) -> bool:
 
 def plain_rows(dataset: Any) -> Any:
     """A dataset, or each of several, without the format of `with_format`: its rows are numbers, texts and lists."""
+    if isinstance(dataset, list | tuple):
+        raise TypeError("The rows have to be a `datasets.Dataset`, got a list: pass `Dataset.from_list(rows)`.")
     if isinstance(dataset, Mapping):
         return {name: plain_rows(part) for name, part in dataset.items()}
     # What a transform makes of the rows is not in the data.
@@ -290,9 +292,11 @@ def plain_rows(dataset: Any) -> Any:
     return dataset.with_format(None) if is_formatted else dataset
 
 
-def check_head_learns(head: Any) -> None:
-    """Raises a `ValueError` if scale and bias of a head are frozen: an adapter is saved without what is fitted."""
-    if not all(parameter.requires_grad for parameter in (head.scale, head.bias)):
+def check_head_learns(model: Any) -> None:
+    """Raises a `ValueError` if the head of a student is frozen or not in its adapter, which is saved without it."""
+    named = [(name, weight) for name, weight in model.named_parameters() if is_of_head(name, "scale", "bias")]
+    is_saved = not hasattr(model, "peft_config") or any("modules_to_save" in name for name, _ in named)
+    if not is_saved or not all(weight.requires_grad for name, weight in named if "original_module" not in name):
         raise ValueError(
             "The similarity head of the student is frozen, and its scale and bias are fitted to the targets: let them "
             'learn, with PEFT by `modules_to_save=["similarity"]`, so that the adapter is saved with them.'

@@ -16,6 +16,7 @@ from transformers.utils import logging
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import limit_tokens, load_dse_model, load_student
 from hf_dse.data.collators import PairCollator
+from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import get_problem_type
@@ -100,7 +101,8 @@ class DseTrainer(StudentTrainer):
             if part is not None:
                 check_evaluation(part, f"{name} evaluation pairs".strip(), student.config)
         if train_dataset is not None:
-            check_training(train_dataset, args, student.config)
+            has_vectors = args.similarity_weight > 0
+            check_training(train_dataset, args.distillation_alpha, student.config, has_vectors=has_vectors)
             if args.groups_by_length:
                 train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(student.config))
@@ -143,7 +145,7 @@ class DseTrainer(StudentTrainer):
         # A trained head has a bias, which a ranking stage without a teacher leaves at 0.
         if head.kind == "mlp" or bool((head.start[1] + head.bias != 0).any()):
             return
-        check_head_learns(head)
+        check_head_learns(self.model)
         if self.train_dataset is None:
             return
         head.calibrate(*self.fit_line(self.train_dataset, self.data_collator, self.pair_loss))
@@ -177,34 +179,48 @@ def infer_labels(dataset: Dataset) -> tuple[int, str]:
     return len(scores[0]), "regression" if len(scores[0]) == 1 else "single_label_classification"
 
 
-def read_labels(dataset: Dataset) -> list:
+def read_labels(dataset: Dataset, where: str = "training pairs") -> list:
     """The labels of pairs, as far as they have any: numbers, and `None` for an unknown one."""
     advice = "a label is a number; names become numbers with `dataset.class_encode_column('label')`"
-    return read_column(dataset, "label", int | float | None, advice)
+    return read_column(dataset, where, "label", int | float | None, advice)
 
 
-def read_scores(dataset: Dataset) -> list:
+def read_scores(dataset: Dataset, where: str = "training pairs") -> list:
     """The teacher scores of pairs, as far as they have any: lists, and `None` for unknown ones."""
-    return read_column(dataset, "teacher_logits", list | None, "each pair needs a list of numbers, or `None`")
+    return read_column(dataset, where, "teacher_logits", list | None, "each pair needs a list of numbers, or `None`")
 
 
-def read_column(dataset: Dataset, name: str, kind: Any, advice: str) -> list:
+def read_column(dataset: Dataset, where: str, name: str, kind: Any, advice: str) -> list:
     """The values of a column, none without it. Raises a `ValueError` for a value of another kind."""
     values = dataset[name][:] if name in dataset.column_names else []
     for row, value in enumerate(values):
         if not isinstance(value, kind):
-            raise ValueError(f"Row {row}: the column {name!r} holds {value!r}, and {advice}.")
+            raise ValueError(f"Row {row} of the {where}: the column {name!r} holds {value!r}, and {advice}.")
     return values
 
 
 def check_labels(dataset: Dataset, where: str, config: Any) -> list:
     """The labels of pairs. Raises a `ValueError` for one that the student does not have, or what is not a text."""
+    if not len(dataset):
+        raise ValueError(f"There are no {where}.")
     for name in ("sentence1", "sentence2"):
-        read_column(dataset, name, str, "it has to be a text")
-    labels, problem_type = read_labels(dataset), get_problem_type(config)
+        if name not in dataset.column_names:
+            raise ValueError(f"The {where} have no column {name!r}, only {', '.join(dataset.column_names)}.")
+        check_rows(dataset[name][:], is_filled, f"The {where}", f"{name} is {{}}, not a text")
+    labels, problem_type = read_labels(dataset, where), get_problem_type(config)
     is_binary = problem_type == "multi_label_classification"
+    is_class = problem_type == "single_label_classification"
     for row, label in enumerate(labels):
-        if problem_type == "regression" or label is None or math.isnan(label):
+        if label is None or math.isnan(label):
+            continue
+        if math.isinf(label):
+            raise ValueError(f"Row {row} of the {where} has the label {label}, which is not finite.")
+        if is_class and type(label) is not int:
+            raise ValueError(
+                f"Row {row} of the {where} has the label {label!r}, and a class is an integer: cast the column, "
+                '`dataset.cast_column("label", Value("int64"))`.'
+            )
+        if problem_type == "regression":
             continue
         if not (0 <= label <= 1 if is_binary else label in range(config.num_labels)):
             raise ValueError(
@@ -218,27 +234,39 @@ def check_labels(dataset: Dataset, where: str, config: Any) -> list:
 def check_evaluation(dataset: Dataset, where: str, config: Any) -> None:
     """Checks the pairs of an evaluation, and warns if its correlations will be undefined."""
     labels = check_labels(dataset, where, config)
-    if None in labels:
+    unknown = [row for row, label in enumerate(labels) if label is None or math.isnan(label)]
+    if unknown:
         raise ValueError(
-            f"Row {labels.index(None)} of the {where} has no label, and the evaluation compares with labels: remove "
+            f"Row {unknown[0]} of the {where} has no label, and the evaluation compares with labels: remove "
             "it, or leave out the column 'label'."
         )
+    is_binary = get_problem_type(config) == "multi_label_classification"
+    if is_binary and not set(labels) <= {0, 1}:
+        row = next(row for row, label in enumerate(labels) if label not in (0, 1))
+        raise ValueError(f"Row {row} of the {where} has the label {labels[row]}, and its metrics need 0 or 1.")
     if labels and get_problem_type(config) == "regression" and min(labels) == max(labels):
         logger.warning(f"The {where} all have the label {labels[0]}, so correlations with them are undefined.")
 
 
-def check_training(dataset: Dataset, args: DseTrainingArguments, config: Any) -> None:
+def check_training(
+    dataset: Dataset, alpha: float, config: Any, *, where: str = "training pairs", has_vectors: bool = False
+) -> None:
     """Raises a `ValueError` if a training pair has nothing to learn from, or what the student does not have."""
-    alpha = args.distillation_alpha
-    needed = {"label": alpha < 1, "teacher_logits": alpha > 0, "embeddings": args.similarity_weight > 0}
+    needed = {"label": alpha < 1, "teacher_logits": alpha > 0, "embeddings": has_vectors}
     for name, is_needed in needed.items():
         if is_needed and name not in dataset.column_names:
             columns = ", ".join(dataset.column_names)
             raise ValueError(
-                f"The training pairs have no column {name!r}, only {columns}: add it (`hf-dse score` adds a teacher's "
+                f"The {where} have no column {name!r}, only {columns}: add it (`hf-dse score` adds a teacher's "
                 "scores), or give it no weight by `distillation_alpha` or `similarity_weight`."
             )
-    labels = check_labels(dataset, "training pairs", config)
-    for row, pair in enumerate(zip_longest(labels, read_scores(dataset))):
-        if pair == (None, None):
-            raise ValueError(f"Row {row} of the training pairs has neither a label nor teacher scores: remove it.")
+    labels, scores = check_labels(dataset, where, config), read_scores(dataset, where)
+    for row, (label, logits) in enumerate(zip_longest(labels, scores)):
+        known = [logit for logit in logits or [] if logit is not None and logit == logit]
+        if any(map(math.isinf, known)) or (logits is not None and len(logits) != config.num_labels):
+            raise ValueError(
+                f"Row {row} of the {where} has the teacher scores {logits}, and needs one finite number for each of "
+                f"{config.num_labels} logits, or `None`."
+            )
+        if not known and (label is None or label != label):
+            raise ValueError(f"Row {row} of the {where} has neither a label nor teacher scores: remove it.")

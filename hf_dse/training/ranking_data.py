@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_dse.convert.convert import name_of_layers
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.ranking_batches import RankingRows, keep_documents
-from hf_dse.data.rankings import Rankings, check_positives
+from hf_dse.data.rankings import Rankings, check_positives, read_rankings
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import EpochSampler, plain_rows
@@ -47,6 +47,15 @@ class RankingSampler(EpochSampler):
         # Whole ones first: they do not begin in one batch and end in the next.
         order.sort(key=lambda number: -len(units[number]))
         return [row for number in order for row in units[number]]
+
+
+def as_rankings(rows: Any, where: str) -> Rankings | None:
+    """Rankings, made of the rows of a data set."""
+    if rows is None or isinstance(rows, Rankings):
+        return rows
+    if not isinstance(rows, Dataset):
+        raise TypeError(f"{where} have to be `Rankings` or a `datasets.Dataset`, got {type(rows).__name__}.")
+    return read_rankings(plain_rows(rows), where=where)
 
 
 def check_head(model: Any) -> None:

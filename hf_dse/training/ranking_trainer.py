@@ -20,17 +20,19 @@ from transformers.utils import logging
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import load_student
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
-from hf_dse.data.rankings import Rankings, read_rankings
+from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, read_student
 from hf_dse.training.losses import PairDistillationLoss, cosine_loss
+from hf_dse.training.pair_trainer import check_training
 from hf_dse.training.ranking_data import (
     RankingSampler,
+    as_rankings,
     check_head,
     check_targets,
     freeze,
@@ -76,7 +78,8 @@ class RankingTrainer(StudentTrainer):
 
     The head of the student, `scale * similarity + bias`, estimates the teacher's raw logit. Its scale starts where the
     student's logits spread as much over the candidates of a query as the teacher's do, and is learned. Documents of
-    other queries in the batch, also of other processes, are negatives unless they are known to be relevant.
+    other queries in the batch, also of other processes, are negatives unless they are known to be relevant. Batches
+    that are accumulated do not share documents: for more negatives take a larger batch in parts of `mini_batch_size`.
 
     Args:
         model ([`DseForSequenceClassification`] or `str`):
@@ -87,7 +90,7 @@ class RankingTrainer(StudentTrainer):
         train_dataset ([`Rankings`] or `datasets.Dataset`):
             Queries with candidates, or rows in a format that [`load_rankings`] reads. With a `similarity_weight`
             queries and corpus need the column `embeddings` with a bi-encoder's vectors.
-        eval_dataset ([`Rankings`], *optional*):
+        eval_dataset ([`Rankings`] or `datasets.Dataset`, *optional*):
             Queries to search with and a corpus. The student with the best `ndcg@10` is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of the student, or its folder or Hub id. Defaults to that of `model`, if a string.
@@ -123,7 +126,7 @@ class RankingTrainer(StudentTrainer):
         model: DseForSequenceClassification | str | PathLike,
         args: RankingTrainingArguments | None = None,
         train_dataset: Rankings | Dataset | None = None,
-        eval_dataset: Rankings | None = None,
+        eval_dataset: Rankings | Dataset | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
         pairs: Dataset | None = None,
         callbacks: list[TrainerCallback] | None = None,
@@ -135,8 +138,8 @@ class RankingTrainer(StudentTrainer):
         check_head(student)
         # What loads a checkpoint reads as much of a text as the training.
         self.tokenizer = limit_rankings(args, student, tokenizer)
-        if isinstance(train_dataset, Dataset):
-            train_dataset = read_rankings(plain_rows(train_dataset), where="The training rows")
+        train_dataset = as_rankings(train_dataset, "The training rows")
+        eval_dataset = as_rankings(eval_dataset, "The evaluation rows")
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
         rows = None
         if train_dataset is not None:
@@ -144,11 +147,14 @@ class RankingTrainer(StudentTrainer):
             self.uses_teacher = kl_weight + args.margin_mse_weight > 0
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
+                check_training(pairs, self.pair_loss.alpha, student.config, where="pairs")
             seed = args.seed if args.data_seed is None else args.data_seed
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
             temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
             self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, args.margin_mse_weight, temperature)
         if eval_dataset is not None:
+            # Before the training.
+            relevance(eval_dataset)
             eval_dataset = smaller_corpus(eval_dataset, EVAL_CORPUS, args.seed)
         freeze(student, args.freeze_layers)
         super().__init__(
@@ -247,7 +253,7 @@ class RankingTrainer(StudentTrainer):
         return self.pair_loss(logits, inputs.get("pair_labels"), inputs.get("pair_teacher_logits"))
 
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
-        check_head_learns(self.model.similarity)
+        check_head_learns(self.model)
         if checkpoint is None:
             self.fit_head(fit_scale=True)
             self.fit_pair_head()
@@ -275,6 +281,11 @@ class RankingTrainer(StudentTrainer):
             documents, targets = batch["documents"].cpu(), batch["teacher_logits"].cpu().double()
             is_unknown = (documents < 0) | ~targets.isfinite()
             found = matrix.gather(1, documents.clamp(min=0)).masked_fill(is_unknown, math.nan)
+            if fit_scale and not math.isfinite(mean_spread(found.numpy())):
+                raise ValueError(
+                    f"num_candidates={self.args.num_candidates}: no drawn query has two candidates with a teacher's "
+                    "score. Draw more, or score the others too."
+                )
             if fit_scale:
                 scale = mean_spread(targets.numpy()) / max(mean_spread(found.numpy()), 1e-6)
             bias = (targets.nanmean() - scale * found.nanmean()).item()

@@ -176,6 +176,9 @@ def test_loss(similarity, num_labels, problem_type, labels, loss, make, bert_tok
         # A problem type that an earlier training left.
         ("multi_label_classification", 3, torch.tensor([0, 2, 1, 0]), r"numbers of the shape \(4, 3\)"),
         ("single_label_classification", 3, torch.ones(4), "one class from 0 to 2 for each of 4 pairs, as integers"),
+        # A cross-entropy of such labels may be negative.
+        ("single_label_classification", 3, torch.tensor([0, 2, 1, 3]), "within their range, not 0 to 3"),
+        ("multi_label_classification", 1, torch.tensor([0.0, 2.0, 1.0, 0.0]), "within their range, not 0 to 2"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(problem_type, num_labels, labels, needed, make, bert_tokenizer):

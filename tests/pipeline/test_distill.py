@@ -7,7 +7,7 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoTokenizer
 
-from hf_dse import DseTrainingArguments, convert_encoder, distill, load_pairs, load_rankings
+from hf_dse import DseTrainingArguments, convert_encoder, distill, load_pairs, load_rankings, make_pair_model
 from hf_dse.data.arguments import DataArguments
 
 
@@ -113,5 +113,16 @@ def test_errors(call, assets):
         call("out", learning_rat=1e-3)
     with pytest.raises(ValueError, match="No data: pass"):
         call("out", dataset=None)
+    with pytest.raises(TypeError, match="`dataset` is a list: pass `datasets.Dataset.from_list"):
+        call("out", dataset=[{"sentence1": "a", "sentence2": "b", "label": 1.0}])
+    peft = pytest.importorskip("peft")
+    student = make_pair_model(convert_encoder(str(assets / "encoder")))
+    adapted = peft.get_peft_model(student, peft.LoraConfig(target_modules=["query"]))
+    with pytest.raises(TypeError, match="`model` is a PeftModel, .* merge an adapter first"):
+        call("out", model=adapted)
+    with pytest.raises(TypeError, match="DseForSequenceClassification with an adapter"):
+        student = make_pair_model(convert_encoder(str(assets / "encoder")))
+        student.add_adapter(peft.LoraConfig(target_modules=["query"]))
+        call("out", model=student)
     with pytest.raises(TypeError, match="A loaded `model` needs its tokenizer: pass `processing_class`"):
         call("out", model=convert_encoder(str(assets / "encoder")))

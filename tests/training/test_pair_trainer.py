@@ -188,8 +188,11 @@ def test_a_frozen_head_is_refused_and_an_adapter_saves_what_is_fitted(make_stude
         student = peft.get_peft_model(make_student(), config)
         trainer = make_trainer(student, pairs["train"], max_steps=1)
         if saved is None:
-            with pytest.raises(ValueError, match="similarity head of the student is frozen.*`modules_to_save="):
-                trainer.train()
+            # An adapter without it is saved without what is fitted, also where the head learns.
+            for learns in (False, True):
+                student.similarity.requires_grad_(learns)
+                with pytest.raises(ValueError, match="similarity head of the student is frozen.*`modules_to_save="):
+                    trainer.train()
     trainer.train()
     trainer.save_model(str(tmp_path / "adapter"))
     stored = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
@@ -389,12 +392,44 @@ def test_labels_that_are_not_classes_are_refused(labels, encoder, args):
 def test_what_cannot_be_learned_from_is_named(make_student, make_trainer, scored):
     unknown = with_column(scored, "label", [0.0, 1.0, 2.0, None, 4.0, 5.0])
     for train, message in (
-        (with_column(scored, "sentence1", [*TEXTS[:5], None]), "Row 5: the column 'sentence1' holds None, and it has"),
+        (
+            with_column(scored, "sentence1", [*TEXTS[:5], None]),
+            "The training pairs, row 5: sentence1 is None, not a",
+        ),
         (with_column(scored, "label", ["true", "false"] * 3), "holds 'true', and a label is a number"),
         (scored.remove_columns("teacher_logits"), "no column 'teacher_logits', only .*`hf-dse score`"),
         (with_column(unknown, "teacher_logits", [[1.0]] * 3 + [None] * 3), "Row 3 of the training pairs has neither"),
+        (with_column(scored, "sentence2", [*TEXTS[:5], "\u200b "]), "row 5: sentence2 is '.*', not a text"),
+        (scored.remove_columns("sentence2"), "The training pairs have no column 'sentence2', only sentence1,"),
+        (scored.select([]), "There are no training pairs."),
+        (
+            with_column(scored, "label", [0.0, math.inf, 2.0, 3.0, 4.0, 5.0]),
+            "Row 1 .* has the label inf, which is",
+        ),
+        (
+            with_column(scored, "teacher_logits", [[1.0]] * 5 + [[math.inf]]),
+            "Row 5 .* scores \\[inf\\], and needs",
+        ),
+        (with_column(scored, "teacher_logits", [[1.0, 2.0]] * 6), "Row 0 .* needs one finite number for each of 1"),
     ):
         with pytest.raises(ValueError, match=message):
             make_trainer(make_student(), train)
-    with pytest.raises(ValueError, match="Row 3 of the evaluation pairs has no label, and the evaluation compares"):
-        make_trainer(make_student(), scored, unknown)
+    for label in (None, math.nan):
+        unknown = with_column(scored, "label", [0.0, 1.0, 2.0, label, 4.0, 5.0])
+        with pytest.raises(ValueError, match="Row 3 of the evaluation pairs has no label, and the evaluation"):
+            make_trainer(make_student(), scored, unknown)
+    with pytest.raises(TypeError, match="got a list: pass `Dataset.from_list"):
+        make_trainer(make_student(), scored.to_list())
+
+
+def test_classes_are_integers_and_metrics_of_two_classes_need_them(make_student, make_trainer):
+    three = make_student(num_labels=3, problem_type="single_label_classification")
+    for labels in ([0.0, 1.0, 2.0] * 2, [True, False] * 3):
+        with pytest.raises(ValueError, match=r"Row 0 .* a class is an integer: cast the column"):
+            make_trainer(three, make_pairs(label=labels), distillation_alpha=0.0)
+    two = make_student(problem_type="multi_label_classification")
+    soft = make_pairs(label=[0.0, 1.0, 0.25, 0.5, 0.0, 1.0])
+    # A probability can be learned, but has no precision.
+    make_trainer(two, soft, distillation_alpha=0.0)
+    with pytest.raises(ValueError, match="Row 2 of the evaluation pairs has the label 0.25, and its metrics need"):
+        make_trainer(two, soft, soft, distillation_alpha=0.0)
