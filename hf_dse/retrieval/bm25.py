@@ -5,44 +5,70 @@
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from transformers.utils import logging
 
+from hf_dse.data.tables import check_texts, shorten
 from hf_dse.retrieval.arguments import BM25_WEIGHT
 
 
 logger = logging.get_logger(__name__)
 
-HAN = "\u3005-\u3007\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Japanese and Chinese.
-UNSPACED = re.compile(f"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff{HAN}]+")
-# As in scikit-learn, words of one letter do not count; a Chinese character is a word.
-TOKEN = rf"\S\S+|[{HAN}]"
+# Chinese characters, and the syllables of Korean and Yi: one alone may be a word.
+SYLLABLES = "\u3005-\u3007\u3400-\u9fff\ua000-\ua48f\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
+# Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Tai Tham, Japanese, Bopomofo, Javanese, Tai Viet,
+# Chinese and Yi. Korean has spaces, but its particles are written to the word before them.
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1a20-\u1aaf\u3040-\u312f\u31a0-\u31bf\ua980-\ua9ff\uaa60-\uaadf"
+    f"{SYLLABLES}]+"
+)
+# As in scikit-learn, words of one letter do not count; those of one symbol do.
+TOKEN = rf"\S\S+|[{SYLLABLES}]|[^\w\s]"
 
 
 class _Letters(dict[int, str | None]):
-    """For `str.translate`: what is not part of a word becomes a space, and invisible format characters vanish."""
+    """
+    For `str.translate`: what is not part of a word becomes a space, a symbol a word and a digit that of ASCII.
+    Invisible characters vanish, and the points of Arabic and Hebrew, which are seldom written.
+    """
 
     def __missing__(self, code: int) -> str | None:
         character = chr(code)
-        category = unicodedata.category(character)
-        # Letters, their marks, numbers, and the underscore.
-        is_part = category[0] in "LMN" or category == "Pc"
-        self[code] = character if is_part else None if category == "Cf" else " "
+        category, name = unicodedata.category(character), unicodedata.name(character, "")
+        is_point = category == "Mn" and (name.startswith(("ARABIC", "HEBREW")) or "VARIATION SELECTOR" in name)
+        if category == "Cf" or is_point:
+            self[code] = None
+        elif category == "Nd":
+            self[code] = str(unicodedata.decimal(character))
+        elif category == "So":
+            self[code] = f" {character} "
+        else:
+            # Letters, their marks, numbers, and the underscore.
+            self[code] = character if category[0] in "LMN" or category == "Pc" else " "
         return self[code]
 
 
-_LETTERS = _Letters()
+# The tatweel only lengthens a word, the forms of the alef are often not told apart, a keycap ends an emoji, and the
+# last stands for what could not be decoded.
+_LETTERS = _Letters(
+    {0x0640: None, 0x20E3: " ", 0xFFFD: " ", **dict.fromkeys(map(ord, "\u0622\u0623\u0625\u0671"), "\u0627")}
+)
 
 
 def split_words(text: str) -> str:
-    """The words of a text in the normal form NFKC; pairs and single characters for scripts without spaces."""
+    """The words of a text in the normal form NFKC; pairs and single letters for scripts without spaces."""
     text = unicodedata.normalize("NFKC", text).translate(_LETTERS)
-    return UNSPACED.sub(lambda match: f" {' '.join([*map(''.join, pairwise(match[0])), *match[0]])} ", text)
+    return UNSPACED.sub(lambda match: f" {' '.join(_parts(match[0]))} ", text)
+
+
+def _parts(run: str) -> Iterator[str]:
+    yield from map("".join, pairwise(run))
+    # A mark alone is no word.
+    yield from filter(str.isalnum, run)
 
 
 class Bm25Index:
@@ -54,7 +80,7 @@ class Bm25Index:
         self.tokenize = bm25s.tokenize
         words = {"token_pattern": TOKEN, "stopwords": "en", "stemmer": stemmer.Stemmer("english")}
         self.options: dict[str, Any] = {**words, "show_progress": False}
-        tokens = self.tokenize([split_words(text) for text in corpus], **self.options)
+        tokens = self._tokenize(corpus)
         self.index = bm25s.BM25()
         self.has_words = bool(tokens.vocab)
         if self.has_words:
@@ -64,16 +90,20 @@ class Bm25Index:
         """The numbers of the words of each query that occur in the corpus."""
         if not self.has_words:
             return [[] for _ in queries]
-        words = self.tokenize([split_words(query) for query in queries], return_ids=False, **self.options)
-        return [self.index.get_tokens_ids(found) for found in words]
+        return [self.index.get_tokens_ids(found) for found in self._tokenize(queries, return_ids=False)]
 
     def scores(self, words: list[int]) -> np.ndarray:
         """The scores (float32) of all texts for the words of a query."""
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
+    def _tokenize(self, texts: Sequence[str], **options: Any) -> Any:
+        # `lower` of bm25s leaves the German ß.
+        return self.tokenize([split_words(text).casefold() for text in texts], **self.options, **options)
+
 
 def bm25_search(queries: Sequence[str], corpus: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """The best scores (float32) and their positions (int64), `(num_queries, top_k)`; 0 without a shared word."""
+    _check_search(queries, corpus)
     index, shape = Bm25Index(corpus), (len(queries), min(top_k, len(corpus)))
     scores, positions = np.empty(shape, np.float32), np.empty(shape, np.int64)
     for row, words in enumerate(index.words(queries)):
@@ -118,6 +148,7 @@ def bm25_scores(
     """
     if not 0 <= weight < math.inf:
         raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
+    _check_search(queries, corpus)
     parts: dict[Any, list[str]] = {}
     for text, group in zip(corpus, range(len(corpus)) if groups is None else groups, strict=True):
         parts.setdefault(group, []).append(text)
@@ -130,16 +161,31 @@ def bm25_scores(
         return lambda rows: of_passages(rows) + of_documents(rows)[:, document_of]
     index = Bm25Index(corpus)
     words = index.words(queries)
-    without = words.count([])
-    if without > len(words) / 2:
-        logger.warning(f"{without} of {len(words)} queries share no word with the texts: BM25 adds nothing to them.")
+    note_without_words(words.count([]), len(words))
 
     def added_scores(rows: slice) -> np.ndarray:
-        scores = np.stack([index.scores(found) for found in words[rows]])
+        scores = np.array([index.scores(found) for found in words[rows]], np.float32).reshape(-1, len(corpus))
         best = scores.max(axis=1, keepdims=True)
         return scores / np.where(best > 0, best, 1) * np.float32(weight)
 
     return added_scores
+
+
+def note_without_words(num_without: int, num_queries: int) -> None:
+    """Warns if most queries have no word of the texts."""
+    if num_without > num_queries / 2:
+        logger.warning(
+            f"{num_without} of {num_queries} queries share no word with the texts: BM25 finds nothing for them."
+        )
+
+
+def _check_search(queries: Sequence[str], corpus: Sequence[str]) -> None:
+    for name, texts in (("queries", queries), ("texts", corpus)):
+        if isinstance(texts, str):
+            raise TypeError(f"The {name} are one text, {shorten(texts)}: pass a list of texts.")
+        check_texts(texts, f"The {name}", "the value")
+    if not len(corpus):
+        raise ValueError("There are no texts to search in.")
 
 
 def import_bm25() -> tuple[Any, Any]:

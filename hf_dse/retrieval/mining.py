@@ -18,8 +18,9 @@ from transformers.utils import logging
 
 from hf_dse.common.files import to_path
 from hf_dse.data.rankings import Rankings, fold, make_rankings
+from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.arguments import SAMPLINGS
-from hf_dse.retrieval.bm25 import bm25_search
+from hf_dse.retrieval.bm25 import bm25_search, note_without_words
 from hf_dse.retrieval.index import embed_once
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import embed
@@ -124,6 +125,7 @@ def mine_candidates(
         searches.append(nearest(query_vectors, vectors, depth, device=device, show_progress=show_progress)[1])
     if bm25:
         scores, positions = bm25_search(queries, distinct, depth)
+        note_without_words(int((scores[:, 0] == 0).sum()), len(queries))
         searches.append(np.where(scores > 0, positions, -1))
     pools: list[list[int]] = []
     for number, (positives, texts, *found) in enumerate(zip(rankings.positives(), barred, *searches, strict=True)):
@@ -160,7 +162,7 @@ def mine_candidates(
 def _distinct_texts(corpus: Sequence[str]) -> tuple[dict[int, int], np.ndarray, np.ndarray]:
     """The numbers of the distinct texts by their hashes and by row (-1 for a blank one), and their first rows."""
     number_of: dict[int, int] = {}
-    hashes = (hash(fold(text)) if text.strip() else None for text in corpus)
+    hashes = (hash(fold(text)) if is_filled(text) else None for text in corpus)
     text_of = np.array([-1 if key is None else number_of.setdefault(key, len(number_of)) for key in hashes])
     numbers, rows = np.unique(text_of, return_index=True)
     return number_of, text_of, rows[numbers >= 0]

@@ -68,10 +68,54 @@ def test_stop_words_do_not_count_and_stems_are_equal():
         (unicodedata.normalize("NFD", "Café Größe"), ["Café", "Größe"]),
         ("infor\u00admation zero\u200bwidth \ufeffmark", ["information", "zerowidth", "mark"]),
         ("x_1 don't 10² ½", ["x_1", "don", "t", "102", "1", "2"]),
+        # Korean particles are written to the word before them.
+        ("서울은 비", ["서울", "울은", *"서울은", "비"]),
+        (unicodedata.normalize("NFD", "서울"), ["서울", *"서울"]),
+        # With the points of school books, a lengthened word, and other forms of the alef.
+        ("كِتَابٌ كتـــاب أحمد", ["كتاب", "كتاب", "احمد"]),
+        ("שָׁלוֹם", ["שלום"]),
+        ("٢٠٢٦ २०२६ ２０２６", ["2026"] * 3),
+        ("❤\ufe0f1\ufe0f\u20e3 🚀🚀 \ufffd", ["❤", "1", "🚀", "🚀"]),
+        ("ꦲꦏ᦮ ꆈꌠ", ["ꦲꦏ", *"ꦲꦏ", "ꆈꌠ", *"ꆈꌠ"]),
     ],
 )
 def test_words_of_any_script_and_normal_form(text, words):
     assert split_words(text).split() == words
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("서울", "서울은 한국의 수도이다."),
+        ("كتاب", "الكِتَاب: كِتَابٌ جديد"),
+        ("ضدّ أحمد", "ضد احمد"),
+        ("שלום", "שָׁלוֹם עולם"),
+        ("2026", "سنة ٢٠٢٦"),
+        ("STRASSE", "Eine Straße"),
+        ("ΟΔΟΣ", "μια οδός οδος"),
+        ("🚀", "A rocket 🚀 flies"),
+        ("❤️", "red ❤ heart"),
+        ("雨", "今天北京下雨了"),
+    ],
+)
+def test_what_people_write_is_found(query, text):
+    scores, positions = bm25_search([query], ["another text: 別, другой", text], 1)
+    assert positions.tolist() == [[1]] and scores[0, 0] > 0
+
+
+def test_what_is_not_a_list_of_texts_is_refused():
+    for queries, corpus, kind, message in (
+        ("a cat", ["cat"], TypeError, "The queries are one text, 'a cat': pass a list of texts"),
+        (["cat"], "cats", TypeError, "The texts are one text, 'cats'"),
+        (["cat"], ["cat", None], ValueError, "The texts, row 1: the value is None, not a string"),
+        ([math.nan], ["cat"], ValueError, "The queries, row 0: the value is nan, not a string"),
+        (["cat"], [], ValueError, "There are no texts to search in"),
+    ):
+        with pytest.raises(kind, match=message):
+            bm25_scores(queries, corpus)
+        with pytest.raises(kind, match=message):
+            bm25_search(queries, corpus, 1)
+    assert bm25_scores([], ["cat"])(slice(0, 3)).shape == (0, 1)
 
 
 def test_nothing_to_find(warnings):

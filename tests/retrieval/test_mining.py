@@ -163,6 +163,14 @@ def test_known_positives_in_any_spelling_are_never_mined():
         mine_planes(columns, range_min=3, range_max=9)
 
 
+def test_queries_in_another_language_are_announced(warnings):
+    """BM25 proposes nothing for them."""
+    columns = {"query": ["Wie fliegen Flugzeuge?", "Самолёты", "planes"], "documents": [[0]] * 3, "labels": [[1]] * 3}
+    queries = mine_planes(columns)
+    assert queries["documents"][:2] == [[0], [0]] and len(queries["documents"][2]) > 1
+    assert "2 of 3 queries share no word with the texts: BM25 finds nothing for them." in warnings
+
+
 def test_no_more_is_scored_than_needed():
     asked = []
 
