@@ -9,13 +9,19 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 
-# The places where a passage may end, the best first: before a heading of Markdown, after a paragraph, a sentence, a
-# line and a word. White space belongs to the passage before it. Each has the part of a passage that has to be before
-# it, so that a title stays with its text.
+# A heading of Markdown: marked, or underlined after an empty line.
+HEADING = (
+    r"\n(?= {0,3}#{1,6}\s)"
+    r"|\n[^\S\n]*\n(?= {0,3}[^\s#>|*+-][^\n]*\n {0,3}(?:={3,}|-{3,})[^\S\n]*(?:\n|\Z))"
+)
+
+# The places where a passage may end, the best first: before a heading, after a paragraph, a sentence, a line and a
+# word. White space belongs to the passage before it. Each has the part of a passage that has to be before it, so that
+# a title stays with its text.
 BREAKS = tuple(
     (re.compile(pattern), least)
     for pattern, least in (
-        (r"\n(?=#{1,6}\s)", 1 / 2),
+        (HEADING, 1 / 2),
         (r"\n[^\S\n]*\n\s*", 1 / 2),
         (r"[.!?…][\"'”’»)\]]*\s+|[。！？][”’」』）]*\s*", 1 / 4),
         (r"\n\s*", 1 / 4),
@@ -23,8 +29,19 @@ BREAKS = tuple(
     )
 )
 
-# A line that begins or ends code in Markdown, where a "#" begins a comment.
-FENCE = re.compile(r"^[^\S\n]*(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
+# What Markdown takes as it is, where a "#" begins no heading: front matter, code, comments and formulas.
+LITERAL = re.compile(
+    r"""
+    \A(?: ---[^\S\n]*\n (?=[\w"'-]+[^\S\n]*:) .*? ^(?:---|\.\.\.)[^\S\n]*$ | \+\+\+[^\S\n]*\n .*? ^\+\+\+[^\S\n]*$ )
+    # Code may begin on the line of a list marker. ```code``` on one line is not a block.
+    | ^[^\S\n]*(?:(?:[-*+]|\d{1,9}[.)])[^\S\n]+)* (?P<fence>(?P<sign>[`~])(?P=sign){2,})
+      (?:(?<=`)[^`\n]*|(?<=~)[^\n]*)$ .*? (?:^[^\S\n]*(?P=fence)(?P=sign)*[^\S\n]*$|\Z)
+    | ^[ ]{0,3}<!-- .*? (?:-->|\Z)
+    | ^[ ]{0,3}(?i:<(?P<tag>pre|script|style)\b .*? (?:</(?P=tag)>|\Z))
+    | ^[ ]{0,3}\$\$ .*? \$\$
+    """,
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
 
 
 def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int = 128) -> list[str]:
@@ -98,28 +115,13 @@ def _find_ends(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
 
 
 def _find_breaks(text: str) -> list[tuple[np.ndarray, float]]:
-    """Returns the places of each kind of [`BREAKS`]; code has no headings."""
+    """Returns the places of each kind of [`BREAKS`]; code and the like have no headings."""
     breaks = [(np.array([0, *(match.end() for match in kind.finditer(text))]), least) for kind, least in BREAKS]
     headings, least = breaks[0]
-    is_in_code = np.searchsorted(_find_code(text), headings) % 2 == 1
-    breaks[0] = headings[~is_in_code | (headings == 0)], least
+    edges = [edge for match in LITERAL.finditer(text) for edge in match.span()]
+    is_literal = np.searchsorted(edges, headings) % 2 == 1
+    breaks[0] = headings[~is_literal | (headings == 0)], least
     return breaks
-
-
-def _find_code(text: str) -> list[int]:
-    """Returns where each fenced code block of a Markdown text begins and ends, one after the other."""
-    edges: list[int] = []
-    fence = ""
-    for match in FENCE.finditer(text):
-        mark, rest = match.groups()
-        # ```code``` on one line is not a block.
-        if not fence and not (mark[0] == "`" and "`" in rest):
-            fence = mark
-            edges.append(match.start())
-        elif fence and mark.startswith(fence) and not rest.strip():
-            fence = ""
-            edges.append(match.end())
-    return edges
 
 
 def line_numbers(passages: Iterable[str]) -> Iterator[int]:

@@ -63,6 +63,12 @@ def test_headings_stay_with_their_text(bert_tokenizer):
         ("  ````\n```\n# mat\n````\n", True),
         ("```ran``` in\n# mat\n", False),
         ("~~~\nran\n~~~\n# mat\n", False),
+        ("- ```sh\n  ran\n# mat\n  ```\n", True),
+        ("1. ~~~\n# mat\n   ~~~\n", True),
+        ("<!-- ran\n# mat\n-->\n", True),
+        ("<pre>\nran\n# mat\n</pre>\n", True),
+        ("$$\nran\n# mat\n$$\n", True),
+        ("<!-- ran -->\n# mat\n", False),
     ],
 )
 def test_comments_in_code_are_not_headings(bert_tokenizer, code, is_code):
@@ -74,7 +80,24 @@ def test_comments_in_code_are_not_headings(bert_tokenizer, code, is_code):
     assert any(passage.startswith("# mat") for passage in passages) != is_code
 
 
-@pytest.mark.parametrize("text", ["\n" * 100_000, "```\n# a\n" * 15_000])
+def test_front_matter_has_no_headings(bert_tokenizer):
+    text = "---\ntitle: a cat\n# mat\nof: house\n---\n# a dog\n\nthe dog sat. the dog ran.\n"
+    size = len(bert_tokenizer(text[: text.index("# a dog")])["input_ids"]) + 6
+    passages = split_text(text, bert_tokenizer, size)
+    assert "".join(passages) == text and passages[1].startswith("# a dog")
+
+
+def test_underlined_headings_stay_with_their_text(bert_tokenizer):
+    for line in ("===", "-------"):
+        parts = ["the cat sat. the cat ran. the cat is old.\n\n", f"a dog\n{line}\n\nthe dog sat. the dog ran.\n"]
+        size = len(bert_tokenizer(parts[1])["input_ids"]) + 2
+        assert split_text("".join(parts), bert_tokenizer, size) == parts
+
+
+LONG = ["\n" * 100_000, "```\n# a\n" * 15_000, "<!--\n# a\n" * 15_000, "$$\n" * 15_001, "- ``` a\n" * 15_000]
+
+
+@pytest.mark.parametrize("text", [*LONG, "a\n\n" * 15_000, "> a | b\n" * 15_000])
 def test_long_texts_take_seconds(bert_tokenizer, text):
     begin = time.monotonic()
     assert "".join(split_text(text, bert_tokenizer, 60)) == text
