@@ -3,11 +3,14 @@
 """Queries for a corpus that has none: titles or sentences of its documents stand in for them."""
 
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from datasets import Dataset
 from transformers.utils import logging
 
+from hf_dse.data.passages import LITERAL
 from hf_dse.data.rankings import Rankings, make_rankings
 from hf_dse.retrieval.arguments import QUERY_KINDS
 
@@ -18,6 +21,36 @@ logger = logging.get_logger(__name__)
 MIN_CHARACTERS = 20
 # Where a sentence may end: at its mark with the closing signs after it, or before an empty line.
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*|\n\s*\n\s*")
+# What is no paragraph of prose in Markdown, in the order in which it is taken away.
+REST_OF_PARAGRAPH = r"[^\n]*(?:\n[^\S\n]*\S[^\n]*)*"
+NOT_PROSE = (
+    LITERAL,
+    *(
+        re.compile(pattern, re.MULTILINE | re.IGNORECASE)
+        for pattern in (
+            # Headings, underlined ones, and rules between parts.
+            r"^[^\S\n]*#[^\n]*",
+            r"^[^\S\n]*\S[^\n]*\n {0,3}(?:={3,}|-{3,})[^\S\n]*$",
+            r"^[^\S\n]*(?:[-*_=+][^\S\n]*){3,}$",
+            # Tables: what is around a line of bars and dashes, and lines that begin with a bar.
+            rf"^[^\n]*\|[^\n]*\n(?=[^\n]*\|)[-:|][-:|\t ]*$(?:\n{REST_OF_PARAGRAPH})?",
+            r"^[^\S\n]*\|[^\n]*",
+            # Images, targets of links, lines of links alone, and quotes.
+            r"^[^\S\n]*\[?!\[[^\n]*",
+            r"^ {0,3}\[[^\]\n]+\]:[^\n]*",
+            r"^[^\S\n]*(?:(?:\[[^\]\n]*\]\([^)\n]*\)|<?https?://\S+(?!\S))[^\w\n]*)+$",
+            r"^[^\S\n]*>[^\n]*",
+            # HTML, and lines with a comment.
+            r"^[^\n]*<!--[^\n]*",
+            rf"^[^\S\n]*</?[a-z][\w-]*(?:[\s/>]|$){REST_OF_PARAGRAPH}",
+            # Lists. Inside a paragraph, only the number 1 begins one.
+            r"(?:^[^\S\n]*(?:[-*+]|1[.)])|(?:\A|(?<=\n\n))[^\S\n]*\d{1,9}[.)])[^\S\n]"
+            rf"{REST_OF_PARAGRAPH}",
+        )
+    ),
+)
+# A sentence with one of these is not prose: a heading, an image or a tag.
+MARKUP = re.compile(r"^#|!\[|</[a-z]|<[a-z][^<>]*/>|<br\b", re.IGNORECASE)
 # No sentence ends at the point of these, nor of a single letter.
 ABBREVIATIONS = re.compile(
     r"\b(?:[^\W\d_]|al|approx|cf|dr|e\.g|eq|etc|fig|i\.e|mr|mrs|ms|no|prof|st|vs)\.\s+$", re.IGNORECASE
@@ -99,24 +132,41 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
 
 def take_sentence(text: str, generator: np.random.Generator | None = None) -> tuple[str, str]:
     """A sentence of a text, the first or a random one, and the text without it; both are empty if there is none."""
-    sentences = split_sentences(text)
-    found = [order for order, sentence in enumerate(sentences) if not sentence.startswith("#")]
+    spans = [span for span in find_sentences(_blank_markup(text)) if not MARKUP.search(text[slice(*span)])]
     if generator is None:
-        found = found[:1]
-    found = [order for order in found if len(sentences[order]) >= MIN_CHARACTERS]
-    if not found or len(sentences) < 2:
+        spans = spans[:1]
+    spans = [(start, end) for start, end in spans if end - start >= MIN_CHARACTERS]
+    if not spans:
         return "", ""
-    chosen = found[0] if generator is None else int(generator.choice(found))
-    return sentences[chosen], " ".join(sentences[:chosen] + sentences[chosen + 1 :])
+    start, end = spans[0 if generator is None else int(generator.choice(len(spans)))]
+    before, after = text[:start].rstrip(), text[end:].lstrip()
+    # The wider gap stays, such as an empty line.
+    gaps = text[len(before) : start], text[end : len(text) - len(after)]
+    rest = before + max(gaps, key=lambda gap: (gap.count("\n"), len(gap))) + after
+    return (text[start:end], rest.strip()) if rest.strip() else ("", "")
 
 
 def split_sentences(text: str) -> list[str]:
     """Splits a text at the marks of sentences, but not after abbreviations and initials, and at empty lines."""
-    sentences, start = [], 0
+    return [text[start:end] for start, end in find_sentences(text)]
+
+
+def find_sentences(text: str) -> Iterator[tuple[int, int]]:
+    """Yields where the sentences of [`split_sentences`] begin and end."""
+    starts = [0]
     for match in SENTENCE_END.finditer(text):
-        goes_on = text[match.end() : match.end() + 1].islower() or ABBREVIATIONS.search(text[start : match.end()])
-        if goes_on and "\n\n" not in re.sub(r"[^\S\n]", "", match[0]):
-            continue
-        sentences.append(text[start : match.end()].strip())
-        start = match.end()
-    return [sentence for sentence in (*sentences, text[start:].strip()) if sentence]
+        goes_on = text[match.end() : match.end() + 1].islower() or ABBREVIATIONS.search(text[starts[-1] : match.end()])
+        if not goes_on or "\n\n" in re.sub(r"[^\S\n]", "", match[0]):
+            starts.append(match.end())
+    for start, end in pairwise((*starts, len(text))):
+        sentence = text[start:end]
+        if sentence.strip():
+            yield end - len(sentence.lstrip()), start + len(sentence.rstrip())
+
+
+def _blank_markup(text: str) -> str:
+    """Puts line breaks in the place of all that is not prose. A text of one line has no Markdown."""
+    if "\n" in text:
+        for pattern in NOT_PROSE:
+            text = pattern.sub(lambda match: "\n" * len(match[0]), text)
+    return text

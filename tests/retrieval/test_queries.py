@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_dse import make_queries
-from hf_dse.retrieval.queries import split_sentences
+from hf_dse.retrieval.queries import split_sentences, take_sentence
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,57 @@ def test_headings_are_no_queries():
     for kind, seeds in (("first_sentences", [0]), ("sentences", range(8))):
         made = [make_queries(corpus, kind, seed=seed) for seed in seeds]
         assert {rankings.queries["query"][0].split()[0] for rankings in made} <= {"Wings", "Air"}
-        assert all(rankings.corpus["text"][0].startswith("# How wings work in the air ") for rankings in made)
+        assert all(rankings.corpus["text"][0].startswith("# How wings work in the air\n\n") for rankings in made)
+
+
+PROSE = "Wings push air downwards all the time. Air pushes them upwards."
+NOT_PROSE = {
+    "a table": "| Name of the wing | Its size |\n| --- | --: |\n| An upper wing of wood. | 3 metres long. |",
+    "a table without outer bars": "Name of the wing | Its size\n--- | ---\nAn upper wing of wood. | 3 metres long.",
+    "a list": "- A first point about the planes.\n- A second point about planes.\n  It goes on in this line.",
+    "a list with numbers": "1. Begin with the left wing first.\n2. Then take the right one too.",
+    "code": "```python\n# A comment in the code here.\nwing.push(air)  # All the time. Always.\n```",
+    "code on the line of a list": "- ```bash\n  make the wings and planes. Quickly now.\n  ```",
+    "front matter": "---\ntitle: The wings of old planes. A guide.\ntags: [wings, planes, lift]\n---",
+    "an underlined heading": "How all the wings work in air\n=============================",
+    "a rule": "* * *",
+    "an image": "[![The state of the wings. It passes.](badge.svg)](https://wings.example)",
+    "a line of links": "[All the first pages of this](a.md) · [All of the second pages](b.md)",
+    "an address": "https://wings.example/planes/of/wood.and.paper",
+    "a comment": "<!-- To whoever edits the wings: take care. It is read by a tool. -->",
+    "HTML": '<p align="center">\nThe wings of all planes are here. Read on now.\n</p>',
+    "a quote": "> A wise word on wings by someone. It is not ours.",
+    "a formula": "$$\n\\text{lift of the wings in air. Of all.} = 3\n$$",
+    "the target of a link": '[wings of planes]: https://wings.example "Pages on wings. All of them."',
+}
+
+
+@pytest.mark.parametrize("kind", NOT_PROSE)
+def test_only_prose_is_a_query(kind):
+    """Neither before nor after it, whichever sentence is drawn; the rest of the document stays as it is."""
+    texts = [f"{NOT_PROSE[kind]}\n\n{PROSE}", f"{PROSE}\n\n{NOT_PROSE[kind]}", f"{PROSE}\n\n{NOT_PROSE[kind]}\n"]
+    # It is at the beginning of a text alone.
+    for text in texts[:1] if kind == "front matter" else texts:
+        corpus = Dataset.from_dict({"doc_id": ["a"], "text": [text]})
+        for query_kind, seeds in (("first_sentences", [0]), ("sentences", range(6))):
+            for seed in seeds:
+                made = make_queries(corpus, query_kind, seed=seed)
+                (query,), (rest,) = made.queries["query"][:], made.corpus["text"][:]
+                assert query in PROSE.replace(". ", ".|").split("|")
+                assert NOT_PROSE[kind] in rest and query not in rest
+    alone = Dataset.from_dict({"doc_id": ["a", "b"], "text": [f"{NOT_PROSE[kind]}\n\n# A heading of it\n", PROSE]})
+    assert make_queries(alone, "first_sentences").queries["query_id"][:] == ["first_sentences-b"]
+
+
+def test_signs_in_a_text_are_not_markdown():
+    for text in (
+        "Of 3 * 4 and a|b one may read. This is the rest.",
+        "The age was < 65 years and p > 0.05 in all.\nThis is the rest of the text.",
+        "He was born in\n1987. That was a year of many wars. It ended.",
+        "- he said at the time, and went away. She stayed.",
+    ):
+        query, rest = take_sentence(text)
+        assert query == split_sentences(text)[0] and rest == text[len(query) :].strip()
 
 
 def test_random_sentences_are_queries():
