@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of the candidates of queries, by a reranker or a bi-encoder with BM25, and checks of these scores."""
 
+import math
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,8 @@ def score_candidates(
         needed = keep_documents(rankings)
         texts = needed.corpus["text"][:]
         lists = [[texts[row] for row in rows] for rows in needed.queries["documents"][:]]
-        scores = rerank(load_reranker(teacher), rankings.queries["query"][:], lists, max_length=max_length, **options)
+        options |= {"max_length": max_length, "skip_long": True}
+        scores = rerank(load_reranker(teacher), rankings.queries["query"][:], lists, **options)
     return Rankings(with_logits(rankings.queries, scores), rankings.corpus)
 
 
@@ -115,28 +117,37 @@ def rerank(
     *,
     windows: str = "best",
     max_length: int | None = None,
+    skip_long: bool = False,
     **options: Any,
 ) -> list[list[float]]:
-    """The scores of the texts of each query, such as those that a search found. `options` are of `score_texts`."""
+    """
+    The scores of the texts of each query, such as those that a search found. A query that leaves no room for a text is
+    an error, or with `skip_long` its scores are NaN. `options` are of `score_texts`.
+    """
     if reranker.num_labels not in (1, 2):
         raise ValueError(
             f"The teacher has {reranker.num_labels} logits, and a reranker has 1, or 2 for irrelevant and relevant: "
             "use a teacher that was trained for ranking."
         )
     limit = limit_of(reranker, max_length)
-    parts = _windows(reranker, queries, texts, limit, windows)
+    parts = _windows(reranker, queries, texts, limit, windows, skip_long)
     pairs = [(query, part) for query, lists in zip(queries, parts, strict=True) for read in lists for part in read]
     logits = score_texts(reranker, pairs, max_length=limit, truncation="only_second", **options)
     # Of two logits, the second one is that of "relevant".
     scores = {pair: values[-1] - (values[0] if len(values) == 2 else 0.0) for pair, values in logits.items()}
     return [
-        [max(scores[query, part] for part in read) for read in lists]
+        [max((scores[query, part] for part in read), default=math.nan) for read in lists]
         for query, lists in zip(queries, parts, strict=True)
     ]
 
 
 def _windows(
-    reranker: "CrossEncoder", queries: Sequence[str], texts: Sequence[Sequence[str]], max_length: int, windows: str
+    reranker: "CrossEncoder",
+    queries: Sequence[str],
+    texts: Sequence[Sequence[str]],
+    max_length: int,
+    windows: str,
+    skip_long: bool,
 ) -> list[list[list[str]]]:
     """For each query, the windows of each of its documents that are scored."""
     tokenizer = reranker.tokenizer
@@ -144,17 +155,16 @@ def _windows(
         # Only fast tokenizers tell which characters a token stands for.
         return [[[document] for document in documents] for documents in texts]
     room = max_length - overhead(reranker) - (TEMPLATE_MARGIN if reads_messages(reranker) else 0)
-    parts = []
-    num_long = 0
+    parts: list[list[list[str]]] = []
+    num_long, too_long = 0, []
     for query, documents in zip(queries, texts, strict=True):
         encoded = tokenizer([query, *documents], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         query_tokens, *found = encoded["offset_mapping"]
         length = room - len(query_tokens)
         if documents and length < 1:
-            raise ValueError(
-                f"The query {query[:60]!r} has {len(query_tokens)} tokens, which leaves no room for a document in "
-                f"max_length={max_length}: raise the teacher's max_length, or shorten the query."
-            )
+            too_long.append(f"{query[:60]!r}, {len(query_tokens)} tokens")
+            parts.append([[] for _ in documents])
+            continue
         parts.append([[document] for document in documents])
         for row, (document, offsets) in enumerate(zip(documents, found, strict=True)):
             size = len(offsets)
@@ -162,6 +172,14 @@ def _windows(
                 num_long += 1
                 starts = [0] if windows == "first" else [*range(0, size - length, length), size - length]
                 parts[-1][row] = [document[offsets[start][0] : offsets[start + length - 1][1]] for start in starts]
+    if too_long:
+        message = (
+            f"{len(too_long)} of {len(queries)} queries leave no room for a document in the max_length={max_length} "
+            f"of the reranker ({too_long[0]}): shorten them, or raise `--teacher_max_length` if it takes more"
+        )
+        if not skip_long or len(too_long) == len(queries):
+            raise ValueError(f"{message}.")
+        logger.warning(f"{message}. Their candidates get no scores.")
     if num_long and windows == "first":
         logger.warning(
             f"{num_long} candidates are longer than what max_length={max_length} leaves next to their query, and only "

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of candidates by rerankers, windows of long documents, and checks of scores."""
 
+import math
+
 import numpy as np
 import pytest
 from datasets import Dataset
@@ -9,7 +11,7 @@ from sentence_transformers import CrossEncoder
 
 from hf_dse import load_reranker, make_rankings, score_candidates, score_pairs
 from hf_dse.teacher.rerankers import overhead
-from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores
+from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores, rerank
 
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -88,15 +90,28 @@ def test_distinct_pairs_are_scored_once_and_scores_are_replaced(rankings, rerank
     assert_close(score(reranker, scored.select([2])), [logits])
 
 
-def test_a_query_is_never_truncated(reranker, raw):
+def test_a_query_is_never_truncated(reranker, raw, warnings):
     # 32 positions are 3 special tokens, 28 of the query and one of the document.
     query = " ".join(WORDS[:28])
     rankings = make_rankings({"query": [query], "documents": [[0]]}, {"text": [TEXTS[3]]})
     assert_close(score(reranker, rankings), [raw(reranker, [(query, "word0")])])
     rankings = make_rankings({"query": [f"{query} word29"], "documents": [[0]]}, {"text": [TEXTS[3]]})
-    message = "has 29 tokens, which leaves no room for a document in max_length=32: raise the teacher's max_length"
+    message = (
+        r"1 of 1 queries leave no room for a document in the max_length=32 of the reranker \('word0 .*, 29 tokens\)"
+    )
     with pytest.raises(ValueError, match=message):
         score(reranker, rankings)
+    # Queries that are made of sentences: the long ones are counted at once, and the others are scored.
+    columns = {"query": [f"{query} word29", query, f"{query} word30"], "documents": [[0], [0], [0]]}
+    scores = score(reranker, make_rankings(columns, {"text": [TEXTS[3]]}))
+    assert math.isnan(scores[0][0]) and math.isnan(scores[2][0])
+    assert_close(scores[1:2], [raw(reranker, [(query, "word0")])])
+    (told,) = [text for text in warnings if "no room" in text]
+    assert told.startswith("2 of 3 queries") and told.endswith("Their candidates get no scores.")
+    assert "raise `--teacher_max_length`" in told
+    # A search cannot leave out a query.
+    with pytest.raises(ValueError, match="1 of 2 queries leave no room for a document"):
+        rerank(reranker, columns["query"][:2], [[TEXTS[3]]] * 2)
 
 
 def test_invalid_arguments(rankings, reranker, save_teacher):
