@@ -21,6 +21,16 @@ from hf_dse.common.files import read_yaml
 from hf_dse.common.options import check_numbers, complete, did_you_mean
 
 
+# The names of options whose fields have the names of transformers, which work too.
+NAMES = {
+    "model_name_or_path": "--model",
+    "encoder_name_or_path": "--model",
+    "teacher_name_or_path": "--teacher",
+    "corpus_file": "--corpus",
+    "dataset_name": "--dataset",
+}
+
+
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
     """Shows the defaults that say something, and examples as they are."""
 
@@ -50,8 +60,16 @@ class OptionParser(HfArgumentParser):
         general.add_argument("--help", "-h", action="help", help="Show this text.")
         for action in self._actions:
             # One of two spellings, --output_dir and --output-dir, in help and errors.
-            action.option_strings = action.option_strings[:1]
-        required = [f"{action.option_strings[0]} {action.dest.upper()}" for action in self._actions if action.required]
+            name = NAMES.get(action.dest, action.option_strings[0])
+            action.option_strings = [name]
+            self._option_string_actions[name] = action
+            if action.dest in NAMES:
+                action.metavar = name.removeprefix("--").upper()
+        required = [
+            f"{action.option_strings[0]} {action.metavar or action.dest.upper()}"
+            for action in self._actions
+            if action.required
+        ]
         self.usage = " ".join([prog, *required, "[OPTIONS]"])
 
     # argparse would print the usage and exit; `hf-dse` prints one line.
@@ -110,6 +128,7 @@ def _config_words(parser: argparse.ArgumentParser, config: Mapping[str, Any]) ->
     """The words of a command line that say the same as a config, so that both have the same conversions and checks."""
     # An option that is switched off by `--no_NAME` has two actions, that of its own name first.
     actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in ("config", "help")}
+    actions |= {NAMES[dest].removeprefix("--"): action for dest, action in actions.items() if dest in NAMES}
     words = []
     for name, value in config.items():
         if name not in actions:

@@ -30,15 +30,25 @@ logger = logging.get_logger(__name__)
 # How sentence-transformers reads texts with a checkpoint.
 LENGTHS = "sentence_bert_config.json"
 
+# The folder of the model in the folder of a training.
+MODEL_FOLDER = "model"
+
 Name = str | os.PathLike
 
 # `user/name@revision`, with a branch, a tag or a commit of the Hub.
+HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@((?!.*\.\.)[\w./-]+)")
 
 
 def split_revision(name_or_path: Name) -> tuple[str, str]:
-    """Splits `user/name@revision`, which every command takes, into name and revision, by default `"main"`."""
+    """
+    Splits `user/name@revision`, which every command takes, into name and revision, by default `"main"`. The folder of
+    a training stands for the model in it.
+    """
     name = os.fspath(name_or_path)
+    inside = Path(name, MODEL_FOLDER)
+    if (inside / "config.json").is_file() and not Path(name, "config.json").exists():
+        return str(inside), "main"
     match = PINNED.fullmatch(name)
     return (name, "main") if match is None or Path(name).exists() else (match[1], match[2])
 
@@ -82,6 +92,9 @@ def reading(name_or_path: Name) -> Iterator[None]:
 
 def load_config(name_or_path: Name, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """`AutoConfig.from_pretrained` with errors that name the checkpoint."""
+    name = split_revision(name_or_path)[0]
+    if not Path(name).exists() and HUB_ID.fullmatch(name) is None:
+        raise FileNotFoundError(f"There is no folder {name}: pass a folder of a model, or a Hub id, `user/name`.")
     if Path(name_or_path).is_dir() and not read_json(name_or_path, "config.json"):
         if adapter := read_json(name_or_path, "adapter_config.json"):
             base = adapter.get("base_model_name_or_path") or "a model that it does not name"

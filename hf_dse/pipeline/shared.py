@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
+from hf_dse.common.loading import MODEL_FOLDER
 from hf_dse.common.provenance import describe_command, describe_machine
 from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import ScoredArguments
@@ -39,7 +40,6 @@ logger = logging.get_logger(__name__)
 Data = TypeVar("Data", Dataset, DatasetDict)
 Metrics = dict[str, dict[str, float]]
 
-MODEL_FOLDER = "model"
 # Folder in which the first of several processes passes the training data to the others.
 TRAIN_FOLDER = ".train-data"
 

@@ -54,6 +54,31 @@ def test_options_become_dataclasses():
     assert run == RunArguments(steps=3, shuffle=False, splits=["validation", "test"])
 
 
+@dataclass
+class NamedArguments:
+    """The names of transformers."""
+
+    model_name_or_path: str
+    corpus_file: str | None = None
+
+
+@pytest.mark.parametrize("model", ["--model", "--model_name_or_path", "--model-name-or-path"])
+@pytest.mark.parametrize("corpus", ["--corpus", "--corpus_file"])
+def test_options_have_short_names(model, corpus, capsys, config_file):
+    (args,) = parse_options([model, "m", f"{corpus}=docs"], NamedArguments, prog="hf-dse test")
+    assert args == NamedArguments("m", "docs")
+    config, rest = read_config([config_file(f"{model[2:].replace('-', '_')}: m\n{corpus[2:]}: docs"), model, "n"])
+    assert parse_options(rest, NamedArguments, prog="hf-dse test", config=config) == (NamedArguments("n", "docs"),)
+    with pytest.raises(ValueError, match="the following arguments are required: --model; see"):
+        parse_options([corpus, "docs"], NamedArguments, prog="hf-dse test")
+    with pytest.raises(ValueError, match="unknown option '--modell' .did you mean '--model'"):
+        parse_options(["--modell", "m"], NamedArguments, prog="hf-dse test")
+    with pytest.raises(SystemExit):
+        parse_options(["--help"], NamedArguments, prog="hf-dse test")
+    printed = capsys.readouterr().out
+    assert "usage: hf-dse test --model MODEL [OPTIONS]" in printed and "  --corpus CORPUS" in printed
+
+
 def test_config_gives_values_that_the_command_line_overrides(config_file):
     config = config_file(
         "name: m\nalpha: 1e-1\nkind: max\nshuffle: false\nresume: yes\nsplits: [a, b]\nlimit: 7\nsteps: -2"

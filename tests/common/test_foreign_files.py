@@ -55,10 +55,10 @@ def test_no_call_reads_code():
 
 
 COMMANDS = [
-    "convert --model_name_or_path {model} --output_dir {out}",
-    "encode --model_name_or_path {model} --input {texts} --output {out}.npy",
-    "score --model_name_or_path {model} --dataset_name embedded --num_labels 1 --output_file {out}.jsonl",
-    "distill --model_name_or_path {model} --dataset_name embedded --output_dir {out}",
+    "convert --model {model} --output_dir {out}",
+    "encode --model {model} --input {texts} --output {out}.npy",
+    "score --model {model} --dataset embedded --num_labels 1 --output_file {out}.jsonl",
+    "distill --model {model} --dataset embedded --output_dir {out}",
 ]
 
 
@@ -122,7 +122,7 @@ def test_code_of_a_module_needs_trust(run, save_model, trap, command, monkeypatc
 def trained(save_bert, tmp_path_factory):
     """A command that trains for two steps, and a folder with its checkpoints."""
     folder = tmp_path_factory.mktemp("trained")
-    command = f"distill --model_name_or_path {save_bert(folder / 'encoder')} --dataset_name embedded --max_length 16"
+    command = f"distill --model {save_bert(folder / 'encoder')} --dataset embedded --max_length 16"
     command += " --max_train_samples 8 --distillation_alpha 0 --per_device_train_batch_size 4 --max_steps 2"
     command += " --save_strategy steps --save_steps 1 --save_total_limit 3 --eval_strategy no --report_to none"
     command += " --max_eval_samples 8 --use_cpu --disable_tqdm true --output_dir"

@@ -21,6 +21,7 @@ from hf_dse.common.loading import (
     stores_head,
 )
 from hf_dse.modeling import DseForSequenceClassification, DseModel
+from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
 @pytest.fixture
@@ -67,6 +68,19 @@ def test_other_folders(tmp_path):
     with pytest.raises(ValueError, match="is a PEFT adapter for some/base: merge it first"):
         load_config(str(tmp_path))
     assert read_json(str(tmp_path), "modules.json", kind=list) == []
+    for name in (f"{tmp_path}/missing", "./missing", "some/folder/missing", "~/models"):
+        with pytest.raises(FileNotFoundError, match=f"There is no folder {name}: pass a folder of a model, or"):
+            load_config(name)
+
+
+def test_the_folder_of_a_training_stands_for_its_model(folder, tmp_path):
+    (tmp_path / "student").mkdir()
+    folder.rename(tmp_path / "student" / "model")
+    for name in (tmp_path / "student", f"{tmp_path}/student/"):
+        assert split_revision(name) == (str(tmp_path / "student" / "model"), "main")
+        assert load_config(name).hidden_size == load_config(tmp_path / "student" / "model").hidden_size
+        load_encoder(AutoModel, name)
+        load_sentence_transformer(name, device="cpu")
 
 
 def test_tokenizers_are_lowercase_where_sentence_transformers_makes_them(folder):
