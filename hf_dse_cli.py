@@ -17,6 +17,7 @@ from typing import Any
 
 # command -> one line of help. The function of a command is hf_dse.cli.COMMAND.COMMAND, or in one of MODULES.
 COMMANDS = {
+    "assess": "tell what there is to gain: search, BM25, both, and a reranker",
     "demo": "convert, distil and compare on a small embedded dataset",
     "convert": "give a pretrained encoder linear attention, without training",
     "distill": "train a student on a cross-encoder's scores, and on labels",

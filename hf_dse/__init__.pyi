@@ -18,6 +18,7 @@ from .demo import default_encoder as default_encoder
 from .modeling import DseConfig as DseConfig
 from .modeling import DseForSequenceClassification as DseForSequenceClassification
 from .modeling import DseModel as DseModel
+from .pipeline.assess import assess as assess
 from .pipeline.distill import distill as distill
 from .publish.export import export_model as export_model
 from .publish.graph import export_graph as export_graph

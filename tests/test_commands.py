@@ -113,7 +113,7 @@ def test_commands_are_found():
 
 def test_a_wrong_option_is_found():
     with pytest.raises(ValueError, match="unknown option '--inptu'"):
-        parse(["encode", "--model_name_or_path", "m", "--input", "a", "--output", "b", "--inptu"])
+        parse(["encode", "--model", "m", "--input", "a", "--output", "b", "--inptu"])
 
 
 @pytest.mark.parametrize("place", FOUND, ids=lambda place: re.sub(r"[^ -~]", "?", place))

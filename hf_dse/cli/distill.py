@@ -29,7 +29,7 @@ def distill(stages: list[tuple[Any, ...]], stage_cache_dir: str | None, is_recip
     Train a student on labels and teacher scores, of pairs or of queries with candidates, or on text and the layers of
     its source. Every option of transformers.TrainingArguments works too: `hf-dse distill --help all` lists them.
 
-    hf-dse distill --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 --teacher_name_or_path teacher \\
+    hf-dse distill --model sentence-transformers/all-MiniLM-L6-v2 --teacher teacher \\
         --task_name stsb --output_dir student
     """
     from accelerate import PartialState
@@ -44,7 +44,7 @@ def distill(stages: list[tuple[Any, ...]], stage_cache_dir: str | None, is_recip
             print(format_table(result.metrics))
             logger.info(CAPTION)
         print(f"Saved to {result.path}")
-        model = f"--model_name_or_path {shlex.quote(str(result.path))}"
+        model = f"--model {shlex.quote(str(result.path))}"
         say_next(evaluate=model, search=model, export=f"{model} --format onnx")
     # A process that exits within the group of a distributed run may abort.
     PartialState().wait_for_everyone()

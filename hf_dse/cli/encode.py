@@ -34,7 +34,7 @@ def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineA
     """
     Compute the embeddings of texts.
 
-    hf-dse encode --model_name_or_path student/model --input texts.txt --output vectors.npy
+    hf-dse encode --model student/model --input texts.txt --output vectors.npy
     """
     from hf_dse.common.provenance import describe_source
     from hf_dse.retrieval.index import TextEncoder, encode_file, encode_settings
@@ -81,4 +81,4 @@ def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineA
         print(f"{number} vectors of size {size} written to {args.output}")
     if not args.output.endswith(".npy"):
         source = shlex.quote(args.model_name_or_path)
-        say_next(search=f"--model_name_or_path {source} --corpus {shlex.quote(args.output)} --query TEXT")
+        say_next(search=f"--model {source} --corpus {shlex.quote(args.output)} --query TEXT")

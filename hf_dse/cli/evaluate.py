@@ -30,7 +30,7 @@ class EvaluateArguments:
     compare_with: list[str] = HfArg(
         default_factory=list, help="On a corpus: other encoders, such as the source of the student."
     )
-    bm25: bool = HfArg(default=False, help="On a corpus: add rows for BM25, alone and with the cosine.")
+    bm25: bool = HfArg(default=False, help="On a corpus: add rows for BM25, alone and with each model.")
     bm25_weight: float = HfArg(
         default=BM25_WEIGHT, help="With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."
     )
@@ -47,8 +47,8 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
     Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall of the search in a
     corpus.
 
-    hf-dse evaluate --model_name_or_path student/model --task_name stsb --split validation
-    hf-dse evaluate --model_name_or_path student/model --dataset_name beir-folder --bm25
+    hf-dse evaluate --model student/model --task_name stsb --split validation
+    hf-dse evaluate --model student/model --dataset beir-folder --bm25
     """
     from hf_dse.data.ranking_files import is_ranking_data
 
@@ -95,7 +95,7 @@ def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args:
 def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> dict[str, Any]:
     """Prints the metrics of searches, and returns them with what was measured."""
     from hf_dse.data.ranking_files import load_rankings
-    from hf_dse.retrieval.evaluation import WITH_BM25, compare_searches
+    from hf_dse.retrieval.comparison import WITH_BM25, compare_searches
 
     splits = load_rankings(data_args, args.split or ["test"])
     chunk_size = args.chunk_size if args.chunks else None
@@ -117,6 +117,7 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
         print(format_table(rows, "search"))
     if any(len(rows) > 1 for rows in compared.values()):
         print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")
+    print("tokens: of a text that are read at most")
     if any(name.endswith(WITH_BM25) for rows in compared.values() for name in rows):
         print(f"{WITH_BM25.strip()}: the cosine plus {args.bm25_weight} x BM25 / (best BM25 of the query)")
     return {

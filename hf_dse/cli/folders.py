@@ -33,7 +33,7 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
     """
     Convert a pretrained encoder to linear attention.
 
-    hf-dse convert --model_name_or_path sentence-transformers/all-MiniLM-L6-v2 --output_dir converted
+    hf-dse convert --model sentence-transformers/all-MiniLM-L6-v2 --output_dir converted
     """
     from hf_dse.common.loading import LENGTHS, load_tokenizer, read_json
     from hf_dse.publish.export import export_model
@@ -55,7 +55,7 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
         overwrite=args.overwrite_output_dir,
     )
     print(f"Saved to {folder}")
-    model = f"--model_name_or_path {shlex.quote(str(folder))}"
+    model = f"--model {shlex.quote(str(folder))}"
     say_next(distill=model, evaluate=model, search=model)
 
 
@@ -75,7 +75,7 @@ def whiten(args: WhitenArguments) -> None:
     """
     Level the spread of a student's embeddings, or make them smaller, by whitening or PCA, without training.
 
-    hf-dse whiten --model_name_or_path converted --train_file texts.txt --projection_dim 256 --output_dir smaller
+    hf-dse whiten --model converted --train_file texts.txt --projection_dim 256 --output_dir smaller
     """
     from hf_dse.common.loading import choose_device, load_tokenizer
     from hf_dse.common.provenance import describe_command, describe_source
@@ -127,7 +127,7 @@ def export(args: ExportArguments) -> None:
     """
     Write a complete, documented model folder, or a graph.
 
-    hf-dse export --model_name_or_path student/model --output_dir graph --format onnx
+    hf-dse export --model student/model --output_dir graph --format onnx
     """
     from hf_dse.common.loading import load_tokenizer, read_file
     from hf_dse.convert.student import load_dse_model, stored_dtype
@@ -146,7 +146,7 @@ def export(args: ExportArguments) -> None:
         print(f"{file.relative_to(folder).as_posix():<30}{file.stat().st_size / 10**6:>10,.1f} MB")
     print(f"Saved to {folder}")
     if args.format == "transformers":
-        say_next(push=f"--model_name_or_path {shlex.quote(str(folder))} --repo_id USER/NAME")
+        say_next(push=f"--model {shlex.quote(str(folder))} --repo_id USER/NAME")
 
 
 @dataclass
@@ -165,7 +165,7 @@ def push(args: PushArguments) -> None:
     """
     Publish a model folder on the Hub, in one commit.
 
-    hf-dse push --model_name_or_path student/model --repo_id user/name --dry_run
+    hf-dse push --model student/model --repo_id user/name --dry_run
     """
     from huggingface_hub import CommitInfo
 

@@ -27,7 +27,7 @@ def score(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArg
     task is symmetric: `--symmetric` overrides the setting of the task. A query always comes first, and only the
     document is cut.
 
-    hf-dse score --model_name_or_path teacher --task_name stsb --split train --output_file scored.parquet
+    hf-dse score --model teacher --task_name stsb --split train --output_file scored.parquet
     """
     from hf_dse.teacher.score_files import score_files
 
@@ -83,7 +83,7 @@ def mine(
     """
     Find hard negatives for queries: documents of a corpus that look relevant but are not.
 
-    hf-dse mine --dataset_name beir-folder --split train --bm25 --output_file mined.parquet
+    hf-dse mine --dataset beir-folder --split train --bm25 --output_file mined.parquet
     """
     from hf_dse.data.ranking_files import load_corpus, load_rankings
     from hf_dse.data.rankings import write_rankings

@@ -58,7 +58,7 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     """
     Rank the texts of a corpus for queries, by the similarity of their embeddings, alone or with BM25.
 
-    hf-dse search --model_name_or_path student/model --corpus docs --query 'How do planes fly?'
+    hf-dse search --model student/model --corpus docs --query 'How do planes fly?'
     """
     from hf_dse.data.tables import to_json
     from hf_dse.retrieval.folder import read_queries, search_corpus

@@ -61,11 +61,19 @@ def format_table(results: Mapping[str, Mapping[str, float]], label: str = "split
     names = list(dict.fromkeys(name for metrics in results.values() for name in metrics))
     rows = [[label, *names]]
     for split, metrics in results.items():
-        scaled = {k: f"{v:d}" if k.startswith("num_") else f"{100 * v:.2f}" for k, v in metrics.items()}
-        rows.append([split, *(scaled.get(name, "") for name in names)])
+        cells = {name: _cell(name, value) for name, value in metrics.items()}
+        rows.append([split, *(cells.get(name, "") for name in names)])
     first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [[row[0].ljust(first), *map(str.rjust, row[1:], widths)] for row in rows]
     return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "tokens":
+        return "all" if value is None else f"{value:d}"
+    if name in ("query_ms", "corpus_seconds"):
+        return f"{value:.1f}"
+    return f"{value:d}" if name.startswith("num_") else f"{100 * value:.2f}"
 
 
 def line_style(number: int) -> dict[str, Any]:

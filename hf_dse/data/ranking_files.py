@@ -104,7 +104,7 @@ def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:
     data_args = to_arguments(data_args)
     name = data_args.corpus_file or data_args.dataset_name
     if name is None:
-        raise ValueError("There are no documents: name them with `--corpus_file` or `--dataset_name`.")
+        raise ValueError("There are no documents: name them with `--corpus` or `--dataset`.")
     return make_corpus(_read_corpus(name)[0], name)
 
 

@@ -382,7 +382,7 @@ def _read_candidates(columns: dict[str, list], documents: _Documents, where: str
     lists = [name for name in (texts, ids) if name is not None]
     if lists:
         if texts is None and not has_corpus:
-            raise ValueError(f"{where}: the texts of the document ids are unknown: name their `--corpus_file`.")
+            raise ValueError(f"{where}: the texts of the document ids are unknown: name their `--corpus`.")
         for name in lists:
             check_rows(columns[name], is_list, where, f"{name} is {{}}, not a list")
         groups = {lists[0]: None}
@@ -395,7 +395,7 @@ def _read_candidates(columns: dict[str, list], documents: _Documents, where: str
     elif negatives or not has_corpus or not {*QUERY, *QUERY_ID, *BESIDE}.issuperset(columns):
         raise ValueError(
             f"{where}: no column has {'positives' if negatives else 'candidates'}; the columns are "
-            f"{', '.join(columns)}. Rename them to `query` and `document` (a text, or with `--corpus_file` an id or "
+            f"{', '.join(columns)}. Rename them to `query` and `document` (a text, or with `--corpus` an id or "
             "the path of a file), or `query`, `documents` and `labels`, or `query`, `positive` and `negative_1`, ..., "
             "and remove those of queries that have no candidates."
         )

@@ -35,7 +35,7 @@ def run_general(
     if is_student and args.teacher_name_or_path is None:
         raise ValueError(
             f"{args.model_name_or_path} is already a DSE model, so the encoder to learn from is unknown: name it with "
-            "`--teacher_name_or_path`."
+            "`--teacher`."
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
     train, validation = _load_splits(text_args, given)

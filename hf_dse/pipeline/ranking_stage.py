@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from datasets import DatasetDict
 from transformers import set_seed
 from transformers.utils import logging
 
+from hf_dse.common.display import format_table
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import load_student
@@ -20,6 +21,7 @@ from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import RankingArguments
+from hf_dse.pipeline.assess import assess
 from hf_dse.pipeline.shared import (
     DistillationResult,
     Given,
@@ -31,15 +33,20 @@ from hf_dse.pipeline.shared import (
     train_stage,
 )
 from hf_dse.publish.export import export_model
-from hf_dse.retrieval.evaluation import compare_searches
+from hf_dse.retrieval.arguments import RERANK_TOP
+from hf_dse.retrieval.bm25 import has_bm25
+from hf_dse.retrieval.comparison import compare_runs, run_searches
 from hf_dse.retrieval.metrics import relevance
 from hf_dse.retrieval.mining import mine_candidates
-from hf_dse.teacher.bi_encoders import embed_rankings
+from hf_dse.teacher.bi_encoders import embed_rankings, is_bi_encoder
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.ranking_data import check_targets, has_lists, limit_rankings
 from hf_dse.training.ranking_trainer import RankingTrainer
 
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
 
 logger = logging.get_logger(__name__)
 
@@ -80,6 +87,8 @@ def run_ranking(
         source = DataArguments(train_file=args.pairs_file, num_labels=1)
         pairs = load_pairs(source, ["train"], require_labels=False)["train"]
 
+    judged = next((splits[name] for name in ("validation", "test") if name in splits), train)
+
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
     # Before hours of mining or scoring.
@@ -87,7 +96,7 @@ def run_ranking(
 
     def prepare() -> DatasetDict:
         mined = _mine(args, training_args, train, given)
-        scored = _score(args, training_args, mined, given)
+        scored = _score(args, training_args, mined, given, judged)
         if args.bi_encoder_name_or_path is not None:
             encoder = load_bi_encoder(args.bi_encoder_name_or_path, args, training_args)
             with _autocast(training_args):
@@ -106,12 +115,21 @@ def run_ranking(
     def evaluate() -> Metrics:
         if not splits:
             return {}
-        options: dict[str, Any] = {"device": training_args.device}
-        options["batch_size"] = training_args.per_device_eval_batch_size
         with TemporaryDirectory() as place, _autocast(training_args):
             folder = export_model(trainer.model, tokenizer, Path(place, "model"))
-            found = compare_searches([str(folder)], splits, **options)
-        return {split: metrics for split, searches in found.items() for metrics in searches.values()}
+            encoders = {"student": load_bi_encoder(str(folder), args, training_args)}
+            if given.model is None:
+                # Its source with as many tokens of a text.
+                encoders[args.model_name_or_path] = load_bi_encoder(args.model_name_or_path, args, training_args)
+            size = training_args.per_device_eval_batch_size
+            found = run_searches(encoders, splits, bm25=has_bm25(), batch_size=size)
+        metrics = {}
+        for split, searches in found.items():
+            rows = compare_runs({name: search.run for name, search in searches.items()}, relevance(splits[split]))
+            metrics[split] = next(iter(rows.values()))
+            table = {name: {**row, "tokens": searches[name].tokens} for name, row in rows.items()}
+            logger.info(f"{split}\n{format_table(table, 'search')}")
+        return metrics
 
     return train_stage(
         trainer,
@@ -164,7 +182,9 @@ def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train
         )
 
 
-def _score(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given) -> Rankings:
+def _score(
+    args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given, judged: Rankings
+) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
     has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
@@ -179,16 +199,37 @@ def _score(args: RankingArguments, training_args: RankingTrainingArguments, trai
         teacher: Any = load_teacher(args, given, training_args.device)
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
         options["cache_dir"] = args.cache_dir
-        judged = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
-        if judged:
+        rows = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
+        if rows:
             # Before hours of scoring.
-            sample = score_candidates(teacher, train.select(judged), show_progress=False, **options)
+            sample = score_candidates(teacher, train.select(rows), show_progress=False, **options)
             check_scores(sample, name, are_raw=True)
+        if given.model is None and not is_bi_encoder(teacher) and has_bm25() and any(judged.positives()):
+            _check_ceiling(args, training_args, teacher, judged)
         train = score_candidates(teacher, train, **options)
     if train.has_scores:
         # Scores that were just made are raw, whatever their range is.
         check_scores(train, name, are_raw=has_teacher and is_needed and not is_scored)
     return train
+
+
+def _check_ceiling(
+    args: RankingArguments, training_args: RankingTrainingArguments, teacher: "CrossEncoder", judged: Rankings
+) -> None:
+    """Warns if the teacher ranks no better than what needs no training, on some of the judged queries."""
+    encoder = load_bi_encoder(args.model_name_or_path, args, training_args)
+    with _autocast(training_args):
+        found = assess(
+            encoder,
+            judged,
+            reranker=teacher,
+            rerank_top=RERANK_TOP[:1],
+            max_queries=CHECKED_QUERIES,
+            batch_size=training_args.per_device_eval_batch_size,
+            show_progress=False,
+        )
+    what = str(found).replace("model 1", args.model_name_or_path)
+    (logger.info if found.pays else logger.warning)(f"{what} (by {min(CHECKED_QUERIES, len(judged))} judged queries)")
 
 
 def _autocast(training_args: RankingTrainingArguments) -> torch.autocast:

@@ -147,7 +147,7 @@ def rename_card(text: str, model_id: str) -> str:
         (rf'^(model-index:\n- name: |model_name: )[\'"]?{old_name}[\'"]?$', json.dumps(name)),
         (rf"^(# ){old_name}$", escape_markdown(name)),
         (rf'((?:SentenceTransformer|from_pretrained)\()"{old}"', json.dumps(model_id)),
-        (rf"^(hf-dse evaluate --model_name_or_path ){old}(?= )", shlex.quote(one_line(model_id))),
+        (rf"^(hf-dse evaluate --model ){old}(?= )", shlex.quote(one_line(model_id))),
     ):
         text = re.sub(pattern, r"\g<1>" + new.replace("\\", r"\\"), text, flags=re.MULTILINE)
     return text

@@ -6,9 +6,15 @@
 EMBEDDING_COLUMN = "embedding"
 DOCUMENT_COLUMN = "document"
 
+# The name of the search by words.
+BM25 = "BM25"
+
 # Tokens of a chunk, and the weight of BM25 beside the cosine, if nothing else is said.
 CHUNK_SIZE = 128
 BM25_WEIGHT = 0.3
+
+# How many documents of a query a reranker reads.
+RERANK_TOP = (20, 100)
 
 QUERY_KINDS = ("titles", "first_sentences", "sentences")
 SAMPLINGS = ("top", "random")

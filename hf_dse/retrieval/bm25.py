@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -96,6 +97,14 @@ class Bm25Index:
         """The scores (float32) of all texts for the words of a query."""
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
+    def search(self, queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The best scores (float32) and their positions (int64), see [`bm25_search`]."""
+        shape = len(queries), min(top_k, self.num_texts)
+        scores, positions = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        for row, words in enumerate(self.words(queries)):
+            scores[row], positions[row] = _best(self.scores(words), shape[1])
+        return scores, positions
+
     def _tokenize(self, texts: Sequence[str], **options: Any) -> Any:
         # `lower` of bm25s leaves the German ß.
         return self.tokenize([split_words(text).casefold() for text in texts], **self.options, **options)
@@ -104,11 +113,7 @@ class Bm25Index:
 def bm25_search(queries: Sequence[str], corpus: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """The best scores (float32) and their positions (int64), `(num_queries, top_k)`; 0 without a shared word."""
     _check_search(queries, corpus)
-    index, shape = Bm25Index(corpus), (len(queries), min(top_k, len(corpus)))
-    scores, positions = np.empty(shape, np.float32), np.empty(shape, np.int64)
-    for row, words in enumerate(index.words(queries)):
-        scores[row], positions[row] = _best(index.scores(words), shape[1])
-    return scores, positions
+    return Bm25Index(corpus).search(queries, top_k)
 
 
 def bm25_scores(
@@ -186,6 +191,11 @@ def _check_search(queries: Sequence[str], corpus: Sequence[str]) -> None:
         check_texts(texts, f"The {name}", "the value")
     if not len(corpus):
         raise ValueError("There are no texts to search in.")
+
+
+def has_bm25() -> bool:
+    """Whether the packages of BM25 are installed."""
+    return find_spec("bm25s") is not None and find_spec("Stemmer") is not None
 
 
 def import_bm25() -> tuple[Any, Any]:

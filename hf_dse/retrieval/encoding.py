@@ -108,8 +108,8 @@ def encode(
                 progress.update(len(rows))
     if num_cut:
         logger.warning(
-            f"{num_cut} of {len(texts)} texts are longer than {max_length} tokens and were truncated: raise "
-            "max_length, or use a model with more positions, if their ends matter."
+            f"{num_cut} of {len(texts)} texts are longer than the {max_length} tokens that are read of one, and were "
+            "truncated: split them into chunks if their ends matter."
         )
     check_finite("embeddings", embeddings)
     return embeddings

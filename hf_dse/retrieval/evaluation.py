@@ -1,9 +1,9 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation on sentence pairs and by searches in a corpus, and comparison of searches on the same queries."""
+"""Evaluation on sentence pairs, and by the search in a corpus."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import datasets
@@ -15,29 +15,23 @@ from transformers.utils import logging
 from hf_dse.data.arguments import PAIR_TASKS, PairTask
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tables import is_blank
-from hf_dse.retrieval.arguments import BM25_WEIGHT
-from hf_dse.retrieval.bm25 import bm25_scores, bm25_search, import_bm25
 from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import (
     Run,
     UndefinedMetricError,
     as_run,
-    bootstrap_interval,
     correlations,
     is_constant,
-    mean_metrics,
     ranking_metrics,
     relevance,
     score_logits,
 )
 from hf_dse.retrieval.search import nearest
-from hf_dse.retrieval.sentence_transformer import embed, load_sentence_transformer, similarity_of, split_texts
+from hf_dse.retrieval.sentence_transformer import embed, similarity_of, split_texts
 
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-    from hf_dse.retrieval.search import Reranker
 
 logger = logging.get_logger(__name__)
 
@@ -45,11 +39,20 @@ logger = logging.get_logger(__name__)
 PAIRS_PER_BATCH = 4096
 # `recall@100` needs so many documents.
 TOP_K = 100
-# Ends the name of a search by vectors and words.
-WITH_BM25 = " with BM25"
 
-# The vectors of texts, the row of the document that each is of, and the texts.
-Embedded = tuple[np.ndarray, np.ndarray, list[str]]
+
+@dataclass(frozen=True)
+class Embedded:
+    """The vectors of texts, the texts, and the row of the document that each is of."""
+
+    vectors: np.ndarray
+    documents: np.ndarray
+    texts: list[str]
+
+    @property
+    def groups(self) -> list[int] | None:
+        """The documents, if one has several texts."""
+        return None if len(self.texts) == len(set(self.documents)) else self.documents.tolist()
 
 
 def evaluate_pairs(
@@ -193,7 +196,8 @@ def evaluate_retrieval(
     judged = relevance(rankings)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     embedded = embed_corpus(model, rankings, chunk_size, **options)
-    run = find_documents(model, rankings, embedded, TOP_K, **options)
+    vectors = embed(model, rankings.queries["query"][:], "query", **options)
+    run = find_documents(model, rankings, vectors, embedded, TOP_K)
     return {"num_queries": len(judged), **ranking_metrics(run, judged)}
 
 
@@ -210,106 +214,26 @@ def embed_corpus(
         chunks = split_texts(model, texts, chunk_size)
         documents = np.repeat(documents, [len(parts) for parts in chunks])
         texts = [chunk for parts in chunks for chunk in parts]
-    return embed(model, texts, **options), documents, texts
+    return Embedded(embed(model, texts, **options), documents, texts)
 
 
 def find_documents(
     model: "SentenceTransformer",
     rankings: Rankings,
+    vectors: np.ndarray,
     embedded: Embedded,
     top_k: int,
-    *,
-    bm25_weight: float = 0.0,
-    **options: Any,
+    added_scores: Callable[[slice], np.ndarray] | None = None,
 ) -> Run:
-    """The `top_k` best documents of each query. The options are those of [`embed`]."""
-    vectors, documents, texts = embedded
-    groups = None if len(texts) == len(set(documents)) else documents.tolist()
-    queries = rankings.queries["query"][:]
+    """The `top_k` best documents of each query, whose vectors are given, such as with the scores of BM25 added."""
     scores, positions = nearest(
-        embed(model, queries, "query", **options),
         vectors,
+        embedded.vectors,
         # One more, because the query itself may be found.
         top_k + 1,
         cosine=similarity_of(model) == "cosine",
-        added_scores=bm25_scores(queries, texts, bm25_weight, groups) if bm25_weight else None,
-        groups=groups,
+        added_scores=added_scores,
+        groups=embedded.groups,
         device=model.device,
     )
-    return as_run(rankings, scores, documents[positions], top_k)
-
-
-def compare_searches(
-    names: Sequence[str],
-    splits: Mapping[str, Rankings],
-    *,
-    bm25: bool = False,
-    bm25_weight: float = BM25_WEIGHT,
-    reranker: "Reranker | None" = None,
-    reranker_name: str = "reranker",
-    rerank_top: int = 100,
-    chunk_size: int | None = None,
-    batch_size: int = 32,
-    show_progress: bool = True,
-    **loading: Any,
-) -> dict[str, dict[str, dict[str, float]]]:
-    """
-    The metrics of searches by their names, for each split: the first model, BM25, both, a reranker, and other models.
-    Each but the first has its `difference` in nDCG@10 with the ends `low` and `high` of a 95 % interval.
-    """
-    judged = {split: relevance(rankings) for split, rankings in splits.items()}
-    if bm25:
-        import_bm25()
-    depth = max(TOP_K, rerank_top)
-    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    runs: dict[str, dict[str, Run]] = {split: {} for split in splits}
-    for name in dict.fromkeys(names):
-        model = load_sentence_transformer(name, **loading)
-        is_first, similarity = name == names[0], similarity_of(model)
-        row = f"{name} ({similarity}{'' if chunk_size is None else ', best of chunks'})"
-        embedded: dict[int, Embedded] = {}
-        for split, rankings in splits.items():
-            # Splits may share their corpus.
-            corpus = id(rankings.corpus)
-            embedded[corpus] = embedded.get(corpus) or embed_corpus(model, rankings, chunk_size, **options)
-            find = partial(find_documents, model, rankings, embedded[corpus], depth, **options)
-            found = runs[split]
-            found[row] = find()
-            if is_first and bm25:
-                texts = rankings.queries["query"][:], rankings.corpus["text"][:]
-                found["BM25"] = as_run(rankings, *bm25_search(*texts, depth + 1), depth)
-                # Dot products have no scale to add BM25 to.
-                if similarity == "cosine":
-                    found[row + WITH_BM25] = find(bm25_weight=bm25_weight)
-            if is_first and reranker is not None:
-                again = rerank_run(reranker, rankings, found[row], rerank_top)
-                found[f"{reranker_name} (reranks the top {rerank_top})"] = again
-    return {split: compare_runs(found, judged[split]) for split, found in runs.items()}
-
-
-def rerank_run(score: "Reranker", rankings: Rankings, run: Run, top: int) -> Run:
-    """Ranks the first documents of each query by the scores of a reranker. The others follow them as they were."""
-    text_of = dict(zip(rankings.corpus["doc_id"][:], rankings.corpus["text"][:], strict=True))
-    ranked = {query_id: sorted(found, key=found.__getitem__, reverse=True) for query_id, found in run.items()}
-    texts = [[text_of[doc_id] for doc_id in found[:top]] for found in ranked.values()]
-    result = {}
-    for (query_id, found), scores in zip(ranked.items(), score(rankings.queries["query"][:], texts), strict=True):
-        rest = [min(scores, default=0.0) - place for place in range(1, len(found) - len(scores) + 1)]
-        result[query_id] = dict(zip(found, [*scores, *rest], strict=True))
-    return result
-
-
-def compare_runs(runs: Mapping[str, Run], judged: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, float]]:
-    """The metrics of searches on the same queries, and the differences in nDCG@10 to the first one."""
-    first = next(iter(runs))
-    results: dict[str, dict[str, float]] = {}
-    gains: dict[str, np.ndarray] = {}
-    for name, run in runs.items():
-        per_query = ranking_metrics(run, judged, per_query=True)
-        results[name] = {"num_queries": len(per_query), **mean_metrics(per_query)}
-        gains[name] = np.array([values["ndcg@10"] for values in per_query.values()])
-        if name != first:
-            differences = gains[name] - gains[first]
-            low, high = bootstrap_interval(differences)
-            results[name] |= {"difference": float(differences.mean()), "low": low, "high": high}
-    return results
+    return as_run(rankings, scores, embedded.documents[positions], top_k)

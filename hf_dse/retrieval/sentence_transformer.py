@@ -65,13 +65,25 @@ def load_sentence_transformer(
     tokenizer = model.tokenizer
     pad_right(tokenizer)
     if max_length is not None:
-        if model.transformers_model is not None:
-            check_max_length(max_length, model.transformers_model, tokenizer)
-        model.max_seq_length = max_length
-        for name in ("query_length", "document_length"):
-            if getattr(model[0], name, None) is not None:
-                setattr(model[0], name, max_length)
+        limit_length(model, max_length)
     return model.eval()
+
+
+def limit_length(model: "SentenceTransformer", max_length: int) -> None:
+    """Sets how many tokens of a text a model reads. Warns above the length that a student was trained with."""
+    config: Any = model.config if model.transformers_model is not None else None
+    if config is not None:
+        check_max_length(max_length, model.transformers_model, model.tokenizer)
+    before = length_of(model, "document")
+    if getattr(config, "model_type", None) == "dse" and before is not None and max_length > before:
+        logger.warning(
+            f"max_length={max_length} is above the {before} tokens that this student is made for: what it reads "
+            "beyond them it was not trained on, and its vectors may become worse. Measure both lengths."
+        )
+    model.max_seq_length = max_length
+    for name in ("query_length", "document_length"):
+        if getattr(model[0], name, None) is not None:
+            setattr(model[0], name, max_length)
 
 
 def embed(
@@ -147,8 +159,8 @@ def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: s
             num_unknown += 2 * ids.count(tokenizer.unk_token_id) >= max(1, len(ids) - special)
     if num_cut:
         logger.warning(
-            f"{num_cut} of {len(texts)} texts are longer than {limit} tokens and were truncated: raise the maximum "
-            "length, or split them into chunks, if their ends matter."
+            f"{num_cut} of {len(texts)} texts are longer than the {limit} tokens that are read of one, and were "
+            "truncated: split them into chunks if their ends matter."
         )
     if num_unknown:
         logger.warning(

@@ -51,19 +51,20 @@ def good(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
 def commands(good, tmp_path):
     """Each command with options that work. Everything is written to `out`."""
     out = tmp_path / "out"
-    model, pairs = ["--model_name_or_path", good / "dse"], ["--train_file", good / "pairs.jsonl", "--num_labels", "1"]
+    model, pairs = ["--model", good / "dse"], ["--train_file", good / "pairs.jsonl", "--num_labels", "1"]
     pairs += ["--validation_file", good / "pairs.jsonl"]
     training = ["--max_steps", "1", "--max_length", "32", "--report_to", "none", "--use_cpu"]
     training += ["--output_dir", out / "run"]
     return {
         "encode": [*model, "--input", good / "texts.txt", "--output", out / "o.parquet"],
         "search": [*model, "--corpus", good / "docs", "--query", "a", "--index_dir", out / "index"],
-        "convert": ["--model_name_or_path", good / "bert", "--output_dir", out / "converted"],
+        "convert": ["--model", good / "bert", "--output_dir", out / "converted"],
+        "assess": [*model, "--test_file", good / "rankings.jsonl", "--rerank", good / "teacher", "--rerank_top", "3"],
         "evaluate": [*model, *pairs, "--output_file", out / "o.json"],
-        "score": ["--model_name_or_path", good / "teacher", *pairs, "--output_file", out / "s.jsonl"],
+        "score": ["--model", good / "teacher", *pairs, "--output_file", out / "s.jsonl"],
         "mine": [
-            *["--corpus_file", good / "docs", "--queries_from", "first_sentences", "--bm25"],
-            *["--encoder_name_or_path", good / "dse", "--output_file", out / "m.jsonl"],
+            *["--corpus", good / "docs", "--queries_from", "first_sentences", "--bm25"],
+            *["--model", good / "dse", "--output_file", out / "m.jsonl"],
         ],
         "export": [*model, "--output_dir", out / "exported"],
         "whiten": [*model, "--train_file", good / "texts.txt", "--projection_dim", "2", "--output_dir", out / "white"],

@@ -113,8 +113,8 @@ def test_help_imports_nothing_heavy_and_has_examples():
 
 
 def test_errors_in_options_import_nothing_heavy():
-    output = imported(["search"], ["search", "--model_name_or_path", "m", "--corpus", "c", "--tpo_k", "3"])
-    assert "required: --model_name_or_path, --corpus; see `hf-dse search --help`" in output
+    output = imported(["search"], ["search", "--model", "m", "--corpus", "c", "--tpo_k", "3"])
+    assert "required: --model, --corpus; see `hf-dse search --help`" in output
     assert "did you mean '--top_k'" in output and "2\n2\nimported\n" in output
     # A later `import hf_dse` registers as usual.
     assert main(["search"]) == 2 and not hf_dse_cli.is_reading_options
@@ -125,5 +125,5 @@ def test_a_command_that_works_knows_the_model_type(tmp_path, make_model, bert_to
     export_model(make_model(), bert_tokenizer, tmp_path / "model")
     (tmp_path / "texts.txt").write_text("a cat\n")
     argv = ["encode", "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "vectors.npy")]
-    output = imported([*argv, "--model_name_or_path", str(tmp_path / "model")])
+    output = imported([*argv, "--model", str(tmp_path / "model")])
     assert "0\nimported" in output and "1 vectors of size 16" in output and "\x1b" not in output

@@ -39,7 +39,7 @@ def test_search_shows_texts(tmp_path, make_model, bert_tokenizer, ending, capsys
     else:
         corpus.write_text(json.dumps({"id": f"1{ESCAPES}", "text": f"the cat {ESCAPES}\n\n{MARKUP}"}))
     capsys.readouterr()
-    command = ["search", "--model_name_or_path", str(folder), "--corpus", str(corpus), "--query", f"cat {ESCAPES}"]
+    command = ["search", "--model", str(folder), "--corpus", str(corpus), "--query", f"cat {ESCAPES}"]
     assert main(command) == 0
     out = capsys.readouterr().out
     assert_harmless(out)
@@ -55,7 +55,7 @@ def test_messages_show_names(tmp_path, make_model, bert_tokenizer, capsys):
     folder = export_model(make_model(), bert_tokenizer, tmp_path / "model", model_id="user/tiny")
     # Names of columns come from the file.
     (tmp_path / "corpus.jsonl").write_text(json.dumps({ESCAPES: "a"}))
-    model = ["--model_name_or_path", str(folder)]
+    model = ["--model", str(folder)]
     assert main(["search", *model, "--corpus", str(tmp_path / "corpus.jsonl"), "--query", "x"]) == 2
     (folder / "\x1b[2J.md").write_text("x")
     assert main(["push", *model, "--repo_id", "user/tiny", "--dry_run"]) == 0
@@ -110,7 +110,7 @@ def test_the_base_of_a_card_from_outside_is_an_id(tmp_path, save_bert, base):
     """The card of a source can name anything as its base."""
     source = save_bert(tmp_path / "source")
     (source / "README.md").write_text(f"---\nbase_model: {base}\n---\n")
-    assert main(["convert", "--model_name_or_path", str(source), "--output_dir", str(tmp_path / "out")]) == 0
+    assert main(["convert", "--model", str(source), "--output_dir", str(tmp_path / "out")]) == 0
     card = tmp_path / "out" / "README.md"
     assert metadata_load(card).get("base_model") is None and "evil" not in card.read_text()
     assert not (tmp_path / "x").exists()

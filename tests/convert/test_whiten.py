@@ -107,7 +107,7 @@ def test_the_command(model_class, make_model, bert_tokenizer, texts, tmp_path, c
     source = export_model(model, bert_tokenizer, tmp_path / "student")
     file, output = tmp_path / "texts.txt", tmp_path / "whitened"
     file.write_text("\n".join(texts) + "\n")
-    command = ["whiten", "--model_name_or_path", str(source), "--train_file", str(file), "--output_dir", str(output)]
+    command = ["whiten", "--model", str(source), "--train_file", str(file), "--output_dir", str(output)]
     assert main([*command, "--projection_dim", "6", "--power", "1"]) == 0
     assert f"Saved to {output}" in capsys.readouterr().out
     loaded = AutoModel.from_pretrained(output)

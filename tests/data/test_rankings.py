@@ -233,7 +233,7 @@ def test_ids_with_a_corpus():
     assert read_rankings({"query": ["q"], "document_ids": [[2]]}, numbers).queries["documents"][0] == [1]
     with pytest.raises(ValueError, match="'9' is not in the corpus of 3 documents"):
         read_rankings({"query": ["Weather?"], "document_ids": [["9"]]}, CORPUS)
-    with pytest.raises(ValueError, match="texts of the document ids are unknown: name their `--corpus_file`"):
+    with pytest.raises(ValueError, match="texts of the document ids are unknown: name their `--corpus`"):
         read_rankings(rows | {"query": ["Weather?"]})
 
 

@@ -122,7 +122,7 @@ def agree(printed, shown):
 def converted(tmp_path_factory, hub_cache):
     """The model folder that the guides work with, by the command in guides/convert.md."""
     folder, name = tmp_path_factory.mktemp("docs") / "converted", "sentence-transformers/all-MiniLM-L6-v2"
-    assert not main(["convert", "--model_name_or_path", name, "--linformer_length", "64", "--output_dir", str(folder)])
+    assert not main(["convert", "--model", name, "--linformer_length", "64", "--output_dir", str(folder)])
     return folder
 
 
@@ -131,7 +131,7 @@ def graph(converted):
     """The graph that guides/deploy.md runs."""
     pytest.importorskip("onnxruntime")
     folder = converted.with_name("graph")
-    assert not main(f"export --model_name_or_path {converted} --output_dir {folder} --format onnx".split())
+    assert not main(f"export --model {converted} --output_dir {folder} --format onnx".split())
     return folder
 
 
@@ -143,7 +143,7 @@ def index(tmp_path_factory, converted):
     folder = tmp_path_factory.mktemp("index")
     (folder / "texts.txt").write_text(texts, encoding="utf-8")
     options = ["--input", str(folder / "texts.txt"), "--output", str(folder / "index.parquet"), "--normalize"]
-    assert main(["encode", "--model_name_or_path", str(converted), *options]) == 0
+    assert main(["encode", "--model", str(converted), *options]) == 0
     return folder / "index.parquet"
 
 

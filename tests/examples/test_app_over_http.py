@@ -37,8 +37,8 @@ def app(tmp_path_factory, tiny_config, bert_tokenizer, save_bert):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, str(APP), "--port", str(port), "--model_name_or_path", str(folder / "student")]
-    command += ["--teacher_name_or_path", str(folder / "teacher"), "--corpus", str(folder / "corpus.txt")]
+    command = [sys.executable, str(APP), "--port", str(port), "--model", str(folder / "student")]
+    command += ["--teacher", str(folder / "teacher"), "--corpus", str(folder / "corpus.txt")]
     environment = {**os.environ, "GRADIO_TEMP_DIR": str(folder / "temporary"), "TMPDIR": str(folder)}
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)

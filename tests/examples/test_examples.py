@@ -102,7 +102,7 @@ def test_matryoshka(tmp_path):
 
 def test_train_a_teacher(tmp_path):
     steps = ["--max_steps", "2", "--per_device_train_batch_size", "2", "--max_length", "32"]
-    options = ["--dataset_name", "embedded", "--symmetric", "true", "--max_eval_samples", "20", *steps]
+    options = ["--dataset", "embedded", "--symmetric", "true", "--max_eval_samples", "20", *steps]
     output = run("13_train_a_teacher.py", *options, "--output_dir", str(tmp_path / "pairs"))
     assert output.splitlines()[-1].startswith("test: pearson")
     rows = [

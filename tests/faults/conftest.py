@@ -113,11 +113,11 @@ def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
 
 @pytest.fixture(scope="session")
 def commands(assets):
-    encoder, student = f"--model_name_or_path {assets}/encoder", f"--model_name_or_path {assets}/student"
-    pairs = f"--dataset_name {assets}/pairs --num_labels 1"
-    score = f"score --model_name_or_path {assets}/teacher --output_file OUT"
+    encoder, student = f"--model {assets}/encoder", f"--model {assets}/student"
+    pairs = f"--dataset {assets}/pairs --num_labels 1"
+    score = f"score --model {assets}/teacher --output_file OUT"
     distill = (
-        f"distill {encoder} --teacher_name_or_path {assets}/teacher --linformer_length 8 --max_length 24 "
+        f"distill {encoder} --teacher {assets}/teacher --linformer_length 8 --max_length 24 "
         "--learning_rate 1e-3 --num_train_epochs 3 --per_device_train_batch_size 4 --use_cpu --report_to none "
         "--output_dir OUT --save_strategy steps --save_steps 3 --eval_strategy steps --eval_steps 3"
     )
@@ -129,7 +129,7 @@ def commands(assets):
         "score": Command(f"{score} {pairs} --max_length 48 --batch_size 4", "out.jsonl"),
         "score rankings": Command(f"{score} --train_file {assets}/mined.jsonl", "out.parquet"),
         "mine": Command(
-            f"mine --encoder_name_or_path {assets}/encoder --teacher_name_or_path {assets}/teacher --dataset_name "
+            f"mine --model {assets}/encoder --teacher {assets}/teacher --dataset "
             f"{assets}/queries --num_negatives 4 --output_file OUT",
             "out.jsonl",
         ),
@@ -143,7 +143,7 @@ def commands(assets):
             **trained,
         ),
         "distill ranking": Command(
-            f"{distill} --stage ranking --dataset_name {assets}/queries --num_negatives 6 --num_candidates 4 "
+            f"{distill} --stage ranking --dataset {assets}/queries --num_negatives 6 --num_candidates 4 "
             "--save_steps 2 --eval_strategy no",
             **trained,
         ),

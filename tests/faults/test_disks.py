@@ -48,7 +48,7 @@ def test_no_room_for_the_index_of_a_folder(assets, tmp_path):
     (tmp_path / "texts").mkdir()
     for number in range(200):
         (tmp_path / "texts" / f"{number}.md").write_text(f"The cat {number} sat.\n\nThe dog {number} ran.\n")
-    words = f"search --model_name_or_path {assets}/student --corpus {tmp_path}/texts --query cat --output_file "
+    words = f"search --model {assets}/student --corpus {tmp_path}/texts --query cat --output_file "
     words += f"{tmp_path}/found.jsonl --index_dir {tmp_path}/index"
     (tmp_path / "found.jsonl").write_bytes(b"old")
     index, log = tmp_path / "index", tmp_path / "log"

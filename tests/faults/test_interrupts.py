@@ -43,7 +43,7 @@ def test_ctrl_c(name, commands, undisturbed, tmp_path):
 def test_ctrl_c_while_ray_starts(assets, tmp_path):
     """The processes of Ray are Ray's to end, and so is the exit status while it starts."""
     pytest.importorskip("ray")
-    words = f"--model_name_or_path {assets}/student --engine ray --input {assets}/shards --output {tmp_path}/out"
+    words = f"--model {assets}/student --engine ray --input {assets}/shards --output {tmp_path}/out"
     command = [sys.executable, "-m", "hf_dse_cli", "encode", *words.split()]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=hear_ctrl_c)
@@ -71,7 +71,7 @@ def test_ctrl_c_amid_work_on_texts(name, assets, tmp_path):
     (tmp_path / "texts" / "long.txt").write_text(text)
     rows = (f'{{"sentence1": "cat {row}", "sentence2": "a dog", "label": {row % 6}}}\n' for row in range(50_000))
     (tmp_path / "test.jsonl").write_text("".join(rows))
-    model = f"--model_name_or_path {assets}/student"
+    model = f"--model {assets}/student"
     words = {
         "evaluate": f"evaluate {model} --test_file {tmp_path}/test.jsonl --num_labels 1 --split test",
         "search": f"search --corpus {tmp_path}/texts --query cat {model} --chunk_size 16",

@@ -139,7 +139,7 @@ def test_many_kills(name, attack):
 def test_a_killed_engine_keeps_its_shards(assets, tmp_path):
     pytest.importorskip("ray")
     model, shards = f"{assets}/student", f"{assets}/shards"
-    words = f"encode --model_name_or_path {model} --engine ray --num_workers 1 --input {shards} --output"
+    words = f"encode --model {model} --engine ray --num_workers 1 --input {shards} --output"
     line = [sys.executable, "-m", "hf_dse_cli", *words.split()]
 
     def encode(name):

@@ -31,7 +31,11 @@ def rank(run):
 def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
     models = {"teacher_name_or_path": assets / "teacher", "bi_encoder_name_or_path": assets / "encoder"}
     assert rank("out", **models, similarity_weight=1, cache_dir=tmp_path / "cache") == 0
-    printed = capsys.readouterr().out
+    printed, told = capsys.readouterr()
+    # A random reranker, and beside the student what needs no training.
+    assert "There is nothing to distil: the reranker is not clearly better" in told and "(by 6 judged queries)" in told
+    for row in ("student (cosine)", "BM25", "student (cosine) with BM25", f"{assets / 'encoder'} (cosine) with BM25"):
+        assert sum(line.startswith(f"{row}  ") for line in told.splitlines()) == 2
     assert "ndcg@10" in printed and "validation" in printed and "test" in printed and "Saved to" in printed
     assert results("out")["recipe"]["num_negatives"] == 6
     # What was measured is true of the folder.
@@ -124,7 +128,7 @@ def test_a_stopped_stage_resumes(assets, tmp_path, rank, same):
 
 def test_errors_are_named_before_the_training(assets, tmp_path, rank, error_of):
     assert rank("out", kl_weight=1) == 2
-    assert "name a teacher with `--teacher_name_or_path`" in error_of()
+    assert "name a teacher with `--teacher`" in error_of()
     data = shutil.copytree(assets / "queries", tmp_path / "data")
     file = data / "qrels" / "test.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t0\n"))

@@ -66,7 +66,7 @@ def test_card_has_the_given_facts(tmp_path, make_model):
         "[sentence-transformers/all-MiniLM-L6-v2](https://huggingface.co/sentence-transformers/",
         "| machine | 2 cores \\| CPU |",
         "```bash\nhf-dse distill --seed 1\n```",
-        "hf-dse evaluate --model_name_or_path user/student --task_name stsb --split validation test\n",
+        "hf-dse evaluate --model user/student --task_name stsb --split validation test\n",
         "the weights are under `apache-2.0`",
     ):
         assert text in card.text

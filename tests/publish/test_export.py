@@ -130,7 +130,7 @@ def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model,
     options = {"model_id": "old/name", "dtype": torch.bfloat16}
     source = export_model(model, bert_tokenizer, tmp_path / "source", **options, **facts)
     assert AutoModelForSequenceClassification.from_pretrained(source).dtype == torch.float32
-    command = ["export", "--model_name_or_path", str(source), "--output_dir"]
+    command = ["export", "--model", str(source), "--output_dir"]
     assert main([*command, str(tmp_path / "same"), "--model_id", "old/name"]) == 0
     assert {tensor.dtype for tensor in load_file(tmp_path / "same" / "model.safetensors").values()} == {torch.bfloat16}
 

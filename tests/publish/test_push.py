@@ -95,7 +95,7 @@ def test_dry_run_sends_nothing(hub, folder, monkeypatch, capsys, warnings):
     monkeypatch.delenv("HF_TOKEN")
     sizes = {name: len(content) for name, content in files(folder).items()}
     assert push_model(folder, REPO, dry_run=True) == sizes
-    assert main(["push", "--model_name_or_path", str(folder), "--repo_id", REPO, "--dry_run"]) == 0
+    assert main(["push", "--model", str(folder), "--repo_id", REPO, "--dry_run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {name: int(size.replace(",", "")) for size, name in map(str.split, lines[:-1])} == sizes
     assert lines[-1].split(maxsplit=1) == [
@@ -142,7 +142,7 @@ def test_a_commit_whose_answer_was_lost_is_not_repeated(hub, folder):
 
 def test_without_a_token(hub, folder, monkeypatch, capsys):
     monkeypatch.delenv("HF_TOKEN")
-    command = ["push", "--model_name_or_path", str(folder), "--repo_id", REPO]
+    command = ["push", "--model", str(folder), "--repo_id", REPO]
     for token in ([], ["--token", "hf_wrong"]):
         assert main([*command, *token]) == 2
         error = capsys.readouterr().err

@@ -42,8 +42,8 @@ def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
     for split in ("train", "validation"):
         (home / "pairs").mkdir(exist_ok=True)
         (home / "pairs" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    command = ["distill", "--model_name_or_path", str(source), "--teacher_name_or_path", str(teacher), "--num_labels"]
-    command += ["1", "--dataset_name", str(home / "pairs"), f"--output_dir={home / 'run'}", "--max_length", "16"]
+    command = ["distill", "--model", str(source), "--teacher", str(teacher), "--num_labels"]
+    command += ["1", "--dataset", str(home / "pairs"), f"--output_dir={home / 'run'}", "--max_length", "16"]
     command += ["--use_cpu", "--report_to", "none", "--max_steps", "1", "--hub_token", WRITER, f"--hub_token={WRITER}"]
     monkeypatch.setattr(sys, "argv", ["hf-dse", *command])
     assert main(command) == 0
@@ -52,7 +52,7 @@ def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
     # The Hub would look up what a card calls its base.
     assert metadata_load(card).get("base_model") is None
     text = card.read_text()
-    assert "It was converted from my-encoder." in text and "--teacher_name_or_path my-teacher" in text
+    assert "It was converted from my-encoder." in text and "--teacher my-teacher" in text
     assert "--output_dir=run" in text and "token" not in text[text.index("hf-dse distill") :].splitlines()[0]
     # The checkpoints too, but for the state of the Trainer, which names the best of them.
     assert_anonymous(home / "run" / "checkpoint-1", "trainer_state.json")
@@ -61,13 +61,13 @@ def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
 def test_an_index_and_scores_are_anonymous(home, make_model, bert_tokenizer, save_bert):
     export_model(make_model(), bert_tokenizer, home / "my-model")
     (home / "texts.txt").write_text("the cat\na dog\n")
-    command = ["encode", "--model_name_or_path", str(home / "my-model"), "--input", str(home / "texts.txt")]
+    command = ["encode", "--model", str(home / "my-model"), "--input", str(home / "texts.txt")]
     assert main([*command, "--output", str(home / "out" / "index.parquet")]) == 0
     settings = json.loads(pq.read_schema(home / "out" / "index.parquet").metadata[b"hf_dse"])
     assert settings["model_name_or_path"] == "my-model"
     teacher = save_bert(home / "my-teacher", BertForSequenceClassification, num_labels=1)
     (home / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
-    command = ["score", "--model_name_or_path", str(teacher), "--train_file", str(home / "train.jsonl")]
+    command = ["score", "--model", str(teacher), "--train_file", str(home / "train.jsonl")]
     command += ["--num_labels", "1", "--max_length", "32", "--output_file", str(home / "out" / "scored.parquet")]
     assert main(command) == 0
     assert_anonymous(home / "out")
@@ -88,7 +88,7 @@ def test_code_of_others_is_not_passed_on(tmp_path, make_model, bert_tokenizer):
     for name in ("config.json", "tokenizer_config.json"):
         config = json.loads((folder / name).read_text())
         (folder / name).write_text(json.dumps({**config, "auto_map": {**config.get("auto_map", {}), **theirs}}))
-    assert main(["export", "--model_name_or_path", str(folder), "--output_dir", str(tmp_path / "ours")]) == 0
+    assert main(["export", "--model", str(folder), "--output_dir", str(tmp_path / "ours")]) == 0
     for path in (tmp_path / "ours").glob("*.json"):
         assert "evil" not in path.read_text()
     with pytest.raises(ValueError, match="config.json names code of another repository .* would run: write the fol"):
@@ -104,7 +104,7 @@ def test_links_are_not_published(tmp_path, make_model, bert_tokenizer, name, cap
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "key.txt").write_text("secret")
     (folder / name).symlink_to(tmp_path / "private" / ("key.txt" if name == "notes.txt" else ""))
-    assert main(["push", "--model_name_or_path", str(folder), "--repo_id", "user/tiny", "--dry_run"]) == 2
+    assert main(["push", "--model", str(folder), "--repo_id", "user/tiny", "--dry_run"]) == 2
     assert f"{name} is a link to a file outside" in capsys.readouterr().err
     # A link to the folder itself is what the user names.
     (folder / name).unlink()
@@ -128,7 +128,7 @@ def test_a_revision_pins_a_model(hub, tmp_path, save_bert):
         model.config.encoder.hidden_act == "gelu"
         and convert_encoder("user/encoder").config.encoder.hidden_act == "relu"
     )
-    assert main(["convert", "--model_name_or_path", name, "--output_dir", str(tmp_path / "student")]) == 0
+    assert main(["convert", "--model", name, "--output_dir", str(tmp_path / "student")]) == 0
     assert DseModel.from_pretrained(tmp_path / "student").config.encoder.hidden_act == "gelu"
     card = tmp_path / "student" / "README.md"
     assert metadata_load(card)["base_model"] == "user/encoder"
@@ -136,7 +136,7 @@ def test_a_revision_pins_a_model(hub, tmp_path, save_bert):
     assert f"It was converted from {link}." in card.read_text()
     (tmp_path / "texts.txt").write_text("the cat\n")
     encode = ["encode", "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "index.parquet")]
-    assert main([*encode, "--model_name_or_path", name]) == 0
+    assert main([*encode, "--model", name]) == 0
     settings = json.loads(pq.read_schema(tmp_path / "index.parquet").metadata[b"hf_dse"])
     assert settings["model_name_or_path"] == name
-    assert main([*encode, "--model_name_or_path", "user/encoder@missing"]) == 2
+    assert main([*encode, "--model", "user/encoder@missing"]) == 2

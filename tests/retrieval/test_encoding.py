@@ -96,7 +96,7 @@ def test_texts_that_are_cut_or_blank_are_counted(make_model, bert_tokenizer, war
     model.encoder.embeddings.eval()
     encode(model, bert_tokenizer, ["cat " * 4, "dog " * 5, "house " * 9, " "], max_length=6, **QUIET)
     assert "1 of 4 texts are blank, the first is texts[3]" in warnings[0]
-    assert "2 of 4 texts are longer than 6 tokens and were truncated: raise max_length" in warnings[1]
+    assert "2 of 4 texts are longer than the 6 tokens that are read of one, and were truncated" in warnings[1]
     # The mode of every module is restored.
     assert model.training and model.encoder.training and not model.encoder.embeddings.training
 

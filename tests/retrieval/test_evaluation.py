@@ -15,9 +15,8 @@ from hf_dse.data.arguments import DataArguments, PairTask
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import evaluation
-from hf_dse.retrieval.bm25 import bm25_scores, bm25_search
-from hf_dse.retrieval.evaluation import WITH_BM25, compare_runs, compare_searches, find_documents
-from hf_dse.retrieval.metrics import RANKING_METRICS, as_run, ranking_metrics, relevance
+from hf_dse.retrieval.evaluation import find_documents
+from hf_dse.retrieval.metrics import RANKING_METRICS
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
@@ -166,7 +165,8 @@ def test_the_best_chunk_of_a_document_counts(encoder):
     queries = ["cat dog the old house", "a new mat"]
     columns = {"query": queries, "documents": [[0], [1]], "labels": [[1], [1]]}
     rankings = make_rankings(columns, {"text": [*texts, " "]})
-    run = find_documents(encoder, rankings, evaluation.embed_corpus(encoder, rankings, 30, **QUIET), 3, **QUIET)
+    embedded = evaluation.embed_corpus(encoder, rankings, 30, **QUIET)
+    run = find_documents(encoder, rankings, encoder.encode(queries), embedded, 3)
     for query, found in zip(queries, run.values(), strict=True):
         best = {}
         for row, text in enumerate(texts):
@@ -189,55 +189,3 @@ def test_nothing_is_embedded_that_cannot_be_measured(encoder, monkeypatch):
     rankings = make_rankings({"query": ["the cat"], "documents": [[0]]}, {"text": ["a cat", "a dog"]})
     with pytest.raises(ValueError, match="None of the 1 queries has a relevant document"):
         evaluate_retrieval(encoder, rankings)
-
-
-def test_differences_are_paired(rankings):
-    """A search that is always a bit better differs surely, although queries vary much more."""
-    judged = relevance(rankings)
-    first = {query_id: dict(list(labels.items())[:1]) for query_id, labels in judged.items()}
-    results = compare_runs({"first": first, "same": first, "all": judged}, judged)
-    assert "difference" not in results["first"]
-    assert [results["same"][name] for name in ("difference", "low", "high")] == [0, 0, 0]
-    assert 0 < results["all"]["low"] <= results["all"]["difference"] <= results["all"]["high"]
-
-
-def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_encoder, tmp_path, monkeypatch):
-    student, source = tmp_path / "student", str(save_encoder())
-    make_model(DseModel).save_pretrained(student)
-    bert_tokenizer.save_pretrained(student)
-    embedded, embed = [], evaluation.embed
-
-    def count(model, texts, prompt_name="document", **options):
-        embedded.append((prompt_name, len(texts)))
-        return embed(model, texts, prompt_name, **options)
-
-    monkeypatch.setattr(evaluation, "embed", count)
-    rows = compare_searches(
-        [str(student), source],
-        {"test": rankings, "again": rankings.select([0, 1])},
-        bm25=True,
-        reranker=lambda queries, texts: [[len(text) for text in found] for found in texts],
-        reranker_name="teacher",
-        rerank_top=5,
-        device="cpu",
-        **QUIET,
-    )
-    # A corpus that splits share is embedded once per model.
-    assert embedded.count(("document", 150)) == 2
-    name = f"{student} (cosine)"
-    names = [name, "BM25", name + WITH_BM25, "teacher (reranks the top 5)", f"{source} (cosine)"]
-    assert list(rows["test"]) == names and list(rows["again"]) == names and rows["again"][name]["num_queries"] == 2
-    model = load_sentence_transformer(str(student), device="cpu")
-    expected = evaluate_retrieval(model, rankings, **QUIET)
-    assert rows["test"][name] == pytest.approx(expected)
-    queries, texts = rankings.queries["query"][:], rankings.corpus["text"][:]
-    found = as_run(rankings, *bm25_search(queries, texts, 101), 100)
-    assert rows["test"]["BM25"]["ndcg@10"] == ranking_metrics(found, relevance(rankings))["ndcg@10"] > 0.1
-    vectors = [model.encode(part, normalize_embeddings=True) for part in (queries, texts)]
-    scores = vectors[0] @ vectors[1].T + bm25_scores(queries, texts, 0.3)(slice(None))
-    order = np.argsort(-scores, axis=1, kind="stable")
-    found = as_run(rankings, np.take_along_axis(scores, order, axis=1), order, 100)
-    both = ranking_metrics(found, relevance(rankings))
-    assert rows["test"][name + WITH_BM25]["ndcg@10"] == pytest.approx(both["ndcg@10"])
-    reranked = rows["test"]["teacher (reranks the top 5)"]
-    assert reranked["recall@10"] == expected["recall@10"] and reranked["ndcg@10"] != expected["ndcg@10"]

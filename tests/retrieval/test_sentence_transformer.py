@@ -52,7 +52,7 @@ def test_prompts_and_lengths_of_the_checkpoint(save_encoder, warnings):
     ):
         expected = encode(*bare, [read], max_length=20, **QUIET)
         np.testing.assert_allclose(embed(model, [text], prompt_name, **QUIET), expected, atol=1e-5)
-    assert "1 of 1 texts are longer than 8 tokens and were truncated" in warnings[0]
+    assert "1 of 1 texts are longer than the 8 tokens that are read of one, and were truncated" in warnings[0]
     longer = load(folder, max_length=40)
     expected = encode(*bare, ["old " + "cat " * 37], max_length=40, **QUIET)
     np.testing.assert_allclose(embed(longer, ["cat " * 50], "query", **QUIET), expected, atol=1e-5)

@@ -1,0 +1,131 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-dse assess`."""
+
+import json
+import logging
+import shlex
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from hf_dse.cli.arguments import MODEL, LoadArguments
+from hf_dse.cli.output import say_next
+from hf_dse.common.display import format_table
+from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.options import HfArg
+from hf_dse.data.arguments import DataArguments
+from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP
+
+
+if TYPE_CHECKING:
+    from hf_dse.data.rankings import Rankings
+    from hf_dse.pipeline.assess import Assessment
+
+logger = logging.getLogger(__name__)
+
+# Columns of the table.
+COLUMNS = ("ndcg@10", "recall@100", "difference", "low", "high", "tokens", "query_ms", "corpus_seconds")
+# Fewer labelled queries teach little.
+ENOUGH_QUERIES = 100
+
+
+@dataclass
+class AssessArguments:
+    """What to compare, and on which queries."""
+
+    model_name_or_path: str = field(metadata=MODEL)
+    rerank: str | None = HfArg(default=None, help="The reranker that may be distilled: a Hub id or a folder.")
+    rerank_top: list[int] = HfArg(
+        default_factory=lambda: list(RERANK_TOP), help="How many documents of a query the reranker reads."
+    )
+    compare_with: list[str] = HfArg(default_factory=list, help="Other models, such as a student.")
+    split: str | None = HfArg(default=None, help="Split of the judged queries. Default: test, or else validation.")
+    bm25_weight: float = HfArg(
+        default=BM25_WEIGHT, help="Weight of BM25 / (the best BM25 of the query) beside the cosine."
+    )
+    max_queries: int = HfArg(default=200, help="Queries to draw, or to make of the documents.")
+    output_file: str | None = HfArg(default=None, help="JSON file for the results, as fractions of 1.")
+
+
+def assess(args: AssessArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
+    """
+    Tell whether there is something to distil: a model, BM25, both together and a reranker on the same queries, at
+    equal length, with what each costs. Without judged queries, sentences of the documents stand in for them.
+
+    hf-dse assess --model encoder --corpus docs --test_file queries.csv --rerank reranker
+    """
+    from hf_dse.pipeline import assess as assessment
+
+    output = None if args.output_file is None else output_path(args.output_file, (".json",))
+    split, rankings, num_train = _load(args, data_args)
+    found = assessment.assess(
+        args.model_name_or_path,
+        rankings,
+        reranker=args.rerank,
+        compare_with=args.compare_with,
+        rerank_top=args.rerank_top,
+        bm25_weight=args.bm25_weight,
+        max_length=load_args.max_length,
+        max_queries=args.max_queries,
+        batch_size=load_args.batch_size,
+        trust_remote_code=load_args.trust_remote_code,
+        dtype=load_args.dtype,
+        device=load_args.device,
+    )
+    num_queries = next(iter(found.searches.values()))["num_queries"]
+    print(f"{split}: {num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
+    rows = {name: {key: row[key] for key in COLUMNS if key in row} for name, row in found.searches.items()}
+    print(format_table(rows, "search"))
+    print("difference: of nDCG@10 to the first row, low and high: its 95 % interval (bootstrap over the queries)")
+    print("tokens: of a text that are read; query_ms, corpus_seconds: to search once, and to embed and index before")
+    print(f"\n{found}")
+    _say_next(args, data_args, found, num_train)
+    if output is not None:
+        text = json.dumps({"split": split, "num_documents": len(rankings.corpus), **asdict(found)}, indent=2)
+        write_atomically(output, lambda file: file.write((text + "\n").encode()))
+        print(f"Written to {output}")
+
+
+def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:
+    """The name of a split, its judged queries, and the number of labelled queries to train with."""
+    from hf_dse.data.ranking_files import load_corpus, load_rankings
+    from hf_dse.retrieval.queries import make_queries
+
+    files = (data_args.train_file, data_args.validation_file, data_args.test_file)
+    if data_args.dataset_name is None and not any(files):
+        logger.warning(
+            "There are no queries, so sentences of the documents stand in for them, taken out of their documents: "
+            "real queries may give another answer. Name judged ones with `--test_file`."
+        )
+        made = make_queries(load_corpus(data_args), "sentences", num_queries=args.max_queries)
+        return "made queries", made, 0
+    splits = load_rankings(data_args)
+    split = args.split or next((name for name in ("test", "validation") if name in splits), next(iter(splits)))
+    if split not in splits:
+        raise ValueError(f"There is no split {split!r}, only {', '.join(splits)}.")
+    train = splits.get("train") if split != "train" else None
+    return split, splits[split], 0 if train is None else sum(map(bool, train.positives()))
+
+
+def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessment", num_train: int) -> None:
+    """Logs the command for what was found."""
+    names = ("dataset_name", "train_file", "validation_file", "test_file", "corpus_file")
+    data = {name: getattr(data_args, name) for name in names}
+    corpus = data_args.corpus_file or data_args.dataset_name
+    # A student begins where the best model is.
+    model, teacher = {"model_name_or_path": found.model}, {"teacher_name_or_path": args.rerank}
+    is_labelled = num_train >= ENOUGH_QUERIES
+    if is_labelled and not args.rerank:
+        logger.info(f"The {num_train} labelled queries of the train split can teach more.")
+    if is_labelled and (found.pays or not args.rerank):
+        say_next(distill=f"--stage ranking --bm25 true --output_dir student {_words(**model, **teacher, **data)}")
+    elif found.pays:
+        made = "--bm25 true --queries_from sentences --output_file mined.parquet"
+        say_next(mine=f"{made} {_words(encoder_name_or_path=found.model, **teacher, corpus_file=corpus)}")
+    else:
+        weight = f"--bm25_weight {args.bm25_weight} " if BM25 in found.best else ""
+        say_next(search=f"{weight}--query '...' {_words(**model, corpus=corpus)}")
+
+
+def _words(**options: str | None) -> str:
+    return " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value is not None)

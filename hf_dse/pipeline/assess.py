@@ -1,0 +1,163 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is there to gain for a task: the search that needs no training, and the reranker, which is the ceiling."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hf_dse.data.rankings import Rankings
+from hf_dse.retrieval.arguments import BM25_WEIGHT, RERANK_TOP
+from hf_dse.retrieval.comparison import RERANKS, compare_runs, gain_of, run_searches
+from hf_dse.retrieval.metrics import relevance
+from hf_dse.retrieval.sentence_transformer import length_of, limit_length, load_sentence_transformer
+from hf_dse.teacher.rerankers import limit_of, load_reranker
+from hf_dse.teacher.score_candidates import rerank
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What [`assess`] returns; `gain` is the difference in nDCG@10 and the ends of its 95 % interval."""
+
+    searches: dict[str, dict[str, Any]]
+    best: str
+    model: str
+    ceiling: str | None = None
+    gain: tuple[float, float, float] | None = None
+
+    @property
+    def pays(self) -> bool:
+        """Whether the reranker is better than all else by more than chance: only then is there something to distil."""
+        return self.gain is not None and self.gain[1] > 0
+
+    def __str__(self) -> str:
+        best = f"{self.best}, nDCG@10 {100 * self.searches[self.best]['ndcg@10']:.1f}"
+        if self.gain is None:
+            return f"The best without a reranker is {best}."
+        gain = "{:+.1f} points, 95 % interval {:+.1f} to {:+.1f}".format(*(100 * value for value in self.gain))
+        if self.pays:
+            return f"Distil: the reranker is better ({gain}) than the best without it, {best}."
+        return f"There is nothing to distil: the reranker is not clearly better ({gain}) than {best}."
+
+
+def assess(
+    model: "SentenceTransformer | str | PathLike",
+    rankings: Rankings,
+    *,
+    reranker: "CrossEncoder | str | PathLike | None" = None,
+    compare_with: Sequence["SentenceTransformer | str | PathLike"] = (),
+    rerank_top: Sequence[int] = RERANK_TOP,
+    bm25_weight: float = BM25_WEIGHT,
+    max_length: int | None = None,
+    max_queries: int | None = None,
+    batch_size: int = 32,
+    show_progress: bool = True,
+    **loading: Any,
+) -> Assessment:
+    """
+    Tells whether there is something to distil: compares a model, BM25, both together, other models, and the reranker
+    on the best documents of both. The reranker is the ceiling of what its student can reach. All models read as many
+    tokens of a text as the one that reads the fewest.
+
+    Args:
+        model (`SentenceTransformer` or `str`):
+            The model to search with, or its folder or Hub id.
+        rankings ([`Rankings`]):
+            Judged queries and their corpus, as [`load_rankings`] reads them or [`make_queries`] makes them.
+        reranker (`CrossEncoder` or `str`, *optional*):
+            The reranker, or its folder or Hub id. Of a document it reads what fits next to the query.
+        compare_with (`Sequence`, *optional*):
+            Other models, such as a student.
+        rerank_top (`Sequence[int]`, *optional*, defaults to `(20, 100)`):
+            How many documents of a query the reranker reads.
+        bm25_weight (`float`, *optional*, defaults to 0.3):
+            Weight of BM25 beside the cosine, see [`bm25_scores`].
+        max_length (`int`, *optional*):
+            Maximum number of tokens of a text. Defaults to the least that a model reads.
+        max_queries (`int`, *optional*):
+            Draw so many of the judged queries. Defaults to all.
+        batch_size (`int`, *optional*, defaults to 32):
+            Texts per batch.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+        loading (*optional*):
+            `trust_remote_code`, `dtype` and `device` of models that are loaded.
+
+    Returns:
+        `Assessment`: `searches`, the metrics and costs of each by its name; `best`, the best without the reranker, and
+        its `model`; with a reranker `ceiling`, the best search with it, and the `gain` over `best` with its interval.
+        `pays` tells whether there is something to distil, and `str` says it.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import assess, make_rankings
+
+    >>> corpus = {"text": ["Planes fly by lift.", "Cats purr."]}
+    >>> queries = {"query": ["How do planes fly?", "Which animal purrs?"], "documents": [[0], [1]]}
+    >>> rankings = make_rankings({**queries, "labels": [[1], [1]]}, corpus)
+    >>> found = assess("sentence-transformers/all-MiniLM-L6-v2", rankings, show_progress=False)
+    >>> found.searches["BM25"]["ndcg@10"]
+    1.0
+    ```
+    """
+    rankings = draw_judged(rankings, max_queries)
+    judged = relevance(rankings)
+    models: dict[str, SentenceTransformer] = {}
+    for given in (model, *compare_with):
+        if isinstance(given, str | PathLike):
+            models[fspath(given)] = load_sentence_transformer(given, **loading)
+        else:
+            models[f"model {len(models) + 1}"] = given
+    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+    limits = [max_length, *(length_of(loaded, "document") for loaded in models.values())]
+    limit = min((tokens for tokens in limits if tokens is not None), default=None)
+    for loaded in models.values():
+        if limit is not None:
+            limit_length(loaded, limit)
+    teacher: dict[str, Any] = {}
+    if reranker is not None:
+        names = {name: value for name, value in loading.items() if name in ("trust_remote_code", "device")}
+        cross_encoder = load_reranker(reranker, **names)
+        teacher["reranker"] = partial(rerank, cross_encoder, windows="first", **options)
+        teacher["reranker_tokens"] = limit_of(cross_encoder, None)
+        teacher["reranker_name"] = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
+    found = run_searches(
+        models, {"": rankings}, bm25=True, bm25_weight=bm25_weight, rerank_top=rerank_top, **teacher, **options
+    )[""]
+    runs = {name: search.run for name, search in found.items()}
+    metrics = compare_runs(runs, judged)
+    searches = {name: {**values, **found[name].costs} for name, values in metrics.items()}
+
+    def best_of(names: Sequence[str]) -> str:
+        return max(names, key=lambda name: metrics[name]["ndcg@10"])
+
+    first = next(iter(models))
+    reranked = [name for name in found if RERANKS in name]
+    own = [name for name, search in found.items() if search.model in (first, None) and name not in reranked]
+    others = [name for name in found if name not in (*own, *reranked)]
+    best = best_of(own)
+    if others and gain_of(runs[best], runs[best_of(others)], judged)[1] > 0:
+        best = best_of(others)
+    result = Assessment(searches, best, found[best].model or first)
+    if not reranked:
+        return result
+    ceiling = best_of(reranked)
+    return replace(result, ceiling=ceiling, gain=gain_of(runs[best], runs[ceiling], judged))
+
+
+def draw_judged(rankings: Rankings, max_queries: int | None) -> Rankings:
+    """The queries with a relevant document, or so many of them, always the same."""
+    judged = relevance(rankings)
+    rows = [row for row, query_id in enumerate(rankings.queries["query_id"][:]) if query_id in judged]
+    if max_queries is not None and len(rows) > max_queries:
+        rows = sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist())
+    return rankings.select(rows)

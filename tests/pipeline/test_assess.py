@@ -1,0 +1,132 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The table of `assess`, its advice for good and bad rerankers, and the command that it names."""
+
+import json
+
+import pytest
+import torch
+from sentence_transformers import CrossEncoder
+
+from hf_dse import assess, load_rankings, make_rankings
+from hf_dse.retrieval.comparison import compare_searches
+from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse_cli import main
+
+
+pytest.importorskip("bm25s")
+pytest.importorskip("pytrec_eval")
+
+QUIET = {"show_progress": False}
+NAMES = "anna bert cleo dora emil fritz greta hans ida jan karl lena mia nils olga paul".split()
+
+
+@pytest.fixture
+def encoder(assets):
+    return load_sentence_transformer(str(assets / "encoder"), device="cpu")
+
+
+@pytest.fixture
+def rankings():
+    """Queries whose words are in all documents of a group, of which a number alone tells the relevant one."""
+    texts = [f"{name} sat on mat {number} in the old house" for name in NAMES for number in range(8)]
+    rows = [8 * group + group % 8 for group in range(len(NAMES))]
+    columns = {"query": [f"{name} sat on mat" for name in NAMES], "documents": [[row] for row in rows]}
+    return make_rankings({**columns, "labels": [[1]] * len(NAMES)}, {"text": texts})
+
+
+class Oracle:
+    """Scores of a reranker that knows the relevant documents, or their opposite."""
+
+    def __init__(self, rankings, sign):
+        texts, rows = rankings.corpus["text"][:], rankings.positives()
+        self.known = {query: texts[row] for query, (row,) in zip(rankings.queries["query"], rows, strict=True)}
+        self.sign = sign
+
+    def predict(self, pairs, **options):
+        return torch.tensor([[float(self.sign * (self.known.get(query) == text))] for query, text in pairs])
+
+
+@pytest.fixture
+def make_reranker(assets, rankings, monkeypatch):
+    def make(sign):
+        reranker = CrossEncoder(str(assets / "teacher"), device="cpu")
+        monkeypatch.setattr(reranker, "predict", Oracle(rankings, sign).predict)
+        return reranker
+
+    return make
+
+
+def test_a_good_reranker_is_a_ceiling_and_a_bad_one_is_not(encoder, rankings, make_reranker):
+    found = assess(encoder, rankings, reranker=make_reranker(1), rerank_top=(5, 50), **QUIET)
+    assert list(found.searches) == [
+        *("model 1 (cosine)", "BM25", "model 1 (cosine) with BM25"),
+        *("reranker (reranks the top 5 of both)", "reranker (reranks the top 50 of both)"),
+    ]
+    assert found.ceiling == "reranker (reranks the top 50 of both)" and found.model == "model 1"
+    # The best of all that needs no training, on the same queries.
+    values = {name: row["ndcg@10"] for name, row in found.searches.items()}
+    assert found.best == max(list(values)[:3], key=values.get) and values[found.ceiling] > 0.9
+    gain, low, high = found.gain
+    assert gain == pytest.approx(values[found.ceiling] - values[found.best]) and 0 < low <= gain <= high
+    assert found.pays and str(found).startswith("Distil: the reranker is better (+")
+    found = assess(encoder, rankings, reranker=make_reranker(-1), **QUIET)
+    assert not found.pays and found.gain[0] < 0
+    assert str(found).startswith("There is nothing to distil: the reranker is not clearly better (-")
+
+
+def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tmp_path):
+    short = load_sentence_transformer(str(save_bert(tmp_path / "short")), device="cpu", max_length=16)
+    found = assess(encoder, rankings, compare_with=[short], **QUIET)
+    assert [row["tokens"] for row in found.searches.values()] == [16, None, 16, 16, 16]
+    assert found.gain is None and not found.pays and str(found).startswith("The best without a reranker is ")
+    # The same values as at this length.
+    again = compare_searches([str(assets / "encoder")], {"": rankings}, device="cpu", max_length=16, **QUIET)[""]
+    (row,) = again.values()
+    assert found.searches["model 1 (cosine)"]["ndcg@10"] == row["ndcg@10"]
+    assert assess(encoder, rankings, max_length=8, **QUIET).searches["BM25"]["tokens"] is None
+
+
+def test_some_of_the_judged_queries_are_drawn(encoder, assets):
+    rankings = load_rankings(str(assets / "queries"), ["test"])["test"]
+    found = assess(encoder, rankings, max_queries=4, **QUIET)
+    assert {row["num_queries"] for row in found.searches.values()} == {4}
+    again = assess(encoder, rankings, max_queries=4, **QUIET)
+    assert [row["ndcg@10"] for row in again.searches.values()] == [row["ndcg@10"] for row in found.searches.values()]
+
+
+def told(capsys, *options):
+    code = main(["assess", *map(str, options)])
+    captured = capsys.readouterr()
+    return code, captured.out, " ".join(captured.err.split())
+
+
+def test_the_command(assets, tmp_path, capsys):
+    model = ("--model", assets / "encoder", "--device", "cpu")
+    data = ("--dataset", assets / "queries")
+    file = tmp_path / "found.json"
+    code, out, err = told(capsys, *model, *data, "--rerank", assets / "teacher", "--output_file", file)
+    assert code == 0 and "test: 6 queries rank 30 documents" in out and "There is nothing to distil" in out
+    # The random reranker does not pay, so the command is a search.
+    assert "Next: `hf-dse search" in err and "--corpus" in err
+    found = json.loads(file.read_text())
+    assert found["split"] == "test" and found["gain"][1] <= 0 and len(found["searches"]) == 5
+    code, out, err = told(capsys, *model, *data, "--split", "nothing")
+    assert code == 2 and "There is no split 'nothing', only train, validation, test." in err
+
+
+def test_without_queries_sentences_stand_in_for_them(assets, tmp_path, capsys):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number, name in enumerate(NAMES):
+        text = f"The cat of {name} sat on mat {number}. It ran into the old house of {name}. The dog is new."
+        (folder / f"{name}.md").write_text(text)
+    model = ("--model", assets / "encoder", "--device", "cpu")
+    code, out, err = told(capsys, *model, "--corpus", folder, "--max_queries", 10)
+    assert code == 0 and "made queries: 10 queries rank 16 documents" in out
+    assert "There are no queries, so sentences of the documents stand in for them" in err
+    assert f"--corpus {folder}" in err
+    (tmp_path / "queries.csv").write_text("query,file\nwhere is the cat of anna,anna.md\nmat of paul,paul.md\n")
+    queries = ("--corpus", folder, "--test_file", tmp_path / "queries.csv")
+    code, out, err = told(capsys, *model, *queries)
+    assert code == 0 and "test: 2 queries rank 16 documents" in out and "stand in" not in err
