@@ -62,6 +62,8 @@ def _read_folder(folder: Path, text_column: str) -> Columns:
     """Returns the texts of a folder without a corpus in the layout of BEIR."""
     names, tables = find_files(folder, (".txt", ".md")), find_files(folder, READERS)
     packed = find_files(folder, PACKED)
+    if links := [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]:
+        logger.warning(f"{folder}: {len(links)} links to folders are not followed, such as {links[0].name}.")
     is_data = all(name.name.lower() == "readme.md" for name in names)
     if is_data and is_saved(folder) or (is_data and tables):
         splits = folder_splits(folder)

@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
+
+logger = logging.get_logger(__name__)
 
 # A batch of longer texts than this, in tokens, has fewer texts.
 TOKENS_PER_TEXT = 512
@@ -30,6 +33,22 @@ def add_mask(processing_class: PreTrainedTokenizerBase) -> None:
     """Sets a tokenizer to give the attention mask."""
     if "attention_mask" not in processing_class.model_input_names:
         processing_class.model_input_names = [*processing_class.model_input_names, "attention_mask"]
+
+
+def warn_of_unknown(processing_class: PreTrainedTokenizerBase, texts: Sequence[str], prompt: str = "") -> None:
+    """Counts the texts that are mostly unknown to a vocabulary. All vocabularies know ASCII."""
+    suspects = [text for text in texts if not text.isascii()]
+    unknown, special = processing_class.unk_token_id, processing_class.num_special_tokens_to_add()
+    num_unknown = 0
+    for start in range(0, len(suspects), 1000):
+        block = [prompt + text for text in suspects[start : start + 1000]]
+        for ids in processing_class(block, verbose=False)["input_ids"]:
+            num_unknown += unknown is not None and 2 * ids.count(unknown) >= max(1, len(ids) - special)
+    if num_unknown:
+        logger.warning(
+            f"{num_unknown} of {len(texts)} texts are mostly unknown to the vocabulary of the model, so what it makes "
+            "of them says nothing: use a model for their language."
+        )
 
 
 def tokenize(

@@ -15,7 +15,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.data.tables import check_texts, is_blank
-from hf_dse.data.tokenization import check_max_length, count_token_types, length_batches, tokenize
+from hf_dse.data.tokenization import check_max_length, count_token_types, length_batches, tokenize, warn_of_unknown
 
 
 logger = logging.get_logger(__name__)
@@ -111,6 +111,7 @@ def encode(
             f"{num_cut} of {len(texts)} texts are longer than the {max_length} tokens that are read of one, and were "
             "truncated: split them into chunks if their ends matter."
         )
+    warn_of_unknown(processing_class, texts)
     check_finite("embeddings", embeddings)
     return embeddings
 

@@ -101,3 +101,13 @@ def test_a_corpus_in_a_subfolder(tmp_path):
     (tmp_path / "corpus").mkdir()
     Dataset.from_dict({"_id": ["a"], "text": ["x"]}).to_parquet(tmp_path / "corpus/corpus-00000-of-00001.parquet")
     assert load_corpus(tmp_path).to_dict() == {"doc_id": ["a"], "text": ["x"]}
+
+
+def test_links_to_folders_are_announced(tmp_path, warnings):
+    for name in ("docs", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.md").write_text("A cat sat.")
+    (tmp_path / "docs" / "more").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (tmp_path / "docs" / "one.md").symlink_to(tmp_path / "elsewhere" / "elsewhere.md")
+    assert read_texts(tmp_path / "docs")["file"] == ["docs.md", "one.md"]
+    assert warnings == [f"{tmp_path / 'docs'}: 1 links to folders are not followed, such as more."]

@@ -99,6 +99,8 @@ def test_texts_that_are_cut_or_blank_are_counted(make_model, bert_tokenizer, war
     assert "2 of 4 texts are longer than the 6 tokens that are read of one, and were truncated" in warnings[1]
     # The mode of every module is restored.
     assert model.training and model.encoder.training and not model.encoder.embeddings.training
+    encode(model, bert_tokenizer, ["a cat", "ឆ្មាដេកលើសាឡុង"], **QUIET)
+    assert "1 of 2 texts are mostly unknown to the vocabulary" in warnings[-1]
 
 
 def test_errors(make_model, bert_tokenizer):

@@ -86,6 +86,12 @@ def test_long_pairs_are_truncated_and_counted(reranker, warnings):
     assert reranker.max_seq_length == 32
 
 
+def test_unknown_texts_are_counted(reranker, warnings):
+    pairs = Dataset.from_dict({"sentence1": ["word1", "今天北京下雨了"], "sentence2": ["word2", "word3"]})
+    score(reranker, pairs)
+    assert "1 of 4 texts are mostly unknown to the vocabulary" in warnings[-1]
+
+
 def test_the_cosine_of_a_bi_encoder(pairs, save_bert, tmp_path):
     encoder = SentenceTransformer(str(save_bert(tmp_path / "encoder")), device="cpu")
     first, second = (encoder.encode(texts) for texts in (FIRST, SECOND))
