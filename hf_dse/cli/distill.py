@@ -13,6 +13,7 @@ from typing import Any
 from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_options, read_config
 from hf_dse.pipeline.arguments import STAGES
+from hf_dse.retrieval.arguments import BM25_WEIGHT
 
 
 logger = logging.getLogger(__name__)
@@ -44,8 +45,9 @@ def distill(stages: list[tuple[Any, ...]], stage_cache_dir: str | None, is_recip
             print(format_table(result.metrics))
             logger.info(CAPTION)
         print(f"Saved to {result.path}")
-        model = f"--model {shlex.quote(str(result.path))}"
-        say_next(evaluate=model, search=model, export=f"{model} --format onnx")
+        model, corpus = f"--model {shlex.quote(str(result.path))}", getattr(stages[-1][2], "corpus_file", None)
+        search = f"{model} --corpus {shlex.quote(corpus or 'FOLDER')} --bm25_weight {BM25_WEIGHT} --query '...'"
+        say_next(search=search, export=f"{model} --format onnx")
     # A process that exits within the group of a distributed run may abort.
     PartialState().wait_for_everyone()
     PartialState().destroy_process_group()

@@ -128,6 +128,9 @@ def mine(
     num_mined = sum(map(len, mined.queries["documents"])) - sum(map(len, rankings.queries["documents"]))
     print(f"{len(mined)} queries with {num_mined} mined candidates written to {output}")
     if num_mined:
-        say_next(distill=f"--stage ranking --train_file {shlex.quote(str(output))}")
+        # A teacher that was asked has scored the candidates already.
+        known = {"--model": args.encoder_name_or_path, "--teacher": None if mined.has_scores else "RERANKER"}
+        options = "".join(f" {name} {shlex.quote(value)}" for name, value in known.items() if value)
+        say_next(distill=f"--stage ranking{options} --train_file {shlex.quote(str(output))} --output_dir student")
     else:
         logger.warning("Nothing was mined: lower `--relative_margin`, or raise `--range_max`.")
