@@ -4,6 +4,7 @@
 
 import html
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -67,6 +68,18 @@ def test_the_site_has_what_pages_link_to_outside_of_docs(site):
     text = (site / "repository" / "examples" / "02_distill.py.html").read_text(encoding="utf-8")
     assert "Distil a teacher's scores into a student" in html.unescape(text)
     assert 'href="repository/CHANGELOG.html"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_questions_find_pages_by_their_titles(site):
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    # Otherwise the search leaves out "which", or compares "serve" with "serv".
+    assert index["config"]["pipeline"] == ["trimmer"]
+    for question, page in (("which k", "lengths.html"), ("serve", "guides/deploy.html")):
+        found = set()
+        for entry in index["docs"]:
+            if set(question.split()) <= set(re.findall(r"\w+", entry["title"].lower())):
+                found.add(entry["location"].partition("#")[0])
+        assert found == {page}
 
 
 @pytest.mark.slow
