@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 A hook of MkDocs. Pages link to files outside of docs/ by relative paths, such as `../examples`. The site has these
-files too, under repository/: pages, sources as pages, lists of folders. README.md is its start.
+files too, under repository/: pages, sources as pages, lists of folders. README.md is its start, and a list of
+FOLDERS is in the place of a link to a public repository.
 """
 
 import os
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\[[^\]]*\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 CODE = re.compile(r"(^(```+)[^`].*?^\2$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 NO_SEARCH = "---\nsearch: {exclude: true}\n---\n"
+FOLDERS = ("hf_dse", "modeling", "examples", "recipes", "benchmarks", "studies")
 # Only in the repository: links to it become text.
 LEFT_OUT = {ROOT / "studies" / "notebook.md"}
 # Files that are copied as they are; others become pages.
@@ -32,7 +34,7 @@ def in_site(source: Path) -> str:
     path = source.relative_to(ROOT)
     if path == Path("README.md"):
         return "index.md"
-    if path.parts[0] == "docs":
+    if path.parts[:1] == ("docs",):
         return path.relative_to("docs").as_posix()
     if source.is_dir():
         path /= "README.md"
@@ -44,6 +46,9 @@ def in_site(source: Path) -> str:
 def to_page(source: Path) -> str:
     """The Markdown of a file or folder."""
     name = source.relative_to(ROOT).as_posix()
+    if source == ROOT:
+        lists = "".join(f"- [{folder}]({folder})\n" for folder in FOLDERS)
+        return f"# Source\n\nThe repository has no public address yet. Its folders:\n\n{lists}"
     if source.is_dir():
         readme = source / "README.md"
         if readme.exists():
@@ -73,7 +78,7 @@ def resolve(source: Path, link: str) -> Path | None:
 def on_files(files: Files, config) -> Files:
     """Adds the files that pages link to, and those that these link to."""
     SOURCES.clear()
-    todo = [ROOT / "README.md", *(ROOT / "docs" / file.src_uri for file in files.documentation_pages())]
+    todo = [ROOT, ROOT / "README.md", *(ROOT / "docs" / file.src_uri for file in files.documentation_pages())]
     while todo:
         source = todo.pop()
         uri = in_site(source)

@@ -68,6 +68,8 @@ def test_the_site_has_what_pages_link_to_outside_of_docs(site):
     text = (site / "repository" / "examples" / "02_distill.py.html").read_text(encoding="utf-8")
     assert "Distil a teacher's scores into a student" in html.unescape(text)
     assert 'href="repository/CHANGELOG.html"' in (site / "index.html").read_text(encoding="utf-8")
+    text = (site / "repository" / "index.html").read_text(encoding="utf-8")
+    assert 'href="hf_dse/index.html"' in text and 'href="modeling/index.html"' in text
 
 
 def test_questions_find_pages_by_their_titles(site):
