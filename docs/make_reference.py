@@ -16,10 +16,12 @@ REFERENCE = Path(__file__).with_name("reference.md")
 HEADER = """# Reference
 
 The public names of hf_dse, from their docstrings by `python docs/make_reference.py`. All are imported from `hf_dse`.
+Functions come first, the most common ones before others, then classes, and last all options.
 """
+COMMON = ["distill", "convert_encoder", "encode", "search", "export_model", "load_pairs", "load_reranker"]
 SECTION = re.compile(r"(Args|Parameters|Returns|Raises|Examples?):$")
-# `name (`type`, *optional*):` or `name:` opens an argument, `ValueError: when` an error.
-ARGUMENT = re.compile(r"(\w+)( \(.+\))?:$")
+# `name (`type`, *optional*):` or `name:` opens an argument, or several, `ValueError: when` an error.
+ARGUMENT = re.compile(r"(\w+(?:, \w+)*)( \(.+\))?:$")
 ERROR = re.compile(r"`?(\w+Error)`?: (.+)$")
 # What transformers says of every model.
 BOILERPLATE = re.compile(r"This model inherits from .*?general usage\s+and behavior\.\n+", re.DOTALL)
@@ -68,8 +70,6 @@ def describe_fields(kind: Any) -> str:
 
 def describe_name(name: str) -> str:
     value = getattr(hf_dse, name)
-    if isinstance(value, dict):
-        return "\n".join([f"## `{name}`", "", *(f"- `{key!r}`: `{entry}`" for key, entry in value.items()), ""])
     docstring = inspect.getdoc(value) or ""
     parts = [f"## `{name}`", describe(docstring)]
     if dataclasses.is_dataclass(value) and "Args:" not in docstring:
@@ -77,8 +77,14 @@ def describe_name(name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def rank(name: str) -> tuple:
+    """Where a name comes: common functions, other functions, classes, options."""
+    is_class, is_options = inspect.isclass(getattr(hf_dse, name)), name.endswith(("Arguments", "Config"))
+    return is_options, is_class, COMMON.index(name) if name in COMMON else len(COMMON), name
+
+
 def make_reference() -> str:
-    return "\n".join([HEADER, *map(describe_name, hf_dse.__all__)])
+    return "\n".join([HEADER, *map(describe_name, sorted(hf_dse.__all__, key=rank))])
 
 
 if __name__ == "__main__":
