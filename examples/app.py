@@ -6,9 +6,9 @@ attention makes of a long text. With a teacher, its scores and times stand besid
     python examples/app.py
     python examples/app.py --model_name_or_path student/model --teacher_name_or_path teacher --corpus texts.txt
 
-Without a model it converts all-MiniLM-L6-v2. The corpus is a .txt file with a text per line or a folder of .txt and
-.md files, by default the 2,396 embedded sentences. Ready at http://127.0.0.1:7860 in about a minute on 2 CPU cores.
-app_pictures.py draws the results.
+Without a model it converts all-MiniLM-L6-v2. The corpus is a .txt file with a text per line, or a folder, whose .txt
+and .md files are searched by passages, shown with file and line; by default the 2,396 embedded sentences. Ready at
+http://127.0.0.1:7860 in about a minute on 2 CPU cores. app_pictures.py draws the results.
 
 The page answers one question at a time, of limited length, and others wait. Texts of users are neither kept nor
 logged, and Gradio's services beyond the page, such as uploads, are refused.
@@ -42,6 +42,7 @@ from app_pictures import (
     duration,
     heading,
     paragraph,
+    passage,
     result,
     rows_of,
     side_by_side,
@@ -66,7 +67,9 @@ from hf_dse import (
     split_text,
     with_own_attention,
 )
+from hf_dse.data.passages import line_numbers
 from hf_dse.modeling.modeling_dse import find_attentions
+from hf_dse.retrieval.queries import split_sentences
 
 
 MAX_CHARACTERS = 20_000
@@ -91,8 +94,8 @@ SAYS = {
     "Compare": "How alike are two texts? Enter one, or a query, and below it one or more others; see the scores of "
     "the student and of its teacher, and the time of each. Or click an example.",
     "Search": f"Which texts fit a query? The student finds the {MAX_FOUND} best; with a teacher, its order of the "
-    "same texts stands beside. A long text has a vector for each of its chunks: the best counts, and is shown. "
-    "Enter a query, or click an example.",
+    "same texts stands beside. A long text has a vector for each of its chunks: the best counts. Of it, the sentence "
+    "whose embedding is closest to the query comes first, and the rest unfolds. Enter a query, or click an example.",
     "Long text": "How does a long text stay cheap? Softmax attention compares each of n tokens with all n. Linear "
     "attention compares it with k rows that stand for the text. Enter a text, or click an example, to see the tokens "
     "that share a row.",
@@ -170,10 +173,13 @@ def read_lines(text, most):
 
 
 class Demo:
-    """A `SentenceTransformer`, an optional teacher (a `CrossEncoder`) and a corpus; each tab is a method."""
+    """
+    A `SentenceTransformer`, an optional teacher (a `CrossEncoder`) and a corpus, whose texts may be `files` with these
+    names; each tab is a method.
+    """
 
-    def __init__(self, model, teacher, texts):
-        self.model, self.teacher, self.texts = model, teacher, texts
+    def __init__(self, model, teacher, texts, files=None):
+        self.model, self.teacher, self.texts, self.files = model, teacher, texts, files
         self.encoder, self.tokenizer = model.transformers_model.base_model, model.tokenizer
         self.softmax = with_own_attention(self.encoder)
         self.max_length = model.max_seq_length
@@ -183,12 +189,22 @@ class Demo:
         self.corpus = self.embed(texts)
 
     def embed(self, texts):
-        """The vectors of the chunks of some texts, these chunks, and the row of each chunk's text."""
+        """The vectors of the chunks of some texts, these chunks, and for each the row of its text and its line."""
         size = min(CHUNK_SIZE, self.max_length - self.tokenizer.num_special_tokens_to_add())
         parts = [split_text(text, self.tokenizer, size) or [text] for text in texts]
         chunks = [chunk.strip() for part in parts for chunk in part]
         groups = [row for row, part in enumerate(parts) for _ in part]
-        return self.model.encode_document(chunks, show_progress_bar=False), chunks, groups
+        lines = [line for part in parts for line in line_numbers(part)]
+        return self.model.encode_document(chunks, show_progress_bar=False), chunks, groups, lines
+
+    def find_sentences(self, query, passages):
+        """Of each passage the sentence whose embedding is the closest to that of the query."""
+        parts = list(map(split_sentences, passages))
+        sentences = [sentence for part in parts for sentence in part]
+        groups = [row for row, part in enumerate(parts) for _ in part]
+        (hits,) = search(self.model, [query], sentences, groups=groups, top_k=MAX_FOUND, show_progress=False)
+        best = {groups[hit["row"]]: hit["text"] for hit in hits}
+        return [best[row] for row in range(len(passages))]
 
     def answer(self, method, *inputs):
         try:
@@ -285,13 +301,19 @@ class Demo:
         if own:
             (corpus,), (seconds,) = measure(lambda: self.embed(own))
             once = f" To embed them took {duration(seconds)}, once for all queries."
-        texts, (vectors, chunks, groups) = own or self.texts, corpus
+        texts, (vectors, chunks, groups, lines) = own or self.texts, corpus
         options = {"vectors": vectors, "groups": groups, "top_k": MAX_FOUND, "show_progress": False}
         ((hits,),), (seconds,) = measure(lambda: search(self.model, [query], chunks, **options))
         found, scores = [hit["text"] for hit in hits], [hit["score"] for hit in hits]
+        sentences, places, kind = self.find_sentences(query, found), [""] * len(hits), "texts"
+        if self.files and not own:
+            kind = "files"
+            for rank, (hit, text, sentence) in enumerate(zip(hits, found, sentences, strict=True)):
+                line = lines[hit["row"]] + text[: text.index(sentence)].count("\n")
+                places[rank] = f"{self.files[groups[hit['row']]]}:{line}"
         parts = f", cut into {len(chunks):,} chunks," if len(chunks) > len(texts) else ""
-        told = f"The student searched {len(texts):,} texts{parts} in {duration(seconds)}.{once}"
-        times, order = {f"Student, all {len(texts):,} texts": seconds}, None
+        told = f"The student searched {len(texts):,} {kind}{parts} in {duration(seconds)}.{once}"
+        times, order = {f"Student, all {len(texts):,} {kind}": seconds}, None
         if self.teacher is not None:
             (order,), (seconds,) = measure(lambda: self.ask_teacher(query, found))
             told += (
@@ -303,7 +325,7 @@ class Demo:
                 times[f"The same, all {len(texts):,} (estimated)"] = seconds * len(texts) / len(found)
         return [
             paragraph(told),
-            side_by_side(found, scores, order, self.measure),
+            side_by_side(list(map(passage, found, sentences, places)), scores, order, self.measure),
             self.cut_note(query),
             self.teacher_note(),
             heading("Time of a query"),
@@ -374,7 +396,7 @@ class Demo:
         line = {"lines": 1, "max_lines": 8, "max_length": MAX_CHARACTERS, "render": False}
         lines = {**line, "lines": 5, "max_lines": 12}
         others = gr.Textbox(label=f"Compared with these texts, one per line, {MAX_CANDIDATES} at most", **lines)
-        here = f"Empty: the {len(self.texts):,} texts of this page"
+        here = f"Empty: the {len(self.texts):,} {'files' if self.files else 'texts'} of this page"
         own = f"In your own texts, one per line, {MAX_OWN_TEXTS} at most"
         own = gr.Textbox(label=own, placeholder=here, **lines)
         layer = gr.Slider(1, self.encoder.config.num_hidden_layers, 1, step=1, label="Layer", render=False)
@@ -418,23 +440,29 @@ def main():
     parser = argparse.ArgumentParser(description="A web page to try a model.")
     parser.add_argument("--model_name_or_path", help="DSE model. Default: all-MiniLM-L6-v2, converted.")
     parser.add_argument("--teacher_name_or_path", help="Cross-encoder to compare with.")
-    parser.add_argument("--corpus", help="Texts to search: .txt, one per line, or a folder of .txt and .md files.")
+    parser.add_argument(
+        "--corpus",
+        help="Texts to search: a .txt file with one per line, or a folder of .txt and .md files, also in folders "
+        "inside. Files are cut into passages; what is found has the name of its file and a line. Default: the "
+        "embedded sentences.",
+    )
     parser.add_argument("--port", type=int, default=7860)
     args = parser.parse_args()
     model = load_model(args.model_name_or_path)
     if model.transformers_model.config.model_type != "dse":
         raise ValueError(f"{args.model_name_or_path} is not a DSE model: convert it with `hf-dse convert`.")
-    teacher = None
+    teacher, files = None, None
     if args.teacher_name_or_path is not None:
         teacher = load_reranker(args.teacher_name_or_path, device=model.device)
     if args.corpus is None:
         pairs = load_pairs(DataArguments(dataset_name="embedded"))
         texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]
     else:
-        texts = load_corpus(args.corpus)["text"][:]
+        corpus = load_corpus(args.corpus)
+        texts, files = corpus["text"][:], corpus["doc_id"][:] if Path(args.corpus).is_dir() else None
     if len(texts) > MAX_TEXTS:
         raise ValueError(f"{args.corpus} has {len(texts):,} texts, and this page searches {MAX_TEXTS:,} at most.")
-    Demo(model, teacher, texts).launch(server_port=args.port)
+    Demo(model, teacher, texts, files).launch(server_port=args.port)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,9 @@ CSS = """
 .dse ol { padding: 0; list-style: none; }
 .dse li { display: grid; grid-template-columns: 1.4em 1fr auto; gap: 0.6em; margin: 0; padding: 0.35em 0;
   border-bottom: 1px solid var(--border-color-primary); }
+.dse .place { display: block; font: 13px ui-monospace, monospace; color: var(--body-text-color-subdued); }
+.dse summary { cursor: pointer; font-size: 14px; color: var(--body-text-color-subdued); }
+.dse details { font-size: 14px; white-space: pre-wrap; }
 .dse .moved { display: inline-block; width: 2.6em; font-weight: 600; }
 .dse .up { color: var(--up); }
 .dse .down { color: var(--down); }
@@ -110,8 +113,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{line('th', header)}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def passage(text: str, sentence: str, place: str = "") -> str:
+    """A passage as its best sentence, under its place in a file; the whole passage is folded."""
+    shown = f"<span class='place'>{escape(place)}</span>" if place else ""
+    shown += escape(sentence)
+    if sentence != text:
+        shown += f"<details><summary>The passage</summary>{escape(text)}</details>"
+    return shown
+
+
 def ranking(name: str, places: Sequence[int], texts: Sequence[str], scores: Sequence[float], compared: bool) -> str:
-    """A list of texts, best first; `places` has the place of each in another ranking, or its own."""
+    """A list of texts, which are HTML, best first; `places` has the place of each in another ranking, or its own."""
     items = []
     for place, (before, text, score) in enumerate(zip(places, texts, scores, strict=True)):
         moved = before - place
@@ -122,7 +134,7 @@ def ranking(name: str, places: Sequence[int], texts: Sequence[str], scores: Sequ
         elif compared:
             change = "<span class='moved' aria-label='unchanged'>=</span>"
         items.append(
-            f"<li><span class='number'>{place + 1}</span><span>{escape(text)}</span>"
+            f"<li><span class='number'>{place + 1}</span><div>{text}</div>"
             f"<span class='number'>{score:.3f}{change}</span></li>"
         )
     return f"<section>{heading(name)}<ol>{''.join(items)}</ol></section>"
@@ -131,7 +143,7 @@ def ranking(name: str, places: Sequence[int], texts: Sequence[str], scores: Sequ
 def side_by_side(
     texts: Sequence[str], student: Sequence[float], teacher: Sequence[float] | None, similarity: str = "cosine"
 ) -> str:
-    """The student's ranking, and the same texts in the teacher's order with how far each moved."""
+    """The student's ranking of [`passage`]s, and the same in the teacher's order with how far each moved."""
     lists = ranking(f"Student: {similarity}", range(len(texts)), texts, student, False)
     if teacher is not None:
         order = sorted(range(len(texts)), key=lambda place: -teacher[place])

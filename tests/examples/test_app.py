@@ -27,9 +27,9 @@ MEAN_ROWS = [0, *[row for row in range(1, 7) for _ in range(2)], 7]
 
 @pytest.fixture
 def make_demo(make_model, bert_tokenizer, tmp_path):
-    def make(teacher=None, texts=CORPUS, **fields):
+    def make(teacher=None, texts=CORPUS, files=None, **fields):
         folder = export_model(make_model(DseModel, **fields), bert_tokenizer, tmp_path / "student", overwrite=True)
-        return app.Demo(SentenceTransformer(str(folder), device="cpu"), teacher, texts)
+        return app.Demo(SentenceTransformer(str(folder), device="cpu"), teacher, texts, files)
 
     return make
 
@@ -53,7 +53,7 @@ def test_a_search_ranks_the_corpus_and_the_teacher_orders_it(make_demo, teacher)
     demo = make_demo(load_reranker(teacher, device="cpu"))
     shown = "".join(demo.search(CORPUS[2], ""))
     assert "The student searched 4 texts in" in shown
-    student, ordered = ([*re.findall(r"<span>(.*?)</span><span class='number'>(-?[\d.]+)", part)] for part in
+    student, ordered = ([*re.findall(r"<div>(.*?)</div><span class='number'>(-?[\d.]+)", part)] for part in
                         shown.split("<section>")[1:])  # fmt: skip
     # Texts are escaped, not interpreted as HTML.
     assert student[0] == (html.escape(CORPUS[2]), "1.000")
@@ -79,13 +79,31 @@ def test_the_best_chunk_of_a_long_text_counts(make_demo, monkeypatch):
     assert "searched 1 texts, cut into" in of_user and of_user.count("<li") == 1
 
 
+def test_files_are_found_with_line_and_best_sentence(make_demo):
+    text = "The old house is new.\n\nA dog ran on the mat. The cat sat.\n"
+    demo = make_demo(texts=[text, *CORPUS], files=["notes/a.md", "b.txt", "c.txt", "d.txt", "e.txt"])
+    found = "".join(demo.search("the cat sat.", ""))
+    folded = f"<details><summary>The passage</summary>{text.strip()}</details>"
+    assert f"<span class='place'>notes/a.md:3</span>The cat sat.{folded}" in found
+    # One sentence has nothing to fold, and texts of the user have no file.
+    assert f"<span class='place'>b.txt:1</span>{CORPUS[0]}</div>" in found
+    assert "place" not in "".join(demo.search("the cat", "a dog ran"))
+
+
+def test_a_later_passage_has_its_line(make_demo, monkeypatch):
+    monkeypatch.setattr(app, "CHUNK_SIZE", 16)
+    text = "the old house is new.\n\n" * 20 + "a dog sat on the mat."
+    shown = "".join(make_demo(texts=[text, *CORPUS], files=[*"abcde"]).search("a dog sat on the mat.", ""))
+    assert "<span class='place'>a:41</span>a dog sat on the mat." in shown and "searched 5 files, cut into" in shown
+
+
 def test_a_student_for_dot_products_is_searched_by_them(make_demo):
     demo = make_demo(similarity="dot", normalize_embeddings=False)
     found = "".join(demo.search("the cat", ""))
     vectors = demo.model.encode(["the cat", *CORPUS])
     products = vectors[1:] @ vectors[0]
     order = np.argsort(-products)
-    places = [found.index(f"<span>{html.escape(CORPUS[row])}</span>") for row in order]
+    places = [found.index(f"<div>{html.escape(CORPUS[row])}</div>") for row in order]
     assert places == sorted(places) and "Student: dot product" in found
     assert f"{products[order[0]]:.3f}" in found
 
