@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 
@@ -69,7 +70,7 @@ from hf_dse import (
 )
 from hf_dse.data.passages import line_numbers
 from hf_dse.modeling.modeling_dse import find_attentions
-from hf_dse.retrieval.queries import split_sentences
+from hf_dse.retrieval.queries import split_sentences, take_sentence
 
 
 MAX_CHARACTERS = 20_000
@@ -95,7 +96,8 @@ SAYS = {
     "the student and of its teacher, and the time of each. Or click an example.",
     "Search": f"Which texts fit a query? The student finds the {MAX_FOUND} best; with a teacher, its order of the "
     "same texts stands beside. A long text has a vector for each of its chunks: the best counts. Of it, the sentence "
-    "whose embedding is closest to the query comes first, and the rest unfolds. Enter a query, or click an example.",
+    "whose embedding is closest to the query comes first, and the rest unfolds. Enter a query, or click an example, "
+    "such as a sentence of the texts.",
     "Long text": "How does a long text stay cheap? Softmax attention compares each of n tokens with all n. Linear "
     "attention compares it with k rows that stand for the text. Enter a text, or click an example, to see the tokens "
     "that share a row.",
@@ -116,9 +118,7 @@ PAIRS = {
         "The storm was cancelled because of the ferry.\nThe boat does not sail in this weather.",
     ],
 }
-SEARCHES = {
-    "How can I sleep better?": ["How can I sleep better?", ""],
-    "What stars are made of": ["What are stars made of?", ""],
+OWN_TEXTS = {
     "In texts of your own": [
         "Can I send it back?",
         "Returns are free within 30 days of delivery.\nWe ship on weekdays before noon.\n"
@@ -170,6 +170,13 @@ def read_lines(text, most):
     if len(lines) > most:
         raise ValueError(f"These are {len(lines):,} lines, and this page takes {most}.")
     return lines
+
+
+def example_queries(texts, most=2):
+    """Short sentences of texts drawn at random, of prose where there is any."""
+    rows = np.random.default_rng(42).permutation(len(texts))
+    sentences = (" ".join((take_sentence(texts[row])[0] or texts[row]).split()).strip("\"'“”") for row in rows)
+    return list(islice((sentence for sentence in sentences if len(sentence) <= 80), most))
 
 
 class Demo:
@@ -400,12 +407,13 @@ class Demo:
         own = f"In your own texts, one per line, {MAX_OWN_TEXTS} at most"
         own = gr.Textbox(label=own, placeholder=here, **lines)
         layer = gr.Slider(1, self.encoder.config.num_hidden_layers, 1, step=1, label="Layer", render=False)
+        searches = {query: [query, ""] for query in example_queries(self.texts)} | OWN_TEXTS
         long_texts = {name: [" ".join(self.texts[:n])[:MAX_CHARACTERS], 1] for name, n in LENGTHS.items()}
         with gr.Blocks(title="hf-dse") as page:
             gr.Markdown("# A student and its cross-encoder")
             gr.Markdown(self.describe())
             self.tab("Compare", self.compare, [gr.Textbox(label="Text or query", **line), others], PAIRS)
-            self.tab("Search", self.search, [gr.Textbox(label="Search for", **line), own], SEARCHES)
+            self.tab("Search", self.search, [gr.Textbox(label="Search for", **line), own], searches)
             self.tab("Long text", self.long_text, [gr.Textbox(label="Text", **line), layer], long_texts)
         return page.queue(max_size=MAX_WAITING)
 

@@ -97,6 +97,15 @@ def test_a_later_passage_has_its_line(make_demo, monkeypatch):
     assert "<span class='place'>a:41</span>a dog sat on the mat." in shown and "searched 5 files, cut into" in shown
 
 
+def test_example_queries_are_sentences_of_the_corpus(make_demo):
+    long = "# The cat\n\n- a list of words\n\nThe old house is new and red. A dog sat on the mat.\n"
+    assert app.example_queries([long]) == ["The old house is new and red."]
+    assert sorted(app.example_queries(CORPUS, 9)) == sorted(CORPUS) and app.example_queries(["a" * 81]) == []
+    blocks = make_demo().page().config["components"]
+    buttons = [block["props"]["value"] for block in blocks if block["type"] == "button"]
+    assert set(buttons) & set(CORPUS) == set(app.example_queries(CORPUS))
+
+
 def test_a_student_for_dot_products_is_searched_by_them(make_demo):
     demo = make_demo(similarity="dot", normalize_embeddings=False)
     found = "".join(demo.search("the cat", ""))
