@@ -106,6 +106,13 @@ def test_example_queries_are_sentences_of_the_corpus(make_demo):
     assert set(buttons) & set(CORPUS) == set(app.example_queries(CORPUS))
 
 
+def test_a_tab_says_which_attention_is_faster(make_demo):
+    assert "2,000 tokens this model is 3.0 times as fast" in app.compare_times(2000, 0.1, 0.3)
+    assert "20 tokens softmax attention is 2.0 times as fast: linear" in app.compare_times(20, 0.2, 0.1)
+    assert "20 tokens softmax attention is as fast: linear" in app.compare_times(20, 0.1, 0.1)
+    assert "For these 14 tokens " in "".join(make_demo().long_text(LONG_TEXT, 1))
+
+
 def test_a_student_for_dot_products_is_searched_by_them(make_demo):
     demo = make_demo(similarity="dot", normalize_embeddings=False)
     found = "".join(demo.search("the cat", ""))
