@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--num_texts", type=int, default=300)
     parser.add_argument("--num_queries", type=int, default=50)
     parser.add_argument("--num_train_epochs", type=float, default=3, help="Of the student.")
+    parser.add_argument("--bf16", default="false", help="true: train in bfloat16 on the CPU.")
     args = parser.parse_args()
     docs, queries = args.folder / "docs", args.folder / "queries.csv"
     write_texts(docs, args.num_texts)
@@ -89,9 +90,10 @@ def main() -> None:
     queries.write_text("\n".join(lines) + "\n", encoding="utf-8")
     first, model = args.folder / "first.parquet", default_encoder()
     run("mine", "--model", model, "--bm25", "--corpus", docs, "--queries_from", "sentences", "--output_file", first)
-    script = [ROOT / "examples" / "13_train_a_teacher.py", "--train_file", first, "--num_negatives", 7]
+    script = [ROOT / "examples" / "13_train_a_teacher.py", "--train_file", first, "--num_negatives", 3]
     reranker = args.folder / "reranker"
-    script += ["--num_train_epochs", 2, "--max_length", 160, "--learning_rate", 1e-4, "--output_dir", reranker]
+    script += ["--num_train_epochs", 2, "--max_length", 128, "--learning_rate", 1e-4, "--output_dir", reranker]
+    script += ["--bf16", args.bf16, "--use_cpu", args.bf16]
     subprocess.run([sys.executable, *map(str, script)], check=True, capture_output=True)
 
     # The four commands.
@@ -102,6 +104,7 @@ def main() -> None:
     run("mine", "--model", model, "--corpus", docs, *made_of, "--output_file", mined)
     student = args.folder / "student"
     training = ["--num_train_epochs", args.num_train_epochs, "--learning_rate", 5e-5, "--output_dir", student]
+    training += ["--bf16", args.bf16, "--use_cpu", args.bf16]
     run("distill", "--stage", "ranking", "--model", model, "--train_file", mined, *data, *training)
     run(
         "search",
