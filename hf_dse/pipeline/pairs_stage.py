@@ -24,6 +24,7 @@ from hf_dse.pipeline.shared import (
     Given,
     Metrics,
     check_bi_encoder,
+    check_metric,
     load_bi_encoder,
     load_teacher,
     make_once,
@@ -54,6 +55,8 @@ def run_pairs(
     task, pairs = _load_task(data_args, given, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
+    is_regression = task.problem_type == "regression"
+    check_metric(training_args, "loss", *(("pearson", "spearman") if is_regression else ("accuracy", "f1")))
 
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, task.num_labels, task.problem_type)

@@ -27,6 +27,7 @@ from hf_dse.pipeline.shared import (
     Given,
     Metrics,
     check_bi_encoder,
+    check_metric,
     load_bi_encoder,
     load_teacher,
     make_once,
@@ -36,7 +37,7 @@ from hf_dse.publish.export import export_model
 from hf_dse.retrieval.arguments import RERANK_TOP
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.comparison import compare_runs, run_searches
-from hf_dse.retrieval.metrics import relevance
+from hf_dse.retrieval.metrics import RANKING_METRICS, relevance
 from hf_dse.retrieval.mining import mine_candidates
 from hf_dse.teacher.bi_encoders import embed_rankings, is_bi_encoder
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
@@ -73,6 +74,7 @@ def run_ranking(
 ) -> DistillationResult:
     """Mines and scores candidates where needed, trains the student, and evaluates its search in the corpus."""
     check_bi_encoder(args, training_args)
+    check_metric(training_args, *RANKING_METRICS)
     splits = _load_splits(data_args, given)
     train = splits.pop("train")
     for split, rankings in splits.items():

@@ -70,6 +70,13 @@ def check_bi_encoder(args: ScoredArguments, training_args: DseTrainingArguments 
         raise ValueError("`--bi_encoder_name_or_path` and `--similarity_weight` need each other: pass both.")
 
 
+def check_metric(training_args: StudentTrainingArguments, *names: str) -> None:
+    """Raises a `ValueError` if the evaluations lack the metric that compares checkpoints."""
+    metric = training_args.metric_for_best_model
+    if metric is not None and metric.removeprefix("eval_") not in names:
+        raise ValueError(f"metric_for_best_model={metric!r}: an evaluation has {', '.join(names)}.")
+
+
 def load_teacher(
     args: ScoredArguments, given: Given, device: torch.device
 ) -> "CrossEncoder | SentenceTransformer | None":

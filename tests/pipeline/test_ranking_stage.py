@@ -129,6 +129,8 @@ def test_a_stopped_stage_resumes(assets, tmp_path, rank, same):
 def test_errors_are_named_before_the_training(assets, tmp_path, rank, error_of):
     assert rank("out", kl_weight=1) == 2
     assert "name a teacher with `--teacher`" in error_of()
+    assert rank("out", metric_for_best_model="eval_ndcg@5") == 2
+    assert "metric_for_best_model='eval_ndcg@5': an evaluation has ndcg@10, mrr@10" in error_of()
     data = shutil.copytree(assets / "queries", tmp_path / "data")
     file = data / "qrels" / "test.tsv"
     file.write_text(file.read_text().replace("\t1\n", "\t0\n"))
