@@ -122,7 +122,7 @@ def test_a_dse_checkpoint(tmp_path, run, caplog):
         ({"similarity_weight": 1}, "`--bi_encoder_name_or_path` and `--similarity_weight` need each other"),
         (
             {"metric_for_best_model": "pearsn"},
-            "metric_for_best_model='pearsn': an evaluation has loss, pearson, spearman",
+            "metric_for_best_model='pearsn': an evaluation has loss, pearson",
         ),
         ({"resume_from_checkpoint": "last"}, "holds no checkpoint to resume from"),
         ({"dataset_name": "queries", "num_labels": None, "teacher_name_or_path": None}, "add `--stage ranking`"),
