@@ -93,11 +93,12 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
 
     files = (data_args.train_file, data_args.validation_file, data_args.test_file)
     if data_args.dataset_name is None and not any(files):
+        corpus = load_corpus(data_args)
         logger.warning(
             "There are no queries, so sentences of the documents stand in for them, taken out of their documents: "
             "real queries may give another answer. Name judged ones with `--test_file`."
         )
-        made = make_queries(load_corpus(data_args), "sentences", num_queries=args.max_queries)
+        made = make_queries(corpus, "sentences", num_queries=args.max_queries)
         return "made queries", made, 0
     splits = load_rankings(data_args)
     split = args.split or next((name for name in ("test", "validation") if name in splits), next(iter(splits)))

@@ -102,8 +102,13 @@ def load_config(name_or_path: Name, *, trust_remote_code: bool = False) -> PreTr
                 f"{name_or_path} is a PEFT adapter for {base}: merge it first with `merge_and_unload` of its "
                 "`PeftModel`, and save the model that it returns."
             )
-    with reading(name_or_path):
-        return AutoConfig.from_pretrained(**source_of(name_or_path, trust_remote_code=trust_remote_code))
+    try:
+        with reading(name_or_path):
+            return AutoConfig.from_pretrained(**source_of(name_or_path, trust_remote_code=trust_remote_code))
+    except OSError as error:
+        if Path(name).exists():
+            raise
+        raise OSError(f"There is no folder {name}, and no such model can be had from the Hub: {error}") from error
 
 
 def load_tokenizer(

@@ -40,7 +40,8 @@ def resolve_task(data_args: DataArguments) -> PairTask:
     else:
         raise ValueError(
             "The number of labels is unknown: pass `num_labels` (1 for a regression, 2 or more for classes) or "
-            f"`task_name` ({known})."
+            f"`task_name` ({known}). Queries with documents, which need neither, have columns such as `query` and "
+            "`positive`; these data are read as pairs of sentences."
         )
     return replace(
         task,

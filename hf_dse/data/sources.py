@@ -116,6 +116,11 @@ def wanted_splits(found: Collection[str], splits: Sequence[str] | None, where: s
     """Returns the wanted splits, by default the usual ones that exist; raises an error for a missing one."""
     wanted = [split for split in SPLITS if split in found] if splits is None else list(splits)
     missing = [split for split in wanted if split not in found]
+    if not found and to_path(where).is_dir():
+        raise FileNotFoundError(
+            f"The folder {where} has no table such as train.csv or test.jsonl, of which each is a split"
+            + (": for documents to search in, pass `--corpus`." if find_files(Path(where), (".txt", ".md")) else ".")
+        )
     if missing or not wanted:
         raise FileNotFoundError(
             f"{where} has no split {' or '.join(missing or SPLITS)}; the splits are {', '.join(found) or 'none'}."

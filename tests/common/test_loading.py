@@ -71,6 +71,8 @@ def test_other_folders(tmp_path):
     for name in (f"{tmp_path}/missing", "./missing", "some/folder/missing", "~/models"):
         with pytest.raises(FileNotFoundError, match=f"There is no folder {name}: pass a folder of a model, or"):
             load_config(name)
+    with pytest.raises(OSError, match="There is no folder missing, and no such model can be had from the Hub: "):
+        load_config("missing")
 
 
 def test_the_folder_of_a_training_stands_for_its_model(folder, tmp_path):

@@ -115,8 +115,12 @@ def test_configurations_of_a_data_set(tmp_path, monkeypatch, warnings):
 def test_missing_files_and_splits(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere.csv"):
         load_pairs(DataArguments(task_name="stsb", train_file=str(tmp_path / "nowhere.csv")))
-    with pytest.raises(FileNotFoundError, match="has no split train or validation or test; the splits are none"):
+    with pytest.raises(FileNotFoundError, match="The folder .* has no table such as train.csv or test.jsonl,"):
         load(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("A cat sat.")
+    with pytest.raises(FileNotFoundError, match="for documents to search in, pass `--corpus`"):
+        load(tmp_path / "docs")
     with pytest.raises(ValueError, match="No data: pass `dataset_name`"):
         load_pairs(DataArguments(num_labels=2))
 
