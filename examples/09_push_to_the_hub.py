@@ -11,7 +11,7 @@ The first command ends with
         711,396  tokenizer.json
             436  tokenizer_config.json
 
-From the shell: `hf-dse push --model_name_or_path FOLDER --repo_id user/my-model --dry_run`. Set HF_ENDPOINT
+From the shell: `hf-dse push --model FOLDER --repo_id user/my-model --dry_run`. Set HF_ENDPOINT
 to push to a server other than huggingface.co.
 """
 

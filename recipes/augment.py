@@ -4,7 +4,7 @@
 Pairs that nobody has labelled, for a teacher to score (Augmented SBERT, https://arxiv.org/abs/2010.08240).
 
     python recipes/augment.py make FILE... --output pairs.parquet [--encoder ENCODER] [--exclude FILE...]
-    hf-dse score --model_name_or_path TEACHER --train_file pairs.parquet --num_labels 1 --output_file scored.parquet
+    hf-dse score --model TEACHER --train_file pairs.parquet --num_labels 1 --output_file scored.parquet
     python recipes/augment.py balance scored.parquet --num_pairs 20000 --output balanced.parquet
 
 FILE is .txt, one text per line, or .csv, .jsonl or .parquet, as FILE or FILE:column,column; the columns are by default

@@ -25,7 +25,7 @@ for task in stsb mrpc qnli nli qqp; do
             --dataset_name "$FIVE_TASKS/data/$task" --symmetric $symmetric --num_train_epochs $epochs --learning_rate 3e-5 \
             --output_dir "$FIVE_TASKS/teachers/$task" --seed 42 ${FLAGS:-}
     fi
-    hf-dse score --model_name_or_path "$FIVE_TASKS/teachers/$task" --task_name $name --symmetric false \
+    hf-dse score --model "$FIVE_TASKS/teachers/$task" --task_name $name --symmetric false \
         --dataset_name "$FIVE_TASKS/data/$task" --dtype "${DTYPE:-float32}" --output_file "$scored"
 done
 hf-dse study studies/five_tasks.yaml --jobs "${JOBS:-1}" --flags="${FLAGS:-}"

@@ -49,7 +49,7 @@ RANK = f"{BENCHMARKS}/ranking_cost.py ROOT/checkpoints/dse-minilm-l6 OUT/cross-e
 --candidates"
 LONG = f"{BENCHMARKS}/long_documents.py ENCODER --dtype bfloat16 --max_length 512"
 NEEDLES = f"{LONG} --needles passkey needle --long_length 32768 --lengths"
-STUDENT = "hf-dse distill --stage ranking --model_name_or_path ROOT/checkpoints/dse-minilm-l6 --bf16 true \
+STUDENT = "hf-dse distill --stage ranking --model ROOT/checkpoints/dse-minilm-l6 --bf16 true \
 --train_file OUT/questions/train.jsonl --corpus_file OUT/questions/corpus.jsonl --max_length 2048 \
 --query_max_length 256 --num_negatives 0 --num_candidates 2 --queries_per_document 8 --freeze_layers 4 \
 --per_device_train_batch_size 96 \

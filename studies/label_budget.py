@@ -7,8 +7,8 @@ Where does a teacher pay? Files for students that learn from few labels, from a 
     python studies/label_budget.py questions SQUAD_SENT FOLDER
     python studies/label_budget.py tales LONG FOLDER
     python studies/label_budget.py queries FOLDER OUT [--skip N] [--num_queries N]
-    hf-dse mine --corpus_file FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
-    hf-dse score --model_name_or_path TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
+    hf-dse mine --corpus FOLDER --train_file OUT/queries.jsonl --bm25 true --output_file OUT/mined.jsonl
+    hf-dse score --model TEACHER --train_file OUT/mined.jsonl --output_file OUT/scored.jsonl
     python studies/label_budget.py budgets FOLDER OUT --budgets 50 200 [--labelled_file FILE]
 
 FOLDER is in the layout of BEIR; `captions` makes one of images with several captions: one caption is a query, another

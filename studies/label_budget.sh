@@ -15,7 +15,7 @@ mkdir -p "$BUDGET"
 
 [ -d "$CAPTIONS" ] || python studies/label_budget.py captions "$1/multi30k" "$CAPTIONS"
 mine() {
-    hf-dse mine --encoder_name_or_path "$ENCODER" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 \
+    hf-dse mine --model "$ENCODER" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 \
         --max_length 32 --dtype "$dtype" "$@"
 }
 # The teacher learns from the first 1,200 queries, the students from the others.
@@ -26,18 +26,18 @@ mine() {
 [ -f "$BUDGET/queries.jsonl" ] || python studies/label_budget.py queries "$CAPTIONS" "$BUDGET" --skip 1200
 [ -f "$BUDGET/mined.jsonl" ] || mine --corpus_file "$CAPTIONS" --train_file "$BUDGET/queries.jsonl" \
     --output_file "$BUDGET/mined.jsonl"
-[ -f "$BUDGET/scored.jsonl" ] || hf-dse score --model_name_or_path "$BUDGET/teacher" --train_file "$BUDGET/mined.jsonl" \
+[ -f "$BUDGET/scored.jsonl" ] || hf-dse score --model "$BUDGET/teacher" --train_file "$BUDGET/mined.jsonl" \
     --max_length 96 --dtype "$dtype" --output_file "$BUDGET/scored.jsonl"
 [ -f "$BUDGET/both-first.jsonl" ] || python studies/label_budget.py budgets "$CAPTIONS" "$BUDGET" --skip 1200 \
     --labelled_file "$BUDGET/labelled.jsonl"
 # Another teacher, which nobody has trained: the cosines of the larger encoder.
 mkdir -p "$BUDGET/cosine"
-[ -f "$BUDGET/cosine/scored.jsonl" ] || hf-dse score --model_name_or_path "$teacher" --bi_encoder true \
+[ -f "$BUDGET/cosine/scored.jsonl" ] || hf-dse score --model "$teacher" --bi_encoder true \
     --corpus_file "$CAPTIONS" --train_file "$BUDGET/mined.jsonl" --max_length 32 --dtype "$dtype" \
     --output_file "$BUDGET/cosine/scored.jsonl"
 [ -f "$BUDGET/cosine/teacher.jsonl" ] || python studies/label_budget.py budgets "$CAPTIONS" "$BUDGET/cosine" --skip 1200
 hf-dse study studies/label_budget.yaml --output_dir "$BUDGET/study" --jobs "${JOBS:-1}" --flags="${FLAGS:-}"
 hf-dse study report studies/label_budget.yaml --metrics test.ndcg@10 test.mrr@10 test.recall@1 \
     --baseline "learns from=0 labels, teacher"
-hf-dse evaluate --model_name_or_path "$ENCODER" --dataset_name "$CAPTIONS" --split test --bm25 true --max_length 32 \
+hf-dse evaluate --model "$ENCODER" --dataset "$CAPTIONS" --split test --bm25 true --max_length 32 \
     --dtype "$dtype" --compare_with "$teacher"

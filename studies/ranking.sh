@@ -14,12 +14,12 @@ dtype=${DTYPE:-float32}
 mkdir -p "$RANKING"
 
 mine() {
-    [ -f "$RANKING/$1-mined.jsonl" ] || hf-dse mine --dataset_name "$DATA/scifact" --encoder_name_or_path "$ENCODER" \
+    [ -f "$RANKING/$1-mined.jsonl" ] || hf-dse mine --dataset "$DATA/scifact" --model "$ENCODER" \
         --bm25 true --num_negatives 10 --range_max 50 --relative_margin -1 --max_length 256 --dtype "$dtype" \
         --output_file "$RANKING/$1-mined.jsonl" "${@:2}"
 }
 score() {
-    [ -f "$RANKING/$1.jsonl" ] || hf-dse score --model_name_or_path "$ENCODER" --bi_encoder true --bm25_weight 0.3 \
+    [ -f "$RANKING/$1.jsonl" ] || hf-dse score --model "$ENCODER" --bi_encoder true --bm25_weight 0.3 \
         --train_file "$RANKING/$1-mined.jsonl" --max_length 256 --dtype "$dtype" --output_file "$RANKING/$1.jsonl" "${@:2}"
 }
 # The judgements are complete, so documents that score above a positive are no positives: no margin.
@@ -37,13 +37,13 @@ teacher() {
 if [ -n "${TEACHER:-}" ]; then
     squad=$RANKING/squad
     [ -d "$squad" ] || python studies/label_budget.py questions "$DATA/squad_sent" "$squad"
-    [ -f "$squad-mined.jsonl" ] || hf-dse mine --dataset_name "$squad" --bm25 true --num_negatives 8 --sampling random \
+    [ -f "$squad-mined.jsonl" ] || hf-dse mine --dataset "$squad" --bm25 true --num_negatives 8 --sampling random \
         --range_max 100 --output_file "$squad-mined.jsonl"
     teacher squad-teacher --model_name_or_path "$TEACHER" --train_file "$squad-mined.jsonl" --max_train_samples 2400 \
         --max_length 80
     teacher teacher --model_name_or_path "$RANKING/squad-teacher" --train_file "$RANKING/claims-mined.jsonl" \
         --max_length 160 --per_device_train_batch_size 8 --learning_rate 3e-5
-    [ -f "$RANKING/reranker.jsonl" ] || hf-dse score --model_name_or_path "$RANKING/teacher" --max_length 160 \
+    [ -f "$RANKING/reranker.jsonl" ] || hf-dse score --model "$RANKING/teacher" --max_length 160 \
         --train_file "$RANKING/claims-mined.jsonl" --dtype "$dtype" --output_file "$RANKING/reranker.jsonl"
     python recipes/kept_scores.py ids "$RANKING/reranker.jsonl" studies/teacher_scores/scifact.parquet
 fi

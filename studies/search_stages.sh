@@ -15,13 +15,13 @@ mkdir -p "$out"
 
 [ -f "$out/search/corpus.jsonl" ] || python recipes/flagship/queries.py "$data" "$out"
 mine() {
-    [ -f "$out/$1-mined.jsonl" ] || hf-dse mine --encoder_name_or_path "$encoder" --bm25 --num_negatives 6 --max_length 256 \
+    [ -f "$out/$1-mined.jsonl" ] || hf-dse mine --model "$encoder" --bm25 --num_negatives 6 --max_length 256 \
         --dtype "$dtype" --output_file "$out/$1-mined.jsonl" "${@:2}"
 }
 mine labelled --dataset_name "$out/search" --range_max 50
 mine unlabelled --corpus_file "$out/unlabelled" --train_file "$out/unlabelled.jsonl" --range_max 30 --relative_margin -1
 score() {
-    [ -f "$out/$1-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model_name_or_path "$encoder" \
+    [ -f "$out/$1-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model "$encoder" \
         --corpus_file "$out/$2" --train_file "$out/$1-mined.jsonl" --max_length 256 --dtype "$dtype" \
         --output_file "$out/$1-scored.jsonl"
 }

@@ -62,7 +62,7 @@ merge "$out/pairs" "$out"/student-{42,43,44}/model
 
 # Length: the same and the source with layers for 16,384 tokens, which change nothing up to 512.
 [ -f "$out/start/config.json" ] || python "$here/lengthen.py" "$out/pairs" "$out/start"
-[ -f "$out/source/config.json" ] || hf-dse convert --model_name_or_path "$encoder" --output_dir "$out/source" \
+[ -f "$out/source/config.json" ] || hf-dse convert --model "$encoder" --output_dir "$out/source" \
     --layer_types chunked_attention chunked_attention chunked_attention chunked_attention linear_attention \
     linear_attention --linformer_projection strided \
     --linformer_length 1024 --position_extension tile --max_position_embeddings 16384 --hidden_dropout_prob 0 \
@@ -71,7 +71,7 @@ merge "$out/pairs" "$out"/student-{42,43,44}/model
 # Search: queries with mined negatives, mixed with the labelled pairs. First from the pairs' student, then from the middle
 # between that and the source, whose similarities are kept. Version 2 of the checkpoint was the mean of both.
 [ -f "$out/search/corpus.jsonl" ] || python "$here/queries.py" "$data" "$out"
-[ -f "$out/mined.jsonl" ] || hf-dse mine --dataset_name "$out/search" --encoder_name_or_path "$out/pairs" --bm25 \
+[ -f "$out/mined.jsonl" ] || hf-dse mine --dataset "$out/search" --model "$out/pairs" --bm25 \
     --num_negatives 6 --range_max 50 --max_length 256 --dtype "$dtype" --output_file "$out/mined.jsonl"
 search() {
     local name=$1
@@ -88,11 +88,11 @@ merge "$out/mean" "$out"/search-{1,2}/model
 
 # A teacher for the candidates, cosine and BM25 together, which finds more than each of them, and queries that nobody
 # has labelled.
-[ -f "$out/unlabelled-mined.jsonl" ] || hf-dse mine --corpus_file "$out/unlabelled" --train_file "$out/unlabelled.jsonl" \
+[ -f "$out/unlabelled-mined.jsonl" ] || hf-dse mine --corpus "$out/unlabelled" --train_file "$out/unlabelled.jsonl" \
     --encoder_name_or_path "$encoder" --bm25 --num_negatives 6 --range_max 30 --relative_margin -1 --max_length 256 \
     --dtype "$dtype" --output_file "$out/unlabelled-mined.jsonl"
 score() {
-    [ -f "$out/$2-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model_name_or_path "$encoder" \
+    [ -f "$out/$2-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model "$encoder" \
         --corpus_file "$out/$1" --train_file "$out/$2.jsonl" --max_length 256 --dtype "$dtype" \
         --output_file "$out/$2-scored.jsonl"
 }
@@ -115,9 +115,9 @@ merge "$out/version-3" "$half" "$out/search-3/model"
 # A student of SciFact's claims alone, which reads whole abstracts, the run "softmax" of studies/ranking_attention.yaml with
 # RANKING=OUT. 0.15 of the weights are its.
 claims="$out/claims-whole-mined.jsonl"
-[ -f "$claims" ] || hf-dse mine --dataset_name "$data/scifact" --encoder_name_or_path "$encoder" --bm25 \
+[ -f "$claims" ] || hf-dse mine --dataset "$data/scifact" --model "$encoder" --bm25 \
     --num_negatives 10 --range_max 50 --relative_margin -1 --max_length 512 --dtype "$dtype" --output_file "$claims"
-[ -f "$out/claims/results.json" ] || hf-dse distill --stage ranking --model_name_or_path "$encoder" \
+[ -f "$out/claims/results.json" ] || hf-dse distill --stage ranking --model "$encoder" \
     --dataset_name "$data/scifact" --train_file "$claims" --layer_types full_attention --max_length 512 \
     --attention_probs_dropout_prob 0 --freeze_layers 2 --num_candidates 4 --per_device_train_batch_size 16 \
     --num_train_epochs 3 --learning_rate 4e-5 --warmup_steps 0.1 --eval_strategy no --save_strategy no \
@@ -129,7 +129,7 @@ merge "$out/final" "$out"/long/{version-3,claims/model} --weights 0.85 0.15
 
 # The checkpoint has vectors that begin with what texts differ in most, and are whitened slightly.
 [ -f "$out/whiten_texts.parquet" ] || python "$here/whiten_texts.py" "$data" "$out" "$out/whiten_texts.parquet"
-[ -f "$out/whitened/config.json" ] || hf-dse whiten --model_name_or_path "$out/final" --projection_dim 384 --power 0.2 \
+[ -f "$out/whitened/config.json" ] || hf-dse whiten --model "$out/final" --projection_dim 384 --power 0.2 \
     --train_file "$out/whiten_texts.parquet" --max_length 256 --output_dir "$out/whitened"
 
 python "$here/export.py" "$data" "$out" "$out/dse-minilm-l6"

@@ -22,6 +22,6 @@ teacher teacher-stsb --model_name_or_path "$mpnet" --train_file "$data/stsb/trai
 teacher teacher --model_name_or_path "$out/teacher-stsb" --train_file "$out/continue.parquet" --num_train_epochs 1 \
     --learning_rate 2e-5
 for name in gold pool; do
-    [ -f "$out/scored_$name.parquet" ] || hf-dse score --model_name_or_path "$out/teacher" --dtype "$dtype" \
+    [ -f "$out/scored_$name.parquet" ] || hf-dse score --model "$out/teacher" --dtype "$dtype" \
         --num_labels 1 --symmetric false --train_file "$out/$name.parquet" --output_file "$out/scored_$name.parquet"
 done

@@ -17,11 +17,11 @@ mkdir -p "$out"
 [ -f "$out/corpus.jsonl" ] || python "$here/questions.py" "$data" "$out"
 
 # One vector, not trained: lower layers in chunks, upper ones linear, whitened.
-[ -f "$out/mixed/config.json" ] || hf-dse convert --model_name_or_path "$encoder" --output_dir "$out/mixed" \
+[ -f "$out/mixed/config.json" ] || hf-dse convert --model "$encoder" --output_dir "$out/mixed" \
     --layer_types chunked_attention chunked_attention chunked_attention chunked_attention linear_attention \
     linear_attention --linformer_projection strided --linformer_length 1024 --position_extension tile \
     --max_position_embeddings 16384
-[ -f "$out/mixed-whitened/config.json" ] || hf-dse whiten --model_name_or_path "$out/mixed" \
+[ -f "$out/mixed-whitened/config.json" ] || hf-dse whiten --model "$out/mixed" \
     --train_file "$out/corpus.jsonl" --max_length 512 --projection_dim 320 --output_dir "$out/mixed-whitened"
 
 # One vector that learns from the questions.
