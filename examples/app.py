@@ -4,7 +4,7 @@ attention makes of a long text. With a teacher, its scores and times stand besid
 
     pip install "hf-dse[app,demo,st]"
     python examples/app.py
-    python examples/app.py --model_name_or_path student/model --teacher_name_or_path teacher --corpus texts.txt
+    python examples/app.py --model student/model --teacher teacher --corpus texts.txt
 
 Without a model it converts all-MiniLM-L6-v2. The corpus is a .txt file with a text per line, or a folder, whose .txt
 and .md files are searched by passages, shown with file and line; by default the 2,396 embedded sentences. Ready at
@@ -251,7 +251,7 @@ class Demo:
         if self.teacher is not None:
             return ""
         return paragraph(
-            "There is no teacher. To see its scores and times, start the app with --teacher_name_or_path and a folder "
+            "There is no teacher. To see its scores and times, start the app with --teacher and a folder "
             "or a model of the Hub."
         )
 
@@ -456,8 +456,8 @@ def load_model(name):
 
 def main():
     parser = argparse.ArgumentParser(description="A web page to try a model.")
-    parser.add_argument("--model_name_or_path", help="DSE model. Default: all-MiniLM-L6-v2, converted.")
-    parser.add_argument("--teacher_name_or_path", help="Cross-encoder to compare with.")
+    parser.add_argument("--model", help="DSE model. Default: all-MiniLM-L6-v2, converted.")
+    parser.add_argument("--teacher", help="Cross-encoder to compare with.")
     parser.add_argument(
         "--corpus",
         help="Texts to search: a .txt file with one per line, or a folder of .txt and .md files, also in folders "
@@ -466,12 +466,12 @@ def main():
     )
     parser.add_argument("--port", type=int, default=7860)
     args = parser.parse_args()
-    model = load_model(args.model_name_or_path)
+    model = load_model(args.model)
     if model.transformers_model.config.model_type != "dse":
-        raise ValueError(f"{args.model_name_or_path} is not a DSE model: convert it with `hf-dse convert`.")
+        raise ValueError(f"{args.model} is not a DSE model: convert it with `hf-dse convert`.")
     teacher, files = None, None
-    if args.teacher_name_or_path is not None:
-        teacher = load_reranker(args.teacher_name_or_path, device=model.device)
+    if args.teacher is not None:
+        teacher = load_reranker(args.teacher, device=model.device)
     if args.corpus is None:
         pairs = load_pairs(DataArguments(dataset_name="embedded"))
         texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]

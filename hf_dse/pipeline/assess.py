@@ -125,8 +125,7 @@ def assess(
             limit_length(loaded, limit)
     teacher: dict[str, Any] = {}
     if reranker is not None:
-        names = {name: value for name, value in loading.items() if name in ("trust_remote_code", "device")}
-        cross_encoder = load_reranker(reranker, **names)
+        cross_encoder = load_reranker(reranker, **loading)
         teacher["reranker"] = partial(rerank, cross_encoder, windows="first", **options)
         teacher["reranker_tokens"] = limit_of(cross_encoder, None)
         teacher["reranker_name"] = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"

@@ -50,7 +50,7 @@ def run(encoder, *argv):
 
 def test_every_way(save_bert, folder, rankings, tmp_path, capsys):
     encoder, output = save_bert(tmp_path / "bert"), tmp_path / "results.json"
-    argv = ["--dataset", folder, "--chunk_sizes", 30, "--projected_lengths", 8, 64, "--bm25_weight", 0.6]
+    argv = ["--dataset_name", folder, "--chunk_sizes", 30, "--projected_lengths", 8, 64, "--bm25_weight", 0.6]
     run(encoder, *argv, "--output", output, "--students", encoder)
     rows = {row["way"]: row for row in json.loads(output.read_text())["rows"]}
     passes = ["softmax", "linear, k = 8", "linear, k = 64", "layers in chunks, upper 2 linear, k = 64"]

@@ -100,9 +100,28 @@ def test_matryoshka(tmp_path):
     ]
 
 
+def test_a_teacher_learns_the_same_from_accumulated_batches(save_bert, tmp_path):
+    """16 rows at once, 4 x 4 and 2 x 8 have the same losses and gradients, before they are clipped too."""
+    encoder = str(save_bert(tmp_path / "encoder", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    options = ["--dataset_name", "embedded", "--model_name_or_path", encoder, "--max_train_samples", "32"]
+    options += ["--max_eval_samples", "4", "--max_length", "32", "--num_train_epochs", "1", "--optim", "sgd"]
+    options += ["--save_strategy", "steps", "--save_steps", "2", "--logging_steps", "1", "--learning_rate", "0.01"]
+    found = []
+    for size in (16, 4, 2):
+        folder = tmp_path / f"of-{size}"
+        batch = ["--per_device_train_batch_size", str(size), "--gradient_accumulation_steps", str(16 // size)]
+        run("13_train_a_teacher.py", *options, *batch, "--output_dir", str(folder))
+        state = json.loads((folder / "checkpoint-2" / "trainer_state.json").read_text())
+        steps = [line for line in state["log_history"] if "grad_norm" in line]
+        found.append([[line["loss"], line["grad_norm"]] for line in steps])
+    assert len(found[0]) == 2 and found[0][0][0] > 0.1
+    for other in found[1:]:
+        assert other == [pytest.approx(line, rel=1e-3) for line in found[0]]
+
+
 def test_train_a_teacher(tmp_path):
     steps = ["--max_steps", "2", "--per_device_train_batch_size", "2", "--max_length", "32"]
-    options = ["--dataset", "embedded", "--symmetric", "true", "--max_eval_samples", "20", *steps]
+    options = ["--dataset_name", "embedded", "--symmetric", "true", "--max_eval_samples", "20", *steps]
     output = run("13_train_a_teacher.py", *options, "--output_dir", str(tmp_path / "pairs"))
     assert output.splitlines()[-1].startswith("test: pearson")
     rows = [
