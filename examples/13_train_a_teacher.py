@@ -70,7 +70,8 @@ else:
         # The bias of a new head, 0. Otherwise the first epoch is spent on learning the mean label.
         if name.endswith("bias") and parameter.shape == (1,) and not parameter.any():
             torch.nn.init.constant_(parameter, sum(labels) / len(labels))
-CrossEncoderTrainer(model=model, args=args, train_dataset=train, loss=loss).train()
+trainer = CrossEncoderTrainer(model=model, args=args, train_dataset=train, loss=loss)
+trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
 model.save_pretrained(args.output_dir)
 kind = "Correlation" if num_labels == 1 else "Classification"
 for split, part in pairs.items():
