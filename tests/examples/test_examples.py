@@ -123,8 +123,9 @@ def test_a_resumed_teacher_is_the_same(save_bert, tmp_path):
     """Amid an epoch, with dropout and symmetric pairs."""
     encoder = str(save_bert(tmp_path / "encoder"))
     options = ["--dataset_name", "embedded", "--model_name_or_path", encoder, "--symmetric", "true"]
-    options += ["--max_train_samples", "48", "--max_eval_samples", "4", "--max_length", "32", "--num_train_epochs", "2"]
-    options += ["--per_device_train_batch_size", "8", "--save_strategy", "steps", "--save_steps", "4"]
+    options += ["--max_train_samples", "48", "--max_eval_samples", "4", "--max_length", "32"]
+    options += ["--num_train_epochs", "2", "--per_device_train_batch_size", "8"]
+    options += ["--save_strategy", "steps", "--save_steps", "4"]
     folders = [tmp_path / name for name in ("straight", "resumed")]
     run("13_train_a_teacher.py", *options, "--output_dir", str(folders[0]))
     resumed = ["--resume_from_checkpoint", str(folders[0] / "checkpoint-4"), "--output_dir", str(folders[1])]
