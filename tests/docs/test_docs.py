@@ -104,7 +104,7 @@ def find_snippets():
                 has_output = False
             end = block.end()
         for number, group in enumerate(groups, start=1):
-            is_slow = any(re.search(r"distill\(|\.train\(|onnxruntime", code) for code, _ in group)
+            is_slow = any(re.search(r"distill\(|\.train\(|export_graph\(", code) for code, _ in group)
             name = f"{page.relative_to(ROOT)}-{number}"
             yield pytest.param(group, id=name, marks=[pytest.mark.slow] if is_slow else [])
 
@@ -131,15 +131,6 @@ def converted(tmp_path_factory, hub_cache):
 
 
 @pytest.fixture(scope="module")
-def graph(converted):
-    """The graph that guides/deploy.md runs."""
-    pytest.importorskip("onnxruntime")
-    folder = converted.with_name("graph")
-    assert not main(f"export --model {converted} --output_dir {folder} --format onnx".split())
-    return folder
-
-
-@pytest.fixture(scope="module")
 def index(tmp_path_factory, converted):
     """What the command of docs/guides/vector_stores.md writes."""
     page = (ROOT / "docs" / "guides" / "vector_stores.md").read_text(encoding="utf-8")
@@ -157,11 +148,12 @@ def test_outputs_agree_up_to_rounding():
 
 
 @pytest.mark.parametrize("snippets", list(find_snippets()))
-def test_python_prints_what_the_page_shows(snippets, converted, index, tmp_path, monkeypatch, request):
+def test_python_prints_what_the_page_shows(snippets, converted, index, tmp_path, monkeypatch):
     (tmp_path / "converted").symlink_to(converted)
     (tmp_path / "index.parquet").symlink_to(index)
-    if any("onnxruntime" in code for code, _ in snippets):
-        (tmp_path / "graph").symlink_to(request.getfixturevalue("graph"))
+    for name in ("onnxruntime", "openvino"):
+        if any(f"import {name}\n" in code for code, _ in snippets):
+            pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
     for code, shown in snippets:
