@@ -26,7 +26,7 @@ for task in stsb mrpc qnli nli qqp; do
             --output_dir "$FIVE_TASKS/teachers/$task" --seed 42 ${FLAGS:-}
     fi
     hf-dse score --model "$FIVE_TASKS/teachers/$task" --task_name $name --symmetric false \
-        --dataset_name "$FIVE_TASKS/data/$task" --dtype "${DTYPE:-float32}" --output_file "$scored"
+        --dataset "$FIVE_TASKS/data/$task" --dtype "${DTYPE:-float32}" --output_file "$scored"
 done
 hf-dse study studies/five_tasks.yaml --jobs "${JOBS:-1}" --flags="${FLAGS:-}"
 hf-dse study report studies/five_tasks.yaml --metrics test.accuracy test.f1 test.pearson \

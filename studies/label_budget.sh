@@ -33,7 +33,7 @@ mine() {
 # Another teacher, which nobody has trained: the cosines of the larger encoder.
 mkdir -p "$BUDGET/cosine"
 [ -f "$BUDGET/cosine/scored.jsonl" ] || hf-dse score --model "$teacher" --bi_encoder true \
-    --corpus_file "$CAPTIONS" --train_file "$BUDGET/mined.jsonl" --max_length 32 --dtype "$dtype" \
+    --corpus "$CAPTIONS" --train_file "$BUDGET/mined.jsonl" --max_length 32 --dtype "$dtype" \
     --output_file "$BUDGET/cosine/scored.jsonl"
 [ -f "$BUDGET/cosine/teacher.jsonl" ] || python studies/label_budget.py budgets "$CAPTIONS" "$BUDGET/cosine" --skip 1200
 hf-dse study studies/label_budget.yaml --output_dir "$BUDGET/study" --jobs "${JOBS:-1}" --flags="${FLAGS:-}"

@@ -17,10 +17,10 @@ mkdir -p "$BUDGET"
 [ -d "$BUDGET/tales" ] || python studies/label_budget.py tales "$LONG" "$BUDGET/tales"
 [ -f "$BUDGET/queries.jsonl" ] || python studies/label_budget.py queries "$BUDGET/tales" "$BUDGET" --num_queries 480
 [ -f "$BUDGET/mined.jsonl" ] || hf-dse mine --corpus "$BUDGET/tales" --train_file "$BUDGET/queries.jsonl" \
-    --encoder_name_or_path "$2" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 --max_length 512 \
+    --model "$2" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 --max_length 512 \
     --dtype "$dtype" --output_file "$BUDGET/mined.jsonl"
 [ -f "$BUDGET/scored.jsonl" ] || hf-dse score --model "$2" --bi_encoder true --windows best --max_length 130 \
-    --bm25_weight 0.6 --corpus_file "$BUDGET/tales" --train_file "$BUDGET/mined.jsonl" --dtype "$dtype" \
+    --bm25_weight 0.6 --corpus "$BUDGET/tales" --train_file "$BUDGET/mined.jsonl" --dtype "$dtype" \
     --output_file "$BUDGET/scored.jsonl"
 [ -f "$BUDGET/labels-all.jsonl" ] || python studies/label_budget.py budgets "$BUDGET/tales" "$BUDGET"
 [ -f "$BUDGET/start/config.json" ] || hf-dse convert --model "$2" --output_dir "$BUDGET/start" --layer_types \

@@ -22,7 +22,7 @@ mine labelled --dataset_name "$out/search" --range_max 50
 mine unlabelled --corpus_file "$out/unlabelled" --train_file "$out/unlabelled.jsonl" --range_max 30 --relative_margin -1
 score() {
     [ -f "$out/$1-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model "$encoder" \
-        --corpus_file "$out/$2" --train_file "$out/$1-mined.jsonl" --max_length 256 --dtype "$dtype" \
+        --corpus "$out/$2" --train_file "$out/$1-mined.jsonl" --max_length 256 --dtype "$dtype" \
         --output_file "$out/$1-scored.jsonl"
 }
 score labelled search
@@ -44,7 +44,7 @@ for seed in ${SEEDS:-42 43 44}; do
     for row in ${ROWS:-labels teacher half}; do
         name="$out/$row-$seed"
         [ -f "$name/results.json" ] || hf-dse distill --config recipes/flagship/search.yaml --train_file "$out/$row.jsonl" \
-            --model_name_or_path "$encoder" --layer_types full_attention --bi_encoder_name_or_path "$encoder" \
+            --model "$encoder" --layer_types full_attention --bi_encoder_name_or_path "$encoder" \
             --similarity_weight 10 --num_candidates 4 --num_train_epochs 1 --max_length 128 --seed "$seed" \
             --attention_probs_dropout_prob 0 --hidden_dropout_prob 0 --output_dir "$name" --overwrite_output_dir ${FLAGS:-}
         measure "$row-$seed" "$name/model"

@@ -23,7 +23,7 @@ mkdir -p "$BUDGET"
     --num_train_epochs 1 --output_dir "$BUDGET/teacher" --seed 42 ${FLAGS:-}
 [ -f "$BUDGET/queries.jsonl" ] || python studies/label_budget.py queries "$SQUAD" "$BUDGET" --skip 2400 --num_queries 2400
 [ -f "$BUDGET/mined.jsonl" ] || hf-dse mine --corpus "$SQUAD" --train_file "$BUDGET/queries.jsonl" \
-    --encoder_name_or_path "$ENCODER" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 --max_length 64 \
+    --model "$ENCODER" --bm25 true --num_negatives 6 --range_max 20 --relative_margin -1 --max_length 64 \
     --dtype "$dtype" --output_file "$BUDGET/mined.jsonl"
 [ -f "$BUDGET/scored.jsonl" ] || hf-dse score --model "$BUDGET/teacher" --train_file "$BUDGET/mined.jsonl" \
     --max_length 80 --dtype "$dtype" --output_file "$BUDGET/scored.jsonl"

@@ -54,7 +54,7 @@ merge() {
 }
 for seed in 42 43 44; do
     [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
-        --model_name_or_path "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
+        --model "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
         --augmented_file "$out/silver.parquet" --bi_encoder_name_or_path "$encoder" \
         --output_dir "$out/student-$seed" --overwrite_output_dir $flags
 done
@@ -77,7 +77,7 @@ search() {
     local name=$1
     shift
     [ -f "$out/$name/results.json" ] || hf-dse distill --config "$here/search.yaml" --output_dir "$out/$name" \
-        --corpus_file "$out/search" --train_file "$out/mined.jsonl" --pairs_file "$out/scored_gold.parquet" \
+        --corpus "$out/search" --train_file "$out/mined.jsonl" --pairs_file "$out/scored_gold.parquet" \
         --overwrite_output_dir $flags "$@"
 }
 search search-1 --model_name_or_path "$out/start" --bi_encoder_name_or_path "$out/pairs" --num_train_epochs 2 --seed 42
@@ -89,11 +89,11 @@ merge "$out/mean" "$out"/search-{1,2}/model
 # A teacher for the candidates, cosine and BM25 together, which finds more than each of them, and queries that nobody
 # has labelled.
 [ -f "$out/unlabelled-mined.jsonl" ] || hf-dse mine --corpus "$out/unlabelled" --train_file "$out/unlabelled.jsonl" \
-    --encoder_name_or_path "$encoder" --bm25 --num_negatives 6 --range_max 30 --relative_margin -1 --max_length 256 \
+    --model "$encoder" --bm25 --num_negatives 6 --range_max 30 --relative_margin -1 --max_length 256 \
     --dtype "$dtype" --output_file "$out/unlabelled-mined.jsonl"
 score() {
     [ -f "$out/$2-scored.jsonl" ] || hf-dse score --bi_encoder --bm25_weight 0.3 --model "$encoder" \
-        --corpus_file "$out/$1" --train_file "$out/$2.jsonl" --max_length 256 --dtype "$dtype" \
+        --corpus "$out/$1" --train_file "$out/$2.jsonl" --max_length 256 --dtype "$dtype" \
         --output_file "$out/$2-scored.jsonl"
 }
 score search mined
@@ -118,7 +118,7 @@ claims="$out/claims-whole-mined.jsonl"
 [ -f "$claims" ] || hf-dse mine --dataset "$data/scifact" --model "$encoder" --bm25 \
     --num_negatives 10 --range_max 50 --relative_margin -1 --max_length 512 --dtype "$dtype" --output_file "$claims"
 [ -f "$out/claims/results.json" ] || hf-dse distill --stage ranking --model "$encoder" \
-    --dataset_name "$data/scifact" --train_file "$claims" --layer_types full_attention --max_length 512 \
+    --dataset "$data/scifact" --train_file "$claims" --layer_types full_attention --max_length 512 \
     --attention_probs_dropout_prob 0 --freeze_layers 2 --num_candidates 4 --per_device_train_batch_size 16 \
     --num_train_epochs 3 --learning_rate 4e-5 --warmup_steps 0.1 --eval_strategy no --save_strategy no \
     --load_best_model_at_end false --report_to none --seed 42 --output_dir "$out/claims" --overwrite_output_dir $flags
