@@ -5,7 +5,10 @@
 import json
 import logging
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hf_dse.cli.arguments import MODEL, LoadArguments
@@ -75,15 +78,26 @@ def assess(args: AssessArguments, load_args: LoadArguments, data_args: DataArgum
     num_queries = next(iter(found.searches.values()))["num_queries"]
     print(f"{split}: {num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
     rows = {name: {key: row[key] for key in COLUMNS if key in row} for name, row in found.searches.items()}
-    print(format_table(rows, "search"))
+    names = [name for name in (args.model_name_or_path, *args.compare_with, args.rerank) if name is not None]
+    shorten = partial(_shorten, names=names)
+    print(format_table({shorten(name): row for name, row in rows.items()}, "search"))
     print("difference: of nDCG@10 to the first row, low and high: its 95 % interval (bootstrap over the queries)")
     print("tokens: of a text that are read; query_ms, corpus_seconds: to search once, and to embed and index before")
-    print(f"\n{found}")
+    print(f"\n{shorten(str(found))}")
     _say_next(args, data_args, found, num_train)
     if output is not None:
         text = json.dumps({"split": split, "num_documents": len(rankings.corpus), **asdict(found)}, indent=2)
         write_atomically(output, lambda file: file.write((text + "\n").encode()))
         print(f"Written to {output}")
+
+
+def _shorten(text: str, names: Sequence[str]) -> str:
+    """The two last parts of the paths of models, which are long in a table."""
+    ends = ["/".join(Path(name).parts[-2:]) for name in names]
+    for name, end in zip(names, ends, strict=True):
+        if ends.count(end) == 1:
+            text = text.replace(name, end)
+    return text
 
 
 def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:
@@ -110,11 +124,11 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
 
 def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessment", num_train: int) -> None:
     """Logs the command for what was found."""
-    names = ("dataset_name", "train_file", "validation_file", "test_file", "corpus_file")
-    data = {name: getattr(data_args, name) for name in names}
+    data = {name: getattr(data_args, name) for name in ("train_file", "validation_file", "test_file")}
+    data |= {"dataset": data_args.dataset_name, "corpus": data_args.corpus_file}
     corpus = data_args.corpus_file or data_args.dataset_name
     # A student begins where the best model is.
-    model, teacher = {"model_name_or_path": found.model}, {"teacher_name_or_path": args.rerank}
+    model, teacher = {"model": found.model}, {"teacher": args.rerank}
     is_labelled = num_train >= ENOUGH_QUERIES
     if is_labelled and not args.rerank:
         logger.info(f"The {num_train} labelled queries of the train split can teach more.")
@@ -122,7 +136,7 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
         say_next(distill=f"--stage ranking --bm25 true --output_dir student {_words(**model, **teacher, **data)}")
     elif found.pays:
         made = "--bm25 true --queries_from sentences --output_file mined.parquet"
-        say_next(mine=f"{made} {_words(encoder_name_or_path=found.model, **teacher, corpus_file=corpus)}")
+        say_next(mine=f"{made} {_words(**model, **teacher, corpus=corpus)}")
     else:
         weight = f"--bm25_weight {args.bm25_weight} " if BM25 in found.best else ""
         say_next(search=f"{weight}--query '...' {_words(**model, corpus=corpus)}")
