@@ -3,6 +3,7 @@
 """The example server over HTTP: its vectors are those of sentence-transformers, for many clients at once."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def client(folder):
     environment = os.environ | {"HF_MODULES_CACHE": str(folder.parent / "modules")}
     command = [sys.executable, str(SERVER), str(folder), "--port", str(port), "--max_bytes", "10000"]
     with open(log, "w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder.parent, env=environment)
+        options = {"cwd": folder.parent, "env": environment, "start_new_session": True}
+        process = subprocess.Popen(command, stdout=output, stderr=output, **options)
         try:
             deadline = time.monotonic() + 200
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
@@ -56,7 +58,8 @@ def client(folder):
                 yield client
             assert process.poll() is None
         finally:
-            process.terminate()
+            # Its workers too.
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
