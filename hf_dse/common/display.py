@@ -56,7 +56,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], num_left: int
 CAPTION = "Values are times 100; cosine_* compares the embeddings alone, without the head of the student."
 
 
-def format_table(results: Mapping[str, Mapping[str, float]], label: str = "split") -> str:
+def format_table(results: Mapping[str, Mapping[str, Any]], label: str = "split") -> str:
     """Formats the metrics of each split, times 100 as in the literature, in columns; `label` heads the first."""
     names = list(dict.fromkeys(name for metrics in results.values() for name in metrics))
     rows = [[label, *names]]

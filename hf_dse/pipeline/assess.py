@@ -126,7 +126,7 @@ def assess(
     teacher: dict[str, Any] = {}
     if reranker is not None:
         cross_encoder = load_reranker(reranker, **loading)
-        teacher["reranker"] = partial(rerank, cross_encoder, windows="first", **options)
+        teacher["reranker"] = partial(rerank, cross_encoder, windows="first", skip_long=True, **options)
         teacher["reranker_tokens"] = limit_of(cross_encoder, None)
         teacher["reranker_name"] = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
     found = run_searches(

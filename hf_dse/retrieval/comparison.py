@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches side by side on the same queries: what they find, and what they cost."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,11 +83,10 @@ def compare_searches(
             f"`--max_length {min(tokens for tokens in reads.values() if tokens)}`."
         )
     options |= {"reranker": reranker, "reranker_name": reranker_name, "rerank_top": [rerank_top]}
-    compared = {}
+    compared: dict[str, dict[str, dict[str, Any]]] = {}
     for split, searches in run_searches(models, splits, **options).items():
-        compared[split] = compare_runs({name: search.run for name, search in searches.items()}, judged[split])
-        for name, metrics in compared[split].items():
-            metrics["tokens"] = searches[name].tokens
+        found = compare_runs({name: search.run for name, search in searches.items()}, judged[split])
+        compared[split] = {name: {**metrics, "tokens": searches[name].tokens} for name, metrics in found.items()}
     return compared
 
 
@@ -170,12 +170,16 @@ def _bm25(rankings: Rankings, depth: int) -> Search:
 def _rerank(
     score: "Reranker", rankings: Rankings, search: Search, tops: Sequence[int], tokens: int | None
 ) -> dict[int, Search]:
-    """The searches of a reranker that orders the first documents of each query. The others follow as they were."""
+    """
+    The searches of a reranker that orders the first documents of each query. The others follow as they were, and all
+    of a query that the reranker could not read.
+    """
     text_of = dict(zip(rankings.corpus["doc_id"][:], rankings.corpus["text"][:], strict=True))
     ranked = {query_id: sorted(found, key=found.__getitem__, reverse=True) for query_id, found in search.run.items()}
     texts = [[text_of[doc_id] for doc_id in found[: max(tops)]] for found in ranked.values()]
     start = time.perf_counter()
     scores = score(rankings.queries["query"][:], texts)
+    scores = [[-float(place) for place in range(len(row))] if any(map(math.isnan, row)) else row for row in scores]
     ms_each = 1000 * (time.perf_counter() - start) / max(1, sum(map(len, texts)))
     results = {}
     for top in tops:

@@ -138,6 +138,11 @@ def _rerank(
 ) -> list[list[float]]:
     if not hasattr(reranker, "predict"):
         return reranker(queries, texts)
+    return _predict(reranker, queries, texts, batch_size)
+
+
+def _predict(reranker: Any, queries: list[str], texts: list[list[str]], batch_size: int) -> list[list[float]]:
+    """The raw scores of a `CrossEncoder`."""
     if reranker.num_labels != 1:
         raise ValueError(
             f"The reranker has {reranker.num_labels} logits for a text, and a search needs one score: pass a function "

@@ -71,11 +71,11 @@ def load_sentence_transformer(
 
 def limit_length(model: "SentenceTransformer", max_length: int) -> None:
     """Sets how many tokens of a text a model reads. Warns above the length that a student was trained with."""
-    config: Any = model.config if model.transformers_model is not None else None
-    if config is not None:
-        check_max_length(max_length, model.transformers_model, model.tokenizer)
-    before = length_of(model, "document")
-    if getattr(config, "model_type", None) == "dse" and before is not None and max_length > before:
+    transformer: Any = model.transformers_model
+    if transformer is not None:
+        check_max_length(max_length, transformer, model.tokenizer)
+    before, is_dse = length_of(model, "document"), transformer is not None and transformer.config.model_type == "dse"
+    if is_dse and before is not None and max_length > before:
         logger.warning(
             f"max_length={max_length} is above the {before} tokens that this student is made for: what it reads "
             "beyond them it was not trained on, and its vectors may become worse. Measure both lengths."

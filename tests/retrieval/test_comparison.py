@@ -115,6 +115,17 @@ def test_what_searches_read_and_cost(rankings, encoder, warnings):
     assert list(found)[1:] == [f"reranker (reranks the top {top} of the search)" for top in (5, 20)]
 
 
+def test_a_query_that_is_too_long_for_the_reranker_keeps_its_order(rankings, encoder):
+    def score(queries, texts):
+        lists = [[float(len(text)) for text in found] for found in texts]
+        return [[float("nan")] * len(lists[0]), *lists[1:]]
+
+    found = run_searches({"it": encoder}, {"": rankings}, reranker=score, rerank_top=(20,), **QUIET)[""]
+    before, after = (search.run for search in found.values())
+    order = [{key: sorted(hits, key=hits.get, reverse=True) for key, hits in run.items()} for run in (before, after)]
+    assert order[0]["0"] == order[1]["0"] and order[0]["1"] != order[1]["1"]
+
+
 def test_different_lengths_are_announced(rankings, save_encoder, warnings):
     folders = [save_encoder(), save_encoder()]
     load_sentence_transformer(folders[1], max_length=20, device="cpu").save(str(folders[1]))
