@@ -22,6 +22,7 @@ import re
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -50,6 +51,7 @@ from app_pictures import (
     table,
     tokens_of,
 )
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
@@ -64,13 +66,12 @@ from hf_dse import (
     load_corpus,
     load_pairs,
     load_reranker,
+    make_queries,
     search,
     split_text,
     with_own_attention,
 )
-from hf_dse.data.passages import line_numbers
 from hf_dse.modeling.modeling_dse import find_attentions
-from hf_dse.retrieval.queries import split_sentences, take_sentence
 
 
 MAX_CHARACTERS = 20_000
@@ -174,9 +175,17 @@ def read_lines(text, most):
 
 def example_queries(texts, most=2):
     """Short sentences of texts drawn at random, of prose where there is any."""
-    rows = np.random.default_rng(42).permutation(len(texts))
-    sentences = (" ".join((take_sentence(texts[row])[0] or texts[row]).split()).strip("\"'“”") for row in rows)
+    corpus, found = Dataset.from_dict({"doc_id": list(map(str, range(len(texts)))), "text": texts}), texts
+    # An error where no document has a sentence beside others.
+    with suppress(ValueError):
+        found = make_queries(corpus, "sentences").queries["query"][:]
+    rows = np.random.default_rng(42).permutation(len(found))
+    sentences = (" ".join(found[row].split()).strip("\"'“”") for row in rows)
     return list(islice((sentence for sentence in sentences if len(sentence) <= 80), most))
+
+
+def split_sentences(text):
+    return re.split(r"(?<=[.!?])\s+|\n\s*\n\s*", text.strip())
 
 
 def compare_times(num_tokens, linear, softmax):
@@ -209,7 +218,13 @@ class Demo:
         parts = [split_text(text, self.tokenizer, size) or [text] for text in texts]
         chunks = [chunk.strip() for part in parts for chunk in part]
         groups = [row for row, part in enumerate(parts) for _ in part]
-        lines = [line for part in parts for line in line_numbers(part)]
+        lines = []
+        for part in parts:
+            line = 1
+            for chunk in part:
+                # By the first sign of a passage.
+                lines.append(line + chunk[: len(chunk) - len(chunk.lstrip())].count("\n"))
+                line += chunk.count("\n")
         return self.model.encode_document(chunks, show_progress_bar=False), chunks, groups, lines
 
     def find_sentences(self, query, passages):
