@@ -90,7 +90,7 @@ def mine(
     from hf_dse.retrieval.mining import mine_candidates
     from hf_dse.retrieval.queries import make_queries
     from hf_dse.teacher.rerankers import load_reranker
-    from hf_dse.teacher.score_candidates import score_candidates
+    from hf_dse.teacher.score_candidates import leave_out_long, score_candidates
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     kept: dict[str, Any] = {
@@ -110,6 +110,8 @@ def mine(
             args.teacher_name_or_path, trust_remote_code=load_args.trust_remote_code, device=load_args.device
         )
         length, windows = window_args.teacher_max_length, window_args.windows
+        if args.queries_from != "none":
+            rankings = leave_out_long(teacher, rankings, length)
         score = partial(score_candidates, teacher, max_length=length, windows=windows, **kept)
     mined = mine_candidates(
         rankings,
