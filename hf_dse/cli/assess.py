@@ -15,9 +15,10 @@ from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
 from hf_dse.common.display import format_table
 from hf_dse.common.files import output_path, write_atomically
-from hf_dse.common.options import HfArg
+from hf_dse.common.options import HfArg, check_at_least
 from hf_dse.data.arguments import DataArguments
-from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP
+from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
+from hf_dse.teacher.arguments import WindowArguments
 
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 COLUMNS = ("ndcg@10", "recall@100", "difference", "low", "high", "tokens", "query_ms", "corpus_seconds")
 # Fewer labelled queries teach little.
 ENOUGH_QUERIES = 100
+# A weight of BM25 beside which the cosine hardly counts.
+WORDS_ALONE = 10
 
 
 @dataclass
@@ -49,8 +52,13 @@ class AssessArguments:
     max_queries: int = HfArg(default=200, help="Queries to draw, or to make of the documents.")
     output_file: str | None = HfArg(default=None, help="JSON file for the results, as fractions of 1.")
 
+    def __post_init__(self) -> None:
+        check_at_least(1, max_queries=self.max_queries, rerank_top=min(self.rerank_top))
 
-def assess(args: AssessArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
+
+def assess(
+    args: AssessArguments, load_args: LoadArguments, window_args: WindowArguments, data_args: DataArguments
+) -> None:
     """
     Tell whether there is something to distil: a model, BM25, both together and a reranker on the same queries, at
     equal length, with what each costs. Without judged queries, sentences of the documents stand in for them.
@@ -68,6 +76,8 @@ def assess(args: AssessArguments, load_args: LoadArguments, data_args: DataArgum
         compare_with=args.compare_with,
         rerank_top=args.rerank_top,
         bm25_weight=args.bm25_weight,
+        windows=window_args.windows,
+        reranker_max_length=window_args.teacher_max_length,
         max_length=load_args.max_length,
         max_queries=args.max_queries,
         batch_size=load_args.batch_size,
@@ -93,7 +103,7 @@ def assess(args: AssessArguments, load_args: LoadArguments, data_args: DataArgum
 
 def _shorten(text: str, names: Sequence[str]) -> str:
     """The two last parts of the paths of models, which are long in a table."""
-    ends = ["/".join(Path(name).parts[-2:]) for name in names]
+    ends = [Path(*Path(name).parts[-2:]).as_posix() for name in names]
     for name, end in zip(names, ends, strict=True):
         if ends.count(end) == 1:
             text = text.replace(name, end)
@@ -130,16 +140,21 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
     # A student begins where the best model is.
     model, teacher = {"model": found.model}, {"teacher": args.rerank}
     is_labelled = num_train >= ENOUGH_QUERIES
-    if is_labelled and not args.rerank:
-        logger.info(f"The {num_train} labelled queries of the train split can teach more.")
-    if is_labelled and (found.pays or not args.rerank):
-        say_next(distill=f"--stage ranking --bm25 true --output_dir student {_words(**model, **teacher, **data)}")
-    elif found.pays:
+    if found.pays and not is_labelled:
         made = "--bm25 true --queries_from sentences --output_file mined.parquet"
         say_next(mine=f"{made} {_words(**model, **teacher, corpus=corpus)}")
-    else:
-        weight = f"--bm25_weight {args.bm25_weight} " if BM25 in found.best else ""
-        say_next(search=f"{weight}--query '...' {_words(**model, corpus=corpus)}")
+        return
+    if is_labelled:
+        if not found.pays:
+            logger.info(f"The {num_train} labelled queries of the train split can teach more.")
+            teacher = {}
+        say_next(distill=f"--stage ranking --bm25 true --output_dir student {_words(**model, **teacher, **data)}")
+        return
+    weight = f"--bm25_weight {args.bm25_weight} " if found.best.endswith(WITH_BM25) else ""
+    if found.best == BM25 and any(name.endswith(WITH_BM25) for name in found.searches):
+        logger.info("BM25 alone was the best: with a high weight the search is nearly that.")
+        weight = f"--bm25_weight {WORDS_ALONE} "
+    say_next(search=f"{weight}--query '...' {_words(**model, corpus=corpus)}")
 
 
 def _words(**options: str | None) -> str:

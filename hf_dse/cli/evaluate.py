@@ -12,7 +12,7 @@ from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg
 from hf_dse.data.arguments import DataArguments
-from hf_dse.retrieval.arguments import BM25_WEIGHT, CHUNK_SIZE
+from hf_dse.retrieval.arguments import BM25_WEIGHT, CHUNK_SIZE, WITH_BM25
 
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args:
 def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> dict[str, Any]:
     """Prints the metrics of searches, and returns them with what was measured."""
     from hf_dse.data.ranking_files import load_rankings
-    from hf_dse.retrieval.comparison import WITH_BM25, compare_searches
+    from hf_dse.retrieval.comparison import compare_searches
 
     splits = load_rankings(data_args, args.split or ["test"])
     chunk_size = args.chunk_size if args.chunks else None

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there to gain for a task: the search that needs no training, and the reranker, which is the ceiling."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hf_dse.common.options import check_at_least
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.arguments import BM25_WEIGHT, RERANK_TOP
 from hf_dse.retrieval.comparison import RERANKS, compare_runs, gain_of, run_searches
@@ -45,7 +47,7 @@ class Assessment:
         gain = "{:+.1f} points, 95 % interval {:+.1f} to {:+.1f}".format(*(100 * value for value in self.gain))
         if self.pays:
             return f"Distil: the reranker is better ({gain}) than the best without it, {best}."
-        return f"There is nothing to distil: the reranker is not clearly better ({gain}) than {best}."
+        return f"There is nothing to distil from this reranker: it is not clearly better ({gain}) than {best}."
 
 
 def assess(
@@ -56,6 +58,8 @@ def assess(
     compare_with: Sequence["SentenceTransformer | str | PathLike"] = (),
     rerank_top: Sequence[int] = RERANK_TOP,
     bm25_weight: float = BM25_WEIGHT,
+    windows: str = "first",
+    reranker_max_length: int | None = None,
     max_length: int | None = None,
     max_queries: int | None = None,
     batch_size: int = 32,
@@ -64,8 +68,8 @@ def assess(
 ) -> Assessment:
     """
     Tells whether there is something to distil: compares a model, BM25, both together, other models, and the reranker
-    on the best documents of both. The reranker is the ceiling of what its student can reach. All models read as many
-    tokens of a text as the one that reads the fewest.
+    on the best documents of both. The reranker is the ceiling of what its student can reach. All embedding models read
+    as many tokens of a text as the one that reads the fewest; the reranker has its own limit for a pair.
 
     Args:
         model (`SentenceTransformer` or `str`):
@@ -73,15 +77,19 @@ def assess(
         rankings ([`Rankings`]):
             Judged queries and their corpus, as [`load_rankings`] reads them or [`make_queries`] makes them.
         reranker (`CrossEncoder` or `str`, *optional*):
-            The reranker, or its folder or Hub id. Of a document it reads what fits next to the query.
+            The reranker, or its folder or Hub id.
         compare_with (`Sequence`, *optional*):
             Other models, such as a student.
         rerank_top (`Sequence[int]`, *optional*, defaults to `(20, 100)`):
             How many documents of a query the reranker reads.
         bm25_weight (`float`, *optional*, defaults to 0.3):
             Weight of BM25 beside the cosine, see [`bm25_scores`].
+        windows (`str`, *optional*, defaults to `"first"`):
+            How the reranker reads longer documents: the `"first"` window, or the `"best"` score of all windows.
+        reranker_max_length (`int`, *optional*):
+            Maximum number of tokens of a query with a document. Defaults to the limit of the reranker.
         max_length (`int`, *optional*):
-            Maximum number of tokens of a text. Defaults to the least that a model reads.
+            Maximum number of tokens of a text. Defaults to the least that an embedding model reads.
         max_queries (`int`, *optional*):
             Draw so many of the judged queries. Defaults to all.
         batch_size (`int`, *optional*, defaults to 32):
@@ -109,6 +117,7 @@ def assess(
     1.0
     ```
     """
+    check_at_least(1, max_queries=max_queries, rerank_top=min(rerank_top, default=0))
     rankings = draw_judged(rankings, max_queries)
     judged = relevance(rankings)
     models: dict[str, SentenceTransformer] = {}
@@ -118,20 +127,21 @@ def assess(
         else:
             models[f"model {len(models) + 1}"] = given
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    limits = [max_length, *(length_of(loaded, "document") for loaded in models.values())]
-    limit = min((tokens for tokens in limits if tokens is not None), default=None)
-    for loaded in models.values():
-        if limit is not None:
-            limit_length(loaded, limit)
+    limit = max_length
+    if limit is None:
+        limit = min((tokens for loaded in models.values() if (tokens := length_of(loaded, "document"))), default=None)
     teacher: dict[str, Any] = {}
     if reranker is not None:
         cross_encoder = load_reranker(reranker, **loading)
-        teacher["reranker"] = partial(rerank, cross_encoder, windows="first", skip_long=True, **options)
-        teacher["reranker_tokens"] = limit_of(cross_encoder, None)
+        teacher["reranker"] = partial(
+            rerank, cross_encoder, windows=windows, max_length=reranker_max_length, skip_long=True, **options
+        )
+        teacher["reranker_tokens"] = limit_of(cross_encoder, reranker_max_length)
         teacher["reranker_name"] = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
-    found = run_searches(
-        models, {"": rankings}, bm25=True, bm25_weight=bm25_weight, rerank_top=rerank_top, **teacher, **options
-    )[""]
+    with _reading(list(models.values()), limit):
+        found = run_searches(
+            models, {"": rankings}, bm25=True, bm25_weight=bm25_weight, rerank_top=rerank_top, **teacher, **options
+        )[""]
     runs = {name: search.run for name, search in found.items()}
     metrics = compare_runs(runs, judged)
     searches = {name: {**values, **found[name].costs} for name, values in metrics.items()}
@@ -151,6 +161,23 @@ def assess(
         return result
     ceiling = best_of(reranked)
     return replace(result, ceiling=ceiling, gain=gain_of(runs[best], runs[ceiling], judged))
+
+
+@contextmanager
+def _reading(models: Iterable["SentenceTransformer"], max_length: int | None) -> Iterator[None]:
+    """Sets how many tokens of a text models read, and restores it."""
+    names = ("max_seq_length", "query_length", "document_length")
+    before = [(model[0], {name: getattr(model[0], name, None) for name in names}) for model in models]
+    try:
+        for model in models:
+            if max_length is not None:
+                limit_length(model, max_length)
+        yield
+    finally:
+        for module, values in before:
+            for name, value in values.items():
+                if value is not None:
+                    setattr(module, name, value)
 
 
 def draw_judged(rankings: Rankings, max_queries: int | None) -> Rankings:

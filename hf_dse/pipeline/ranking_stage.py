@@ -220,18 +220,26 @@ def _check_ceiling(
 ) -> None:
     """Warns if the teacher ranks no better than what needs no training, on some of the judged queries."""
     encoder = load_bi_encoder(args.model_name_or_path, args, training_args)
-    with _autocast(training_args):
-        found = assess(
-            encoder,
-            judged,
-            reranker=teacher,
-            rerank_top=RERANK_TOP[:1],
-            max_queries=CHECKED_QUERIES,
-            batch_size=training_args.per_device_eval_batch_size,
-            show_progress=False,
-        )
+    try:
+        with _autocast(training_args):
+            found = assess(
+                encoder,
+                judged,
+                reranker=teacher,
+                rerank_top=RERANK_TOP[:1],
+                windows=args.windows,
+                reranker_max_length=args.teacher_max_length,
+                max_queries=CHECKED_QUERIES,
+                batch_size=training_args.per_device_eval_batch_size,
+                show_progress=False,
+            )
+    except ValueError as error:
+        # It is advice, and labels that have no grade can be learned.
+        logger.info(f"Whether the teacher is better than what needs no training could not be measured: {error}")
+        return
     what = str(found).replace("model 1", args.model_name_or_path)
-    (logger.info if found.pays else logger.warning)(f"{what} (by {min(CHECKED_QUERIES, len(judged))} judged queries)")
+    num_queries = found.searches[found.best]["num_queries"]
+    (logger.info if found.pays else logger.warning)(f"{what} (by {num_queries} judged queries)")
 
 
 def _autocast(training_args: RankingTrainingArguments) -> torch.autocast:

@@ -8,6 +8,8 @@ DOCUMENT_COLUMN = "document"
 
 # The name of the search by words.
 BM25 = "BM25"
+# Ends the name of a search by vectors and words.
+WITH_BM25 = f" with {BM25}"
 
 # Tokens of a chunk, and the weight of BM25 beside the cosine, if nothing else is said.
 CHUNK_SIZE = 128

@@ -12,7 +12,7 @@ import numpy as np
 from transformers.utils import logging
 
 from hf_dse.data.rankings import Rankings
-from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP
+from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
 from hf_dse.retrieval.bm25 import Bm25Index, bm25_scores, import_bm25
 from hf_dse.retrieval.evaluation import TOP_K, Embedded, embed_corpus, find_documents
 from hf_dse.retrieval.metrics import Run, as_run, bootstrap_interval, mean_metrics, ranking_metrics, relevance
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Ends the name of a search by vectors and words.
-WITH_BM25 = f" with {BM25}"
 # Within the name of a search by a reranker.
 RERANKS = " (reranks the top "
 # Options of `load_sentence_transformer`.
@@ -114,7 +112,7 @@ def run_searches(
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     results: dict[str, dict[str, Search]] = {split: {} for split in splits}
     for name, model in models.items():
-        similarity, tokens = similarity_of(model), length_of(model, "document")
+        similarity, tokens = similarity_of(model), None if chunk_size else length_of(model, "document")
         row = f"{name} ({similarity}{'' if chunk_size is None else ', best of chunks'})"
         # Splits may share their corpus.
         corpora: dict[int, tuple[Embedded, float]] = {}

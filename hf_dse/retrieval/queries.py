@@ -51,6 +51,8 @@ NOT_PROSE = (
 )
 # A sentence with one of these is not prose: a heading, an image or a tag.
 MARKUP = re.compile(r"^#|!\[|</[a-z]|<[a-z][^<>]*/>|<br\b", re.IGNORECASE)
+# Characters before a point that can be of an abbreviation.
+LONGEST = 12
 # No sentence ends at the point of these, nor of a single letter.
 ABBREVIATIONS = re.compile(
     r"\b(?:[^\W\d_]|al|approx|cf|dr|e\.g|eq|etc|fig|i\.e|mr|mrs|ms|no|prof|st|vs)\.\s+$", re.IGNORECASE
@@ -155,7 +157,8 @@ def find_sentences(text: str) -> Iterator[tuple[int, int]]:
     """Yields where the sentences of [`split_sentences`] begin and end."""
     starts = [0]
     for match in SENTENCE_END.finditer(text):
-        goes_on = text[match.end() : match.end() + 1].islower() or ABBREVIATIONS.search(text[starts[-1] : match.end()])
+        before = text[max(starts[-1], match.start() - LONGEST) : match.end()]
+        goes_on = text[match.end() : match.end() + 1].islower() or ABBREVIATIONS.search(before)
         if not goes_on or "\n\n" in re.sub(r"[^\S\n]", "", match[0]):
             starts.append(match.end())
     for start, end in pairwise((*starts, len(text))):

@@ -13,7 +13,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.data.tables import check_rows, is_blank, is_filled
-from hf_dse.data.tokenization import count_token_types, pad_right
+from hf_dse.data.tokenization import add_mask, count_token_types, pad_right
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
 from hf_dse.retrieval.encoding import list_texts
 from hf_dse.retrieval.sentence_transformer import embed, load_sentence_transformer, similarity_of
@@ -148,7 +148,9 @@ def _predict(reranker: Any, queries: list[str], texts: list[list[str]], batch_si
             f"The reranker has {reranker.num_labels} logits for a text, and a search needs one score: pass a function "
             "of the queries and their texts."
         )
-    pad_right(reranker.tokenizer)
+    # Language models read the last token of a batch, and have relative positions.
+    is_generator = getattr(reranker[0], "transformer_task", None) in ("text-generation", "any-to-any")
+    (add_mask if is_generator else pad_right)(reranker.tokenizer)
     if count_token_types(reranker.config) < 2:
         names = reranker.tokenizer.model_input_names
         reranker.tokenizer.model_input_names = [name for name in names if name != "token_type_ids"]

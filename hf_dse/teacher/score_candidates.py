@@ -175,11 +175,11 @@ def _windows(
     if too_long:
         message = (
             f"{len(too_long)} of {len(queries)} queries leave no room for a document in the max_length={max_length} "
-            f"of the reranker ({too_long[0]}): shorten them, or raise `--teacher_max_length` if it takes more"
+            f"of the reranker ({too_long[0]}): shorten them, or use a reranker that reads more"
         )
         if not skip_long or len(too_long) == len(queries):
             raise ValueError(f"{message}.")
-        logger.warning(f"{message}. Their candidates get no scores.")
+        logger.warning(f"{message}. Their documents get no scores.")
     if num_long and windows == "first":
         logger.warning(
             f"{num_long} candidates are longer than what max_length={max_length} leaves next to their query, and only "

@@ -3,12 +3,16 @@
 """The table of `assess`, its advice for good and bad rerankers, and the command that it names."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from sentence_transformers import CrossEncoder
 
-from hf_dse import assess, load_rankings, make_rankings
+from hf_dse import DataArguments, assess, load_rankings, make_rankings
+from hf_dse.cli import assess as cli
+from hf_dse.cli.output import show_log
+from hf_dse.pipeline.assess import Assessment
 from hf_dse.retrieval.comparison import compare_searches
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse_cli import main
@@ -72,7 +76,7 @@ def test_a_good_reranker_is_a_ceiling_and_a_bad_one_is_not(encoder, rankings, ma
     assert found.pays and str(found).startswith("Distil: the reranker is better (+")
     found = assess(encoder, rankings, reranker=make_reranker(-1), **QUIET)
     assert not found.pays and found.gain[0] < 0
-    assert str(found).startswith("There is nothing to distil: the reranker is not clearly better (-")
+    assert str(found).startswith("There is nothing to distil from this reranker: it is not clearly better (-")
 
 
 def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tmp_path):
@@ -84,7 +88,14 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
     again = compare_searches([str(assets / "encoder")], {"": rankings}, device="cpu", max_length=16, **QUIET)[""]
     (row,) = again.values()
     assert found.searches["model 1 (cosine)"]["ndcg@10"] == row["ndcg@10"]
-    assert assess(encoder, rankings, max_length=8, **QUIET).searches["BM25"]["tokens"] is None
+    found = assess(encoder, rankings, max_length=8, **QUIET)
+    assert [row["tokens"] for row in found.searches.values()] == [8, None, 8]
+    # The models of the caller are as before.
+    assert (encoder.max_seq_length, short.max_seq_length) == (64, 16)
+    with pytest.raises(ValueError, match="max_length=99 is above the 64 tokens"):
+        assess(encoder, rankings, max_length=99, **QUIET)
+    with pytest.raises(ValueError, match="max_queries=0: it has to be at least 1"):
+        assess(encoder, rankings, max_queries=0, **QUIET)
 
 
 def test_some_of_the_judged_queries_are_drawn(encoder, assets):
@@ -113,6 +124,31 @@ def test_the_command(assets, tmp_path, capsys):
     assert found["split"] == "test" and found["gain"][1] <= 0 and len(found["searches"]) == 5
     code, out, err = told(capsys, *model, *data, "--split", "nothing")
     assert code == 2 and "There is no split 'nothing', only train, validation, test." in err
+
+
+def test_the_next_command_follows_from_what_was_found(capsys):
+    args, data = cli.AssessArguments("encoder", rerank="a reranker"), DataArguments(dataset_name="data")
+    rows = {name: {"ndcg@10": 0.5} for name in ("encoder (cosine)", "BM25", "encoder (cosine) with BM25")}
+    cheap, words = (Assessment(rows, best, "encoder") for best in ("encoder (cosine) with BM25", "BM25"))
+    good, bad = (replace(cheap, ceiling="it", gain=(0.2, low, 0.3)) for low in (0.1, -0.1))
+    for found, num_train, expected in (
+        (good, 0, "hf-dse mine --bm25 true --queries_from sentences --output_file mined.parquet "),
+        (good, 500, "--output_dir student --model encoder --teacher 'a reranker' --dataset data`"),
+        # Labels can teach what a bad reranker cannot.
+        (bad, 500, "--output_dir student --model encoder --dataset data`"),
+        (bad, 10, "hf-dse search --bm25_weight 0.3 --query '...' --model encoder --corpus data`"),
+        (words, 0, "hf-dse search --bm25_weight 10 "),
+        (replace(words, searches={"encoder (dot)": {}, "BM25": {}}), 0, "hf-dse search --query '...' --model"),
+    ):
+        with show_log():
+            cli._say_next(args, data, found, num_train)
+        assert expected in capsys.readouterr().err
+
+
+def test_names_of_models_are_short_where_they_differ():
+    names = ["/model", "/a/b/model", "user/name"]
+    assert cli._shorten("/a/b/model (cosine), user/name", names) == "b/model (cosine), user/name"
+    assert cli._shorten("/model (cosine)", names) == "/model (cosine)"
 
 
 def test_without_queries_sentences_stand_in_for_them(assets, tmp_path, capsys):

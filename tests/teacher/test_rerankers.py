@@ -17,7 +17,7 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from hf_dse import load_reranker
+from hf_dse import load_reranker, search
 from hf_dse.data.arguments import PAIR_TASKS
 from hf_dse.teacher.rerankers import check_labels, identify, overhead, raw_logits
 
@@ -84,6 +84,15 @@ def test_a_language_model_keeps_its_prompt_and_template(language_model, raw):
     # Instruction, template and special tokens.
     rendered = reranker.preprocess([("word1", "word2")], prompt=reranker.prompts["web"])["input_ids"].shape[1]
     assert overhead(reranker) == rendered - 2
+
+
+def test_a_language_model_orders_what_a_search_finds(language_model, raw, save_bert, tmp_path):
+    texts = [text for _, text in PAIRS]
+    reranker = CrossEncoder(language_model, device="cpu")
+    (hits,) = search(str(save_bert(tmp_path)), ["word1"], texts, reranker=reranker, show_progress=False)
+    expected = raw(language_model, [("word1", hit["text"]) for hit in hits])
+    assert [hit["rerank"] for hit in hits] == pytest.approx(expected, abs=1e-4) == sorted(expected, reverse=True)
+    assert reranker.tokenizer.padding_side == CrossEncoder(language_model, device="cpu").tokenizer.padding_side
 
 
 # Scores that would depend on the batch
