@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 What a new user sees: from a folder of texts, judged queries and a reranker of one's own to a student that is served,
-in four commands, each of which names the next one. About 12 minutes on 2 CPU cores.
+in four commands, each of which names the next one. About 20 minutes on 2 CPU cores.
 
     python benchmarks/first_minute.py --folder outputs/first_minute
 
