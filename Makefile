@@ -45,7 +45,7 @@ study-smoke: install
 
 # examples/notebooks from top to bottom; `jupyter execute --inplace FILE` there writes their outputs anew
 notebooks: install
-	$(BIN)/pytest tests/examples/test_notebooks.py
+	$(PYTEST) tests/examples/test_notebooks.py
 
 # The test suite of transformers for configurations and models, on our classes
 conformance: install
