@@ -155,7 +155,8 @@ def check_labels(config: DseConfig, labels: torch.Tensor, num_pairs: int) -> Non
         # -100 stands for no class, as in all models.
         is_known = (labels >= 0) & (labels <= (num_labels - 1 if problem_type.startswith("single") else 1))
         fits = bool((is_known | (labels == -100)).all())
-        wanted += f" within their range, not {labels.min().item():g} to {labels.max().item():g}"
+        if not fits:
+            wanted += f" within their range, not {labels.min().item():g} to {labels.max().item():g}"
     if not fits:
         raise ValueError(
             f"A model with `num_labels={num_labels}` and the `problem_type` {problem_type!r} needs as `labels` "
