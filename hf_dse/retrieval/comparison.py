@@ -193,20 +193,23 @@ def _rerank(
 
 def compare_runs(runs: Mapping[str, Run], judged: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, float]]:
     """The metrics of searches on the same queries, and the differences in nDCG@10 to the first one."""
-    first = next(iter(runs))
     results: dict[str, dict[str, float]] = {}
+    first = None
     for name, run in runs.items():
         per_query = ranking_metrics(run, judged, per_query=True)
         results[name] = {"num_queries": len(per_query), **mean_metrics(per_query)}
-        if name != first:
-            results[name] |= dict(zip(("difference", "low", "high"), gain_of(runs[first], run, judged), strict=True))
+        if first is None:
+            first = per_query
+        else:
+            results[name] |= dict(zip(("difference", "low", "high"), _gain(first, per_query), strict=True))
     return results
 
 
 def gain_of(before: Run, after: Run, judged: Mapping[str, Mapping[str, int]]) -> tuple[float, float, float]:
     """The mean difference in nDCG@10 on the same queries, and the ends of its 95 % interval."""
-    first, second = (
-        np.array([values["ndcg@10"] for values in ranking_metrics(run, judged, per_query=True).values()])
-        for run in (before, after)
-    )
+    return _gain(*(ranking_metrics(run, judged, per_query=True) for run in (before, after)))
+
+
+def _gain(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, float, float]:
+    first, second = (np.array([values["ndcg@10"] for values in part.values()]) for part in (before, after))
     return float((second - first).mean()), *bootstrap_interval(second - first)
