@@ -78,12 +78,9 @@ def assess(
         bm25_weight=args.bm25_weight,
         windows=window_args.windows,
         reranker_max_length=window_args.teacher_max_length,
-        max_length=load_args.max_length,
         max_queries=args.max_queries,
         batch_size=load_args.batch_size,
-        trust_remote_code=load_args.trust_remote_code,
-        dtype=load_args.dtype,
-        device=load_args.device,
+        **load_args.loading,
     )
     num_queries = next(iter(found.searches.values()))["num_queries"]
     print(f"{split}: {num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
