@@ -35,18 +35,17 @@ def add_mask(processing_class: PreTrainedTokenizerBase) -> None:
         processing_class.model_input_names = [*processing_class.model_input_names, "attention_mask"]
 
 
-def warn_of_unknown(processing_class: PreTrainedTokenizerBase, texts: Sequence[str], prompt: str = "") -> None:
-    """Counts the texts that are mostly unknown to a vocabulary. All vocabularies know ASCII."""
-    suspects = [text for text in texts if not text.isascii()]
+def is_unknown(processing_class: PreTrainedTokenizerBase, text: str, ids: list[int]) -> bool:
+    """Returns whether the tokens of a text are mostly unknown to a vocabulary. All vocabularies know ASCII."""
     unknown, special = processing_class.unk_token_id, processing_class.num_special_tokens_to_add()
-    num_unknown = 0
-    for start in range(0, len(suspects), 1000):
-        block = [prompt + text for text in suspects[start : start + 1000]]
-        for ids in processing_class(block, verbose=False)["input_ids"]:
-            num_unknown += unknown is not None and 2 * ids.count(unknown) >= max(1, len(ids) - special)
+    return not text.isascii() and unknown is not None and 2 * ids.count(unknown) >= max(1, len(ids) - special)
+
+
+def warn_of_unknown(num_unknown: int, num_texts: int) -> None:
+    """Says how many texts are mostly unknown, if any."""
     if num_unknown:
         logger.warning(
-            f"{num_unknown} of {len(texts)} texts are mostly unknown to the vocabulary of the model, so what it makes "
+            f"{num_unknown} of {num_texts} texts are mostly unknown to the vocabulary of the model, so what it makes "
             "of them says nothing: use a model for their language."
         )
 

@@ -15,7 +15,14 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.data.tables import check_texts, is_blank
-from hf_dse.data.tokenization import check_max_length, count_token_types, length_batches, tokenize, warn_of_unknown
+from hf_dse.data.tokenization import (
+    check_max_length,
+    count_token_types,
+    is_unknown,
+    length_batches,
+    tokenize,
+    warn_of_unknown,
+)
 
 
 logger = logging.get_logger(__name__)
@@ -90,14 +97,17 @@ def encode(
         return encode(model, processing_class, ["empty"], show_progress=False)[:0]
     max_length = check_max_length(max_length, model, processing_class)
     embeddings = np.empty((len(texts), 0), dtype=np.float32)
-    window_size, num_cut = BATCHES_PER_WINDOW * batch_size, 0
+    window_size, num_cut, num_unknown = BATCHES_PER_WINDOW * batch_size, 0, 0
     # On the right: with padding on the left, a model with learned positions reads other positions in each batch.
     padding: dict[str, Any] = {"padding_side": "right", "return_attention_mask": True, "return_tensors": "pt"}
     progress = tqdm(total=len(texts), desc="Encoding texts", unit="text", disable=not show_progress)
     with evaluating(model), torch.inference_mode(), progress:
         for start in range(0, len(texts), window_size):
-            features, cut = tokenize(processing_class, texts[start : start + window_size], max_length)
+            window = texts[start : start + window_size]
+            features, cut = tokenize(processing_class, window, max_length)
             num_cut += cut
+            read = zip(window, features, strict=True)
+            num_unknown += sum(is_unknown(processing_class, text, feature["input_ids"]) for text, feature in read)
             for rows in length_batches([len(feature["input_ids"]) for feature in features], batch_size):
                 batch = processing_class.pad([features[row] for row in rows], verbose=False, **padding)
                 vectors = sentence_embeddings(model, batch.to(model.device))
@@ -111,7 +121,7 @@ def encode(
             f"{num_cut} of {len(texts)} texts are longer than the {max_length} tokens that are read of one, and were "
             "truncated: split them into chunks if their ends matter."
         )
-    warn_of_unknown(processing_class, texts)
+    warn_of_unknown(num_unknown, len(texts))
     check_finite("embeddings", embeddings)
     return embeddings
 

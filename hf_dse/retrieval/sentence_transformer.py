@@ -18,7 +18,7 @@ from hf_dse.common.loading import choose_device, load_config, reading, split_rev
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
-from hf_dse.data.tokenization import check_max_length, pad_right, token_lengths, warn_of_unknown
+from hf_dse.data.tokenization import check_max_length, is_unknown, pad_right, warn_of_unknown
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
@@ -150,14 +150,19 @@ def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: s
     limit = length_of(model, prompt_name) or math.inf
     # A token has at least one byte; a letter of other scripts may have several tokens.
     room = limit - tokenizer.num_special_tokens_to_add() - len(prompt.encode())
-    suspects = [prompt + text for text in texts if not text.isascii() or len(text) > room]
-    num_cut = sum(size > limit for size in token_lengths(tokenizer, suspects))
+    suspects = [text for text in texts if not text.isascii() or len(text) > room]
+    num_cut = num_unknown = 0
+    for start in range(0, len(suspects), 1000):
+        block = [prompt + text for text in suspects[start : start + 1000]]
+        for text, ids in zip(block, tokenizer(block, verbose=False)["input_ids"], strict=True):
+            num_cut += len(ids) > limit
+            num_unknown += is_unknown(tokenizer, text, ids)
     if num_cut:
         logger.warning(
             f"{num_cut} of {len(texts)} texts are longer than the {limit} tokens that are read of one, and were "
             "truncated: split them into chunks if their ends matter."
         )
-    warn_of_unknown(tokenizer, texts, prompt)
+    warn_of_unknown(num_unknown, len(texts))
 
 
 def similarity_of(model: "SentenceTransformer") -> str:

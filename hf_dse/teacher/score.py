@@ -16,7 +16,7 @@ from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
 from hf_dse.data.rankings import FEATURES
 from hf_dse.data.tables import check_texts
-from hf_dse.data.tokenization import length_batches, token_lengths, warn_of_unknown
+from hf_dse.data.tokenization import is_unknown, length_batches, token_lengths, warn_of_unknown
 from hf_dse.retrieval.sentence_transformer import embed
 from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import Pair, identify, limit_of, load_reranker, overhead, raw_logits, reads_messages
@@ -98,6 +98,13 @@ def with_logits(dataset: Dataset, logits: list[list[float]]) -> Dataset:
     return dataset.add_column("teacher_logits", logits, feature=FEATURES["teacher_logits"])
 
 
+def _warn_of_unknown(reranker: "CrossEncoder", texts: list[str]) -> None:
+    suspects = [text for text in texts if not text.isascii()]
+    found = reranker.tokenizer(suspects, verbose=False)["input_ids"] if suspects else []
+    num_unknown = sum(is_unknown(reranker.tokenizer, *read) for read in zip(suspects, found, strict=True))
+    warn_of_unknown(num_unknown, len(texts))
+
+
 def score_texts(
     reranker: "CrossEncoder",
     pairs: Sequence[Pair],
@@ -128,7 +135,7 @@ def score_texts(
         unknown = [pair for pair in pairs if pair not in scores]
         added = overhead(reranker) - reranker.tokenizer.num_special_tokens_to_add(pair=True)
         texts = [first for first, _ in unknown], [second for _, second in unknown]
-        warn_of_unknown(reranker.tokenizer, [*texts[0], *texts[1]])
+        _warn_of_unknown(reranker, [*texts[0], *texts[1]])
         sizes = [size + added for size in token_lengths(reranker.tokenizer, *texts)]
         num_cut = sum(size > max_length for size in sizes)
         if num_cut and truncation == "longest_first":
