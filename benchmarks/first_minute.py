@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="A new folder for all files.")
     parser.add_argument("--num_texts", type=int, default=300)
     parser.add_argument("--num_queries", type=int, default=50)
-    parser.add_argument("--num_train_epochs", type=float, default=3, help="Of the student.")
+    parser.add_argument("--num_train_epochs", type=float, default=3, help="Passes of the student over its queries.")
     parser.add_argument("--bf16", default="false", help="true: train in bfloat16 on the CPU.")
     args = parser.parse_args()
     docs, queries = args.folder / "docs", args.folder / "queries.csv"

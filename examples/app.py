@@ -228,7 +228,7 @@ class Demo:
         return self.model.encode_document(chunks, show_progress_bar=False), chunks, groups, lines
 
     def find_sentences(self, query, passages):
-        """Of each passage the sentence whose embedding is the closest to that of the query."""
+        """Finds the sentence of each passage whose embedding is the closest to that of the query."""
         parts = list(map(split_sentences, passages))
         sentences = [sentence for part in parts for sentence in part]
         groups = [row for row, part in enumerate(parts) for _ in part]

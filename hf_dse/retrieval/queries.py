@@ -21,7 +21,7 @@ logger = logging.get_logger(__name__)
 MIN_CHARACTERS = 20
 # Where a sentence may end: at its mark with the closing signs after it, or before an empty line.
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*|\n\s*\n\s*")
-# What is no paragraph of prose in Markdown, in the order in which it is taken away.
+# Parts of Markdown that are not prose, in the order in which they are taken away.
 REST_OF_PARAGRAPH = r"[^\n]*(?:\n[^\S\n]*\S[^\n]*)*"
 NOT_PROSE = (
     LITERAL,
