@@ -107,19 +107,8 @@ def main() -> None:
     training = ["--num_train_epochs", args.num_train_epochs, "--learning_rate", 5e-5, "--output_dir", student]
     training += ["--bf16", args.bf16, "--use_cpu", args.bf16]
     run("distill", "--stage", "ranking", "--model", model, "--train_file", mined, *data, *training)
-    run(
-        "search",
-        "--model",
-        student,
-        "--corpus",
-        docs,
-        "--bm25_weight",
-        0.3,
-        "--top_k",
-        3,
-        "--query",
-        "How do I serve a student?",
-    )
+    question = ["--query", "How do I serve a student?", "--top_k", 3]
+    run("search", "--model", student, "--corpus", docs, "--bm25_weight", 0.3, *question)
 
 
 if __name__ == "__main__":

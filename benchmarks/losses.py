@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from datasets import Dataset
-from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses
 from transformers import AutoTokenizer, set_seed
@@ -33,6 +32,7 @@ from hf_dse import (
     RankingTrainer,
     RankingTrainingArguments,
     convert_encoder,
+    evaluate_pairs,
     evaluate_retrieval,
     export_model,
     load_rankings,
@@ -40,10 +40,9 @@ from hf_dse import (
 )
 
 
-def make_student(encoder: str, max_length: int, folder: str) -> SentenceTransformer:
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
-    model = convert_encoder(encoder, layer_types="full_attention")
-    return SentenceTransformer(str(export_model(model, tokenizer, folder, max_length=max_length)), device="cpu")
+def as_sentence_transformer(model: Any, args: argparse.Namespace, folder: str) -> SentenceTransformer:
+    tokenizer = AutoTokenizer.from_pretrained(args.encoder)
+    return SentenceTransformer(str(export_model(model, tokenizer, folder, max_length=args.max_length)), device="cpu")
 
 
 def options(args: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -71,19 +70,16 @@ def pairs(args: argparse.Namespace, name: str, seed: int, folder: str) -> dict[s
         fields = {"scale_learning_rate": 1e-5, "distillation_alpha": 1.0, "max_length": args.max_length}
         trainer = DseTrainer(model, DseTrainingArguments(**options(args, seed), **fields), rows, None, tokenizer)
         trainer.train()
-        path = export_model(trainer.model, tokenizer, folder, max_length=args.max_length)
-        student = SentenceTransformer(str(path), device="cpu")
+        student = as_sentence_transformer(trainer.model, args, folder)
     else:
-        student = make_student(args.encoder, args.max_length, folder)
+        student = as_sentence_transformer(convert_encoder(args.encoder, layer_types="full_attention"), args, folder)
         labels = (scores - scores.min()) / np.ptp(scores)
         rows = Dataset.from_dict({**texts, "score": labels.tolist()})
         train_theirs(student, getattr(losses, name)(student), rows, args, seed)
     metrics = {"seconds": time.perf_counter() - start}
     for split, file in zip(("validation", "test"), args.data[1:], strict=True):
-        part = pd.read_parquet(file)
-        first, second = (student.encode(part[side].tolist(), batch_size=64) for side in ("sentence1", "sentence2"))
-        cosines = np.sum(first * second, axis=1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-        metrics[split] = 100 * spearmanr(cosines, part["label"]).statistic
+        part = Dataset.from_parquet(file)
+        metrics[split] = 100 * evaluate_pairs(student, None, part, "stsb", show_progress=False)["cosine_spearman"]
     return metrics
 
 
@@ -102,10 +98,9 @@ def rankings(args: argparse.Namespace, name: str, seed: int, folder: str) -> dic
         training = RankingTrainingArguments(**options(args, seed), **fields)
         trainer = RankingTrainer(model, training, train, None, tokenizer)
         trainer.train()
-        path = export_model(trainer.model, tokenizer, folder, max_length=args.max_length)
-        student = SentenceTransformer(str(path), device="cpu")
+        student = as_sentence_transformer(trainer.model, args, folder)
     else:
-        student = make_student(args.encoder, args.max_length, folder)
+        student = as_sentence_transformer(convert_encoder(args.encoder, layer_types="full_attention"), args, folder)
         train_theirs(student, *their_loss(student, train, name, num, seed, args.batch_size), args, seed)
     seconds = time.perf_counter() - start
     test = load_rankings(corpus, ["test"])["test"]
