@@ -35,7 +35,7 @@ from sentence_transformers import SentenceTransformer
 from timing import interleave, make_parser, set_threads, write_results
 from transformers.utils import logging
 
-from hf_dse import DataArguments, Rankings, bm25_scores, convert_encoder, export_model, load_rankings, split_text
+from hf_dse import DataArguments, Rankings, bm25_scores, convert_encoder, export, load_rankings, split_text
 from hf_dse.common.display import markdown
 from hf_dse.convert.student import exact_kinds
 from hf_dse.retrieval.bm25 import bm25_search
@@ -85,7 +85,7 @@ def make_ways(args: Any) -> dict[str, Way]:
             for name, fields in conversions(kind, args, kinds, limit):
                 with TemporaryDirectory() as folder:
                     converted = convert_encoder(args.model, max_position_embeddings=args.long_length, **fields)
-                    export_model(converted, model.tokenizer, Path(folder, "long"), max_length=args.long_length)
+                    export(converted, Path(folder, "long"), model.tokenizer, max_length=args.long_length)
                     add_long(name, str(Path(folder, "long")))
     for name in args.students:
         add_long(name, name)

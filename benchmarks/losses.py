@@ -34,7 +34,7 @@ from hf_dse import (
     convert_encoder,
     evaluate_pairs,
     evaluate_retrieval,
-    export_model,
+    export,
     load_rankings,
     make_pair_model,
 )
@@ -42,7 +42,7 @@ from hf_dse import (
 
 def as_sentence_transformer(model: Any, args: argparse.Namespace, folder: str) -> SentenceTransformer:
     tokenizer = AutoTokenizer.from_pretrained(args.encoder)
-    return SentenceTransformer(str(export_model(model, tokenizer, folder, max_length=args.max_length)), device="cpu")
+    return SentenceTransformer(str(export(model, folder, tokenizer, max_length=args.max_length)), device="cpu")
 
 
 def options(args: argparse.Namespace, seed: int) -> dict[str, Any]:

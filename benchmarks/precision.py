@@ -26,7 +26,7 @@ from scipy.stats import spearmanr
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse import DataArguments, convert_encoder, encode, export_graph, export_model, load_pairs
+from hf_dse import DataArguments, convert_encoder, encode, export, load_pairs
 from hf_dse.common.display import markdown
 from hf_dse.convert.student import limit_tokens
 
@@ -85,9 +85,9 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
 
     left = copy.deepcopy(tokenizer)
     left.padding_side = "left"
-    export_model(model, tokenizer, folder / "saved")
-    export_graph(model, tokenizer, folder / "onnx", int8=True)
-    export_graph(model, tokenizer, folder / "openvino", format="openvino")
+    export(model, folder / "saved", tokenizer)
+    export(model, folder / "onnx", tokenizer, format="onnx", int8=True)
+    export(model, folder / "openvino", tokenizer, format="openvino")
     compiled = copy.deepcopy(model)
     compiled.compile(dynamic=True)
     dynamic = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)

@@ -20,7 +20,7 @@ from hf_dse import (
     convert_encoder,
     default_encoder,
     evaluate_pairs,
-    export_model,
+    export,
     load_pairs,
     make_pair_model,
 )
@@ -56,4 +56,4 @@ trainer.train()
 tokenizer = trainer.processing_class
 metrics = evaluate_pairs(student, tokenizer, pairs["test"], task="stsb")
 print({name: round(100 * value, 2) for name, value in metrics.items()})
-print(export_model(student, tokenizer, f"{output_dir}/model", base_model=source, overwrite=True))
+print(export(student, f"{output_dir}/model", tokenizer, base_model=source, overwrite_output_dir=True))

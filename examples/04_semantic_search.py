@@ -21,7 +21,7 @@ from pathlib import Path
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_corpus, load_pairs, split_text
+from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_corpus, load_pairs, split_text
 
 
 try:
@@ -35,7 +35,7 @@ source = default_encoder()
 encoder, tokenizer = convert_encoder(source, linformer_length=64), AutoTokenizer.from_pretrained(source)
 with tempfile.TemporaryDirectory() as folder:
     # From a folder on, a model is a model of sentence-transformers.
-    model = SentenceTransformer(str(export_model(encoder, tokenizer, Path(folder, "model"))))
+    model = SentenceTransformer(str(export(encoder, Path(folder, "model"), tokenizer)))
 
 if len(sys.argv) > 2:
     # Passages of as many tokens as the model reads exactly.

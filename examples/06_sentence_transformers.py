@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_pairs
+from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_pairs
 
 
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/sentence_transformers"
@@ -26,7 +26,7 @@ max_steps = int(sys.argv[2]) if len(sys.argv) > 2 else 50
 
 source = default_encoder()
 encoder = convert_encoder(source, linformer_length=64)
-folder = export_model(encoder, AutoTokenizer.from_pretrained(source), f"{output_dir}/converted", overwrite=True)
+folder = export(encoder, f"{output_dir}/converted", AutoTokenizer.from_pretrained(source), overwrite_output_dir=True)
 
 # Without `import hf_dse`, pass `trust_remote_code=True`: the code is in the folder.
 model = SentenceTransformer(str(folder))

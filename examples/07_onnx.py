@@ -29,7 +29,7 @@ import onnxruntime
 from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, encode, export_graph, load_pairs
+from hf_dse import DataArguments, convert_encoder, default_encoder, encode, export, load_pairs
 
 
 output_dir = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/onnx")
@@ -63,7 +63,7 @@ def report(name: str, first: np.ndarray, second: np.ndarray, seconds: float, gra
 start = time.perf_counter()
 first, second = (encode(model, tokenizer, pairs[name][:], show_progress=False) for name in ("sentence1", "sentence2"))
 report("PyTorch", first, second, time.perf_counter() - start)
-folder = export_graph(model, tokenizer, output_dir, int8=True, overwrite=True)
+folder = export(model, output_dir, tokenizer, format="onnx", int8=True, overwrite_output_dir=True)
 for name, file in (("ONNX Runtime", "model.onnx"), ("ONNX Runtime, 8 bits", "model_quantized.onnx")):
     session = onnxruntime.InferenceSession(folder / "onnx" / file)
     start = time.perf_counter()

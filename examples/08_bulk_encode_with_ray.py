@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from datasets import Dataset
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_pairs
+from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_pairs
 from hf_dse_cli import main
 
 
@@ -32,7 +32,7 @@ num_texts = int(sys.argv[2]) if len(sys.argv) > 2 else None
 
 source = default_encoder()
 model = convert_encoder(source, linformer_length=64)
-export_model(model, AutoTokenizer.from_pretrained(source), folder / "model", base_model=source, overwrite=True)
+export(model, folder / "model", AutoTokenizer.from_pretrained(source), base_model=source, overwrite_output_dir=True)
 
 # Four small shards represent those of a corpus that does not fit into memory.
 texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"][:num_texts]

@@ -20,7 +20,7 @@ import tempfile
 
 from transformers import AutoTokenizer
 
-from hf_dse import convert_encoder, default_encoder, export_model, push_model
+from hf_dse import convert_encoder, default_encoder, export, push_model
 
 
 if len(sys.argv) < 2:
@@ -29,10 +29,10 @@ repo_id, dry_run = sys.argv[1], "--push" not in sys.argv[2:]
 source = default_encoder()
 encoder = convert_encoder(source, linformer_length=64)
 with tempfile.TemporaryDirectory() as parent:
-    folder = export_model(
+    folder = export(
         encoder,
-        AutoTokenizer.from_pretrained(source),
         f"{parent}/model",
+        AutoTokenizer.from_pretrained(source),
         base_model="sentence-transformers/all-MiniLM-L6-v2",
         license="apache-2.0",
         # The examples in the model card load the model by this name.

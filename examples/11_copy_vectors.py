@@ -24,7 +24,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_pairs
+from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_pairs
 
 
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/copied"
@@ -33,7 +33,7 @@ max_steps = int(sys.argv[2]) if len(sys.argv) > 2 else -1
 source = default_encoder()
 encoder = convert_encoder(source, linformer_length=64, num_hidden_layers=3)
 tokenizer = AutoTokenizer.from_pretrained(source)
-folder = export_model(encoder, tokenizer, f"{output_dir}/converted", max_length=128, overwrite=True)
+folder = export(encoder, f"{output_dir}/converted", tokenizer, max_length=128, overwrite_output_dir=True)
 student = SentenceTransformer(str(folder))
 teacher = SentenceTransformer(source)
 teacher.max_seq_length = 128

@@ -23,7 +23,7 @@ from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimil
 from sentence_transformers.sentence_transformer.losses import CoSENTLoss, MatryoshkaLoss
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, export_model, load_pairs
+from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_pairs
 
 
 output_dir = sys.argv[1] if len(sys.argv) > 1 else "outputs/matryoshka"
@@ -32,7 +32,7 @@ DIMS = [384, 128, 32]
 
 source = default_encoder()
 encoder, tokenizer = convert_encoder(source, linformer_length=64), AutoTokenizer.from_pretrained(source)
-folder = export_model(encoder, tokenizer, f"{output_dir}/converted", max_length=128, overwrite=True)
+folder = export(encoder, f"{output_dir}/converted", tokenizer, max_length=128, overwrite_output_dir=True)
 model = SentenceTransformer(str(folder))
 
 pairs = load_pairs(DataArguments(dataset_name="embedded")).select_columns(["sentence1", "sentence2", "label"])

@@ -62,7 +62,7 @@ from hf_dse import (
     convert_encoder,
     default_encoder,
     encode,
-    export_model,
+    export,
     load_corpus,
     load_pairs,
     load_reranker,
@@ -464,9 +464,7 @@ def load_model(name):
         AutoTokenizer.from_pretrained(default_encoder()),
     )
     with tempfile.TemporaryDirectory() as folder:
-        return SentenceTransformer(
-            str(export_model(encoder, tokenizer, Path(folder, "model"), max_length=DEFAULT_LENGTH))
-        )
+        return SentenceTransformer(str(export(encoder, Path(folder, "model"), tokenizer, max_length=DEFAULT_LENGTH)))
 
 
 def main():

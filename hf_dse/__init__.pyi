@@ -20,8 +20,7 @@ from .modeling import DseForSequenceClassification as DseForSequenceClassificati
 from .modeling import DseModel as DseModel
 from .pipeline.assess import assess as assess
 from .pipeline.distill import distill as distill
-from .publish.export import export_model as export_model
-from .publish.graph import export_graph as export_graph
+from .publish.export import export as export
 from .publish.push import push_model as push_model
 from .retrieval.bm25 import bm25_scores as bm25_scores
 from .retrieval.encoding import encode as encode

@@ -11,7 +11,7 @@ import argparse
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_dse import export_model
+from hf_dse import export
 from hf_dse.common.loading import stores_head
 
 
@@ -32,5 +32,5 @@ with torch.no_grad():
         parts = [(weight, state[name]) for weight, state in zip(weights, states, strict=True) if name in state]
         total = sum(weight for weight, _ in parts)
         parameter.copy_(sum(weight / total * part.double() for weight, part in parts))
-folder = export_model(models[0], AutoTokenizer.from_pretrained(args.models[0]), args.output_dir)
+folder = export(models[0], args.output_dir, AutoTokenizer.from_pretrained(args.models[0]))
 print(f"Saved to {folder}")

@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from transformers.utils.logging import tqdm
 
-from hf_dse import DseModel, convert_encoder, export_model
+from hf_dse import DseModel, convert_encoder, export
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import choose_device, load_tokenizer
 from hf_dse.convert.student import with_own_attention
@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     after = measure(args, source, students, held_out)
     cells = []
     for k, student in students.items():
-        export_model(student, tokenizer, args.out / f"k-{k}", max_length=args.length, overwrite=True)
+        export(student, args.out / f"k-{k}", tokenizer, max_length=args.length, overwrite_output_dir=True)
         for when, errors in (("before", before[k]), ("after", after[k])):
             mean = sum(errors) / len(errors)
             cells.append([str(k), when, *(f"{100 * error:.1f}" for error in (mean, *errors))])

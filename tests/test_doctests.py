@@ -20,12 +20,7 @@ ROOT = Path(__file__).parents[1]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 # More than 5 seconds.
-SLOW = {
-    "hf_dse.pipeline.distill.distill",
-    "hf_dse.publish.graph.export_graph",
-    "hf_dse.convert.whiten.whiten_encoder",
-}
-NEEDS = {"hf_dse.publish.graph.export_graph": "onnxruntime"}
+SLOW = {"hf_dse.pipeline.distill.distill", "hf_dse.convert.whiten.whiten_encoder"}
 
 
 def find_examples() -> dict[str, doctest.DocTest]:
@@ -63,7 +58,7 @@ def materials(tmp_path_factory, save_bert) -> Path:
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) > 20 and not (SLOW | set(NEEDS)) - set(EXAMPLES)
+    assert len(EXAMPLES) > 20 and not SLOW - set(EXAMPLES)
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
@@ -72,8 +67,6 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in EXAMPLES])
 def test_example(name, hub_cache, materials, tmp_path, monkeypatch):
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name])
     for path in materials.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)

@@ -48,8 +48,7 @@ from hf_dse import (  # noqa: E402
     DseTrainingArguments,
     convert_encoder,
     encode,
-    export_graph,
-    export_model,
+    export,
     load_pairs,
     whiten_encoder,
 )
@@ -125,7 +124,7 @@ def write_dse_trainer(folder: Path) -> PreTrainedModel:
 
 def write_export(folder: Path) -> PreTrainedModel:
     model, _ = source()
-    export_model(model, AutoTokenizer.from_pretrained(SOURCE), folder, max_length=LENGTH)
+    export(model, folder, AutoTokenizer.from_pretrained(SOURCE), max_length=LENGTH)
     return model
 
 
@@ -163,7 +162,7 @@ snapshot_download("user/model", local_dir=sys.argv[2])
 def write_push(folder: Path) -> PreTrainedModel:
     """Pushed to a Hub over HTTP, and downloaded."""
     model, tokenizer = source()
-    start = export_model(model, tokenizer, folder.with_name("start"), model_id="user/model")
+    start = export(model, folder.with_name("start"), tokenizer, model_id="user/model")
     with Hub() as hub:
         options = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITER}
         subprocess.run([sys.executable, "-c", PUSH, start, folder], env=os.environ | options, check=True)
@@ -172,7 +171,7 @@ def write_push(folder: Path) -> PreTrainedModel:
 
 def write_graph(folder: Path, format: str) -> PreTrainedModel:
     model = write_whiten(folder.with_name("start"))
-    export_graph(model, AutoTokenizer.from_pretrained(folder.with_name("start")), folder, format=format)
+    export(model, folder, AutoTokenizer.from_pretrained(folder.with_name("start")), format=format)
     return model
 
 
@@ -180,7 +179,7 @@ WRITERS: dict[str, Callable[[Path], PreTrainedModel]] = {
     "`save_pretrained`": write_save_pretrained,
     "`Trainer.save_model`": write_trainer,
     "`DseTrainer.save_model`": write_dse_trainer,
-    "`export_model`": write_export,
+    "`export`": write_export,
     "`hf-dse convert`": write_convert,
     "`whiten_encoder`": write_whiten,
     "`SentenceTransformer.save`": write_sentence_transformers,

@@ -36,7 +36,7 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
     hf-dse convert --model sentence-transformers/all-MiniLM-L6-v2 --output_dir converted
     """
     from hf_dse.common.loading import LENGTHS, load_tokenizer, read_json
-    from hf_dse.publish.export import export_model
+    from hf_dse.publish import export as exporting
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     # The parser has completed the options.
@@ -46,13 +46,13 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
         stored = read_json(args.model_name_or_path, LENGTHS).get("max_seq_length")
         length = convert_args.max_position_embeddings or stored
         max_length = length and min(length, encoder.config.max_position_embeddings)
-    folder = export_model(
+    folder = exporting.export(
         encoder,
-        load_tokenizer(args.model_name_or_path),
         args.output_dir,
+        load_tokenizer(args.model_name_or_path),
         base_model=args.model_name_or_path,
         max_length=max_length,
-        overwrite=args.overwrite_output_dir,
+        overwrite_output_dir=args.overwrite_output_dir,
     )
     print(f"Saved to {folder}")
     model = f"--model {shlex.quote(str(folder))}"
@@ -82,7 +82,7 @@ def whiten(args: WhitenArguments) -> None:
     from hf_dse.convert.student import has_head, load_dse_model
     from hf_dse.convert.whiten import whiten_encoder
     from hf_dse.data.texts import load_texts
-    from hf_dse.publish.export import export_model
+    from hf_dse.publish import export as exporting
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
@@ -102,7 +102,8 @@ def whiten(args: WhitenArguments) -> None:
         "whitened": f"{source}, {size} to {args.projection_dim} dimensions, power {args.power}, {len(texts)} texts",
         "command": describe_command(),
     }
-    folder = export_model(model, tokenizer, args.output_dir, recipe=recipe, overwrite=args.overwrite_output_dir)
+    options = {"recipe": recipe, "overwrite_output_dir": args.overwrite_output_dir}
+    folder = exporting.export(model, args.output_dir, tokenizer, **options)
     print(f"Saved to {folder}")
 
 
@@ -118,10 +119,6 @@ class ExportArguments(FolderArguments):
     )
     int8: bool = HfArg(default=False, help="Add an ONNX graph with weights of 8 bits.")
 
-    def __post_init__(self) -> None:
-        if self.format == "transformers" and self.int8:
-            raise ValueError("`--int8` quantizes a graph: add `--format onnx`.")
-
 
 def export(args: ExportArguments) -> None:
     """
@@ -129,19 +126,17 @@ def export(args: ExportArguments) -> None:
 
     hf-dse export --model student/model --output_dir graph --format onnx
     """
-    from hf_dse.common.loading import load_tokenizer, read_file
-    from hf_dse.convert.student import load_dse_model, stored_dtype
-    from hf_dse.publish.export import export_model
-    from hf_dse.publish.graph import export_graph
+    from hf_dse.publish import export as exporting
 
-    model, tokenizer = load_dse_model(args.model_name_or_path), load_tokenizer(args.model_name_or_path)
-    options: dict[str, Any] = {"max_length": args.max_length, "overwrite": args.overwrite_output_dir}
-    if args.format == "transformers":
-        card = read_file(args.model_name_or_path, "README.md") or None
-        options |= {"model_id": args.model_id, "card": card, "dtype": stored_dtype(args.model_name_or_path)}
-        folder = export_model(model, tokenizer, args.output_dir, **options)
-    else:
-        folder = export_graph(model, tokenizer, args.output_dir, format=args.format, int8=args.int8, **options)
+    folder = exporting.export(
+        args.model_name_or_path,
+        args.output_dir,
+        format=args.format,
+        int8=args.int8,
+        max_length=args.max_length,
+        overwrite_output_dir=args.overwrite_output_dir,
+        model_id=args.model_id,
+    )
     for file in sorted(file for file in folder.rglob("*") if file.suffix in WEIGHTS):
         print(f"{file.relative_to(folder).as_posix():<30}{file.stat().st_size / 10**6:>10,.1f} MB")
     print(f"Saved to {folder}")

@@ -123,8 +123,8 @@ def check_target(target: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise FileExistsError(
-            f"{target} is not empty: name another folder, or pass `overwrite=True` (`--overwrite_output_dir`) to "
-            "replace it."
+            f"{target} is not empty: name another folder, or pass `overwrite_output_dir=True` "
+            "(`--overwrite_output_dir`) to replace it."
         )
     # A typing error must not delete a home folder or a repository.
     if not (target / "config.json").is_file() or (target / ".git").exists():

@@ -33,7 +33,7 @@ from hf_dse.pipeline.shared import (
     make_once,
     train_stage,
 )
-from hf_dse.publish.export import export_model
+from hf_dse.publish.export import export
 from hf_dse.retrieval.arguments import RERANK_TOP
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.comparison import compare_runs, run_searches
@@ -118,7 +118,7 @@ def run_ranking(
         if not splits:
             return {}
         with TemporaryDirectory() as place, _autocast(training_args):
-            folder = export_model(trainer.model, tokenizer, Path(place, "model"))
+            folder = export(trainer.model, Path(place, "model"), tokenizer)
             encoders = {"student": load_bi_encoder(str(folder), args, training_args)}
             if given.model is None:
                 # Its source with as many tokens of a text.
@@ -168,7 +168,7 @@ def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train
     name = args.bi_encoder_name_or_path or args.model_name_or_path
     with TemporaryDirectory() as place:
         if given.model is not None and args.bi_encoder_name_or_path is None:
-            name = str(export_model(given.model, given.processing_class, Path(place, "model")))  # type: ignore
+            name = str(export(given.model, Path(place, "model"), given.processing_class))  # type: ignore
         encoder = load_bi_encoder(name, args, training_args)
     with _autocast(training_args):
         return mine_candidates(

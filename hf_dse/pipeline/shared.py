@@ -23,7 +23,7 @@ from hf_dse.common.loading import MODEL_FOLDER
 from hf_dse.common.provenance import describe_command, describe_machine
 from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import ScoredArguments
-from hf_dse.publish.export import export_model
+from hf_dse.publish.export import export
 from hf_dse.publish.push import push_model
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder
@@ -142,7 +142,7 @@ def train_stage(
         recipe = {name: value for name, value in recipe.items() if value is not None} | _common_recipe(training_args)
         name = training_args.hub_model_id or output_dir.name
         facts |= {"metrics": metrics or None, "recipe": recipe, "model_id": name}
-        export_model(student, tokenizer, path, overwrite=True, **facts)
+        export(student, path, tokenizer, overwrite_output_dir=True, **facts)
         options = {name: value for part in arguments for name, value in asdict(part).items()}
         results = {"metrics": metrics, "training": training, "recipe": {**options, **recipe}}
         # The last file, which says that the stage is complete.

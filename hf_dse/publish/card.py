@@ -54,7 +54,7 @@ def make_model_card(
     license: str | None = None,
     eval_results: Sequence[EvalResult] | None = None,
 ) -> ModelCard:
-    """Renders `model_card.md` with the facts that [`export_model`] was given; unknown ones are left out."""
+    """Renders `model_card.md` with the facts that [`export`] was given; unknown ones are left out."""
     config: Any = model.config
     metrics, recipe = metrics or {}, dict(recipe or {})
     command = recipe.pop("command", None)

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exporting a model as a folder that transformers and sentence-transformers load, with its code and a model card."""
+"""Exporting a model: a folder that transformers and sentence-transformers load, with code and card, or a graph."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,14 +9,16 @@ from typing import Any
 
 import torch
 from huggingface_hub import EvalResult
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
+from hf_dse.common.loading import load_tokenizer, read_file
 from hf_dse.convert.folder import write_settings
-from hf_dse.convert.student import CODE_FILES, limit_tokens
+from hf_dse.convert.student import CODE_FILES, limit_tokens, load_dse_model, stored_dtype
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.publish.card import make_model_card, rename_card
+from hf_dse.publish.graph import GRAPH_FORMATS, write_graph
 
 
 logger = logging.get_logger(__name__)
@@ -24,45 +26,60 @@ logger = logging.get_logger(__name__)
 WEIGHTS = "model.safetensors"
 
 
-def export_model(
-    model: DseModel | DseForSequenceClassification,
-    processing_class: PreTrainedTokenizerBase,
-    path: str | os.PathLike,
+def export(
+    model: DseModel | DseForSequenceClassification | str | os.PathLike,
+    output_dir: str | os.PathLike,
+    processing_class: PreTrainedTokenizerBase | None = None,
     *,
+    format: str = "transformers",
+    int8: bool = False,
+    max_length: int | None = None,
+    overwrite_output_dir: bool = False,
+    model_id: str | None = None,
     metrics: Mapping[str, Mapping[str, float]] | None = None,
     base_model: str | None = None,
     teacher: str | None = None,
     datasets: Sequence[str | None] | None = None,
     recipe: Mapping[str, Any] | None = None,
-    max_length: int | None = None,
     license: str | None = None,
     eval_results: Sequence[EvalResult] | None = None,
-    model_id: str | None = None,
     card: str | None = None,
     dtype: torch.dtype | None = None,
-    overwrite: bool = False,
 ) -> Path:
     """
-    Writes a complete model folder: weights, configuration, code, tokenizer, files of sentence-transformers, and a
-    model card. The folder loads without hf_dse installed. If an error occurs, nothing is written.
+    Writes a complete model folder, like `hf-dse export`: weights, configuration, code, tokenizer, files of
+    sentence-transformers, and a model card. The folder loads without hf_dse installed. Or writes a graph for ONNX
+    Runtime or OpenVINO with the exporters of transformers, its tokenizer, and the files in which servers read how the
+    model embeds texts. If an error occurs, nothing is written.
+
+    A graph has no head for sentence pairs. It takes the output of the tokenizer, `(batch_size, seq_len)` of any size,
+    computes in float32, and returns `sentence_embedding`, `(batch_size, embedding_size)`, and `token_embeddings`,
+    `(batch_size, seq_len, embedding_size)`.
 
     Args:
-        model ([`DseModel`] or [`DseForSequenceClassification`]): The model, with its head for sentence pairs if any.
-        processing_class (`PreTrainedTokenizerBase`): The tokenizer of the model.
-        path (`str` or `os.PathLike`): Folder to write.
+        model ([`DseModel`], [`DseForSequenceClassification`], `str` or `os.PathLike`): The model, with its head for
+            sentence pairs if any, or its folder or Hub id.
+        output_dir (`str` or `os.PathLike`): Folder to write.
+        processing_class (`PreTrainedTokenizerBase`, *optional*): The tokenizer; required with a loaded model.
+        format (`str`, *optional*, defaults to `"transformers"`): `"transformers"`: a model folder. `"onnx"` or
+            `"openvino"`: a graph, `onnx/model.onnx` or `openvino_model.xml`. On CPUs with bfloat16 instructions,
+            OpenVINO computes in bfloat16 unless `INFERENCE_PRECISION_HINT` is `"f32"`.
+        int8 (`bool`, *optional*, defaults to `False`): Whether to add `onnx/model_quantized.onnx`, with weights of 8
+            bits and dynamically quantized activations.
+        max_length (`int`, *optional*): Tokens per text that everything that loads the folder reads. Defaults to the
+            `model_max_length` of the tokenizer.
+        overwrite_output_dir (`bool`, *optional*, defaults to `False`): Whether to replace an existing model folder.
+        model_id (`str`, *optional*): Name of the model in the examples of the card. Defaults to that of the folder.
         metrics (`Mapping[str, Mapping[str, float]]`, *optional*): Metrics by split on the first of `datasets`.
         base_model (`str`, *optional*): The encoder that the model was converted from.
         teacher (`str`, *optional*): The cross-encoder that the model was distilled from.
         datasets (`Sequence[str]`, *optional*): Training data: names of pair tasks, Hub ids or folders.
         recipe (`Mapping[str, Any]`, *optional*): Settings of the training; `recipe["command"]` is a shell command.
-        max_length (`int`, *optional*): Tokens per text that everything that loads the folder reads. Defaults to the
-            `model_max_length` of `processing_class`.
         license (`str`, *optional*): Hub identifier of the license of the weights, such as `"apache-2.0"`.
         eval_results (`Sequence[huggingface_hub.EvalResult]`, *optional*): Results on other data, from 0 to 1.
-        model_id (`str`, *optional*): Name of the model in the examples of the card. Defaults to that of the folder.
         card (`str`, *optional*): Text of a finished model card; if hf-dse made it, it gets the name `model_id`.
-        dtype (`torch.dtype`, *optional*): Data type in which the weights are stored. Defaults to that of `model`.
-        overwrite (`bool`, *optional*, defaults to `False`): Whether to replace an existing model folder.
+            Defaults to that of a named model if no facts for a new one are given.
+        dtype (`torch.dtype`, *optional*): Data type in which the weights are stored. Defaults to that of the model.
 
     Returns:
         `pathlib.Path`: the folder.
@@ -71,32 +88,47 @@ def export_model(
 
     ```python
     >>> from transformers import AutoTokenizer
-    >>> from hf_dse import convert_encoder, export_model
+    >>> from hf_dse import convert_encoder, export
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
-    >>> export_model(model, tokenizer, "my-model", base_model=name)
+    >>> export(model, "my-model", tokenizer, base_model=name)
     PosixPath('my-model')
+    >>> # A copy that reads fewer tokens. A graph: `format="onnx"`.
+    >>> export("my-model", "shorter", max_length=64)
+    PosixPath('shorter')
     ```
     """
-    path = to_path(path)
+    if format not in ("transformers", *GRAPH_FORMATS):
+        raise ValueError(f"format={format!r}: it has to be one of transformers, {', '.join(GRAPH_FORMATS)}.")
+    if int8 and format != "onnx":
+        raise ValueError(f'int8=True quantizes a graph of ONNX, not format={format!r}: add `--format onnx` ("onnx").')
+    facts: dict[str, Any] = {"metrics": metrics, "base_model": base_model, "teacher": teacher, "datasets": datasets}
+    facts |= {"recipe": recipe, "license": license, "eval_results": eval_results}
+    path = to_path(output_dir)
     target = path.resolve()
-    check_target(target, overwrite)
+    check_target(target, overwrite_output_dir)
+    if isinstance(model, str | os.PathLike):
+        source = os.fspath(model)
+        model, processing_class = load_dse_model(source), processing_class or load_tokenizer(source)
+        if format == "transformers":
+            dtype = dtype or stored_dtype(source)
+            if card is None and not any(facts.values()):
+                card = read_file(source, "README.md") or None
+    elif processing_class is None or not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"`model` is a {type(model).__name__}{'' if processing_class else ' without `processing_class`'}, and has "
+            "to be a DSE model with its tokenizer, `processing_class`, or a folder or Hub id."
+        )
     tokenizer = limit_tokens(processing_class, model, max_length)
+    if format != "transformers":
+        with folder_in_one_step(target, overwrite_output_dir) as new:
+            write_graph(model, tokenizer, new, format, int8)
+        return path
     name = model_id or target.name
     if card is None:
-        card = make_model_card(
-            model,
-            model_id=name,
-            metrics=metrics,
-            base_model=base_model,
-            teacher=teacher,
-            datasets=datasets,
-            recipe=recipe,
-            max_length=tokenizer.model_max_length,
-            license=license,
-            eval_results=eval_results,
-        ).content
+        length = tokenizer.model_max_length
+        card = make_model_card(model, model_id=name, max_length=length, **facts).content
     else:
         card = rename_card(card, name)
         if model_id is not None and model_id not in card:
@@ -104,7 +136,7 @@ def export_model(
         old = processing_class.model_max_length
         if tokenizer.model_max_length != old:
             logger.warning(f"README.md is kept and may name {old} tokens per text: edit it in {path}.")
-    with folder_in_one_step(target, overwrite) as new:
+    with folder_in_one_step(target, overwrite_output_dir) as new:
         weights = {key: tensor.to(dtype or tensor.dtype) for key, tensor in model.state_dict().items()}
         model.save_pretrained(new, state_dict=weights)
         missing = [file for file in (WEIGHTS, *CODE_FILES) if not (new / file).is_file()]

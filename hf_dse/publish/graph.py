@@ -6,7 +6,6 @@ import contextlib
 import copy
 import io
 import json
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.convert.folder import LENGTHS, write_settings
-from hf_dse.convert.student import has_head, limit_tokens
+from hf_dse.convert.student import has_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.attention_dse import BLOCK_SIZE
 from hf_dse.modeling.modeling_dse import find_attentions, save_pooling
@@ -42,82 +40,35 @@ class GraphForward:
         return {"sentence_embedding": outputs.pooler_output, "token_embeddings": outputs.last_hidden_state}
 
 
-def export_graph(
+def write_graph(
     model: DseModel | DseForSequenceClassification,
-    processing_class: PreTrainedTokenizerBase,
-    path: str | os.PathLike,
-    *,
-    format: str = "onnx",
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    format: str,
     int8: bool = False,
-    max_length: int | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """
-    Exports the encoder as a graph for ONNX Runtime or OpenVINO with the exporters of transformers, its tokenizer, and
-    the files in which servers read how the model embeds texts. The graph takes the output of the tokenizer,
-    `(batch_size, seq_len)` of any size, and computes in float32. It returns `sentence_embedding`, `(batch_size,
-    embedding_size)`, and `token_embeddings`, `(batch_size, seq_len, embedding_size)`. A head for sentence pairs is not
-    exported.
-
-    Args:
-        model ([`DseModel`] or [`DseForSequenceClassification`]): The model to export.
-        processing_class (`PreTrainedTokenizerBase`): The tokenizer of the model.
-        path (`str` or `os.PathLike`): Folder to write: `onnx/model.onnx`, or `openvino_model.xml`.
-        format (`str`, *optional*, defaults to `"onnx"`): `"onnx"` or `"openvino"`. On CPUs with bfloat16 instructions,
-            OpenVINO computes in bfloat16 unless `INFERENCE_PRECISION_HINT` is `"f32"`.
-        int8 (`bool`, *optional*, defaults to `False`): Whether to add `onnx/model_quantized.onnx`, with weights of 8
-            bits and dynamically quantized activations.
-        max_length (`int`, *optional*): Tokens per text that tools read. Defaults to the tokenizer's limit.
-        overwrite (`bool`, *optional*, defaults to `False`): Whether to replace an existing model folder.
-
-    Returns:
-        `pathlib.Path`: the folder.
-
-    Example:
-
-    ```python
-    >>> import onnxruntime
-    >>> from transformers import AutoTokenizer
-    >>> from hf_dse import convert_encoder, export_graph
-
-    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
-    >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
-    >>> folder = export_graph(model, tokenizer, "graph")
-    >>> session = onnxruntime.InferenceSession(folder / "onnx" / "model.onnx")
-    >>> inputs = tokenizer(["A cat sleeps.", "Rain again."], padding=True, return_tensors="np")
-    >>> session.run(["sentence_embedding"], dict(inputs))[0].shape
-    (2, 384)
-    ```
-    """
-    if int8 and format != "onnx":
-        raise ValueError(f'int8=True is not supported with format={format!r}: pass format="onnx".')
-    path = to_path(path)
-    target = path.resolve()
-    check_target(target, overwrite)
-    tokenizer = limit_tokens(processing_class, model, max_length)
+) -> None:
+    """Writes the encoder as a graph to an empty folder, with the files in which servers read how it embeds texts."""
     missing = [package for package in GRAPH_FORMATS[format] if find_spec(package) is None]
     if missing:
         raise ImportError(f"format={format!r} needs {' and '.join(missing)}: `pip install hf-dse[onnx]`.")
     logger.info(f"Exporting the encoder as a graph: {format}")
     exported = _export(model, tokenizer, format)
-    with folder_in_one_step(target, overwrite) as new:
-        if format == "onnx":
-            _save_onnx(exported.program, new / "onnx" / "model.onnx")
-            if int8:
-                logger.info("Quantizing the weights to 8 bits")
-                _save_onnx(_quantize(exported.program), new / "onnx" / "model_quantized.onnx")
-            exported.config.save_pretrained(new)
-        else:
-            exported.save_pretrained(new)
-        tokenizer.save_pretrained(new)
-        save_pooling(model.config, new)
-        write_settings(model, new)
-        # Servers read the length here.
-        file = new / LENGTHS
-        stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **stored}
-        file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    return path
+    if format == "onnx":
+        _save_onnx(exported.program, folder / "onnx" / "model.onnx")
+        if int8:
+            logger.info("Quantizing the weights to 8 bits")
+            _save_onnx(_quantize(exported.program), folder / "onnx" / "model_quantized.onnx")
+        exported.config.save_pretrained(folder)
+    else:
+        exported.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    save_pooling(model.config, folder)
+    write_settings(model, folder)
+    # Servers read the length here.
+    file = folder / LENGTHS
+    stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **stored}
+    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, format: str) -> Any:

@@ -22,7 +22,7 @@ from hf_dse.convert.student import CODE_FILES, TRAINING_STATE
 
 logger = logging.get_logger(__name__)
 
-# Files in every folder that `export_model` writes, beside the vocabulary of the tokenizer.
+# Files in every folder that `export` writes, beside the vocabulary of the tokenizer.
 MODEL_FILES = (
     "config.json",
     "model.safetensors",
@@ -46,7 +46,7 @@ def push_model(
     dry_run: bool = False,
 ) -> CommitInfo | dict[str, int]:
     """
-    Publishes a model folder that [`export_model`] wrote on the Hub, in one commit: the Hub has all files or none.
+    Publishes a model folder that [`export`] wrote on the Hub, in one commit: the Hub has all files or none.
     Hidden files are not uploaded. Files that are only on the Hub stay there, except the text lengths of an earlier
     model (`sentence_bert_config.json`).
 
@@ -67,11 +67,11 @@ def push_model(
 
     ```python
     >>> from transformers import AutoTokenizer
-    >>> from hf_dse import convert_encoder, export_model, push_model
+    >>> from hf_dse import convert_encoder, export, push_model
 
     >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> tokenizer, model = AutoTokenizer.from_pretrained(name), convert_encoder(name)
-    >>> folder = export_model(model, tokenizer, "my-model", model_id="user/my-model")
+    >>> folder = export(model, "my-model", tokenizer, model_id="user/my-model")
     >>> sorted(push_model(folder, "user/my-model", dry_run=True))[:2]
     ['1_Pooling/config.json', 'README.md']
     ```
@@ -122,7 +122,7 @@ def _list_files(folder: Path) -> dict[str, Path]:
 
 def _check_model(folder: Path, files: dict[str, Path]) -> None:
     """Raises an error for a folder that is incomplete, or has what must not be published."""
-    again = "write the folder with `hf-dse export` (`export_model`)."
+    again = "write the folder with `hf-dse export`."
     states = [name for name, file in files.items() if any(fnmatch(file.name, pattern) for pattern in TRAINING_STATE)]
     if states:
         raise ValueError(f"{folder} has training state ({', '.join(states)}), which is not published: {again}")

@@ -15,7 +15,7 @@ import torch
 from huggingface_hub import EvalResult
 from transformers import AutoConfig, AutoTokenizer
 
-from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate_pairs, export_model, load_pairs
+from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate_pairs, export, load_pairs
 from hf_dse.common.provenance import describe_machine
 from hf_dse.convert.convert import set_dropout
 
@@ -117,10 +117,10 @@ def main() -> None:
         recipe["all-MiniLM-L6-v2 on the same data"] = f"{values} (Spearman of the cosine, nDCG@10)"
     recipe["command"] = "\n".join(COMMANDS)
 
-    export_model(
+    export(
         model,
-        tokenizer,
         checkpoint,
+        tokenizer,
         metrics=metrics,
         base_model="sentence-transformers/all-MiniLM-L6-v2",
         teacher="all-mpnet-base-v2, fine-tuned on STS-B and STS 2012 to 2016",
@@ -133,7 +133,7 @@ def main() -> None:
         eval_results=others,
         # Loaded in float32, because bfloat16 is slow on many CPUs.
         dtype=torch.bfloat16,
-        overwrite=True,
+        overwrite_output_dir=True,
     )
     print(f"{checkpoint}: {sum(path.stat().st_size for path in checkpoint.iterdir()) / 1e6:.1f} MB")
 

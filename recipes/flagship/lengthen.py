@@ -13,7 +13,7 @@ import sys
 
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_dse import export_model
+from hf_dse import export
 from hf_dse.convert.convert import set_dropout
 
 
@@ -32,7 +32,7 @@ def main() -> None:
     config = AutoConfig.from_pretrained(source, **LAYERS)
     set_dropout(config.encoder, 0.0, 0.0)
     model = AutoModelForSequenceClassification.from_pretrained(source, config=config)
-    export_model(model, AutoTokenizer.from_pretrained(source), out, max_length=256, overwrite=True)
+    export(model, out, AutoTokenizer.from_pretrained(source), max_length=256, overwrite_output_dir=True)
 
 
 if __name__ == "__main__":

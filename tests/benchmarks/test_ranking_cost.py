@@ -9,7 +9,7 @@ import ranking_cost
 from ranking_cost import rank_table, summarize
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseModel, export_model
+from hf_dse import DseModel, export
 
 
 def test_extrapolated_costs():
@@ -32,7 +32,7 @@ def test_the_command(tmp_path, make_model, bert_tokenizer, save_bert, monkeypatc
     monkeypatch.setattr(
         ranking_cost, "score", lambda model, texts, query: scored.append(len(texts)) or score(model, texts, query)
     )
-    student = str(export_model(make_model(DseModel), bert_tokenizer, tmp_path / "student"))
+    student = str(export(make_model(DseModel), tmp_path / "student", bert_tokenizer))
     teacher = str(save_bert(tmp_path / "teacher", BertForSequenceClassification, num_labels=1))
     argv = [student, teacher, "--candidates", "50", "5", "--max_pairs", "8", "--rounds", "2"]
     ranking_cost.main([*argv, "--output", str(tmp_path / "results.json")])

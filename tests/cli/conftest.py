@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseForSequenceClassification, export_model
+from hf_dse import DseForSequenceClassification, export
 
 
 WORDS = "cat dog sat ran mat house old new".split()
@@ -26,7 +26,7 @@ def good(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
     save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
     torch.manual_seed(0)
     model = DseForSequenceClassification(tiny_config(bert_tokenizer, initializer_range=0.2, num_labels=1))
-    export_model(model, bert_tokenizer, folder / "dse")
+    export(model, folder / "dse", bert_tokenizer)
     texts = [f"{' '.join(WORDS[number % 8 :])} {number}" for number in range(12)]
     (folder / "texts.txt").write_text("\n".join(texts))
     (folder / "docs").mkdir()

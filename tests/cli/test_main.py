@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 import hf_dse_cli
-from hf_dse import export_model
+from hf_dse import export
 from hf_dse_cli import COMMANDS, main
 
 
@@ -122,7 +122,7 @@ def test_errors_in_options_import_nothing_heavy():
 
 def test_a_command_that_works_knows_the_model_type(tmp_path, make_model, bert_tokenizer):
     """Registration waits for the options, and no longer. Without a terminal there are no escape codes."""
-    export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    export(make_model(), tmp_path / "model", bert_tokenizer)
     (tmp_path / "texts.txt").write_text("a cat\n")
     argv = ["encode", "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "vectors.npy")]
     output = imported([*argv, "--model", str(tmp_path / "model")])

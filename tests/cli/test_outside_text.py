@@ -10,7 +10,7 @@ import re
 import pytest
 from huggingface_hub import ModelCard, metadata_load
 
-from hf_dse import export_model
+from hf_dse import export
 from hf_dse.cli.output import show_log
 from hf_dse.common.display import one_line
 from hf_dse_cli import main
@@ -31,7 +31,7 @@ def assert_harmless(text):
 
 @pytest.mark.parametrize("ending", ["jsonl", "folder"])
 def test_search_shows_texts(tmp_path, make_model, bert_tokenizer, ending, capsys):
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    folder = export(make_model(), tmp_path / "model", bert_tokenizer)
     corpus = tmp_path / f"corpus.{ending}"
     if ending == "folder":
         corpus.mkdir()
@@ -52,7 +52,7 @@ def test_messages_show_names(tmp_path, make_model, bert_tokenizer, capsys):
     err = capsys.readouterr().err
     assert err.startswith("note \ufffd[2J") and "\nits second line\n" in err
     assert_harmless(err)
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model", model_id="user/tiny")
+    folder = export(make_model(), tmp_path / "model", bert_tokenizer, model_id="user/tiny")
     # Names of columns come from the file.
     (tmp_path / "corpus.jsonl").write_text(json.dumps({ESCAPES: "a"}))
     model = ["--model", str(folder)]
@@ -74,17 +74,17 @@ def test_a_card_shows_names(tmp_path, make_model, bert_tokenizer):
     metrics = {MARKUP: {"accuracy": 0.5, f"m{MARKUP}": 0.25}}
     theirs = tmp_path / MARKUP.replace("/", "-")
     theirs.mkdir()
-    export_model(
+    export(
         model,
-        bert_tokenizer,
         tmp_path / "model",
+        bert_tokenizer,
         metrics=metrics,
         model_id=MARKUP,
         base_model=str(theirs),
         teacher=str(theirs),
         datasets=[str(theirs), MARKUP],
         recipe={f"r{MARKUP}": MARKUP, "command": one_line(MARKUP)},
-        overwrite=True,
+        overwrite_output_dir=True,
     )
     path = tmp_path / "model" / "README.md"
     data = metadata_load(path)

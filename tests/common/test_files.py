@@ -128,7 +128,9 @@ def write_model(target, content, overwrite=False):
 def test_a_folder_in_one_step(tmp_path):
     target = tmp_path / "model"
     write_model(target, "first")
-    with pytest.raises(FileExistsError, match="model is not empty: name another folder, or pass `overwrite=True`"):
+    with pytest.raises(
+        FileExistsError, match="model is not empty: name another folder, or pass `overwrite_output_dir=True`"
+    ):
         write_model(target, "second")
     with pytest.raises(RuntimeError), folder_in_one_step(target, True) as new:
         (new / "config.json").write_text("half")

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, AutoTokenizer, BertModel
 
-from hf_dse import DseModel, convert_encoder, export_model
+from hf_dse import DseModel, convert_encoder, export
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.folder import LENGTHS, SETTINGS, read_settings, write_settings
 from hf_dse.convert.student import load_converted, load_dse_model, load_student
@@ -66,7 +66,7 @@ def test_a_student_embeds_as_its_source(make_source, bert_tokenizer, tmp_path, w
     student = convert_encoder(str(source))
     assert warnings == []
     assert (student.config.prompts or {}) == options.get("prompts", {})
-    export_model(student, bert_tokenizer, tmp_path / "student")
+    export(student, tmp_path / "student", bert_tokenizer)
     assert_equals_source(source, tmp_path / "student")
     # Other choices have precedence.
     chosen = convert_encoder(str(source), prompts={}, pooling_mode="mean", normalize_embeddings=False).config
@@ -154,7 +154,7 @@ def test_written_settings(make_model, bert_tokenizer, tmp_path):
 
 def test_settings_that_sentence_transformers_saved_count(make_model, bert_tokenizer, tmp_path):
     """Its settings are the file that all read, also where the config of the model has others."""
-    export_model(make_model(prompts={"query": "the "}), bert_tokenizer, tmp_path / "model")
+    export(make_model(prompts={"query": "the "}), tmp_path / "model", bert_tokenizer)
     folder = str(tmp_path / "other")
     SentenceTransformer(str(tmp_path / "model"), prompts=PROMPTS, device="cpu").save(folder)
     assert AutoModel.from_pretrained(folder).config.prompts == {"query": "the "}
@@ -165,7 +165,7 @@ def test_settings_that_sentence_transformers_saved_count(make_model, bert_tokeni
 
 
 def test_a_model_saved_over_another_pools_as_itself(make_model, bert_tokenizer, tmp_path):
-    export_model(make_model(normalize_embeddings=True, pooling_mode="cls"), bert_tokenizer, tmp_path / "model")
+    export(make_model(normalize_embeddings=True, pooling_mode="cls"), tmp_path / "model", bert_tokenizer)
     model = make_model(DseModel, pooling_mode="max")
     model.save_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")

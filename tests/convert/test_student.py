@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel
 
-from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse import DseForSequenceClassification, DseModel, export
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import (
     limit_tokens,
@@ -23,7 +23,7 @@ def folder(make_model, bert_tokenizer, tmp_path):
     """A student with a head of one label."""
     model = make_model(problem_type="regression")
     model.similarity.calibrate(3.0, 1.0)
-    return str(export_model(model, bert_tokenizer, tmp_path / "student"))
+    return str(export(model, tmp_path / "student", bert_tokenizer))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_tokenizer_stores_the_length(make_model, bert_tokenizer, tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_stored_precision(make_model, bert_tokenizer, tmp_path, dtype):
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model", dtype=dtype)
+    folder = export(make_model(), tmp_path / "model", bert_tokenizer, dtype=dtype)
     assert stored_dtype(str(folder)) == dtype
     assert DseForSequenceClassification.from_pretrained(folder).dtype == torch.float32
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from hf_dse import DseForSequenceClassification, DseModel, encode, export_model, whiten_encoder
+from hf_dse import DseForSequenceClassification, DseModel, encode, export, whiten_encoder
 from hf_dse.convert.whiten import LEAST_SPREAD
 from hf_dse_cli import main
 
@@ -59,7 +59,7 @@ def test_everything_else_stays(make_model, bert_tokenizer, texts, tmp_path):
     assert set(after) - set(state) == {"projection.weight", "projection.bias"}
     assert all(torch.equal(tensor, after[name]) for name, tensor in state.items())
     assert not model.training and all(parameter.requires_grad for parameter in model.parameters())
-    export_model(model, bert_tokenizer, tmp_path / "whitened")
+    export(model, tmp_path / "whitened", bert_tokenizer)
     loaded = AutoModel.from_pretrained(tmp_path / "whitened")
     assert loaded.config.projection_dim == loaded.config.embedding_size == 6
     np.testing.assert_array_equal(embed(loaded, bert_tokenizer, texts), embed(model, bert_tokenizer, texts))
@@ -89,7 +89,7 @@ def test_what_is_refused(fields, options, message, make_model, bert_tokenizer, t
 def test_a_model_with_the_code_of_its_folder(make_model, bert_tokenizer, texts, tmp_path):
     """Its class has the same name and is another one."""
     ours = make_model(DseModel)
-    folder = export_model(ours, bert_tokenizer, tmp_path / "model")
+    folder = export(ours, tmp_path / "model", bert_tokenizer)
     other = get_class_from_dynamic_module("modeling_dse.DseModel", str(folder)).from_pretrained(folder)
     assert not isinstance(other, DseModel)
     expected, found = (whiten_encoder(model, bert_tokenizer, texts, 4) for model in (ours, other))
@@ -104,7 +104,7 @@ def test_a_head_is_refused(make_model, bert_tokenizer, texts):
 @pytest.mark.parametrize("model_class", [DseModel, DseForSequenceClassification])
 def test_the_command(model_class, make_model, bert_tokenizer, texts, tmp_path, capsys):
     model = make_model(model_class)
-    source = export_model(model, bert_tokenizer, tmp_path / "student")
+    source = export(model, tmp_path / "student", bert_tokenizer)
     file, output = tmp_path / "texts.txt", tmp_path / "whitened"
     file.write_text("\n".join(texts) + "\n")
     command = ["whiten", "--model", str(source), "--train_file", str(file), "--output_dir", str(output)]

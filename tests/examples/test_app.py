@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseModel, export_model, load_reranker
+from hf_dse import DseModel, export, load_reranker
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -28,7 +28,9 @@ MEAN_ROWS = [0, *[row for row in range(1, 7) for _ in range(2)], 7]
 @pytest.fixture
 def make_demo(make_model, bert_tokenizer, tmp_path):
     def make(teacher=None, texts=CORPUS, files=None, **fields):
-        folder = export_model(make_model(DseModel, **fields), bert_tokenizer, tmp_path / "student", overwrite=True)
+        folder = export(
+            make_model(DseModel, **fields), tmp_path / "student", bert_tokenizer, overwrite_output_dir=True
+        )
         return app.Demo(SentenceTransformer(str(folder), device="cpu"), teacher, texts, files)
 
     return make

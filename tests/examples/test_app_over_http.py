@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseForSequenceClassification, export_model
+from hf_dse import DseForSequenceClassification, export
 
 
 pytest.importorskip("gradio")
@@ -31,7 +31,7 @@ SECRET = "wombat"
 @pytest.fixture(scope="module")
 def app(tmp_path_factory, tiny_config, bert_tokenizer, save_bert):
     folder = tmp_path_factory.mktemp("app")
-    export_model(DseForSequenceClassification(tiny_config(bert_tokenizer)), bert_tokenizer, folder / "student")
+    export(DseForSequenceClassification(tiny_config(bert_tokenizer)), folder / "student", bert_tokenizer)
     save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
     (folder / "corpus.txt").write_text("the cat sat on the mat\na dog ran\n<script>alert(1)</script>")
     with socket.socket() as probe:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from hf_dse import DseModel, export_model
+from hf_dse import DseModel, export
 
 
 pytest.importorskip("litserve")
@@ -29,7 +29,7 @@ TEXTS = ["the cat sat on the mat", "a dog ran " * 100, ""]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tiny_config, bert_tokenizer):
-    return export_model(DseModel(tiny_config(bert_tokenizer)), bert_tokenizer, tmp_path_factory.mktemp("model") / "m")
+    return export(DseModel(tiny_config(bert_tokenizer)), tmp_path_factory.mktemp("model") / "m", bert_tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import yaml
 from harness import model_folder, run
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse import DseForSequenceClassification, DseModel, export
 from hf_dse.training.base import complete_checkpoints
 
 
@@ -70,7 +70,7 @@ def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
     for seed, (name, model_class) in enumerate({"student": DseModel, "old": DseForSequenceClassification}.items()):
         torch.manual_seed(seed)
         config = tiny_config(bert_tokenizer, initializer_range=0.2, num_labels=1)
-        export_model(model_class(config), bert_tokenizer, folder / name)
+        export(model_class(config), folder / name, bert_tokenizer)
 
     generator = np.random.default_rng(0)
     sizes = generator.integers(2, 12, 60)

@@ -22,7 +22,7 @@ from transformers import (
     pipeline,
 )
 
-from hf_dse import DseModel, convert_encoder, evaluate_pairs, export_model, make_pair_model
+from hf_dse import DseModel, convert_encoder, evaluate_pairs, export, make_pair_model
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -55,7 +55,7 @@ def folder(tmp_path_factory, bert_tokenizer, save_bert):
     place = tmp_path_factory.mktemp("models")
     encoder = convert_encoder(str(save_bert(place / "bert")), linformer_length=8)
     student = make_pair_model(encoder, num_labels=1, problem_type="regression")
-    return str(export_model(student, bert_tokenizer, place / "dse"))
+    return str(export(student, place / "dse", bert_tokenizer))
 
 
 # transformers
@@ -213,7 +213,7 @@ def test_lora(make_model, bert_tokenizer, tmp_path, name):
         loaded = PeftModel.from_pretrained(load(), tmp_path / "adapter").eval()
         torch.testing.assert_close(loaded(**batch).logits, logits, rtol=0, atol=1e-6)
         # The merged model is a plain model, which can be exported.
-        export_model(loaded.merge_and_unload(), bert_tokenizer, tmp_path / "merged")
+        export(loaded.merge_and_unload(), tmp_path / "merged", bert_tokenizer)
         torch.testing.assert_close(load("merged")(**batch).logits, logits, rtol=0, atol=1e-5)
 
 
@@ -300,7 +300,7 @@ def test_mteb(folder, tmp_path, make_model, bert_tokenizer):
         assert results.model_name == folder
         return results.task_results[0].scores["test"][0]
 
-    other = export_model(make_model(), bert_tokenizer, tmp_path / "other")
+    other = export(make_model(), tmp_path / "other", bert_tokenizer)
     scores = measure(folder)
     assert measure(str(other))["cosine_pearson"] != pytest.approx(scores["cosine_pearson"], abs=1e-3)
     model = AutoModelForSequenceClassification.from_pretrained(folder)

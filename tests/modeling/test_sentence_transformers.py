@@ -17,7 +17,7 @@ from sentence_transformers import (
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, export_model
+from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, export
 
 
 # From one token to far above k = 8, up to the limit of 64.
@@ -51,12 +51,12 @@ def embed_alone(model, tokenizer):
         (DseForSequenceClassification, {"pooling_mode": "max", "pooling_layers": 2, "projection_dim": 6}),
     ],
 )
-@pytest.mark.parametrize("writer", ["export_model", "save_pretrained"])
+@pytest.mark.parametrize("writer", ["export", "save_pretrained"])
 def test_encode_returns_our_embeddings(tmp_path, make_model, bert_tokenizer, model_class, fields, writer, recwarn):
     model = make_model(model_class, **fields)
     folder = tmp_path / "model"
-    if writer == "export_model":
-        export_model(model, bert_tokenizer, folder)
+    if writer == "export":
+        export(model, folder, bert_tokenizer)
     else:
         model.save_pretrained(folder)
         bert_tokenizer.save_pretrained(folder)
@@ -92,7 +92,7 @@ def test_cross_encoder_returns_the_scores_of_the_head(tmp_path, make_model, bert
     model = make_model(**labels)
     with torch.no_grad():
         logits = model(**bert_tokenizer(TEXTS, TEXTS[::-1], padding=True, return_tensors="pt")).logits
-    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    folder = export(model, tmp_path / "model", bert_tokenizer)
     # It has to know the number of several labels.
     options = {"num_labels": 3} if labels["num_labels"] == 3 else {}
     scores = CrossEncoder(str(folder), device="cpu", **options).predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
@@ -103,7 +103,7 @@ def test_cross_encoder_returns_the_scores_of_the_head(tmp_path, make_model, bert
 def test_cross_encoder_of_an_encoder_returns_cosines(tmp_path, bert_tokenizer, save_bert):
     # Converted, so that it has no head and no training.
     model = convert_encoder(str(save_bert(tmp_path / "bert")))
-    folder = export_model(model, bert_tokenizer, tmp_path / "model")
+    folder = export(model, tmp_path / "model", bert_tokenizer)
     scores = CrossEncoder(str(folder), device="cpu").predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
     embeddings = torch.from_numpy(encode(model, bert_tokenizer, TEXTS, normalize=True, show_progress=False))
     np.testing.assert_allclose(scores, (embeddings * embeddings.flip(0)).sum(dim=1), rtol=0, atol=1e-5)
@@ -111,7 +111,7 @@ def test_cross_encoder_of_an_encoder_returns_cosines(tmp_path, bert_tokenizer, s
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "mlp"])
 def test_similarity_function_is_that_of_the_model(tmp_path, make_model, bert_tokenizer, similarity):
-    folder = export_model(make_model(similarity=similarity), bert_tokenizer, tmp_path / "model")
+    folder = export(make_model(similarity=similarity), tmp_path / "model", bert_tokenizer)
     loaded = SentenceTransformer(str(folder), device="cpu")
     embeddings = torch.from_numpy(loaded.encode(TEXTS))
     vectors = embeddings if similarity == "dot" else torch.nn.functional.normalize(embeddings, dim=-1)
@@ -121,7 +121,7 @@ def test_similarity_function_is_that_of_the_model(tmp_path, make_model, bert_tok
 def test_sentence_transformers_saves_the_same_modules(tmp_path, make_model, bert_tokenizer):
     model = make_model(DseModel, normalize_embeddings=True)
     prompts = {"query": "ask: ", "document": ""}
-    folder, theirs = export_model(model, bert_tokenizer, tmp_path / "model", max_length=32), tmp_path / "theirs"
+    folder, theirs = export(model, tmp_path / "model", bert_tokenizer, max_length=32), tmp_path / "theirs"
     SentenceTransformer(str(folder), prompts=prompts, device="cpu").save(str(theirs))
     written, expected = (json.loads((place / "modules.json").read_text()) for place in (folder, theirs))
     kinds = [[module["type"].rpartition(".")[2] for module in modules] for modules in (written, expected)]
@@ -144,7 +144,7 @@ def test_sentence_transformers_saves_the_same_modules(tmp_path, make_model, bert
 
 
 def test_its_trainer_fine_tunes(tmp_path, make_model, bert_tokenizer):
-    model = SentenceTransformer(str(export_model(make_model(), bert_tokenizer, tmp_path / "model")), device="cpu")
+    model = SentenceTransformer(str(export(make_model(), tmp_path / "model", bert_tokenizer)), device="cpu")
     columns = Dataset.from_dict({"sentence1": TEXTS, "sentence2": TEXTS[1:] + TEXTS[:1]})
     args = SentenceTransformerTrainingArguments(
         str(tmp_path / "run"), max_steps=8, learning_rate=1e-2, report_to="none", use_cpu=True, disable_tqdm=True

@@ -24,8 +24,7 @@ from hf_dse import (
     DataArguments,
     convert_encoder,
     default_encoder,
-    export_graph,
-    export_model,
+    export,
     load_pairs,
     whiten_encoder,
 )
@@ -71,11 +70,11 @@ def _make_folders(root):
     }
     for name, model in models.items():
         # A folder may store a smaller length than the model can read.
-        export_model(model, tokenizer, root / name, max_length=2048 if name == "long" else 512)
+        export(model, root / name, tokenizer, max_length=2048 if name == "long" else 512)
     for name in MODELS:
         folder = FLAGSHIP if name == "flagship" else root / name
         model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-        export_graph(model, tokenizer, root / f"{name}-onnx", int8=name == "flagship")
+        export(model, root / f"{name}-onnx", tokenizer, format="onnx", int8=name == "flagship")
     return root
 
 

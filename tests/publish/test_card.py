@@ -10,7 +10,7 @@ import sys
 import pytest
 from huggingface_hub import EvalResult, ModelCard
 
-from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse import DseForSequenceClassification, DseModel, export
 from hf_dse.publish.card import make_model_card, rename_card
 
 
@@ -175,7 +175,7 @@ def test_card_of_an_encoder_with_windows(make_model):
 @pytest.mark.slow
 def test_examples_of_the_card_run(tmp_path, make_model, bert_tokenizer):
     """In a separate process without hf_dse, as readers of the card run them."""
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "student", **FACTS)
+    folder = export(make_model(), tmp_path / "student", bert_tokenizer, **FACTS)
     examples = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
     assert len(examples) == 4
     block = "import sys\nsys.modules['hf_dse'] = None\n"

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse import DseForSequenceClassification, DseModel, export
 from hf_dse.convert.folder import TRANSFORMERS_NEEDED
 from hf_dse_cli import main
 
@@ -44,7 +44,7 @@ def files(folder):
 @pytest.mark.parametrize("model_class", [DseModel, DseForSequenceClassification])
 def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, model_class, encoder):
     model = make_model(model_class, model_type=encoder, projection_dim=6)
-    folder = export_model(model, bert_tokenizer, tmp_path / "deep" / "model")
+    folder = export(model, tmp_path / "deep" / "model", bert_tokenizer)
     assert folder == tmp_path / "deep" / "model"
     assert set(files(folder)) == FILES
     assert os.listdir(folder.parent) == ["model"]
@@ -65,18 +65,18 @@ def test_folder_is_complete_and_loads(tmp_path, make_model, bert_tokenizer, mode
 
 
 def test_a_loaded_export_can_be_exported_over_itself(tmp_path, make_model, bert_tokenizer):
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    folder = export(make_model(), tmp_path / "model", bert_tokenizer)
     before = files(folder)
     (folder / "optimizer.pt").write_bytes(b"stale")
     model = AutoModelForSequenceClassification.from_pretrained(folder)
-    export_model(model, AutoTokenizer.from_pretrained(folder), folder, overwrite=True)
+    export(model, folder, AutoTokenizer.from_pretrained(folder), overwrite_output_dir=True)
     assert files(folder) == before
     assert os.listdir(tmp_path) == ["model"]
 
 
 def test_one_length_is_stored(tmp_path, make_model, bert_tokenizer):
     def stored(name, max_length=None, **fields):
-        folder = export_model(make_model(**fields), bert_tokenizer, tmp_path / name, max_length=max_length)
+        folder = export(make_model(**fields), tmp_path / name, bert_tokenizer, max_length=max_length)
         length = AutoTokenizer.from_pretrained(folder).model_max_length
         assert f"| Longest text | the tokenizer keeps {length:,} tokens" in (folder / "README.md").read_text()
         return length
@@ -96,15 +96,15 @@ def test_existing_folders_are_not_replaced(tmp_path, make_model, bert_tokenizer)
     folder = tmp_path / "taken"
     folder.mkdir()
     # An empty folder is fine.
-    export_model(make_model(), bert_tokenizer, folder)
+    export(make_model(), folder, bert_tokenizer)
     before = files(folder)
     with pytest.raises(FileExistsError, match="taken is not empty"):
-        export_model(make_model(), bert_tokenizer, folder)
+        export(make_model(), folder, bert_tokenizer)
     assert files(folder) == before
     # A folder that is not a model is never replaced.
     (folder / "config.json").rename(folder / "diary.txt")
     with pytest.raises(FileExistsError, match="taken"):
-        export_model(make_model(), bert_tokenizer, folder, overwrite=True)
+        export(make_model(), folder, bert_tokenizer, overwrite_output_dir=True)
     assert (folder / "diary.txt").exists()
 
 
@@ -112,13 +112,13 @@ def test_nothing_changes_after_an_error(tmp_path, make_model, bert_tokenizer, mo
     def fail(*args, **kwargs):
         raise OSError("No space left on device")
 
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model")
+    folder = export(make_model(), tmp_path / "model", bert_tokenizer)
     before = files(folder)
     # The card is the last file.
     monkeypatch.setattr(Path, "write_text", fail)
     for path in (folder, tmp_path / "other"):
         with pytest.raises(OSError, match="No space left"):
-            export_model(make_model(DseModel), bert_tokenizer, path, overwrite=True)
+            export(make_model(DseModel), path, bert_tokenizer, overwrite_output_dir=True)
     assert os.listdir(tmp_path) == ["model"]
     assert files(folder) == before
 
@@ -128,7 +128,7 @@ def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model,
     model = make_model().to(torch.bfloat16).float()
     facts = {"metrics": {"test": {"pearson": 0.8594}}, "datasets": ["stsb"], "max_length": 32}
     options = {"model_id": "old/name", "dtype": torch.bfloat16}
-    source = export_model(model, bert_tokenizer, tmp_path / "source", **options, **facts)
+    source = export(model, tmp_path / "source", bert_tokenizer, **options, **facts)
     assert AutoModelForSequenceClassification.from_pretrained(source).dtype == torch.float32
     command = ["export", "--model", str(source), "--output_dir"]
     assert main([*command, str(tmp_path / "same"), "--model_id", "old/name"]) == 0
@@ -149,6 +149,33 @@ def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model,
     assert not warnings
 
 
+def test_facts_make_a_new_card_of_a_folder(tmp_path, make_model, bert_tokenizer):
+    source = export(make_model(), tmp_path / "source", bert_tokenizer, metrics={"test": {"pearson": 0.8594}})
+    cards = {}
+    for name, facts in (("kept", {}), ("new", {"license": "apache-2.0"})):
+        folder = export(str(source), tmp_path / name, **facts)
+        assert set(files(folder)) == FILES
+        cards[name] = (folder / "README.md").read_text()
+    assert "85.94" in cards["kept"] and "license: apache" not in cards["kept"]
+    assert "85.94" not in cards["new"] and "license: apache" in cards["new"]
+
+
+def test_what_cannot_be_exported_is_named(tmp_path, make_model, bert_tokenizer):
+    for model, tokenizer, message in (
+        (make_model(), None, "without `processing_class`, and has to be a DSE model with its tokenizer"),
+        (3, bert_tokenizer, "`model` is a int, and has to be a DSE model"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            export(model, tmp_path / "out", tokenizer)
+    for options, message in (
+        ({"format": "tflite"}, "format='tflite': it has to be one of transformers, onnx, openvino"),
+        ({"format": "openvino", "int8": True}, "int8=True quantizes a graph of ONNX, not format='openvino': add"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            export(make_model(), tmp_path / "out", bert_tokenizer, **options)
+    assert not os.listdir(tmp_path)
+
+
 class OtherModel(DseModel):
     pass
 
@@ -156,15 +183,15 @@ class OtherModel(DseModel):
 def test_models_whose_folder_would_not_load_are_errors(tmp_path, make_model, bert_tokenizer):
     """The folder would have the code of a subclass, but not the modules that it imports, or only an adapter."""
     with pytest.raises(TypeError, match="OtherModel was saved without .*modeling_dse.py"):
-        export_model(make_model(OtherModel), bert_tokenizer, tmp_path / "model")
+        export(make_model(OtherModel), tmp_path / "model", bert_tokenizer)
     peft = pytest.importorskip("peft")
     model, config = make_model(), peft.LoraConfig(target_modules=["query", "value"], r=2)
     model.add_adapter(config)
     with pytest.raises(TypeError, match="merge"):
-        export_model(model, bert_tokenizer, tmp_path / "model")
+        export(model, tmp_path / "model", bert_tokenizer)
     assert not os.listdir(tmp_path)
     merged = peft.get_peft_model(make_model(), config).merge_and_unload()
-    assert set(files(export_model(merged, bert_tokenizer, tmp_path / "model"))) == FILES
+    assert set(files(export(merged, tmp_path / "model", bert_tokenizer))) == FILES
 
 
 def test_says_which_transformers_the_package_needs():

@@ -15,7 +15,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from hf_dse import DseModel, export_graph
+from hf_dse import DseModel, export
 
 
 # These are about words that a tiny vocabulary lacks.
@@ -76,7 +76,7 @@ RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
 )
 def test_graph_gives_the_embeddings_for_every_shape(make, bert_tokenizer, tmp_path, format, fields):
     model = make(**fields)
-    folder = export_graph(model, bert_tokenizer, tmp_path / "graph", format=format)
+    folder = export(model, tmp_path / "graph", bert_tokenizer, format=format)
     with torch.inference_mode():
         for shape in SHAPES:
             batch = token_batch(*shape)
@@ -109,7 +109,7 @@ print(peak() - before)
 @pytest.mark.parametrize("fields", [{}, MODERNBERT], ids=["bert", "modernbert"])
 def test_memory_grows_with_the_length(make, bert_tokenizer, tmp_path, fields):
     model = make(num_hidden_layers=4, max_position_embeddings=16_384, linformer_length=64, **fields)
-    folder = export_graph(model, bert_tokenizer, tmp_path / "graph")
+    folder = export(model, tmp_path / "graph", bert_tokenizer, format="onnx")
 
     def measure(num_tokens):
         command = [sys.executable, "-c", MEMORY, str(folder / "onnx" / "model.onnx"), str(num_tokens)]
@@ -124,7 +124,7 @@ def test_memory_grows_with_the_length(make, bert_tokenizer, tmp_path, fields):
 def test_graph_folder(make_model, bert_tokenizer, tmp_path):
     prompts = {"query": "the ", "document": ""}
     model = make_model(DseModel, projection_dim=6, prompts=prompts, query_length=4)
-    folder = export_graph(model, bert_tokenizer, tmp_path / "graph", int8=True, max_length=10)
+    folder = export(model, tmp_path / "graph", bert_tokenizer, format="onnx", int8=True, max_length=10)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert names == {
         *("onnx/model.onnx", "onnx/model_quantized.onnx", "config.json", "configuration_dse.py"),
@@ -150,7 +150,7 @@ def test_graph_takes_what_the_tokenizer_returns(make, tmp_path, bert_tokenizer, 
     # ModernBERT has no use for the token types of the first tokenizer.
     for tokenizer, fields in ((bert_tokenizer, MODERNBERT), (roberta_tokenizer, {"vocab_size": 300})):
         model = make(**fields)
-        folder = export_graph(model, tokenizer, tmp_path / type(tokenizer).__name__)
+        folder = export(model, tmp_path / type(tokenizer).__name__, tokenizer, format="onnx")
         batch = tokenizer(["cat", "the cat and a dog " * 9], padding=True, return_tensors="pt")
         with torch.inference_mode():
             np.testing.assert_allclose(run_onnx(folder, batch)[0], model(**batch).pooler_output, rtol=0, atol=1e-4)

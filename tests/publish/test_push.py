@@ -6,7 +6,7 @@ import pytest
 from hub import CUT, LOST, WRITER
 from huggingface_hub import HfApi
 
-from hf_dse import export_model, push_model
+from hf_dse import export, push_model
 from hf_dse.convert.student import CODE_FILES
 from hf_dse_cli import main
 
@@ -25,7 +25,7 @@ def no_waiting(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, make_model, bert_tokenizer):
-    return export_model(make_model(projection_dim=6), bert_tokenizer, tmp_path / "tiny", model_id=REPO)
+    return export(make_model(projection_dim=6), tmp_path / "tiny", bert_tokenizer, model_id=REPO)
 
 
 def files(folder):
@@ -69,7 +69,7 @@ def test_lengths_of_the_model_before_go_with_it(hub, tmp_path, make_model, bert_
     """Or sentence-transformers would cut the texts of a model that has no such limits."""
     for length in (6, None):
         model = make_model(query_length=length)
-        folder = export_model(model, bert_tokenizer, tmp_path / str(length), model_id=REPO)
+        folder = export(model, tmp_path / str(length), bert_tokenizer, model_id=REPO)
         push_model(folder, REPO)
         assert published(hub) == files(folder)
         assert ("sentence_bert_config.json" in files(folder)) == (length is not None)

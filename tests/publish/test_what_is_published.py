@@ -12,7 +12,7 @@ from hub import WRITER
 from huggingface_hub import metadata_load
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseModel, convert_encoder, export_graph, export_model, push_model
+from hf_dse import DseModel, convert_encoder, export, push_model
 from hf_dse_cli import main
 
 
@@ -59,7 +59,7 @@ def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
 
 
 def test_an_index_and_scores_are_anonymous(home, make_model, bert_tokenizer, save_bert):
-    export_model(make_model(), bert_tokenizer, home / "my-model")
+    export(make_model(), home / "my-model", bert_tokenizer)
     (home / "texts.txt").write_text("the cat\na dog\n")
     command = ["encode", "--model", str(home / "my-model"), "--input", str(home / "texts.txt")]
     assert main([*command, "--output", str(home / "out" / "index.parquet")]) == 0
@@ -78,12 +78,12 @@ def test_an_index_and_scores_are_anonymous(home, make_model, bert_tokenizer, sav
 def test_a_graph_is_anonymous(home, make_model, bert_tokenizer, format):
     """PyTorch notes for each operation which line of which file it is from."""
     pytest.importorskip(format)
-    assert_anonymous(export_graph(make_model(), bert_tokenizer, home / "graph", format=format, int8=format == "onnx"))
+    assert_anonymous(export(make_model(), home / "graph", bert_tokenizer, format=format, int8=format == "onnx"))
 
 
 def test_code_of_others_is_not_passed_on(tmp_path, make_model, bert_tokenizer):
     """Who loads our model with `trust_remote_code` would run what its configs name."""
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "theirs")
+    folder = export(make_model(), tmp_path / "theirs", bert_tokenizer)
     theirs = {"AutoTokenizer": ["evil/repo--code.Tokenizer", None], "AutoModel": "evil/repo--code.Model"}
     for name in ("config.json", "tokenizer_config.json"):
         config = json.loads((folder / name).read_text())
@@ -100,7 +100,7 @@ def test_code_of_others_is_not_passed_on(tmp_path, make_model, bert_tokenizer):
 
 @pytest.mark.parametrize("name", ["notes.txt", "onnx"])
 def test_links_are_not_published(tmp_path, make_model, bert_tokenizer, name, capsys):
-    folder = export_model(make_model(), bert_tokenizer, tmp_path / "model", model_id="user/tiny")
+    folder = export(make_model(), tmp_path / "model", bert_tokenizer, model_id="user/tiny")
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "key.txt").write_text("secret")
     (folder / name).symlink_to(tmp_path / "private" / ("key.txt" if name == "notes.txt" else ""))

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from hf_dse import DseForSequenceClassification, DseModel, export_model
+from hf_dse import DseForSequenceClassification, DseModel, export
 
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -65,7 +65,7 @@ def test_the_mean_of_weights(make_model, bert_tokenizer, tmp_path):
         for parameter in models["encoder"].parameters():
             parameter.add_(1.0)
     for name, model in models.items():
-        export_model(model, bert_tokenizer, tmp_path / name)
+        export(model, tmp_path / name, bert_tokenizer)
     command = [sys.executable, str(RECIPES / "merge.py"), str(tmp_path / "pairs"), str(tmp_path / "encoder")]
     options = ["--weights", "3", "1", "--output_dir", str(tmp_path / "merged")]
     subprocess.run([*command, *options], check=True, capture_output=True)

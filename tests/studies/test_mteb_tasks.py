@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hf_dse import DseModel, export_model
+from hf_dse import DseModel, export
 
 
 pytest.importorskip("mteb")
@@ -53,7 +53,7 @@ def models(make_model, bert_tokenizer, tmp_path):
     """Folders of two students of one name."""
     folders = [tmp_path / name / "model" for name in ("first", "second")]
     for folder, fields in zip(folders, ({}, {"prompts": {"query": "the ", "document": "a: "}}), strict=True):
-        export_model(make_model(DseModel, **fields), bert_tokenizer, folder)
+        export(make_model(DseModel, **fields), folder, bert_tokenizer)
     return list(map(str, folders))
 
 
