@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the data, and known tasks. Modules named `arguments` import nothing heavy, so that help is fast."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
+from typing import Any
 
 from hf_dse.common.options import HfArg, check_at_least
 
@@ -90,9 +92,15 @@ class DataArguments:
         check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
 
 
-def to_arguments(data: DataArguments | str | PathLike) -> DataArguments:
-    """Returns the arguments themselves, or those of a data set's name, folder or file."""
-    return data if isinstance(data, DataArguments) else DataArguments(dataset_name=fspath(data))
+def to_arguments(data: Any, *others: str) -> DataArguments:
+    """Returns the arguments themselves, or those of a data set's name, folder or file. An error names `others` too."""
+    if isinstance(data, DataArguments):
+        return data
+    if not isinstance(data, str | PathLike):
+        allowed = ", ".join([*others, "`DataArguments`", "or the name of a data set, a folder or a file"])
+        hint = f": pass one of its splits, {', '.join(map(str, data))}" if isinstance(data, Mapping) else ""
+        raise TypeError(f"The data are of the type {type(data).__name__}, and have to be {allowed}{hint}.")
+    return DataArguments(dataset_name=fspath(data))
 
 
 @dataclass

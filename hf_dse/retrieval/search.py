@@ -16,7 +16,7 @@ from hf_dse.data.tables import check_rows, is_blank, is_filled
 from hf_dse.data.tokenization import add_mask, count_token_types, pad_right
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
 from hf_dse.retrieval.encoding import list_texts
-from hf_dse.retrieval.sentence_transformer import embed, load_sentence_transformer, similarity_of
+from hf_dse.retrieval.sentence_transformer import embed, similarity_of, to_sentence_transformer
 
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def search(
     'The kitten is asleep.'
     ```
     """
-    if isinstance(model, str | PathLike):
-        model = load_sentence_transformer(model)
+    model = to_sentence_transformer(model)
     queries, texts = list_texts(queries), list_texts(texts)
     check_search(model, queries, bm25_weight)
     kept = np.array([row for row, text in enumerate(texts) if not is_blank(text)], dtype=np.int64)

@@ -69,6 +69,22 @@ def load_sentence_transformer(
     return model.eval()
 
 
+def to_sentence_transformer(
+    model: "SentenceTransformer | str | PathLike", *, max_length: int | None = None, **loading: Any
+) -> "SentenceTransformer":
+    """A model itself, or that of a folder or a Hub id, with the options of [`load_sentence_transformer`]."""
+    if isinstance(model, str | PathLike):
+        return load_sentence_transformer(model, max_length=max_length, **loading)
+    if not hasattr(model, "encode_query"):
+        raise TypeError(
+            f"The model is a {type(model).__name__}, and has to be a `SentenceTransformer`, or a folder or a Hub id: "
+            "`export` writes a folder of a model with its tokenizer."
+        )
+    if max_length is not None:
+        raise ValueError(f"max_length={max_length} is for a model that is named: set its `max_seq_length` instead.")
+    return model
+
+
 def limit_length(model: "SentenceTransformer", max_length: int) -> None:
     """Sets how many tokens of a text a model reads. Warns above the length that a student was trained with."""
     transformer: Any = model.transformers_model

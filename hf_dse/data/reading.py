@@ -1,0 +1,56 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Data that functions take: loaded, or by the name of a data set, a folder or a file."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from os import PathLike
+from typing import Any, TypeAlias
+
+from datasets import Dataset
+
+from hf_dse.data.arguments import DataArguments, to_arguments
+from hf_dse.data.pairs import load_pairs
+from hf_dse.data.ranking_files import is_ranking_data, load_rankings
+from hf_dse.data.rankings import Rankings
+
+
+Data: TypeAlias = Dataset | Rankings | DataArguments | str | PathLike
+
+
+def choose_split(splits: Collection[str]) -> str:
+    """The split of judged queries that is searched, if none is named."""
+    return next((name for name in ("test", "validation") if name in splits), next(iter(splits)))
+
+
+def to_rankings(data: Data, split: str | None = None) -> Rankings:
+    """Rankings themselves, or a split of those that a name stands for, by default that of [`choose_split`]."""
+    if isinstance(data, Rankings):
+        return data
+    splits = load_rankings(to_arguments(data, "`Rankings`"), None if split is None else [split])
+    return splits[choose_split(splits) if split is None else split]
+
+
+def options_of(data: Data, **options: Any) -> DataArguments:
+    """How data are read, with the options that are not `None`; loaded data have these alone."""
+    is_loaded = isinstance(data, Dataset | Rankings)
+    args = DataArguments() if is_loaded else to_arguments(data, "`Rankings`", "a `Dataset` of sentence pairs")
+    return replace(args, **{name: value for name, value in options.items() if value is not None})
+
+
+def are_rankings(data: Data, data_args: DataArguments) -> bool:
+    """Whether data, with their [`options_of`], are queries with candidates, not sentence pairs."""
+    return isinstance(data, Rankings) or is_ranking_data(data_args)
+
+
+def to_pairs(data: Data, data_args: DataArguments, split: str, **options: Any) -> Dataset:
+    """Sentence pairs themselves, or a split of those that a name stands for. `options` are of [`load_pairs`]."""
+    if not isinstance(data, Dataset):
+        return load_pairs(data_args, [split], **options)[split]
+    missing = {"sentence1", "sentence2"} - set(data.column_names)
+    if missing:
+        raise ValueError(
+            f"The data have the columns {', '.join(data.column_names)}, and sentence pairs need sentence1 and "
+            "sentence2: rename them, or make `Rankings` of queries with documents (`make_rankings`)."
+        )
+    return data

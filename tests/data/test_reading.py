@@ -1,0 +1,65 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Data that are loaded, or named by a string, a path or `DataArguments`."""
+
+import json
+
+import pytest
+from datasets import Dataset
+
+from hf_dse import DataArguments, load_rankings, make_rankings
+from hf_dse.data.reading import are_rankings, choose_split, options_of, to_pairs, to_rankings
+
+
+RANKING = {"query": "a cat", "documents": ["the cat", "a dog"], "labels": [1, 0]}
+PAIR = {"sentence1": "a cat", "sentence2": "the cat", "label": 1.0}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for kind, row in (("rankings", RANKING), ("pairs", PAIR)):
+        (tmp_path / kind).mkdir()
+        for number, split in enumerate(("train", "validation", "test"), start=1):
+            lines = [json.dumps(row).replace("a cat", f"a cat {place}") for place in range(number)]
+            (tmp_path / kind / f"{split}.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_rankings_by_name(folder):
+    path = folder / "rankings"
+    loaded = make_rankings({"query": ["a"], "documents": [[0]]}, {"text": ["b"]})
+    assert to_rankings(loaded) is to_rankings(loaded, "test") is loaded
+    for data in (path, str(path), DataArguments(dataset_name=str(path))):
+        assert len(to_rankings(data)) == len(to_rankings(data, "test")) == 3
+        assert len(to_rankings(data, "train")) == 1
+        assert are_rankings(data, options_of(data))
+    # A file is the train split.
+    assert len(to_rankings(path / "validation.jsonl")) == 2
+    assert are_rankings(loaded, options_of(loaded)) and choose_split(["train", "validation"]) == "validation"
+
+
+def test_pairs_by_name(folder):
+    path = folder / "pairs"
+    loaded = Dataset.from_list([PAIR])
+    args = options_of(loaded, num_labels=1, task_name=None)
+    assert args == DataArguments(num_labels=1) and to_pairs(loaded, args, "test") is loaded
+    for data in (path, str(path), DataArguments(dataset_name=str(path))):
+        args = options_of(data, num_labels=1)
+        assert args == DataArguments(dataset_name=str(path), num_labels=1)
+        assert not are_rankings(data, args) and len(to_pairs(data, args, "test")) == 3
+    assert not are_rankings(loaded, options_of(loaded))
+
+
+def test_other_kinds_are_errors(folder):
+    splits = load_rankings(str(folder / "rankings"))
+    for data, message in (
+        (3, "The data are of the type int, and have to be `Rankings`, `DataArguments`, or the name of a data set"),
+        (Dataset.from_list([PAIR]), "type Dataset, and have to be `Rankings`, "),
+        (splits, "type dict, .*: pass one of its splits, train, validation, test."),
+    ):
+        with pytest.raises(TypeError, match=message):
+            to_rankings(data)
+    with pytest.raises(TypeError, match="type int, and have to be `DataArguments`, or the name"):
+        load_rankings(3)
+    with pytest.raises(ValueError, match="columns query, documents, labels, and sentence pairs need sentence1 and"):
+        to_pairs(Dataset.from_list([RANKING]), DataArguments(), "train")
