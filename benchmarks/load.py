@@ -39,7 +39,7 @@ from hf_dse import (
     load_pairs,
     make_pair_model,
     make_rankings,
-    mine_candidates,
+    mine,
 )
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -161,7 +161,7 @@ def pairs(folder: Path, size: int) -> None:
         trainer.train()
 
 
-def mine(folder: Path, size: int) -> None:
+def mining(folder: Path, size: int) -> None:
     generator = np.random.default_rng(0)
     queries = {
         "query": make_texts(size, 5, seed=1),
@@ -173,7 +173,7 @@ def mine(folder: Path, size: int) -> None:
     print(f"the embeddings have {2 * size * EMBEDDING_SIZE * 4 / 2**30:.2f} GB")
     for bm25 in (False, True):
         with measured(f"negatives of {size:,} queries mined{' with BM25' * bm25}"):
-            mine_candidates(rankings, encoder, relative_margin=0.0, batch_size=256, bm25=bm25)
+            mine(rankings, encoder, relative_margin=0.0, batch_size=256, bm25=bm25)
 
 
 LOADS: dict[str, Callable[[Path, int], None]] = {
@@ -182,7 +182,7 @@ LOADS: dict[str, Callable[[Path, int], None]] = {
     "search": search,
     "cache": cache,
     "pairs": pairs,
-    "mine": mine,
+    "mine": mining,
 }
 
 

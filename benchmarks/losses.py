@@ -32,8 +32,7 @@ from hf_dse import (
     RankingTrainer,
     RankingTrainingArguments,
     convert_encoder,
-    evaluate_pairs,
-    evaluate_retrieval,
+    evaluate,
     export,
     load_rankings,
     make_pair_model,
@@ -79,7 +78,7 @@ def pairs(args: argparse.Namespace, name: str, seed: int, folder: str) -> dict[s
     metrics = {"seconds": time.perf_counter() - start}
     for split, file in zip(("validation", "test"), args.data[1:], strict=True):
         part = Dataset.from_parquet(file)
-        metrics[split] = 100 * evaluate_pairs(student, None, part, "stsb", show_progress=False)["cosine_spearman"]
+        metrics[split] = 100 * evaluate(student, part, task_name="stsb", show_progress=False)["cosine_spearman"]
     return metrics
 
 
@@ -104,7 +103,7 @@ def rankings(args: argparse.Namespace, name: str, seed: int, folder: str) -> dic
         train_theirs(student, *their_loss(student, train, name, num, seed, args.batch_size), args, seed)
     seconds = time.perf_counter() - start
     test = load_rankings(corpus, ["test"])["test"]
-    return {"seconds": seconds, "ndcg@10": 100 * evaluate_retrieval(student, test, batch_size=64)["ndcg@10"]}
+    return {"seconds": seconds, "ndcg@10": 100 * evaluate(student, test, batch_size=64)["ndcg@10"]}
 
 
 def their_loss(

@@ -6,7 +6,7 @@ Distil a teacher's scores into a student with DseTrainer, on the embedded pairs:
 For your own pairs and teacher replace two lines:
 
     pairs = load_pairs(DataArguments(task_name="stsb"))
-    train = score_pairs("cross-encoder/stsb-roberta-base", pairs["train"], symmetric=True, cache_dir="scores")
+    train = score("cross-encoder/stsb-roberta-base", pairs["train"], symmetric=True, cache_dir="scores")
 """
 
 import sys
@@ -19,7 +19,7 @@ from hf_dse import (
     DseTrainingArguments,
     convert_encoder,
     default_encoder,
-    evaluate_pairs,
+    evaluate,
     export,
     load_pairs,
     make_pair_model,
@@ -54,6 +54,6 @@ trainer = DseTrainer(
 trainer.train()
 # The tokenizer of the trainer reads as many tokens as the training did, and so does everything that loads the folder.
 tokenizer = trainer.processing_class
-metrics = evaluate_pairs(student, tokenizer, pairs["test"], task="stsb")
+metrics = evaluate(student, pairs["test"], tokenizer, task_name="stsb")
 print({name: round(100 * value, 2) for name, value in metrics.items()})
 print(export(student, f"{output_dir}/model", tokenizer, base_model=source, overwrite_output_dir=True))

@@ -12,7 +12,7 @@ import sys
 
 from sentence_transformers import SentenceTransformer
 
-from hf_dse import default_encoder, distill, evaluate_retrieval, load_corpus, make_queries, search
+from hf_dse import default_encoder, distill, evaluate, load_corpus, make_queries, search
 
 
 documents, reranker, output_dir, question = sys.argv[1:5]
@@ -37,7 +37,7 @@ result = distill(
     report_to="none",
 )
 model = SentenceTransformer(str(result.path))
-metrics = evaluate_retrieval(model, held_out, show_progress=False)
+metrics = evaluate(model, held_out, show_progress=False)
 print({name: round(value, 3) for name, value in metrics.items()})
 
 # The documents as they are, first sentences included.

@@ -34,7 +34,7 @@ from hf_dse import (
     GeneralTrainer,
     GeneralTrainingArguments,
     convert_encoder,
-    evaluate_pairs,
+    evaluate,
     load_pairs,
     make_pair_model,
 )
@@ -179,7 +179,7 @@ def train(args: argparse.Namespace) -> None:
 
     def report(model: nn.Module, when: str) -> None:
         options = {"max_length": max_length, "batch_size": 8, "show_progress": False}
-        metrics = evaluate_pairs(model, tokenizer, pairs["test"], task="stsb", **options)
+        metrics = evaluate(model, pairs["test"], tokenizer, task_name="stsb", **options)
         rounded = {name: round(100 * value, 2) for name, value in metrics.items()}
         print(args.attention, args.num_hidden_layers, "layers", when, rounded, flush=True)
 

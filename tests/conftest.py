@@ -198,6 +198,30 @@ def make_checkpoint():
 
 
 @pytest.fixture
+def save_encoder(save_bert, tmp_path):
+    """Saves a tiny BERT with prompts of sentence-transformers into a new folder, and returns the folder."""
+    from sentence_transformers import SentenceTransformer
+
+    folders = []
+
+    def save(prompts=None, **fields):
+        folder = str(save_bert(tmp_path / f"encoder-{len(folders)}", **fields))
+        SentenceTransformer(folder, device="cpu", prompts=prompts, similarity_fn_name="cosine").save(folder)
+        folders.append(folder)
+        return Path(folder)
+
+    return save
+
+
+@pytest.fixture(scope="module")
+def encoder(save_bert, tmp_path_factory):
+    """A `SentenceTransformer` without prompts, which averages its tokens."""
+    from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+
+    return load_sentence_transformer(str(save_bert(tmp_path_factory.mktemp("encoder"))), device="cpu")
+
+
+@pytest.fixture
 def dtypes_of():
     """The data types in which the first layer of a student reads texts, from now on."""
 

@@ -67,21 +67,13 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
 
 def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> dict[str, Any]:
     """Prints the metrics of sentence pairs, and returns them with what was measured."""
-    from hf_dse.common.loading import choose_device, load_config, load_tokenizer
-    from hf_dse.convert.student import load_dse_model
     from hf_dse.data.pairs import load_pairs, resolve_task
+    from hf_dse.pipeline.evaluate import load_for_pairs
     from hf_dse.retrieval import evaluation
 
     splits, task = args.split or ["validation"], resolve_task(data_args)
     pairs = load_pairs(data_args, splits)
-    name = args.model_name_or_path
-    model: Any
-    if load_config(name, trust_remote_code=load_args.trust_remote_code).model_type == "dse":
-        # With its head for pairs.
-        model, tokenizer = load_dse_model(name, dtype=load_args.dtype), load_tokenizer(name)
-        model.to(choose_device(load_args.device))
-    else:
-        model, tokenizer = load_args.load(name), None
+    model, tokenizer = load_for_pairs(args.model_name_or_path, **load_args.loading)
     options: dict[str, Any] = {"batch_size": load_args.batch_size, "max_length": load_args.max_length}
     results: dict[str, dict[str, float]] = {}
     for split in splits:

@@ -5,7 +5,6 @@
 import logging
 import shlex
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from hf_dse.cli.arguments import LoadArguments
@@ -14,7 +13,7 @@ from hf_dse.common.files import output_path
 from hf_dse.common.options import HfArg
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.tables import OUTPUT_ENDINGS
-from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS
+from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS, check_num_queries
 from hf_dse.teacher.arguments import EngineArguments, ScoreArguments, WindowArguments
 
 
@@ -73,8 +72,7 @@ class MineArguments:
     )
 
     def __post_init__(self) -> None:
-        if self.num_queries is not None and self.queries_from == "none":
-            raise ValueError(f"num_queries={self.num_queries}: add `--queries_from {'|'.join(QUERY_KINDS)}`.")
+        check_num_queries(self.queries_from, self.num_queries)
 
 
 def mine(
@@ -85,54 +83,26 @@ def mine(
 
     hf-dse mine --dataset beir-folder --split train --bm25 --output_file mined.parquet
     """
-    from hf_dse.data.ranking_files import load_corpus, load_rankings
+    from hf_dse.data.ranking_files import load_corpus
     from hf_dse.data.rankings import write_rankings
-    from hf_dse.retrieval.mining import mine_candidates
-    from hf_dse.retrieval.queries import make_queries
-    from hf_dse.teacher.rerankers import load_reranker
-    from hf_dse.teacher.score_candidates import leave_out_long, score_candidates
+    from hf_dse.data.reading import to_rankings
+    from hf_dse.teacher import mining
 
-    output = output_path(args.output_file, OUTPUT_ENDINGS)
-    kept: dict[str, Any] = {
-        "batch_size": load_args.batch_size,
-        "cache_dir": args.cache_dir or output.parent / ".hf-dse-mining",
-    }
-    if args.queries_from == "none":
-        rankings = load_rankings(data_args, [args.split])[args.split]
-    else:
-        corpus = load_corpus(data_args)
-        rankings = make_queries(corpus, args.queries_from, num_queries=args.num_queries, seed=args.seed)
-    encoder, score = None, None
-    if args.encoder_name_or_path is not None:
-        encoder = load_args.load(args.encoder_name_or_path)
-    if args.teacher_name_or_path is not None:
-        teacher = load_reranker(
-            args.teacher_name_or_path, trust_remote_code=load_args.trust_remote_code, device=load_args.device
-        )
-        length, windows = window_args.teacher_max_length, window_args.windows
-        if args.queries_from != "none":
-            rankings = leave_out_long(teacher, rankings, length)
-        score = partial(score_candidates, teacher, max_length=length, windows=windows, **kept)
-    mined = mine_candidates(
-        rankings,
-        encoder,
-        bm25=args.bm25,
-        num_negatives=args.num_negatives,
-        range_min=args.range_min,
-        range_max=args.range_max,
-        relative_margin=None if args.relative_margin < 0 else args.relative_margin,
-        score=score,
-        sampling=args.sampling,
-        seed=args.seed,
-        **kept,
-    )
+    output, is_made = output_path(args.output_file, OUTPUT_ENDINGS), args.queries_from != "none"
+    data: Any = load_corpus(data_args) if is_made else to_rankings(data_args, args.split)
+    options = {name: value for name, value in vars(args).items() if not name.endswith(("_file", "_path"))}
+    options["cache_dir"] = args.cache_dir or output.parent / ".hf-dse-mining"
+    options |= {"teacher": args.teacher_name_or_path, **vars(window_args), **vars(load_args)}
+    mined = mining.mine(data, args.encoder_name_or_path, **options)
     write_rankings(mined, output)
-    num_mined = sum(map(len, mined.queries["documents"])) - sum(map(len, rankings.queries["documents"]))
+    # A made query comes with its document.
+    num_known = len(mined) if is_made else sum(map(len, data.queries["documents"]))
+    num_mined = sum(map(len, mined.queries["documents"])) - num_known
     print(f"{len(mined)} queries with {num_mined} mined candidates written to {output}")
     if num_mined:
         # A teacher that was asked has scored the candidates already.
         known = {"--model": args.encoder_name_or_path, "--teacher": None if mined.has_scores else "RERANKER"}
-        options = "".join(f" {name} {shlex.quote(value)}" for name, value in known.items() if value)
-        say_next(distill=f"--stage ranking{options} --train_file {shlex.quote(str(output))} --output_dir student")
+        words = "".join(f" {name} {shlex.quote(value)}" for name, value in known.items() if value)
+        say_next(distill=f"--stage ranking{words} --train_file {shlex.quote(str(output))} --output_dir student")
     else:
         logger.warning("Nothing was mined: lower `--relative_margin`, or raise `--range_max`.")

@@ -38,8 +38,8 @@ from hf_dse.retrieval.arguments import RERANK_TOP
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.comparison import compare_runs, run_searches
 from hf_dse.retrieval.metrics import RANKING_METRICS, relevance
-from hf_dse.retrieval.mining import mine_candidates
 from hf_dse.teacher.bi_encoders import embed_rankings, is_bi_encoder
+from hf_dse.teacher.mining import mine
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.ranking_data import check_targets, has_lists, limit_rankings
@@ -171,13 +171,13 @@ def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train
             name = str(export(given.model, Path(place, "model"), given.processing_class))  # type: ignore
         encoder = load_bi_encoder(name, args, training_args)
     with _autocast(training_args):
-        return mine_candidates(
+        return mine(
             train,
             encoder,
             bm25=args.bm25,
             num_negatives=args.num_negatives,
             range_max=max(100, args.num_negatives),
-            relative_margin=None if args.relative_margin < 0 else args.relative_margin,
+            relative_margin=args.relative_margin,
             seed=training_args.seed,
             batch_size=training_args.per_device_eval_batch_size,
             cache_dir=args.cache_dir,

@@ -65,32 +65,7 @@ def evaluate_pairs(
     max_length: int | None = None,
     show_progress: bool = True,
 ) -> dict[str, float]:
-    """
-    Evaluates a model on labelled sentence pairs.
-
-    Args:
-        model (`PreTrainedModel` or `SentenceTransformer`):
-            A student ([`DseForSequenceClassification`]), any encoder without a head (see [`encode`]), or a
-            `SentenceTransformer`, whose head is not read.
-        processing_class (`PreTrainedTokenizerBase`, *optional*):
-            The tokenizer of the model; `None` for a `SentenceTransformer`, which has its own.
-        dataset (`datasets.Dataset`):
-            Pairs with the columns `sentence1`, `sentence2` and `label`, as returned by [`load_pairs`].
-        task (`PairTask` or `str`):
-            The task, or the name of a known one.
-        batch_size (`int`, *optional*, defaults to 32):
-            Sentences per batch.
-        max_length (`int`, *optional*):
-            Maximum number of tokens per sentence. Defaults to the `model_max_length` of the tokenizer.
-        show_progress (`bool`, *optional*, defaults to `True`):
-            Whether to show a progress bar.
-
-    Returns:
-        `dict[str, float]`: the metrics of the logits, if the model has a head: `pearson` and `spearman`, or `accuracy`
-        and `f1`. Also metrics of the cosine of the two embeddings: `cosine_pearson` and `cosine_spearman`, or, for
-        symmetric tasks with two classes (1 means similar), the average precision `cosine_ap`, which needs no
-        threshold. All are fractions of 1.
-    """
+    """The metrics of sentence pairs, see `hf_dse.evaluate`. A `SentenceTransformer` needs no `processing_class`."""
     if isinstance(task, str):
         task = PAIR_TASKS[task]
     labels = np.asarray(dataset["label"])
@@ -159,40 +134,7 @@ def evaluate_retrieval(
     batch_size: int = 32,
     show_progress: bool = True,
 ) -> dict[str, float]:
-    """
-    Evaluates a model by the search in a corpus, with the measures of MTEB and BEIR. A document that has the id of a
-    query and contains its text is the query itself, and is left out. The `InformationRetrievalEvaluator` of
-    sentence-transformers takes all relevant documents as equally relevant.
-
-    Args:
-        model (`SentenceTransformer`):
-            The model.
-        rankings ([`Rankings`]):
-            The queries with the known relevance of documents, and the corpus, as [`load_rankings`] reads them.
-        chunk_size (`int`, *optional*):
-            Embed chunks of a document of up to so many tokens, of which the best counts, instead of its first tokens.
-        batch_size (`int`, *optional*, defaults to 32):
-            Texts per batch.
-        show_progress (`bool`, *optional*, defaults to `True`):
-            Whether to show progress bars.
-
-    Returns:
-        `dict[str, float]`: `num_queries`, those that have a relevant document, and the means over them: `ndcg@10`,
-        `mrr@10`, `map`, `recall@1`, `recall@10` and `recall@100`, as fractions of 1.
-
-    Example:
-
-    ```python
-    >>> from sentence_transformers import SentenceTransformer
-    >>> from hf_dse import evaluate_retrieval, make_rankings
-
-    >>> model = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2")
-    >>> corpus = {"text": ["Planes fly by lift.", "Cats purr."]}
-    >>> rankings = make_rankings({"query": ["How do planes fly?"], "documents": [[0]], "labels": [[1]]}, corpus)
-    >>> evaluate_retrieval(model, rankings, show_progress=False)["ndcg@10"]
-    1.0
-    ```
-    """
+    """The metrics of the search in a corpus, see `hf_dse.evaluate`."""
     judged = relevance(rankings)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     embedded = embed_corpus(model, rankings, chunk_size, **options)

@@ -41,37 +41,7 @@ def score_pairs(
     cache_dir: str | PathLike | None = None,
     show_progress: bool = True,
 ) -> Dataset:
-    """
-    Adds a teacher's raw logits, without sigmoid or softmax, to sentence pairs, as the column `teacher_logits`.
-
-    Args:
-        teacher (`str`, `Path`, `CrossEncoder` or `SentenceTransformer`):
-            A reranker, loaded or by its name; or a bi-encoder, whose score is the cosine.
-        dataset (`Dataset`):
-            Pairs with the columns `sentence1` and `sentence2`.
-        batch_size (`int`, *optional*, defaults to 64):
-            Maximum number of pairs per batch; fewer for pairs longer than 512 tokens.
-        max_length (`int`, *optional*):
-            For a reranker: maximum number of tokens per pair. Defaults to its own limit.
-        symmetric (`bool`, *optional*, defaults to `False`):
-            Whether a reranker scores both orders of a pair, and their mean counts.
-        cache_dir (`str` or `Path`, *optional*):
-            Folder of a reranker's kept scores, from which an interrupted run continues.
-        show_progress (`bool`, *optional*, defaults to `True`):
-            Whether to show a progress bar.
-
-    Example:
-
-    ```python
-    >>> from hf_dse import DataArguments, load_pairs, score_pairs
-
-    >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=8))["train"]
-    >>> # A folder or a Hub id.
-    >>> scored = score_pairs("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)
-    >>> scored["teacher_logits"][0]
-    [...]
-    ```
-    """
+    """Sentence pairs with a teacher's raw logits, see `hf_dse.score`."""
     first, second = dataset["sentence1"][:], dataset["sentence2"][:]
     for name, texts in (("sentence1", first), ("sentence2", second)):
         check_texts(texts, "The pairs", name)

@@ -40,54 +40,11 @@ def score_candidates(
     cache_dir: str | PathLike | None = None,
     show_progress: bool = True,
 ) -> Rankings:
-    """
-    Scores the candidates of each query with a teacher, as the column `teacher_logits`: raw logits without sigmoid, or
-    cosines plus BM25. Each distinct pair is scored once.
-
-    A reranker always reads a query whole. A document that does not fit next to it is cut into windows of as many
-    tokens as fit; the last one ends with the document, so it overlaps the one before.
-
-    Args:
-        teacher (`str`, `Path`, `CrossEncoder` or `SentenceTransformer`):
-            A reranker with one logit, or two (their difference is the score), loaded or by its name; or a bi-encoder,
-            whose score is the cosine after its prompts.
-        rankings ([`Rankings`]):
-            The queries and their candidates.
-        batch_size (`int`, *optional*, defaults to 64):
-            Maximum number of pairs, or of texts for a bi-encoder, per batch; fewer for pairs longer than 512 tokens.
-        max_length (`int`, *optional*):
-            For a reranker: maximum number of tokens of query and document together. Defaults to its own limit.
-        windows (`str`, *optional*, defaults to `"first"`):
-            How longer documents are scored: by their `"first"` window, or by the `"best"` score of all windows.
-        bm25_weight (`float`, *optional*, defaults to 0.0):
-            For a bi-encoder: the weight of BM25 on the whole corpus, see [`bm25_scores`]. 0.3 is a good start.
-        cache_dir (`str` or `Path`, *optional*):
-            Folder of kept scores, or vectors of a bi-encoder, from which an interrupted run continues.
-        show_progress (`bool`, *optional*, defaults to `True`):
-            Whether to show a progress bar.
-
-    Example:
-
-    ```python
-    >>> from sentence_transformers import SentenceTransformer
-    >>> from hf_dse import make_rankings, score_candidates
-
-    >>> corpus = {"text": ["Error 4711: no paper.", "Error 4712: no ink.", "Rain again."]}
-    >>> rankings = make_rankings({"query": ["What is error 4712?"], "documents": [[0, 1]]}, corpus)
-    >>> encoder = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2")
-    >>> scored = score_candidates(encoder, rankings, bm25_weight=0.3, show_progress=False)
-    >>> [round(score, 2) for score in scored.queries["teacher_logits"][0]]
-    [0.77, 0.95]
-    >>> # A reranker: a folder or a Hub id.
-    >>> scored = score_candidates("teacher", rankings, windows="best", show_progress=False)
-    >>> len(scored.queries["teacher_logits"][0])
-    2
-    ```
-    """
+    """Queries with the scores of their candidates, see `hf_dse.score`."""
     if windows not in WINDOWS:
         raise ValueError(f"windows={windows!r}: it has to be {' or '.join(map(repr, WINDOWS))}.")
     if not any(rankings.queries["documents"][:]):
-        raise ValueError("The queries have no candidates to score: mine them with `mine_candidates` or `hf-dse mine`.")
+        raise ValueError("The queries have no candidates to score: mine them with `mine` or `hf-dse mine`.")
     options: dict[str, Any] = {"batch_size": batch_size, "windows": windows}
     options |= {"cache_dir": cache_dir, "show_progress": show_progress}
     if is_bi_encoder(teacher):

@@ -1,11 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of the pairs or rankings of files, by one teacher or the mean of several: what `hf-dse score` does."""
+"""`hf_dse.score`: scores of pairs or rankings, by one teacher or the mean of several; and those of files."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow
@@ -14,9 +16,9 @@ from datasets import Dataset
 from hf_dse.common.files import output_path
 from hf_dse.common.provenance import describe_source
 from hf_dse.data.arguments import DataArguments
-from hf_dse.data.pairs import check_pairs, load_pairs, resolve_task
-from hf_dse.data.ranking_files import is_ranking_data, load_rankings
+from hf_dse.data.pairs import check_pairs, resolve_task
 from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
+from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.data.shards import run_on_shards
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -26,8 +28,104 @@ from hf_dse.teacher.score import score_pairs, with_logits
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 
 
+if TYPE_CHECKING:
+    from hf_dse.teacher.rerankers import Teacher
+
 # The options of the data that have an effect on shards.
 SHARD_OPTIONS = ("dataset_name", "task_name", "num_labels", "sentence1_column", "sentence2_column", "symmetric")
+
+
+def score(
+    teacher: "Teacher | Sequence[Teacher]",
+    data: Data,
+    *,
+    split: str = "train",
+    bi_encoder: bool = False,
+    bm25_weight: float = 0.0,
+    windows: str = "first",
+    task_name: str | None = None,
+    symmetric: bool | None = None,
+    max_length: int | None = None,
+    batch_size: int = 64,
+    cache_dir: str | PathLike | None = None,
+    show_progress: bool = True,
+    **loading: Any,
+) -> Dataset | Rankings:
+    """
+    Adds a teacher's scores to sentence pairs, or to the candidates of queries, as the column `teacher_logits`, like
+    `hf-dse score`: raw logits, without sigmoid or softmax, or cosines plus BM25. Each distinct pair is scored once.
+
+    A reranker always reads a query whole. A document that does not fit next to it is cut into windows of as many
+    tokens as fit; the last one ends with the document, so it overlaps the one before.
+
+    Args:
+        teacher (`CrossEncoder`, `SentenceTransformer`, `str` or a `Sequence` of these):
+            A reranker, or its folder or Hub id; or a bi-encoder, whose score is the cosine, after its prompts for
+            queries and documents. Candidates need a reranker with one logit, or two (their difference is the score).
+            The scores of several are averaged.
+        data (`datasets.Dataset`, [`Rankings`], [`DataArguments`] or `str`):
+            Pairs with the columns `sentence1` and `sentence2`, or queries with candidates; or their name, as
+            [`load_pairs`] or [`load_rankings`] reads them.
+        split (`str`, *optional*, defaults to `"train"`):
+            The split of named data.
+        bi_encoder (`bool`, *optional*, defaults to `False`):
+            Whether a named teacher is a bi-encoder.
+        bm25_weight (`float`, *optional*, defaults to 0.0):
+            For candidates and a bi-encoder: the weight of BM25 on the whole corpus, see [`bm25_scores`]. 0.3 is a good
+            start.
+        windows (`str`, *optional*, defaults to `"first"`):
+            For candidates: how longer documents are scored, by their `"first"` window, or by the `"best"` score of all
+            windows.
+        task_name (`str`, *optional*):
+            For pairs: a known task. Defaults to one of as many labels as the teacher has logits.
+        symmetric (`bool`, *optional*):
+            For pairs: whether a reranker scores both orders, and their mean counts. Defaults to that of the task.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per pair, or of a text for a named bi-encoder. Defaults to the teacher's limit.
+        batch_size (`int`, *optional*, defaults to 64):
+            Maximum number of pairs, or of texts for a bi-encoder, per batch; fewer for pairs longer than 512 tokens.
+        cache_dir (`str` or `Path`, *optional*):
+            Folder of kept scores, or vectors of a bi-encoder, from which an interrupted run continues.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+        loading (*optional*):
+            `trust_remote_code`, `dtype` and `device` of teachers that are loaded.
+
+    Returns:
+        `datasets.Dataset` or [`Rankings`]: the data with their scores.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import DataArguments, make_rankings, score
+
+    >>> # A reranker: a folder or a Hub id.
+    >>> pairs = DataArguments(dataset_name="embedded", max_train_samples=8)
+    >>> score("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)["teacher_logits"][0]
+    [...]
+    >>> corpus = {"text": ["Error 4711: no paper.", "Error 4712: no ink.", "Rain again."]}
+    >>> rankings = make_rankings({"query": ["What is error 4712?"], "documents": [[0, 1]]}, corpus)
+    >>> encoder = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> scored = score(encoder, rankings, bi_encoder=True, bm25_weight=0.3, show_progress=False)
+    >>> [round(value, 2) for value in scored.queries["teacher_logits"][0]]
+    [0.77, 0.95]
+    ```
+    """
+    data_args = options_of(data, task_name=task_name, symmetric=symmetric)
+    is_ranking = are_rankings(data, data_args)
+    _check_pairs(is_ranking, bm25_weight, windows)
+    given = list(teacher) if isinstance(teacher, list | tuple) else [teacher]
+    teachers = _load_teachers(given, bi_encoder=bi_encoder, max_length=max_length, **loading)
+    # The limit of a bi-encoder is its own.
+    options: dict[str, Any] = {"max_length": None if bi_encoder else max_length, "batch_size": batch_size}
+    options |= {"cache_dir": cache_dir, "show_progress": show_progress}
+    if is_ranking:
+        rankings = to_rankings(data, split)
+        scores = _mean_scores(teachers, rankings, windows=windows, bm25_weight=bm25_weight, **options)
+        return Rankings(with_logits(rankings.queries, scores), rankings.corpus)
+    data_args = _with_task(data_args, teachers)
+    pairs = to_pairs(data, data_args, split, require_labels=False, keep_columns=True)
+    return with_logits(pairs, _mean_scores(teachers, pairs, symmetric=resolve_task(data_args).symmetric, **options))
 
 
 def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
@@ -36,29 +134,26 @@ def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: Eng
     if engine_args.engine == "ray":
         return _score_shards(args, data_args, engine_args)
     output = output_path(args.output_file, OUTPUT_ENDINGS)
-    args = replace(args, cache_dir=args.cache_dir or str(output.parent / ".hf-dse-scores"))
-    is_ranking = is_ranking_data(data_args)
-    teachers = _load_teachers(args, is_ranking)
-    if not is_ranking:
-        data_args = _with_task(data_args, teachers)
-        pairs = load_pairs(data_args, [args.split], require_labels=False, keep_columns=True)[args.split]
-        logits = _mean_scores(teachers, pairs, args, resolve_task(data_args).symmetric)
-        write_table([with_logits(pairs, logits)], output)
-        return f"{len(pairs)} scored pairs"
-    rankings = load_rankings(data_args, [args.split])[args.split]
-    scored = Rankings(with_logits(rankings.queries, _mean_scores(teachers, rankings, args)), rankings.corpus)
+    options = {**vars(args), "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores"}
+    del options["output_file"]
+    scored = score(options.pop("model_name_or_path"), data_args, **options)
+    if isinstance(scored, Dataset):
+        write_table([scored], output)
+        return f"{len(scored)} scored pairs"
     names = " and ".join(describe_source(name).name for name in args.model_name_or_path)
     check_scores(scored, names, are_raw=True)
     write_rankings(scored, output, f"{names} ({_how(args)})")
     return f"{len(scored)} queries with scored candidates ({_how(args)})"
 
 
-def _load_teachers(args: ScoreArguments, is_ranking: bool) -> list[Any]:
-    if not is_ranking and (args.bm25_weight or args.windows != "first"):
+def _check_pairs(is_ranking: bool, bm25_weight: float, windows: str) -> None:
+    if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
-    options: dict[str, Any] = {"trust_remote_code": args.trust_remote_code, "dtype": args.dtype, "device": args.device}
-    load = load_sentence_transformer if args.bi_encoder else load_reranker
-    return [load(name, max_length=args.max_length, **options) for name in args.model_name_or_path]
+
+
+def _load_teachers(teachers: Sequence[Any], *, bi_encoder: bool, **loading: Any) -> list[Any]:
+    load: Any = load_sentence_transformer if bi_encoder else load_reranker
+    return [load(teacher, **loading) if isinstance(teacher, str | PathLike) else teacher for teacher in teachers]
 
 
 def _with_task(data_args: DataArguments, teachers: list[Any]) -> DataArguments:
@@ -71,17 +166,21 @@ def _with_task(data_args: DataArguments, teachers: list[Any]) -> DataArguments:
 
 
 def _mean_scores(
-    teachers: list[Any], data: Dataset | Rankings, args: ScoreArguments, symmetric: bool = False
+    teachers: Sequence[Any],
+    data: Dataset | Rankings,
+    *,
+    symmetric: bool = False,
+    windows: str = "first",
+    bm25_weight: float = 0.0,
+    **options: Any,
 ) -> list[list[float]]:
     """For each row, the mean over teachers of its logits, or of the scores of its candidates."""
-    options: dict[str, Any] = {"batch_size": args.batch_size, "cache_dir": args.cache_dir}
-    scores = []
-    for teacher in teachers:
-        if isinstance(data, Rankings):
-            options |= {"windows": args.windows, "bm25_weight": args.bm25_weight}
-            scores.append(score_candidates(teacher, data, **options).queries["teacher_logits"][:])
-        else:
-            scores.append(score_pairs(teacher, data, symmetric=symmetric, **options)["teacher_logits"][:])
+    if isinstance(data, Rankings):
+        options |= {"windows": windows, "bm25_weight": bm25_weight}
+        parts = [score_candidates(teacher, data, **options).queries for teacher in teachers]
+    else:
+        parts = [score_pairs(teacher, data, symmetric=symmetric, **options) for teacher in teachers]
+    scores = [part["teacher_logits"][:] for part in parts]
     return [np.mean(rows, axis=0).tolist() for rows in zip(*scores, strict=True)]
 
 
@@ -92,8 +191,9 @@ def _score_shards(args: ScoreArguments, data_args: DataArguments, engine_args: E
     if args.bm25_weight:
         raise ValueError("`--bm25_weight` needs the whole corpus, and with `--engine ray` a worker knows one shard.")
     is_ranking = data_args.task_name is None and data_args.num_labels is None
+    _check_pairs(is_ranking, args.bm25_weight, args.windows)
     # Fail early, and tell the outputs of one teacher from those of another.
-    teachers = _load_teachers(replace(args, device="cpu"), is_ranking)
+    teachers = _load_teachers(args.model_name_or_path, **_loading(args, "cpu"))
     columns, symmetric = ["query", "documents"], False
     if not is_ranking:
         task = resolve_task(_with_task(data_args, teachers))
@@ -123,7 +223,8 @@ class ShardScorer:
     ):
         self.args, self.data_args, self.columns, self.symmetric = args, data_args, columns, symmetric
         self.is_ranking = columns == ["query", "documents"]
-        self.teachers = _load_teachers(replace(args, device=device), self.is_ranking)
+        self.teachers = _load_teachers(args.model_name_or_path, **_loading(args, device))
+        self.options: dict[str, Any] = {"batch_size": args.batch_size, "cache_dir": args.cache_dir}
 
     def __call__(self, batch: dict[str, list]) -> pyarrow.Array:
         first, second = (batch[name] for name in self.columns)
@@ -131,11 +232,17 @@ class ShardScorer:
         if first and self.is_ranking:
             rows = {text: row for row, text in enumerate(dict.fromkeys(text for texts in second for text in texts))}
             queries = {"query": first, "documents": [[rows[text] for text in texts] for texts in second]}
-            scores = _mean_scores(self.teachers, make_rankings(queries, {"text": list(rows)}), self.args)
+            rankings = make_rankings(queries, {"text": list(rows)})
+            scores = _mean_scores(self.teachers, rankings, windows=self.args.windows, **self.options)
         elif first:
             pairs = check_pairs(Dataset.from_dict(batch), self.data_args, require_labels=False)["train"]
-            scores = _mean_scores(self.teachers, pairs, self.args, self.symmetric)
+            scores = _mean_scores(self.teachers, pairs, symmetric=self.symmetric, **self.options)
         return pyarrow.array(scores, pyarrow.list_(pyarrow.float64()))
+
+
+def _loading(args: ScoreArguments, device: str) -> dict[str, Any]:
+    names = ("bi_encoder", "trust_remote_code", "dtype", "max_length")
+    return {**{name: getattr(args, name) for name in names}, "device": device}
 
 
 def _how(args: ScoreArguments) -> str:

@@ -43,7 +43,7 @@ class DseTrainer(StudentTrainer):
             Training arguments. Defaults to `DseTrainingArguments()`.
         train_dataset (`datasets.Dataset`):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
-            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score_pairs`] return them. `None` is
+            `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score`] return them. `None` is
             unknown. A `similarity_weight` needs the column `embeddings` too, with a bi-encoder's two vectors.
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
             The same for evaluation, which compares with the labels. Of several datasets the first tells the best
@@ -58,7 +58,7 @@ class DseTrainer(StudentTrainer):
     ```python
     >>> from hf_dse import DataArguments, DseTrainer, DseTrainingArguments, load_pairs
 
-    >>> # The embedded pairs have the scores of a teacher; `score_pairs` adds them to other pairs.
+    >>> # The embedded pairs have the scores of a teacher; `score` adds them to other pairs.
     >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16))
     >>> trainer = DseTrainer(
     ...     model="sentence-transformers/all-MiniLM-L6-v2",
@@ -174,7 +174,7 @@ def infer_labels(dataset: Dataset) -> tuple[int, str]:
     if not scores:
         raise ValueError(
             "The training pairs have neither labels nor teacher scores, only the columns "
-            f"{', '.join(dataset.column_names)}: add a column 'label', or score them with `score_pairs`."
+            f"{', '.join(dataset.column_names)}: add a column 'label', or score them with `score` (`hf-dse score`)."
         )
     return len(scores[0]), "regression" if len(scores[0]) == 1 else "single_label_classification"
 

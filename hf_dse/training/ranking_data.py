@@ -100,7 +100,7 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> float:
     elif not is_scored:
         raise ValueError(
             "`kl_weight` or `margin_mse_weight` is above 0, but no query has two candidates with teacher scores: name "
-            "a teacher with `--teacher`, score them with `score_candidates` (`hf-dse score`), or train "
+            "a teacher with `--teacher`, score them with `score` (`hf-dse score`), or train "
             "on labels only with both weights 0."
         )
     elif mean_spread(rankings.queries["teacher_logits"][:]) == 0:

@@ -15,7 +15,7 @@ import torch
 from huggingface_hub import EvalResult
 from transformers import AutoConfig, AutoTokenizer
 
-from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate_pairs, export, load_pairs
+from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate, export, load_pairs
 from hf_dse.common.provenance import describe_machine
 from hf_dse.convert.convert import set_dropout
 
@@ -87,9 +87,9 @@ def main() -> None:
 
     metrics = {}
     for split, pairs in splits.items():
-        metrics[split] = evaluate_pairs(model, tokenizer, pairs, task="stsb", max_length=MAX_LENGTH)
+        metrics[split] = evaluate(model, pairs, tokenizer, task_name="stsb", max_length=MAX_LENGTH)
     embedded = load_pairs(DataArguments(dataset_name="embedded"))["test"]
-    scores = evaluate_pairs(model, tokenizer, embedded, task="stsb", max_length=MAX_LENGTH)
+    scores = evaluate(model, embedded, tokenizer, task_name="stsb", max_length=MAX_LENGTH)
     recipe = {
         "Version": VERSION,
         "Weights": "bfloat16; begun from the mean of two students, 0.85 of the mean of the middle and the end of the "

@@ -17,7 +17,7 @@ from hub import WRITER, Hub
 from sentence_transformers import CrossEncoder
 from transformers import BertForSequenceClassification
 
-from hf_dse import score_pairs
+from hf_dse import score
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -150,7 +150,7 @@ def test_train_a_teacher(tmp_path):
     # Both are teachers, with raw logits.
     for name in ("pairs", "reranker"):
         pairs = Dataset.from_dict({"sentence1": ["a cat"], "sentence2": ["a dog"]})
-        scored = score_pairs(str(tmp_path / name), pairs, show_progress=False)
+        scored = score(str(tmp_path / name), pairs, show_progress=False)
         model = CrossEncoder(str(tmp_path / name))
         expected = model.predict([("a cat", "a dog")], activation_fn=torch.nn.Identity())
         assert scored["teacher_logits"][0][0] == pytest.approx(float(expected[0]), abs=1e-4)

@@ -22,7 +22,7 @@ from transformers import (
     pipeline,
 )
 
-from hf_dse import DseModel, convert_encoder, evaluate_pairs, export, make_pair_model
+from hf_dse import DseModel, convert_encoder, evaluate, export, make_pair_model
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -132,7 +132,7 @@ def test_a_stock_training_script_for_pairs(folder, tmp_path, way):
     # The saved model reproduces the evaluation; here every sentence is encoded separately.
     model = AutoModelForSequenceClassification.from_pretrained(output)
     tokenizer = AutoTokenizer.from_pretrained(output)
-    metrics = evaluate_pairs(model, tokenizer, Dataset.from_dict(PAIRS), task="stsb", show_progress=False)
+    metrics = evaluate(model, Dataset.from_dict(PAIRS), tokenizer, task_name="stsb", show_progress=False)
     assert metrics["pearson"] == pytest.approx(after["eval_pearson"], abs=1e-5)
 
 
@@ -304,7 +304,7 @@ def test_mteb(folder, tmp_path, make_model, bert_tokenizer):
     scores = measure(folder)
     assert measure(str(other))["cosine_pearson"] != pytest.approx(scores["cosine_pearson"], abs=1e-3)
     model = AutoModelForSequenceClassification.from_pretrained(folder)
-    metrics = evaluate_pairs(model, bert_tokenizer, pairs, task="stsb", show_progress=False)
+    metrics = evaluate(model, pairs, bert_tokenizer, task_name="stsb", show_progress=False)
     # The head of a cosine is linear, so its logits and the cosines have the same correlations.
     assert scores["cosine_pearson"] == pytest.approx(metrics["pearson"], abs=1e-4)
     assert scores["cosine_spearman"] == pytest.approx(metrics["spearman"], abs=1e-4)

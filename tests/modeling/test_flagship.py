@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_dse import DataArguments, evaluate_pairs, load_pairs
+from hf_dse import DataArguments, evaluate, load_pairs
 from hf_dse.convert.student import CODE_FILES
 from hf_dse.data.arguments import EMBEDDED
 
@@ -64,7 +64,7 @@ def test_reproduces_the_numbers_of_the_card():
     model = AutoModelForSequenceClassification.from_pretrained(CHECKPOINT)
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     pairs = load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
-    scores = evaluate_pairs(model, tokenizer, pairs, task="stsb", max_length=256, show_progress=False)
+    scores = evaluate(model, pairs, tokenizer, task_name="stsb", max_length=256, show_progress=False)
     for name in ("Pearson", "Spearman"):
         (number,) = re.findall(rf"\| Embedded pairs of hf-dse, test, {name} \| ([\d.]+) \|", card)
         assert 100 * scores[name.lower()] == pytest.approx(float(number), abs=0.05)

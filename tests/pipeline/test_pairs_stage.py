@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from hf_dse import DataArguments, evaluate_pairs, load_pairs, score_pairs
+from hf_dse import DataArguments, evaluate, load_pairs, score
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_from_a_teacher_to_a_folder(assets, tmp_path, run, pairs, results, error
     model = AutoModelForSequenceClassification.from_pretrained(output / "model")
     assert model.config.problem_type == "regression"
     tokenizer = AutoTokenizer.from_pretrained(output / "model")
-    again = evaluate_pairs(model, tokenizer, pairs["test"], task="stsb", show_progress=False)
+    again = evaluate(model, pairs["test"], tokenizer, task_name="stsb", show_progress=False)
     assert again == pytest.approx(found["metrics"]["test"], abs=1e-6)
     assert "model-index" in (output / "model" / "README.md").read_text()
 
@@ -53,7 +53,7 @@ def test_the_best_epoch_is_kept(tmp_path, run, results):
 
 
 def test_given_scores_take_precedence_over_the_teacher(assets, tmp_path, run, pairs, weights, caplog):
-    scored = score_pairs(str(assets / "teacher"), pairs["train"], symmetric=True)
+    scored = score(str(assets / "teacher"), pairs["train"], symmetric=True)
     scored.to_json(tmp_path / "scored.jsonl")
     # The given teacher is not even loaded.
     options = {"distillation_alpha": 1, "symmetric": "true", "max_steps": 2}

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from hf_dse import DataArguments, evaluate_retrieval, load_rankings, mine_candidates, score_candidates
+from hf_dse import DataArguments, evaluate, load_rankings, mine, score
 from hf_dse.data.rankings import write_rankings
 
 
@@ -44,7 +44,7 @@ def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
     # What was measured is true of the folder.
     folder = tmp_path / "out" / "model"
     test = load_rankings(DataArguments(dataset_name=str(assets / "queries")), ["test"])["test"]
-    measured = evaluate_retrieval(SentenceTransformer(str(folder), device="cpu"), test, show_progress=False)
+    measured = evaluate(SentenceTransformer(str(folder), device="cpu"), test, show_progress=False)
     assert measured == pytest.approx(results("out")["metrics"]["test"])
     card = (folder / "README.md").read_text()
     assert "nDCG@10" in card and "teacher" in card
@@ -88,8 +88,8 @@ def test_without_a_teacher_only_labels_count(rank, results, same):
 
 def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path, rank, same, capsys):
     train = load_rankings(DataArguments(dataset_name=str(assets / "queries")), ["train"])["train"]
-    mined = mine_candidates(train, bm25=True, num_negatives=3, show_progress=False)
-    scored = score_candidates(str(assets / "teacher"), mined, show_progress=False)
+    mined = mine(train, bm25=True, num_negatives=3, show_progress=False)
+    scored = score(str(assets / "teacher"), mined, show_progress=False)
     for name, rankings in (("mined", mined), ("scored", scored)):
         write_rankings(rankings, tmp_path / f"{name}.jsonl")
     rank("files", train_file=tmp_path / "scored.jsonl")

@@ -5,7 +5,7 @@
 import numpy as np
 import pytest
 
-from hf_dse import evaluate_retrieval, make_rankings
+from hf_dse import evaluate, make_rankings
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import comparison, evaluation
 from hf_dse.retrieval.bm25 import bm25_scores, bm25_search
@@ -70,7 +70,7 @@ def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_encode
     names = [name, "BM25", name + WITH_BM25, "teacher (reranks the top 5 of both)", other, other + WITH_BM25]
     assert list(rows["test"]) == names and list(rows["again"]) == names and rows["again"][name]["num_queries"] == 2
     model = load_sentence_transformer(str(student), device="cpu")
-    expected = evaluate_retrieval(model, rankings, **QUIET)
+    expected = evaluate(model, rankings, **QUIET)
     assert rows["test"][name] == pytest.approx({**expected, "tokens": 64})
     assert [row["tokens"] for row in rows["test"].values()] == [64, None, 64, None, 64, 64]
     queries, texts = rankings.queries["query"][:], rankings.corpus["text"][:]

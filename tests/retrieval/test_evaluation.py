@@ -10,12 +10,12 @@ import torch
 from datasets import Dataset
 from sklearn.metrics import average_precision_score
 
-from hf_dse import encode, evaluate_pairs, evaluate_retrieval, make_rankings, split_text
+from hf_dse import encode, make_rankings, split_text
 from hf_dse.data.arguments import DataArguments, PairTask
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import evaluation
-from hf_dse.retrieval.evaluation import find_documents
+from hf_dse.retrieval.evaluation import evaluate_pairs, evaluate_retrieval, find_documents
 from hf_dse.retrieval.metrics import RANKING_METRICS
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 

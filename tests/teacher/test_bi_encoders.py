@@ -12,9 +12,10 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
-from hf_dse import bm25_scores, make_rankings, score_candidates
+from hf_dse import bm25_scores, make_rankings
 from hf_dse.data.passages import split_text
 from hf_dse.teacher.bi_encoders import embed_pairs, embed_rankings
+from hf_dse.teacher.score_candidates import score_candidates
 
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "flagship" / "run.sh"

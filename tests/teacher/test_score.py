@@ -15,7 +15,8 @@ import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
-from hf_dse import load_reranker, score_pairs
+from hf_dse import load_reranker
+from hf_dse.teacher.score import score_pairs
 
 
 FIRST = ["word1 word2", "word3", "word4 word5", "word1 word2", "word6", "word7 word8 word9 word10 word11 word12"]
@@ -148,7 +149,7 @@ KILLED_RUN = """
     import sys, time
     import torch
     from datasets import Dataset
-    from hf_dse import load_reranker, score_pairs
+    from hf_dse import load_reranker
     from hf_dse.teacher import score
 
     torch.set_num_threads(1)
@@ -165,7 +166,7 @@ KILLED_RUN = """
 
     score.raw_logits = slow
     pairs = Dataset.from_json(sys.argv[2])
-    score_pairs(reranker, pairs, batch_size=2, cache_dir=sys.argv[3], show_progress=False)
+    score.score_pairs(reranker, pairs, batch_size=2, cache_dir=sys.argv[3], show_progress=False)
 """
 
 

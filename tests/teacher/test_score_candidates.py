@@ -9,9 +9,10 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import CrossEncoder
 
-from hf_dse import load_reranker, make_rankings, score_candidates, score_pairs
+from hf_dse import load_reranker, make_rankings
 from hf_dse.teacher.rerankers import overhead
-from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores, leave_out_long, rerank
+from hf_dse.teacher.score import score_pairs
+from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores, leave_out_long, rerank, score_candidates
 
 
 WORDS = [f"word{number}" for number in range(40)]

@@ -15,10 +15,12 @@ from datasets import Dataset, load_dataset
 from sentence_transformers import SentenceTransformer
 from transformers import BertForSequenceClassification
 
-from hf_dse import DataArguments, load_pairs, load_rankings, score_candidates, score_pairs
+from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, score
 from hf_dse.common.provenance import describe_source
 from hf_dse.data.tables import read_columns
 from hf_dse.teacher.arguments import EngineArguments, ScoreArguments
+from hf_dse.teacher.score import score_pairs
+from hf_dse.teacher.score_candidates import score_candidates
 from hf_dse.teacher.score_files import ShardScorer, score_files
 
 
@@ -44,13 +46,13 @@ def write(path, rows):
 def run(tmp_path):
     """Scores a file of these rows, and returns the output with what is said of it."""
 
-    def score(teachers, rows, name="scored.jsonl", engine="local", data=None, **options):
+    def run(teachers, rows, name="scored.jsonl", engine="local", data=None, **options):
         data_args = DataArguments(train_file=write(tmp_path / "data.jsonl", rows), **(data or {}))
         args = ScoreArguments([*map(str, teachers)], str(tmp_path / name), device="cpu", **options)
         said = score_files(args, data_args, EngineArguments(engine))
         return tmp_path / name, said
 
-    return score
+    return run
 
 
 @pytest.fixture
@@ -152,6 +154,50 @@ def test_scores_that_teach_nothing_are_not_written(run, save_teacher, tmp_path):
     with pytest.raises(ValueError, match="all 5 scores are equal"):
         run([folder], RANKINGS)
     assert not (tmp_path / "scored.jsonl").exists()
+
+
+# In Python
+
+
+def test_data_and_teachers_by_name(save_teacher, encoder, tmp_path):
+    names = [save_teacher(f"teacher-{seed}", seed=seed) for seed in (0, 1)]
+    quiet = {"device": "cpu", "show_progress": False}
+    # Pairs of a file, and loaded ones, keep their columns.
+    file = write(tmp_path / "pairs" / "validation.jsonl", [{**row, "id": 3} for row in PAIRS])
+    found = score(names, tmp_path / "pairs", split="validation", task_name="stsb", **quiet)
+    assert found.column_names == ["sentence1", "sentence2", "label", "id", "teacher_logits"]
+    logits = [logits_of(name, symmetric=True) for name in names]
+    assert_close(found["teacher_logits"][:], np.mean(logits, axis=0))
+    teacher, pairs = load_reranker(names[0], device="cpu"), Dataset.from_list(PAIRS)
+    for given in ((names[0], file), (teacher, file), (teacher, pairs)):
+        assert_close(score(*given, symmetric=True, **quiet)["teacher_logits"][:], logits[0])
+        one_order = logits_of(names[0], max_length=6)
+        assert_close(score(*given, max_length=6, **quiet)["teacher_logits"][:], one_order)
+    # Rankings.
+    file = write(tmp_path / "rankings.jsonl", RANKINGS)
+    rankings = load_rankings(file)["train"]
+    for given in ((names[0], file), (teacher, rankings)):
+        found = score(*given, windows="best", **quiet).queries["teacher_logits"][:]
+        assert_close(found, scores_of(names[0], file, windows="best"))
+    found = score(encoder, file, bi_encoder=True, max_length=16, bm25_weight=0.3, **quiet)
+    model = SentenceTransformer(encoder, device="cpu")
+    model.max_seq_length = 16
+    assert_close(found.queries["teacher_logits"][:], scores_of(model, file, bm25_weight=0.3))
+
+
+def test_what_cannot_be_scored_is_named(save_teacher):
+    teacher, pairs = save_teacher(), Dataset.from_list(PAIRS)
+    three = save_teacher("three", num_labels=3)
+    for error, message, given, options in (
+        (TypeError, "type int, and have to be `Rankings`, a `Dataset` of sentence pairs, `Data", (teacher, 3), {}),
+        (TypeError, "The teacher is a int, and has to be a `CrossEncoder`", (3, pairs), {}),
+        (ValueError, "`--windows` are options of rankings, and", (teacher, pairs), {"windows": "best"}),
+        (ValueError, "The teacher has 3 logits, but task 'stsb' has 1", (three, pairs), {"task_name": "stsb"}),
+        (ValueError, "Unknown task 'sts': the known tasks are stsb", (teacher, pairs), {"task_name": "sts"}),
+        (ValueError, "columns query, and sentence pairs need", (teacher, Dataset.from_dict({"query": ["a"]})), {}),
+    ):
+        with pytest.raises(error, match=message):
+            score(*given, show_progress=False, **options)
 
 
 # Ray

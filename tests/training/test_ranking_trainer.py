@@ -25,7 +25,7 @@ from hf_dse import (
     RankingTrainer,
     RankingTrainingArguments,
     encode,
-    evaluate_retrieval,
+    evaluate,
     make_rankings,
 )
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
@@ -297,7 +297,7 @@ def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, r
         model = sentence_transformers.SentenceTransformer(
             str(tmp_path / str(number)), device="cpu", trust_remote_code=True
         )
-        expected = evaluate_retrieval(model, rankings, show_progress=False)
+        expected = evaluate(model, rankings, show_progress=False)
         found.append(trainer.evaluate())
         assert found[number]["eval_map"] == pytest.approx(expected["map"], abs=1e-6)
     assert found[0]["eval_map"] != found[1]["eval_map"]
@@ -405,7 +405,7 @@ def test_the_head_is_fitted_to_queries_with_scores(make_student, make_trainer, r
 def test_what_cannot_be_learned_is_named(make_student, make_trainer, rankings):
     columns = {name: rankings.queries[name][:] for name in ("query", "documents", "labels")}
     unscored = make_rankings(columns, rankings.corpus)
-    with pytest.raises(ValueError, match="no query has two candidates with teacher scores.*`score_candidates`"):
+    with pytest.raises(ValueError, match="no query has two candidates with teacher scores.*`score`"):
         make_trainer(make_student(), unscored, kl_weight=1.0)
     columns["labels"][3] = [0.0] * 7
     with pytest.raises(ValueError, match="1 of 24 queries have no relevant document.*the first is '3'"):

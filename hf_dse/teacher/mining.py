@@ -8,26 +8,37 @@ candidates, and positives in another case as negatives.
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from datasets import Dataset
 from torch import nn
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
+from hf_dse.data.arguments import DataArguments
+from hf_dse.data.ranking_files import load_corpus
 from hf_dse.data.rankings import Rankings, fold, make_rankings
+from hf_dse.data.reading import to_rankings
 from hf_dse.data.tables import is_filled
-from hf_dse.retrieval.arguments import SAMPLINGS
+from hf_dse.retrieval.arguments import SAMPLINGS, check_num_queries
 from hf_dse.retrieval.bm25 import bm25_search, note_without_words
 from hf_dse.retrieval.index import embed_once
+from hf_dse.retrieval.queries import make_queries
 from hf_dse.retrieval.search import nearest
-from hf_dse.retrieval.sentence_transformer import embed
+from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
+from hf_dse.teacher.bi_encoders import is_bi_encoder
+from hf_dse.teacher.rerankers import load_reranker
+from hf_dse.teacher.score_candidates import leave_out_long, score_candidates
 
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+    from hf_dse.teacher.rerankers import Teacher
 
 logger = logging.get_logger(__name__)
 
@@ -35,35 +46,55 @@ logger = logging.get_logger(__name__)
 FUSION_CONSTANT = 60
 
 
-def mine_candidates(
-    rankings: Rankings,
-    encoder: "SentenceTransformer | None" = None,
+def mine(
+    data: Rankings | Dataset | DataArguments | str | PathLike,
+    model: "SentenceTransformer | str | PathLike | None" = None,
     *,
     bm25: bool = False,
+    teacher: "Teacher | Callable[[Rankings], Rankings] | None" = None,
+    split: str = "train",
+    queries_from: str = "none",
+    num_queries: int | None = None,
     num_negatives: int = 15,
     range_min: int = 0,
     range_max: int = 100,
     relative_margin: float | None = 0.05,
-    score: Callable[[Rankings], Rankings] | None = None,
     sampling: str = "top",
     seed: int = 42,
-    cache_dir: str | Path | None = None,
+    teacher_max_length: int | None = None,
+    windows: str = "first",
+    max_length: int | None = None,
+    cache_dir: str | PathLike | None = None,
     batch_size: int = 32,
     show_progress: bool = True,
+    **loading: Any,
 ) -> Rankings:
     """
-    Adds hard negatives to the candidates of each query: the documents that an encoder, BM25 or both find.
+    Adds hard negatives to the candidates of each query, like `hf-dse mine`: the documents that an encoder, BM25 or
+    both find.
 
     Never mined are the candidates that a query has already, the positives of another query with the same text, the
     query itself, and their copies up to case and white space. Both searches are merged by reciprocal rank fusion.
 
     Args:
-        rankings ([`Rankings`]):
-            The queries and the corpus.
-        encoder (`SentenceTransformer`, *optional*):
-            Searches by the cosine of embeddings, with its prompts for queries and documents.
+        data ([`Rankings`], [`DataArguments`] or `str`):
+            The queries and the corpus, or their name, as [`load_rankings`] reads them. With `queries_from` the corpus
+            alone, or its name, as [`load_corpus`] reads it.
+        model (`SentenceTransformer` or `str`, *optional*):
+            The encoder to search with, or its folder or Hub id: by the cosine of embeddings, with its prompts for
+            queries and documents.
         bm25 (`bool`, *optional*, defaults to `False`):
             Whether to search with BM25, instead of the encoder or in addition to it.
+        teacher (`CrossEncoder`, `SentenceTransformer`, `str` or `Callable`, *optional*):
+            Scores for the margin: a reranker or its name, a loaded bi-encoder, or a function that adds
+            `teacher_logits` to rankings. It scores the known candidates and as many others as are needed, and its
+            scores stay in the result.
+        split (`str`, *optional*, defaults to `"train"`):
+            The split of named data.
+        queries_from (`str`, *optional*, defaults to `"none"`):
+            `"titles"`, `"first_sentences"` or `"sentences"`: make queries from the corpus, see [`make_queries`].
+        num_queries (`int`, *optional*):
+            Number of queries to make. Defaults to all.
         num_negatives (`int`, *optional*, defaults to 15):
             Number of negatives to add to each query.
         range_min (`int`, *optional*, defaults to 0):
@@ -73,20 +104,26 @@ def mine_candidates(
         relative_margin (`float`, *optional*, defaults to 0.05):
             Drop documents that score above `p - relative_margin * abs(p)`, where `p` is the lowest score of a positive
             of the query, as [NV-Retriever](https://huggingface.co/papers/2407.15831) does. The scores are those of
-            `score`, otherwise the cosines of the encoder; BM25 alone has no margin. `None` drops none.
-        score (`Callable`, *optional*):
-            The teacher for the margin, a function that adds `teacher_logits` to rankings. It scores the known
-            candidates and as many others as are needed, and its scores stay in the result.
+            `teacher`, otherwise the cosines of the encoder; BM25 alone has no margin. `None` or a number below 0
+            drops none.
         sampling (`str`, *optional*, defaults to `"top"`):
             `"top"`: the first in the range. `"random"`: any in the range.
         seed (`int`, *optional*, defaults to 42):
-            Random seed of the sampling.
+            Random seed of the sampling, and of made queries.
+        teacher_max_length (`int`, *optional*):
+            Maximum number of tokens of a query with a document. Defaults to the limit of the reranker.
+        windows (`str`, *optional*, defaults to `"first"`):
+            How the teacher reads longer documents: the `"first"` window, or the `"best"` score of all windows.
+        max_length (`int`, *optional*):
+            Maximum number of tokens of a text, for a named encoder. Defaults to its own limit.
         cache_dir (`str` or `Path`, *optional*):
-            Folder of embeddings, from which an interrupted run continues. Defaults to none.
+            Folder of embeddings and scores, from which an interrupted run continues. Defaults to none.
         batch_size (`int`, *optional*, defaults to 32):
-            Texts in a batch of the encoder.
+            Texts in a batch of the encoder, and pairs in one of the teacher.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
+        loading (*optional*):
+            `trust_remote_code`, `dtype` and `device` of models that are loaded.
 
     Returns:
         [`Rankings`]: the same queries and corpus. The known candidates come first, unchanged, then the mined ones by
@@ -95,21 +132,38 @@ def mine_candidates(
     Example:
 
     ```python
-    >>> from hf_dse import make_rankings, mine_candidates
+    >>> from hf_dse import make_rankings, mine
 
     >>> corpus = {"text": ["Planes fly by lift.", "Planes are loud.", "Cats purr.", "planes  fly by lift."]}
     >>> rankings = make_rankings({"query": ["How do planes fly?"], "documents": [[0]], "labels": [[1]]}, corpus)
-    >>> mined = mine_candidates(rankings, bm25=True, show_progress=False)
+    >>> mined = mine(rankings, bm25=True, show_progress=False)
     >>> mined.queries["documents"][0], mined.queries["labels"][0]
     ([0, 1], [1.0, 0.0])
     ```
     """
-    if encoder is None and not bm25:
-        raise ValueError("There is nothing to search with: pass an encoder, bm25=True (`--bm25`), or both.")
+    if model is None and not bm25:
+        raise ValueError("There is nothing to search with: pass a model, bm25=True (`--bm25`), or both.")
     if range_min < 0 or num_negatives < 1 or range_max - range_min < num_negatives:
         raise ValueError(f"From range_min={range_min} to range_max={range_max} are fewer than {num_negatives} ranks.")
     if sampling not in SAMPLINGS:
         raise ValueError(f"sampling={sampling!r}: it has to be one of {', '.join(SAMPLINGS)}.")
+    check_num_queries(queries_from, num_queries)
+    if queries_from == "none":
+        rankings = to_rankings(data, split)
+    else:
+        documents = data if isinstance(data, Dataset) else load_corpus(data)  # type: ignore[arg-type]
+        rankings = make_queries(documents, queries_from, num_queries=num_queries, seed=seed)
+    encoder = None if model is None else to_sentence_transformer(model, max_length=max_length, **loading)
+    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+    score: Any = teacher
+    # Models can be called too.
+    if isinstance(teacher, nn.Module) or not (teacher is None or callable(teacher)):
+        if not is_bi_encoder(teacher):
+            teacher = load_reranker(teacher, **loading)  # type: ignore[arg-type]
+            if queries_from != "none":
+                rankings = leave_out_long(teacher, rankings, teacher_max_length)
+        reading: dict[str, Any] = {"max_length": teacher_max_length, "windows": windows, "cache_dir": cache_dir}
+        score = partial(score_candidates, teacher, **reading, **options)
     corpus, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
     number_of, text_of, first_rows = _distinct_texts(corpus)
     barred = _barred_texts(rankings, number_of, text_of)
@@ -118,7 +172,6 @@ def mine_candidates(
     depth = range_max + max(map(len, barred))
     searches: list[np.ndarray] = []
     if encoder is not None:
-        options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
         query_vectors = _unit_vectors(encoder, queries, "query", cache_dir, **options)
         vectors = _unit_vectors(encoder, distinct, "document", cache_dir, **options)
         device = encoder.device
@@ -179,7 +232,11 @@ def _barred_texts(rankings: Rankings, number_of: dict[int, int], text_of: np.nda
 
 
 def _unit_vectors(
-    encoder: "SentenceTransformer", texts: list[str], prompt_name: str, cache_dir: str | Path | None, **options: Any
+    encoder: "SentenceTransformer",
+    texts: list[str],
+    prompt_name: str,
+    cache_dir: str | PathLike | None,
+    **options: Any,
 ) -> np.ndarray:
     if cache_dir is None:
         return embed(encoder, texts, prompt_name, normalize=True, **options)
@@ -199,7 +256,7 @@ def _fuse(lists: list[list[int]]) -> list[int]:
 
 def _limit(positives: np.ndarray, relative_margin: float | None) -> float:
     """The highest score of a negative."""
-    if not len(positives) or relative_margin is None:
+    if not len(positives) or relative_margin is None or relative_margin < 0:
         return math.inf
     lowest = float(min(positives))
     return lowest - relative_margin * abs(lowest)

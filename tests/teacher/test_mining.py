@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hard negatives: against slow code, known positives, margins, samples, prompts, and kept vectors."""
 
+import json
 import math
 from collections import Counter
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse import make_rankings, mine_candidates
+from hf_dse import DataArguments, load_corpus, load_rankings, load_reranker, make_rankings, mine
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import bm25_search
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -61,7 +62,7 @@ def teacher(rankings):
 
 
 def mine_slowly(rankings, similarities, words, first, last, margin, has_teacher):
-    """The documents that `mine_candidates` may take for each query, in order, one at a time."""
+    """The documents that `mine` may take for each query, in order, one at a time."""
     texts = [fold(text) for text in rankings.corpus["text"]]
     queries = [fold(query) for query in rankings.queries["query"]]
     positives = rankings.positives()
@@ -107,7 +108,7 @@ def mine_slowly(rankings, similarities, words, first, last, margin, has_teacher)
 )
 def test_mining_is_the_slow_one(encoder, rankings, search, first, size, more, margin, has_teacher, sampling):
     last = first + size + more
-    mined = mine_candidates(
+    mined = mine(
         rankings,
         encoder if search != "words" else None,
         bm25=search != "vectors",
@@ -115,7 +116,7 @@ def test_mining_is_the_slow_one(encoder, rankings, search, first, size, more, ma
         range_min=first,
         range_max=last,
         relative_margin=margin,
-        score=teacher if has_teacher else None,
+        teacher=teacher if has_teacher else None,
         sampling=sampling,
         show_progress=False,
     )
@@ -149,7 +150,7 @@ TEXTS = ["Planes fly by lift.", "planes FLY  by lift.", "Planes are loud.", "Win
 
 def mine_planes(columns, **options):
     options = {"bm25": True, "show_progress": False, **options}
-    return mine_candidates(make_rankings(columns, {"text": TEXTS}), **options).queries
+    return mine(make_rankings(columns, {"text": TEXTS}), **options).queries
 
 
 def test_known_positives_in_any_spelling_are_never_mined():
@@ -179,7 +180,7 @@ def test_no_more_is_scored_than_needed():
         return teacher(rankings)
 
     columns = {"query": ["planes"], "documents": [[0]], "labels": [[None]]}
-    assert len(mine_planes(columns, score=score, num_negatives=1)["documents"][0]) == 2 and asked == [2]
+    assert len(mine_planes(columns, teacher=score, num_negatives=1)["documents"][0]) == 2 and asked == [2]
     # Random samples depend on the seed alone.
     columns = {"query": ["planes"], "documents": [[]]}
     samples = [mine_planes(columns, sampling="random", seed=seed)["documents"][0] for seed in (0, 0, 1, 2, 3)]
@@ -190,19 +191,51 @@ def test_prompts_of_the_model_count(encoder, save_encoder):
     prompted = load_sentence_transformer(str(save_encoder({"query": "of the ", "document": "a new "})), device="cpu")
     corpus = [f"{first} {second}" for first in WORDS for second in WORDS]
 
-    def mine(model, queries, texts):
+    def search(model, queries, texts):
         rankings = make_rankings({"query": queries, "documents": [[]] * len(queries)}, {"text": texts})
-        return mine_candidates(rankings, model, num_negatives=20, show_progress=False).queries["documents"][:]
+        return mine(rankings, model, num_negatives=20, show_progress=False).queries["documents"][:]
 
-    found = mine(prompted, WORDS[:2], corpus)
-    assert found == mine(encoder, [f"of the {word}" for word in WORDS[:2]], [f"a new {text}" for text in corpus])
-    assert found != mine(encoder, WORDS[:2], corpus)
+    found = search(prompted, WORDS[:2], corpus)
+    assert found == search(encoder, [f"of the {word}" for word in WORDS[:2]], [f"a new {text}" for text in corpus])
+    assert found != search(encoder, WORDS[:2], corpus)
 
 
 def test_kept_vectors_give_the_same(encoder, tmp_path, monkeypatch):
     rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, {"text": [f"the {word}" for word in WORDS]})
     options = {"num_negatives": 2, "show_progress": False}
-    expected = mine_candidates(rankings, encoder, **options).queries["documents"][:]
-    assert mine_candidates(rankings, encoder, cache_dir=tmp_path, **options).queries["documents"][:] == expected
+    expected = mine(rankings, encoder, **options).queries["documents"][:]
+    assert mine(rankings, encoder, cache_dir=tmp_path, **options).queries["documents"][:] == expected
     monkeypatch.setattr(type(encoder), "encode", None)
-    assert mine_candidates(rankings, encoder, cache_dir=tmp_path, **options).queries["documents"][:] == expected
+    assert mine(rankings, encoder, cache_dir=tmp_path, **options).queries["documents"][:] == expected
+
+
+def test_data_and_models_by_name(encoder, save_encoder, save_teacher, tmp_path):
+    rows = [{"query": "old sun", "documents": ["the cat", "the sun"], "labels": [1, 0]}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "corpus.txt").write_text("\n".join(f"The {word} is in the old house. It is red." for word in WORDS))
+    name, teacher = save_encoder(), save_teacher()
+    data = DataArguments(train_file=str(tmp_path / "train.jsonl"), corpus_file=str(tmp_path / "corpus.txt"))
+    options = {"num_negatives": 2, "relative_margin": -1, "device": "cpu", "show_progress": False}
+    mined = mine(data, name, teacher=teacher, **options)
+    loaded = load_sentence_transformer(str(name), device="cpu"), load_reranker(teacher, device="cpu")
+    again = mine(load_rankings(data)["train"], loaded[0], teacher=loaded[1], **options)
+    assert mined.queries[:] == again.queries[:] and mined.has_scores and len(mined.queries["documents"][0]) == 4
+    # A path alone, and queries that are made of it.
+    assert len(mine(tmp_path / "train.jsonl", bm25=True, **options)) == 1
+    made = mine(tmp_path / "corpus.txt", bm25=True, queries_from="first_sentences", num_queries=3, **options)
+    corpus = load_corpus(str(tmp_path / "corpus.txt"))
+    same = mine(corpus, bm25=True, queries_from="first_sentences", num_queries=3, **options)
+    assert made.queries[:] == same.queries[:] and len(made) == 3
+
+
+def test_what_cannot_be_mined_is_named(encoder):
+    rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, {"text": TEXTS})
+    for error, message, passed, options in (
+        (ValueError, "There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
+        (ValueError, "num_queries=3: add `--queries_from titles", (rankings, encoder), {"num_queries": 3}),
+        (TypeError, "The model is a int, and has to be a `SentenceTransformer`", (rankings, 3), {}),
+        (TypeError, "The teacher is a int, and has to be a `CrossEncoder`", (rankings, encoder), {"teacher": 3}),
+        (TypeError, "The data are of the type list, and have to be `Rankings`", ([1], encoder), {}),
+    ):
+        with pytest.raises(error, match=message):
+            mine(*passed, **options)

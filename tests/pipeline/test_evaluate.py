@@ -1,0 +1,81 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`evaluate` of named and loaded models on named and loaded data."""
+
+import json
+
+import pytest
+from datasets import Dataset
+from transformers import AutoTokenizer
+
+from hf_dse import DataArguments, DseForSequenceClassification, DseModel, evaluate, export, load_pairs, load_rankings
+from hf_dse.retrieval.evaluation import evaluate_pairs, evaluate_retrieval
+from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse_cli import main
+
+
+pytest.importorskip("pytrec_eval")
+
+QUIET = {"show_progress": False}
+
+
+@pytest.fixture
+def student(make_model, bert_tokenizer, tmp_path):
+    return export(make_model(DseForSequenceClassification, num_labels=1), tmp_path / "student", bert_tokenizer)
+
+
+def test_pairs_by_name_and_loaded(student, assets, tmp_path):
+    data = assets / "data"
+    pairs = load_pairs(DataArguments(dataset_name=str(data), num_labels=1))
+    model, tokenizer = DseForSequenceClassification.from_pretrained(student), AutoTokenizer.from_pretrained(student)
+    expected = evaluate_pairs(model, tokenizer, pairs["validation"], "stsb", **QUIET)
+    options = {"num_labels": 1, "device": "cpu", **QUIET}
+    assert evaluate(student, data, **options) == evaluate(str(student), str(data), **options) == expected
+    assert evaluate(model, pairs["validation"], tokenizer, task_name="stsb", **QUIET) == expected
+    assert evaluate(student, data, split="test", max_length=4, **options) == evaluate_pairs(
+        model, tokenizer, pairs["test"], "stsb", max_length=4, **QUIET
+    )
+    # A `SentenceTransformer` has no head. The command says the same of a student.
+    cosine = evaluate(load_sentence_transformer(student, device="cpu"), pairs["validation"], num_labels=1, **QUIET)
+    assert cosine == pytest.approx({name: expected[name] for name in ("cosine_pearson", "cosine_spearman")}, abs=1e-5)
+    command = ["evaluate", "--model", str(student), "--dataset", str(data), "--num_labels", "1", "--device", "cpu"]
+    assert main([*command, "--output_file", str(tmp_path / "o.json")]) == 0
+    assert json.loads((tmp_path / "o.json").read_text())["results"]["validation"] == {"num_pairs": 12, **expected}
+
+
+def test_searches_by_name_and_loaded(student, assets):
+    data = assets / "queries"
+    splits = load_rankings(str(data))
+    model = load_sentence_transformer(student, device="cpu")
+    expected = evaluate_retrieval(model, splits["test"], **QUIET)
+    assert evaluate(student, data, device="cpu", **QUIET) == expected
+    for name, split in splits.items():
+        assert evaluate(model, DataArguments(dataset_name=str(data)), split=name, **QUIET) == evaluate(
+            model, split, **QUIET
+        )
+    bare, tokenizer = DseModel.from_pretrained(student), AutoTokenizer.from_pretrained(student)
+    assert evaluate(bare, splits["test"], tokenizer, **QUIET) == expected
+    short = load_sentence_transformer(student, device="cpu", max_length=4)
+    cut = evaluate_retrieval(short, splits["test"], **QUIET)
+    for given in ((student, data), (bare, splits["test"], tokenizer)):
+        assert evaluate(*given, max_length=4, **QUIET) == cut
+
+
+def test_what_cannot_be_evaluated_is_named(student, assets, make_model, bert_tokenizer):
+    model = load_sentence_transformer(student, device="cpu")
+    pairs = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))
+    rows, one = pairs["test"], {"num_labels": 1}
+    named = str(assets / "data")
+    for given, options, error, message in (
+        ((model, 3), {}, TypeError, "of the type int, and have to be `Rankings`, a `Dataset` of sentence pairs, "),
+        ((model, pairs), one, TypeError, "type DatasetDict, .*: pass one of its splits, train, validation, test"),
+        ((model, Dataset.from_dict({"query": ["a"]})), one, ValueError, "columns query, and sentence pairs need"),
+        ((model, rows), {}, ValueError, "The number of labels is unknown: pass `num_labels`"),
+        ((model, rows), {**one, "chunk_size": 8}, ValueError, "chunk_size=8 is for the search in a corpus"),
+        ((model, rows), {**one, "max_length": 8}, ValueError, "max_length=8 is for a model that is named"),
+        ((3, rows), one, TypeError, "The model is a int, and has to be a `SentenceTransformer`, or a folder"),
+        ((make_model(), rows), one, TypeError, "A loaded `model` needs its tokenizer: pass `processing_class`"),
+        ((student, named), {**one, "split": "dev"}, FileNotFoundError, "has no split dev; the splits are test, train"),
+    ):
+        with pytest.raises(error, match=message):
+            evaluate(*given, **options, **QUIET)
