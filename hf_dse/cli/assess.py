@@ -110,6 +110,7 @@ def _shorten(text: str, names: Sequence[str]) -> str:
 def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:
     """The name of a split, its judged queries, and the number of labelled queries to train with."""
     from hf_dse.data.ranking_files import load_corpus, load_rankings
+    from hf_dse.data.reading import choose_split
     from hf_dse.retrieval.queries import make_queries
 
     files = (data_args.train_file, data_args.validation_file, data_args.test_file)
@@ -122,7 +123,7 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
         made = make_queries(corpus, "sentences", num_queries=args.max_queries)
         return "made queries", made, 0
     splits = load_rankings(data_args)
-    split = args.split or next((name for name in ("test", "validation") if name in splits), next(iter(splits)))
+    split = args.split or choose_split(splits)
     if split not in splits:
         raise ValueError(f"There is no split {split!r}, only {', '.join(splits)}.")
     train = splits.get("train") if split != "train" else None

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hf_dse.common.options import check_at_least
+from hf_dse.data.arguments import DataArguments
 from hf_dse.data.rankings import Rankings
+from hf_dse.data.reading import to_rankings
 from hf_dse.retrieval.arguments import BM25_WEIGHT, RERANK_TOP
 from hf_dse.retrieval.comparison import RERANKS, compare_runs, gain_of, run_searches
 from hf_dse.retrieval.metrics import relevance
-from hf_dse.retrieval.sentence_transformer import length_of, limit_length, load_sentence_transformer
+from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 from hf_dse.teacher.rerankers import limit_of, load_reranker
 from hf_dse.teacher.score_candidates import rerank
 
@@ -52,8 +54,9 @@ class Assessment:
 
 def assess(
     model: "SentenceTransformer | str | PathLike",
-    rankings: Rankings,
+    data: Rankings | DataArguments | str | PathLike,
     *,
+    split: str | None = None,
     reranker: "CrossEncoder | str | PathLike | None" = None,
     compare_with: Sequence["SentenceTransformer | str | PathLike"] = (),
     rerank_top: Sequence[int] = RERANK_TOP,
@@ -74,8 +77,11 @@ def assess(
     Args:
         model (`SentenceTransformer` or `str`):
             The model to search with, or its folder or Hub id.
-        rankings ([`Rankings`]):
-            Judged queries and their corpus, as [`load_rankings`] reads them or [`make_queries`] makes them.
+        data ([`Rankings`], [`DataArguments`] or `str`):
+            Judged queries and their corpus, or their name, as [`load_rankings`] reads them; or those that
+            [`make_queries`] makes.
+        split (`str`, *optional*):
+            The split of named data. Defaults to test, or else validation.
         reranker (`CrossEncoder` or `str`, *optional*):
             The reranker, or its folder or Hub id.
         compare_with (`Sequence`, *optional*):
@@ -118,14 +124,12 @@ def assess(
     ```
     """
     check_at_least(1, max_queries=max_queries, rerank_top=min(rerank_top, default=0))
-    rankings = draw_judged(rankings, max_queries)
+    rankings = draw_judged(to_rankings(data, split), max_queries)
     judged = relevance(rankings)
     models: dict[str, SentenceTransformer] = {}
     for given in (model, *compare_with):
-        if isinstance(given, str | PathLike):
-            models[fspath(given)] = load_sentence_transformer(given, **loading)
-        else:
-            models[f"model {len(models) + 1}"] = given
+        name = fspath(given) if isinstance(given, str | PathLike) else f"model {len(models) + 1}"
+        models[name] = to_sentence_transformer(given, **loading)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     limit = max_length
     if limit is None:

@@ -106,6 +106,18 @@ def test_some_of_the_judged_queries_are_drawn(encoder, assets):
     assert [row["ndcg@10"] for row in again.searches.values()] == [row["ndcg@10"] for row in found.searches.values()]
 
 
+def test_data_and_models_by_name(assets, encoder):
+    splits, folder = load_rankings(str(assets / "queries")), assets / "queries"
+    for split in (None, "validation"):
+        expected = assess(encoder, splits[split or "test"], **QUIET).searches
+        found = assess(assets / "encoder", folder, split=split, device="cpu", **QUIET).searches
+        assert [row["ndcg@10"] for row in found.values()] == [row["ndcg@10"] for row in expected.values()]
+    with pytest.raises(TypeError, match="type dict, and have to be `Rankings`, .*: pass one of its splits, train"):
+        assess(encoder, splits)
+    with pytest.raises(TypeError, match="The model is a int, and has to be a `SentenceTransformer`"):
+        assess(3, splits["test"])
+
+
 def told(capsys, *options):
     code = main(["assess", *map(str, options)])
     captured = capsys.readouterr()
