@@ -339,7 +339,7 @@ def chunked_attention(inputs: LayerInputs, layer: LayerAttention, linformer: Any
     size = torch.sym_min(size, num_tokens)
     lengths = count_tokens(inputs)
     ends = torch.cat([torch.zeros_like(lengths), (lengths - 1).clamp(min=0)], dim=1)  # [B, 2]
-    chunks = torch.arange(-(-num_tokens // size), device=lengths.device)
+    chunks = torch.arange((num_tokens + size - 1) // size, device=lengths.device)
     # In the chunk that they are in they are keys already.
     is_apart = ends[:, None] // size != chunks[:, None]  # [B, N / C, 2]
     extra = (take_tokens(inputs.key, ends), take_tokens(inputs.value, ends), mask_bias(is_apart, inputs.key.dtype))
@@ -467,7 +467,7 @@ def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slo
     # An empty slot holds a token, too, which nobody looks at.
     sizes = starts.diff(dim=1).clamp(min=1)
     # One token per slot is a length of its own to an exported graph.
-    width = torch.sym_max(2 if is_torchdynamo_exporting() else 1, -(-(num_tokens - 2) // (most - 2)))
+    width = torch.sym_max(2 if is_torchdynamo_exporting() else 1, (num_tokens + most - 5) // (most - 2))
     steps = torch.arange(width, device=lengths.device)
     bias = mask_bias(edges[:, :-1] < lengths, dtype) + sizes.to(wide(dtype)).log().to(dtype)
     tokens = (starts[:, :-1, None] + steps).clamp(max=num_tokens - 1)

@@ -91,7 +91,33 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     export_config = AutoExportConfig.from_dict({"export_format": format, "dynamic": True})
     # torch prints its steps.
     with contextlib.redirect_stdout(io.StringIO()):
-        return AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
+        exported = AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
+    if format == "openvino":
+        _divide_integers(exported.program)
+    return exported
+
+
+def _divide_integers(graph: Any) -> None:
+    """
+    Makes the divisions of lengths in an OpenVINO graph divisions of integers. The converter writes them with floats,
+    which OpenVINO rounds to bfloat16 where a CPU has it: 511 becomes 512, the shapes no longer fit, and the result is
+    that of the text before.
+    """
+    import openvino.opset14 as operators
+
+    def as_integers(value: Any) -> Any:
+        node = value.get_node()
+        if node.get_type_name() == "Constant":
+            return operators.constant(node.get_data().astype("int64"))
+        return node.input_value(0)
+
+    for node in graph.get_ordered_ops():
+        is_float = node.get_type_name() == "Floor" and node.get_element_type().is_real()
+        divide = node.input_value(0).get_node() if is_float else None
+        if divide is not None and divide.get_type_name() == "Divide":
+            quotient = operators.divide(*(as_integers(divide.input_value(side)) for side in range(2))).output(0)
+            for target in list(node.output(0).get_target_inputs()):
+                target.get_node().output(0).replace(quotient)
 
 
 def _quantize(program: Any) -> Any:

@@ -47,8 +47,8 @@ def run_onnx(folder, batch, name="model.onnx"):
     return session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})
 
 
-def run_openvino(folder, batch):
-    graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+def run_openvino(folder, batch, precision="f32"):
+    graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": precision})
     return tuple(graph({name: tensor.numpy() for name, tensor in batch.items()}).values())
 
 
@@ -85,6 +85,23 @@ def test_graph_gives_the_embeddings_for_every_shape(make, bert_tokenizer, tmp_pa
             np.testing.assert_allclose(embeddings, outputs.pooler_output, rtol=0, atol=1e-4)
             real = batch["attention_mask"].numpy() > 0
             np.testing.assert_allclose(tokens[real], outputs.last_hidden_state.numpy()[real], rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields", [{**CHUNKS, "attention_chunk_size": 512}, MODERNBERT, {"table": 16, "position_extension": "dynamic"}]
+)
+def test_bfloat16_rounds_no_length_and_no_position(make, bert_tokenizer, tmp_path, fields):
+    model = make(max_position_embeddings=1024, **fields)
+    folder = export(model, tmp_path / "graph", bert_tokenizer, format="openvino")
+    for num_tokens in (7, 255, 257, 509, 511, 1001):
+        batch = token_batch(2, num_tokens)
+        with torch.inference_mode():
+            expected = model(**batch).pooler_output
+        embeddings, tokens = run_openvino(folder, batch, "bf16")
+        assert tokens.shape[:2] == (2, num_tokens)
+        similarity = torch.cosine_similarity(torch.from_numpy(embeddings), expected)
+        assert similarity.min() > 0.999, (num_tokens, similarity)
 
 
 # The largest memory of a process, in MiB, before and after a text.
