@@ -78,6 +78,7 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     encoder: Any = model.dse if has_head(model) else model
     graph_model = copy.deepcopy(encoder).float().eval()
     graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
+    _attend_fully(graph_model, tokenizer.model_max_length)
     # Two texts and padding, and more tokens than slots, a window or a chunk hold, so that the graph assumes nothing.
     layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
     size = max(BLOCK_SIZE, *(max(layer.num_slots, layer.window) for layer in layers))
@@ -95,6 +96,18 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     if format == "openvino":
         _divide_integers(exported.program)
     return exported
+
+
+def _attend_fully(model: Any, max_length: int) -> None:
+    """Gives softmax attention, which is faster in a graph, to the layers that are exact up to `max_length` tokens."""
+    for module in find_attentions(model.encoder):
+        layer = module.linformer_layer
+        exact = {"chunked_attention": layer.window, "sliding_attention": layer.window + 1}
+        # Learned E and F are never exact.
+        if getattr(module, "linformer", None) is None and max_length <= exact.get(layer.layer_type, layer.num_slots):
+            module.linformer_layer = layer._replace(layer_type="full_attention")
+            if model.config.encoder.model_type != "mpnet":
+                module.__dict__.pop("forward", None)
 
 
 def _divide_integers(graph: Any) -> None:
