@@ -54,8 +54,8 @@ def export(
 
     A graph has no head for sentence pairs. It takes the output of the tokenizer, `(batch_size, seq_len)` of any size,
     computes in float32, and returns `sentence_embedding`, `(batch_size, embedding_size)`, and `token_embeddings`,
-    `(batch_size, seq_len, embedding_size)`. In a graph for texts of up to `max_length` tokens, layers that attend to so
-    many exactly have softmax attention, which is faster there.
+    `(batch_size, seq_len, embedding_size)`. In a graph for texts of up to `max_length` tokens, layers that attend to
+    so many exactly have softmax attention, which is faster there.
 
     Args:
         model ([`DseModel`], [`DseForSequenceClassification`], `str` or `os.PathLike`): The model, with its head for
