@@ -17,12 +17,13 @@
 to all tokens, the n tokens of a text attend to k slots (Linformer, [Wang et al., 2020](
 https://huggingface.co/papers/2006.04768), equation 7): for each head
 
-    softmax(Q (E K)^T / sqrt(d) + log s) (F V)
+    softmax(Q (E K)^T / sqrt(d)) (F V)
 
-where E and F are (k, n), and s counts the tokens that a slot stands for. A text of up to k tokens fills the slots one
-by one, and attention is exact. In a longer text the first and the last token, the attention sinks of pretrained
-encoders, have a slot each, and the others share the k - 2 slots between. Where the encoder attends to a window around
-each token, the window is computed in blocks, exactly. Real tokens come before padding.
+where E and F are (k, n). A text of up to k tokens fills the slots one by one, and attention is exact. In a longer text
+the first and the last token, the attention sinks of pretrained encoders, have a slot each, and the others share the
+k - 2 slots between. A slot counts once, however many tokens it stands for: the encoder was trained on texts of so many
+tokens. Where the encoder attends to a window around each token, the window is computed in blocks, exactly. Real tokens
+come before padding.
 
 Shapes in comments: B batch (1 without padding), N tokens, K slots, W tokens of the longest slot, H heads, d features
 of a head, C tokens of a block, w tokens of a window to either side.
@@ -67,7 +68,7 @@ class Slots(NamedTuple):
     """Which tokens fill the k rows that keys and values are projected to."""
 
     tokens: torch.Tensor  # [B, K] the one token of each slot, or [B, K, W] all of them
-    bias: torch.Tensor  # [B, K] log s, and the lowest float where a slot is empty
+    bias: torch.Tensor  # [B, K] 0, and the lowest float where a slot is empty
     in_slot: torch.Tensor | None = None  # [B, K, W] False where a slot has fewer than W tokens
 
 
@@ -450,10 +451,7 @@ def stride_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> 
     inner = (places - 1).clamp(min=0)
     tokens = 1 + (inner * parts + 2 * layer.layer_idx + 1) * (lengths - 2) // (parts * (most - 2))
     is_own = (lengths <= most) | (places == 0)
-    is_inner = (lengths > most) & (places > 0) & (places < most - 1)
-    share = (lengths - 2).to(wide(dtype)) / (most - 2)
-    bias = mask_bias(places < lengths, dtype) + torch.where(is_inner, share, 1.0).log().to(dtype)
-    return Slots(torch.where(is_own, places, tokens.minimum(lengths - 1)), bias)
+    return Slots(torch.where(is_own, places, tokens.minimum(lengths - 1)), mask_bias(places < lengths, dtype))
 
 
 def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
@@ -469,7 +467,7 @@ def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slo
     # One token per slot is a length of its own to an exported graph.
     width = torch.sym_max(2 if is_torchdynamo_exporting() else 1, (num_tokens + most - 5) // (most - 2))
     steps = torch.arange(width, device=lengths.device)
-    bias = mask_bias(edges[:, :-1] < lengths, dtype) + sizes.to(wide(dtype)).log().to(dtype)
+    bias = mask_bias(edges[:, :-1] < lengths, dtype)
     tokens = (starts[:, :-1, None] + steps).clamp(max=num_tokens - 1)
     return Slots(tokens, bias, steps < sizes[..., None])
 
@@ -666,10 +664,6 @@ def mask_bias(is_open: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """0 where attention is open, the lowest float where it is not."""
     bias = torch.zeros(is_open.shape, dtype=dtype, device=is_open.device)
     return bias.masked_fill(~is_open, torch.finfo(dtype).min)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
 
 
 def fits(num_tokens: int, size: int) -> bool:

@@ -48,12 +48,11 @@ def slot_tokens(length, k):
 
 
 def selected_tokens(length, k, layer, num_layers):
-    """For each slot the rank of the one token selected, and the number of tokens that it stands for."""
+    """For each slot the rank of the one token selected."""
     if length <= k:
-        return [(rank, 1) for rank in range(length)]
+        return list(range(length))
     offset = Fraction(2 * layer + 1, 2 * num_layers)
-    inner = evenly_spaced(range(1, length - 1), k - 2, offset)
-    return [(0, 1)] + [(rank, (length - 2) / (k - 2)) for rank in inner] + [(length - 1, 1)]
+    return [0, *evenly_spaced(range(1, length - 1), k - 2, offset), length - 1]
 
 
 # The projection of a text
@@ -62,27 +61,26 @@ def selected_tokens(length, k, layer, num_layers):
 def project(xs, layer, weight=None):
     """
     Project the vectors `xs` of a text, as `layer` (a `LayerAttention`) says. `weight` is what was learned for it: E or
-    F, `(k, max_position_embeddings)`, or the kernel of a convolution, `(width,)`. Returns the slots, and how many
-    tokens each stands for.
+    F, `(k, max_position_embeddings)`, or the kernel of a convolution, `(width,)`.
     """
     tokens_of = slot_tokens(len(xs), layer.num_slots)
     if layer.start == "random":
         # E mixes all tokens into all k slots, however few the tokens are.
         num_slots = layer.num_slots if weight.dim() == 2 else len(tokens_of)
-        slots, sizes = [torch.zeros_like(xs[0])] * num_slots, [1] * num_slots
+        slots = [torch.zeros_like(xs[0])] * num_slots
     elif layer.start == "strided":
         selected = selected_tokens(len(xs), layer.num_slots, layer.layer_idx, layer.num_layers)
-        slots, sizes = [xs[rank] for rank, _ in selected], [size for _, size in selected]
+        slots = [xs[rank] for rank in selected]
     else:
         average = {"mean": lambda part: part.mean(dim=0), "max": lambda part: part.amax(dim=0)}[layer.start]
-        slots, sizes = [average(xs[ranks]) for ranks in tokens_of], [len(ranks) for ranks in tokens_of]
+        slots = [average(xs[ranks]) for ranks in tokens_of]
     if weight is not None:
         for i, slot in enumerate(slots):
             # A convolution has a weight for each place in a slot, E for each token of the text.
             ranks = list(range(len(xs))) if weight.dim() == 2 else tokens_of[i]
             weights = weight[i] if weight.dim() == 2 else weight
             slots[i] = slot + weights[: len(ranks)] @ xs[ranks]
-    return torch.stack(slots), sizes
+    return torch.stack(slots)
 
 
 # The attention
@@ -104,16 +102,13 @@ def is_near(i, j, length, layer):
 def attend_in_layer(queries, keys, values, layer, scaling, e=None, f=None):
     """The context of each token of a text, (n, d), from its queries, keys and values in one head."""
     n, contexts = len(queries), []
-    key_slots, value_slots, sizes = keys[:0], values[:0], []
+    key_slots, value_slots = keys[:0], values[:0]
     if "linear" in layer.layer_type:
-        key_slots, sizes = project(keys, layer, e)
-        value_slots, _ = project(values, layer, f)
+        key_slots, value_slots = project(keys, layer, e), project(values, layer, f)
     for i, query in enumerate(queries):
         near = [j for j in range(n) if is_near(i, j, n, layer)]
         seen_keys, seen_values = torch.cat([key_slots, keys[near]]), torch.cat([value_slots, values[near]])
-        # A slot that stands for s tokens weighs as much as s equal tokens.
-        counts = torch.tensor([*sizes, *[1] * len(near)], dtype=query.dtype)
-        weights = (seen_keys @ query * scaling + counts.log()).softmax(dim=0)
+        weights = (seen_keys @ query * scaling).softmax(dim=0)
         contexts.append(weights @ seen_values)
     return torch.stack(contexts)
 
