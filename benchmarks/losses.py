@@ -9,7 +9,8 @@ and seed. The student has softmax attention, so that only the training differs.
 
 Pairs: DseTrainer, CosineSimilarityLoss and CoSENTLoss (the teacher's scores scaled to 0 to 1); Spearman of the cosine.
 Rankings: RankingTrainer and CachedMultipleNegativesRankingLoss from labels, and with scores KL, MarginMSE and
-DistillKLDivLoss; nDCG@10 of the search in the corpus of BEIR. Lines are written to `--output` as they come.
+DistillKLDivLoss, whose scales fit those of cosines; nDCG@10 of the search in the corpus of BEIR. Lines are written to
+`--output` as they come.
 """
 
 import argparse
@@ -100,14 +101,14 @@ def rankings(args: argparse.Namespace, name: str, seed: int, folder: str) -> dic
         student = as_sentence_transformer(trainer.model, args, folder)
     else:
         student = as_sentence_transformer(convert_encoder(args.encoder, layer_types="full_attention"), args, folder)
-        train_theirs(student, *their_loss(student, train, name, num, seed, args.batch_size), args, seed)
+        train_theirs(student, *their_loss(student, train, name, num, seed, args), args, seed)
     seconds = time.perf_counter() - start
     test = load_rankings(corpus, ["test"])["test"]
     return {"seconds": seconds, "ndcg@10": 100 * evaluate(student, test, batch_size=64)["ndcg@10"]}
 
 
 def their_loss(
-    student: SentenceTransformer, train: Any, name: str, num: int, seed: int, batch_size: int
+    student: SentenceTransformer, train: Any, name: str, num: int, seed: int, args: argparse.Namespace
 ) -> tuple[Any, Dataset]:
     """A loss of sentence-transformers, and its rows: the first relevant candidate and others, drawn once."""
     texts, rng, rows = train.corpus["text"][:], np.random.default_rng(seed), []
@@ -121,14 +122,20 @@ def their_loss(
     columns = {"query": [query for query, _, _ in rows], "positive": [found[0] for _, found, _ in rows]}
     columns |= {f"negative_{place}": [found[place] for _, found, _ in rows] for place in range(1, num)}
     if name == "CachedMultipleNegativesRankingLoss":
-        loss = losses.CachedMultipleNegativesRankingLoss(student, mini_batch_size=batch_size)
+        loss = losses.CachedMultipleNegativesRankingLoss(student, mini_batch_size=args.batch_size)
         return loss, Dataset.from_dict(columns)
+    scores = np.array([logits for *_, logits in rows])
     if name == "MarginMSELoss":
-        labels = [[logits[0] - other for other in logits[1:]] for _, _, logits in rows]
+        # Cosines differ by 2 at most.
+        scores = scores if args.raw_scores else scores / np.ptp(scores)
+        labels = (scores[:, :1] - scores[:, 1:]).tolist()
         return losses.MarginMSELoss(student), Dataset.from_dict({**columns, "label": labels})
-    return losses.DistillKLDivLoss(student), Dataset.from_dict({**columns, "label": [logits for *_, logits in rows]})
+    loss = losses.DistillKLDivLoss(student, student_temperature=1 if args.raw_scores else TEMPERATURE)
+    return loss, Dataset.from_dict({**columns, "label": scores.tolist()})
 
 
+# Of the cosine: the contrastive losses of sentence-transformers have the scale 20.
+TEMPERATURE = 0.05
 PAIRS = ("hf-dse", "CosineSimilarityLoss", "CoSENTLoss")
 LABELS = ("hf-dse, labels", "CachedMultipleNegativesRankingLoss")
 SCORES = ("hf-dse, scores", "MarginMSELoss", "DistillKLDivLoss")
@@ -146,6 +153,7 @@ def main() -> None:
     parser.add_argument("--max_length", type=int, default=128)
     parser.add_argument("--num_candidates", type=int, default=4)
     parser.add_argument("--max_queries", type=int, help="The first queries alone.")
+    parser.add_argument("--raw_scores", action="store_true", help="MarginMSE and KL without a scale, as by default.")
     parser.add_argument("--names", nargs="+", help="Some of the rows.")
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--output", type=Path, help="JSON lines, to which rows are added.")
