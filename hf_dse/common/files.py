@@ -3,7 +3,6 @@
 """Paths that users name, YAML, and writing files and folders in one step while other processes are kept out."""
 
 import hashlib
-import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,8 +12,6 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-
-logger = logging.getLogger(__name__)
 
 # The Trainer does not push files whose names begin with an underscore.
 LOCK_FILE = "_lock"
@@ -30,21 +27,19 @@ def to_path(name: str | os.PathLike) -> Path:
 
 
 @contextmanager
-def locked(folder: Path, name: Path | None = None, wait: bool = False) -> Iterator[None]:
+def locked(folder: Path, name: Path | None = None) -> Iterator[None]:
     """
-    Creates a folder and keeps out other processes that lock it; with `wait`, waits for them. Messages call the folder
-    `name`. The lock ends with the process, also after a kill.
+    Creates a folder and keeps out other processes that lock it. Messages call the folder `name`. The lock ends with
+    the process, also after a kill.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK_FILE)
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        message = f"{name or folder} is in use by another process"
-        if not wait:
-            raise BlockingIOError(f"{message}: wait until that ends, or name another output.") from error
-        logger.info(f"{message}: waiting for its end")
-        lock.acquire()
+        raise BlockingIOError(
+            f"{name or folder} is in use by another process: wait until that ends, or name another output."
+        ) from error
     try:
         yield
     finally:
