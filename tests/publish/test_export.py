@@ -108,21 +108,6 @@ def test_existing_folders_are_not_replaced(tmp_path, make_model, bert_tokenizer)
     assert (folder / "diary.txt").exists()
 
 
-def test_nothing_changes_after_an_error(tmp_path, make_model, bert_tokenizer, monkeypatch):
-    def fail(*args, **kwargs):
-        raise OSError("No space left on device")
-
-    folder = export(make_model(), tmp_path / "model", bert_tokenizer)
-    before = files(folder)
-    # The card is the last file.
-    monkeypatch.setattr(Path, "write_text", fail)
-    for path in (folder, tmp_path / "other"):
-        with pytest.raises(OSError, match="No space left"):
-            export(make_model(DseModel), path, bert_tokenizer, overwrite_output_dir=True)
-    assert os.listdir(tmp_path) == ["model"]
-    assert files(folder) == before
-
-
 def test_export_keeps_the_card_and_the_type_of_the_weights(tmp_path, make_model, bert_tokenizer, warnings):
     """Weights stored in bfloat16 that are loaded in float32, as those of checkpoints/dse-minilm-l6."""
     model = make_model().to(torch.bfloat16).float()
