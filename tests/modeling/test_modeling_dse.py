@@ -288,17 +288,6 @@ def test_fields_that_are_changed_at_loading_are_checked(make, tmp_path):
         DseModel.from_pretrained(tmp_path, linformer_length=2)
 
 
-@pytest.mark.parametrize("fields", CHOICES.values(), ids=CHOICES)
-def test_save_and_load(make, tmp_path, fields):
-    model = make(**fields).float()
-    model.save_pretrained(tmp_path)
-    loaded, info = DseModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(info.values()), info
-    assert loaded.config.to_diff_dict() == model.config.to_diff_dict()
-    assert loaded.state_dict().keys() == model.state_dict().keys()
-    assert all(loaded.state_dict()[name].equal(tensor) for name, tensor in model.state_dict().items())
-
-
 def test_pushing_needs_a_call_of_its_own(make, tmp_path):
     with pytest.raises(ValueError, match=r"would leave files out: use `model.push_to_hub\(repo_id\)`"):
         make().save_pretrained(tmp_path, push_to_hub=True)
