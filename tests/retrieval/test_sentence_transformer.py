@@ -11,7 +11,6 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertForSequenceClassification, BertModel
 
 from hf_dse import encode
-from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of, load_sentence_transformer, prompt_of
 
 
@@ -26,16 +25,6 @@ def edit(folder, name, **changes):
 
 def load(folder, **options):
     return load_sentence_transformer(folder, device="cpu", **options)
-
-
-@pytest.mark.parametrize("kind", [DseModel, DseForSequenceClassification])
-def test_vectors_are_those_of_the_bare_model(kind, make_model, bert_tokenizer, tmp_path):
-    model = make_model(kind)
-    model.save_pretrained(tmp_path)
-    bert_tokenizer.save_pretrained(tmp_path)
-    for prompt_name in ("query", "document"):
-        found = embed(load(tmp_path), TEXTS, prompt_name, **QUIET)
-        np.testing.assert_allclose(found, encode(model, bert_tokenizer, TEXTS, **QUIET), atol=1e-6)
 
 
 def test_prompts_and_lengths_of_the_checkpoint(save_encoder, warnings):
