@@ -41,6 +41,15 @@ def is_unknown(processing_class: PreTrainedTokenizerBase, text: str, ids: list[i
     return not text.isascii() and unknown is not None and 2 * ids.count(unknown) >= max(1, len(ids) - special)
 
 
+def warn_of_cut(num_cut: int, num_texts: int, max_length: int | None) -> None:
+    """Says how many texts are longer than what is read of one, if any."""
+    if num_cut:
+        logger.warning(
+            f"{num_cut} of {num_texts} texts are longer than the {max_length} tokens that are read of one, and were "
+            "truncated: split them into chunks if their ends matter."
+        )
+
+
 def warn_of_unknown(num_unknown: int, num_texts: int) -> None:
     """Says how many texts are mostly unknown, if any."""
     if num_unknown:

@@ -21,6 +21,7 @@ from hf_dse.data.tokenization import (
     is_unknown,
     length_batches,
     tokenize,
+    warn_of_cut,
     warn_of_unknown,
 )
 
@@ -116,11 +117,7 @@ def encode(
                     embeddings = np.empty((len(texts), vectors.shape[-1]), dtype=np.float32)
                 embeddings[[start + row for row in rows]] = vectors.cpu().numpy()
                 progress.update(len(rows))
-    if num_cut:
-        logger.warning(
-            f"{num_cut} of {len(texts)} texts are longer than the {max_length} tokens that are read of one, and were "
-            "truncated: split them into chunks if their ends matter."
-        )
+    warn_of_cut(num_cut, len(texts), max_length)
     warn_of_unknown(num_unknown, len(texts))
     check_finite("embeddings", embeddings)
     return embeddings
