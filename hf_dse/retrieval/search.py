@@ -132,16 +132,9 @@ def check_search(model: "SentenceTransformer", queries: Sequence[str], bm25_weig
             raise ValueError("BM25 is added to the cosine, and this model is made for dot products: leave it out.")
 
 
-def _rerank(
-    reranker: "CrossEncoder | Reranker", queries: list[str], texts: list[list[str]], batch_size: int
-) -> list[list[float]]:
+def _rerank(reranker: Any, queries: list[str], texts: list[list[str]], batch_size: int) -> list[list[float]]:
     if not hasattr(reranker, "predict"):
         return reranker(queries, texts)
-    return _predict(reranker, queries, texts, batch_size)
-
-
-def _predict(reranker: Any, queries: list[str], texts: list[list[str]], batch_size: int) -> list[list[float]]:
-    """The raw scores of a `CrossEncoder`."""
     if reranker.num_labels != 1:
         raise ValueError(
             f"The reranker has {reranker.num_labels} logits for a text, and a search needs one score: pass a function "
