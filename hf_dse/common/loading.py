@@ -111,9 +111,7 @@ def load_config(name_or_path: Name, *, trust_remote_code: bool = False) -> PreTr
         raise OSError(f"There is no folder {name}, and no such model can be had from the Hub: {error}") from error
 
 
-def load_tokenizer(
-    tokenizer: PreTrainedTokenizerBase | Name, *, trust_remote_code: bool = False
-) -> PreTrainedTokenizerBase:
+def load_tokenizer(tokenizer: PreTrainedTokenizerBase | Name) -> PreTrainedTokenizerBase:
     """
     The tokenizer itself, or the one of a folder or a Hub id. It makes texts lowercase where the settings of
     sentence-transformers say so (`do_lower_case`).
@@ -121,7 +119,7 @@ def load_tokenizer(
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         return tokenizer
     with reading(tokenizer):
-        loaded = AutoTokenizer.from_pretrained(**source_of(tokenizer, trust_remote_code=trust_remote_code))
+        loaded = AutoTokenizer.from_pretrained(**source_of(tokenizer))
     is_lower = read_json(str(tokenizer), LENGTHS).get("do_lower_case")
     return _lowercase(loaded) if is_lower and loaded.is_fast else loaded
 

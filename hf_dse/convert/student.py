@@ -15,7 +15,6 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 
 from hf_dse.common.loading import load_config, load_encoder, read_json, reading, split_revision, stores_head
 from hf_dse.convert.convert import ConvertArguments, make_pair_model, set_dropout
-from hf_dse.convert.folder import TRANSFORMERS_NEEDED as TRANSFORMERS_NEEDED
 from hf_dse.convert.folder import apply_settings
 from hf_dse.convert.options import DROPOUT
 from hf_dse.data.tokenization import add_mask, check_vocabulary
