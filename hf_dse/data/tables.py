@@ -138,12 +138,6 @@ def open_table(path: str | Path) -> Columns:
     return columns
 
 
-def read_columns(path: str | Path) -> dict[str, list]:
-    """Returns a local table as [`open_table`] does, with values of Python."""
-    columns = open_table(path)
-    return {name: columns[name][:] for name in column_names(columns)}
-
-
 def column_names(columns: Columns) -> list[str]:
     """Returns the names of the columns of a table in memory."""
     return list(getattr(columns, "column_names", columns))

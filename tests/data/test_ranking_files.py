@@ -11,7 +11,7 @@ from datasets import Dataset
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings
 from hf_dse.data.rankings import make_rankings, ranking_rows, write_rankings
-from hf_dse.data.tables import read_columns
+from hf_dse.data.tables import column_names, open_table
 
 
 CORPUS = {"doc_id": ["a", "b", "c"], "text": ["Planes fly.", "Cats purr.", "Rain falls."]}
@@ -108,7 +108,13 @@ def test_kept_scores_have_ids_and_no_text(tmp_path, monkeypatch):
     scored = make_rankings({**rankings.queries[:], "teacher_logits": [[0.5, -2.0], [3.0]]}, rankings.corpus)
     write_rankings(scored, tmp_path / "scored.jsonl")
     kept_scores.ids(str(tmp_path / "scored.jsonl"), str(tmp_path / "kept.parquet"))
-    assert list(read_columns(tmp_path / "kept.parquet")) == ["query_id", "document_ids", "labels", "teacher_logits"]
+    names = column_names(open_table(tmp_path / "kept.parquet"))
+    assert names == [
+        "query_id",
+        "document_ids",
+        "labels",
+        "teacher_logits",
+    ]
     again = load_rankings(DataArguments(dataset_name=str(tmp_path), train_file=str(tmp_path / "kept.parquet")))
     assert ranking_rows(again["train"]) == ranking_rows(scored)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.pairs import load_pairs
 from hf_dse.data.ranking_files import load_corpus, load_rankings
-from hf_dse.data.tables import is_blank, is_filled, read_columns, write_table
+from hf_dse.data.tables import column_names, is_blank, is_filled, open_table, write_table
 from hf_dse.data.texts import read_texts
 
 
@@ -58,14 +58,16 @@ def test_texts_that_look_like_other_values(tmp_path):
     """With `load_dataset`, ids become numbers, words become `None`, and dates become times."""
     values = ["007", "NA", "null", "nan", "2020-01-01", "1e5", "True", "", " a ", 'b "c", d', "e\nf", "\u2028", "[1]"]
     for path in write_all(tmp_path, [{"id": value, "text": value} for value in values]):
-        assert read_columns(path) == {"id": values, "text": values}, path.suffix
+        table = open_table(path)
+        columns = {name: table[name][:] for name in column_names(table)}
+        assert columns == {"id": values, "text": values}, path.suffix
 
 
 def test_values_of_json_stay(tmp_path):
     rows = [{"a": 1, "b": [1, None], "c": "x"}, {"a": "1", "b": 0.5, "d": {"e": 2**70}}]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     columns = {"a": [1, "1"], "b": [[1, None], 0.5], "c": ["x", None], "d": [None, {"e": 2**70}]}
-    assert read_columns(path) == columns
+    assert open_table(path) == columns
 
 
 @pytest.mark.parametrize(
@@ -77,16 +79,16 @@ def test_values_of_json_stay(tmp_path):
     ],
 )
 def test_odd_files_that_are_fine(tmp_path, name, content):
-    assert read_columns(write(tmp_path / name, content)) == {"text": ["a", "b"]}
+    assert open_table(write(tmp_path / name, content)) == {"text": ["a", "b"]}
 
 
 def test_quotation_marks_of_tsv_files_are_text(tmp_path):
-    assert read_columns(write(tmp_path / "a.tsv", 'id\tquery\n1\t"a" b\n')) == {"id": ["1"], "query": ['"a" b']}
+    assert open_table(write(tmp_path / "a.tsv", 'id\tquery\n1\t"a" b\n')) == {"id": ["1"], "query": ['"a" b']}
 
 
 def test_a_cell_may_hold_a_long_document(tmp_path):
     text = "word " * 200_000
-    assert read_columns(write(tmp_path / "a.csv", f"text\n{text}\n")) == {"text": [text]}
+    assert open_table(write(tmp_path / "a.csv", f"text\n{text}\n")) == {"text": [text]}
 
 
 def test_columns_that_are_passed_on_keep_their_types(tmp_path):
@@ -145,7 +147,7 @@ def test_lines_are_json(tmp_path):
 )
 def test_unreadable_files(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=message):
-        read_columns(write(tmp_path / name, content))
+        open_table(write(tmp_path / name, content))
 
 
 # Any table

@@ -17,7 +17,7 @@ from transformers import BertForSequenceClassification
 
 from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, score
 from hf_dse.common.provenance import describe_source
-from hf_dse.data.tables import read_columns
+from hf_dse.data.tables import open_table
 from hf_dse.teacher.arguments import EngineArguments, ScoreArguments
 from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import score_candidates
@@ -98,7 +98,7 @@ def test_scored_pairs_keep_their_other_columns(save_teacher, tmp_path):
     data_args = DataArguments(train_file=str(tmp_path / "pairs.parquet"), task_name="stsb")
     file = tmp_path / "scored.parquet"
     score_files(ScoreArguments([save_teacher()], str(file), device="cpu"), data_args, EngineArguments())
-    found = read_columns(file)
+    found = open_table(file)[:]
     assert list(found) == ["sentence1", "sentence2", "label", "id", "day", "teacher_logits"]
     assert found["id"] == [0, 1, 2] and str(found["day"][2]) == "2026-01-03"
 
