@@ -229,12 +229,7 @@ ALONE = """
 import sys
 import numpy as np
 
-class NotInstalled:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "hf_dse":
-            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
-
-sys.meta_path.insert(0, NotInstalled())
+sys.modules["hf_dse"] = None
 from sentence_transformers import SentenceTransformer
 model = SentenceTransformer(sys.argv[1], trust_remote_code=True, device="cpu")
 np.save(sys.argv[2], model.encode(sys.argv[3:]))

@@ -37,12 +37,7 @@ INPUTS = {
 LOADER = """
 import json, sys
 
-class NotInstalled:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("hf_dse", "modeling"):
-            raise ModuleNotFoundError(f"{name} is not installed here", name=name)
-
-sys.meta_path.insert(0, NotInstalled())
+sys.modules["hf_dse"] = sys.modules["modeling"] = None
 import torch, transformers
 
 torch.set_num_threads(1)
@@ -56,7 +51,7 @@ for folder, auto_class in jobs:
     output = outputs.pooler_output if auto_class == "AutoModel" else outputs.logits
     classes = [type(config).__name__, type(model).__name__, type(model).__module__.split(".")[0]]
     answers.append({"classes": classes, "output": output.tolist()})
-print(json.dumps({"answers": answers, "imported": [name for name in sys.modules if name.startswith("hf_dse")]}))
+print(json.dumps({"answers": answers, "imported": [name for name in sys.modules if name.startswith("hf_dse.")]}))
 """
 
 
