@@ -2,9 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Search in a folder: the index and its updates, places, BM25; search in tables; queries of files."""
 
-import multiprocessing
-import os
-import signal
 import sqlite3
 
 import pytest
@@ -18,7 +15,6 @@ from hf_dse.retrieval.folder import read_queries, search_corpus
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
-FORK = multiprocessing.get_context("fork")
 QUERIES = ["an old cat", "the house"]
 FILES = {
     "a.md": "# the cat\n\nthe cat sat on the mat. the old cat ran.\n",
@@ -133,17 +129,14 @@ def test_an_interrupted_index_keeps_what_it_has(run, embedded, monkeypatch, tmp_
     embedded.clear()
     write = Cache.write
 
-    def end(cache, entries):
+    def stop(cache, entries):
         write(cache, entries)
         if len(embedded) == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(Cache, "write", end)
-    process = FORK.Process(target=run)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    monkeypatch.setattr(Cache, "write", write)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Cache, "write", stop)
+        run()
     embedded.clear()
     found = run()
     assert len(embedded) == 1

@@ -2,12 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of sentence pairs, and what of them is kept on disk."""
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
@@ -16,6 +11,7 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from hf_dse import load_reranker
+from hf_dse.teacher import score as scoring
 from hf_dse.teacher.score import score_pairs
 
 
@@ -145,43 +141,18 @@ def test_a_damaged_cache_names_the_file_to_delete(tmp_path, pairs, reranker, dam
     assert len(score(reranker, pairs, cache_dir=file.parent)) == 6
 
 
-KILLED_RUN = """
-    import sys, time
-    import torch
-    from datasets import Dataset
-    from hf_dse import load_reranker
-    from hf_dse.teacher import score
+def test_an_interrupted_run_goes_on_with_equal_bytes(tmp_path, pairs, save_teacher, monkeypatch, count_pairs):
+    folder, raw_logits = save_teacher(), scoring.raw_logits
 
-    torch.set_num_threads(1)
-    reranker = load_reranker(sys.argv[1], device="cpu")
-    raw_logits, calls = score.raw_logits, []
-
-    def slow(*options):
-        # The third batch never ends: the parent kills this process then.
-        calls.append(1)
-        if len(calls) == 3:
-            print("two batches are done", flush=True)
-            time.sleep(600)
+    def stop(*options):
+        if len(count_pairs) == 2:
+            raise KeyboardInterrupt
         return raw_logits(*options)
 
-    score.raw_logits = slow
-    pairs = Dataset.from_json(sys.argv[2])
-    score.score_pairs(reranker, pairs, batch_size=2, cache_dir=sys.argv[3], show_progress=False)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_with_equal_bytes(tmp_path, pairs, save_teacher, count_pairs):
-    folder = save_teacher()
-    pairs.to_json(tmp_path / "pairs.jsonl")
-    command = [sys.executable, "-c", textwrap.dedent(KILLED_RUN), folder, "pairs.jsonl", "cache"]
-    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout.readline() == "two batches are done\n"
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(scoring, "raw_logits", stop)
+        score(folder, pairs, cache_dir=tmp_path / "cache", batch_size=2)
+    count_pairs.clear()
     scores = score(folder, pairs, cache_dir=tmp_path / "cache", batch_size=2)
     assert sum(count_pairs) == 2
     assert scores == score(folder, pairs, cache_dir=tmp_path / "whole", batch_size=2)
