@@ -3,11 +3,7 @@
 """The example app over HTTP: many users at once, texts that are too long, uploads, and paths of files."""
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +16,6 @@ from hf_dse import DseForSequenceClassification, export
 
 
 pytest.importorskip("gradio")
-httpx = pytest.importorskip("httpx")
 pytestmark = pytest.mark.slow
 
 APP = Path(__file__).parents[2] / "examples" / "app.py"
@@ -29,35 +24,16 @@ SECRET = "wombat"
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory, tiny_config, bert_tokenizer, save_bert):
+def app(tmp_path_factory, tiny_config, bert_tokenizer, save_bert, serve):
     folder = tmp_path_factory.mktemp("app")
     export(DseForSequenceClassification(tiny_config(bert_tokenizer)), folder / "student", bert_tokenizer)
     save_bert(folder / "teacher", BertForSequenceClassification, num_labels=1)
     (folder / "corpus.txt").write_text("the cat sat on the mat\na dog ran\n<script>alert(1)</script>")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, str(APP), "--port", str(port), "--model", str(folder / "student")]
-    command += ["--teacher", str(folder / "teacher"), "--corpus", str(folder / "corpus.txt")]
-    environment = {**os.environ, "GRADIO_TEMP_DIR": str(folder / "temporary"), "TMPDIR": str(folder)}
-    with open(folder / "log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment)
-        try:
-            deadline = time.monotonic() + 200
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-                while True:
-                    assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
-                    try:
-                        client.get("/config")
-                        break
-                    except httpx.TransportError:
-                        time.sleep(0.2)
-                client.folder = folder
-                yield client
-            assert process.poll() is None
-        finally:
-            process.terminate()
-            process.wait()
+    words = [APP, "--model", folder / "student", "--teacher", folder / "teacher", "--corpus", folder / "corpus.txt"]
+    environment = {"GRADIO_TEMP_DIR": str(folder / "temporary"), "TMPDIR": str(folder)}
+    with serve(words, folder, "/config", environment) as client:
+        client.folder = folder
+        yield client
 
 
 def ask(client, tab, *data, user="user"):

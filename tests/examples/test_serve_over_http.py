@@ -2,12 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example server over HTTP: its vectors are those of sentence-transformers, for many clients at once."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,34 +27,11 @@ def folder(tmp_path_factory, tiny_config, bert_tokenizer):
 
 
 @pytest.fixture(scope="module")
-def client(folder):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    log = folder.parent / "log"
+def client(folder, serve):
     # The folder is loaded with its own code, and a copy of it is kept beside the folder.
-    environment = os.environ | {"HF_MODULES_CACHE": str(folder.parent / "modules")}
-    command = [sys.executable, str(SERVER), str(folder), "--port", str(port), "--max_bytes", "10000"]
-    with open(log, "w") as output:
-        options = {"cwd": folder.parent, "env": environment, "start_new_session": True}
-        process = subprocess.Popen(command, stdout=output, stderr=output, **options)
-        try:
-            deadline = time.monotonic() + 200
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-                while True:
-                    assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-                    try:
-                        if client.get("/health").status_code == 200:
-                            break
-                    except httpx.TransportError:
-                        pass
-                    time.sleep(0.2)
-                yield client
-            assert process.poll() is None
-        finally:
-            # Its workers too.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    environment = {"HF_MODULES_CACHE": str(folder.parent / "modules")}
+    with serve([SERVER, folder, "--max_bytes", "10000"], folder.parent, "/health", environment) as client:
+        yield client
 
 
 def embed(client, texts):
