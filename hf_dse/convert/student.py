@@ -176,11 +176,6 @@ def load_or_convert(name_or_path: str, convert_args: ConvertArguments) -> Any:
     return model
 
 
-def load_converted(name_or_path: str, convert_args: ConvertArguments) -> DseModel:
-    """A DSE model without its head, with the prompts and the dropout of the arguments, or a converted encoder."""
-    return load_or_convert(name_or_path, convert_args).base_model
-
-
 def load_student(
     model: str | PreTrainedModel, convert_args: ConvertArguments, num_labels: int, problem_type: str
 ) -> DseForSequenceClassification:

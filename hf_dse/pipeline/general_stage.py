@@ -11,7 +11,7 @@ from transformers import set_seed
 from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.common.provenance import describe_source
 from hf_dse.convert.convert import ConvertArguments
-from hf_dse.convert.student import limit_tokens, load_converted
+from hf_dse.convert.student import limit_tokens, load_or_convert
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.texts import load_texts
 from hf_dse.pipeline.arguments import GeneralArguments
@@ -41,7 +41,7 @@ def run_general(
     train, validation = _load_splits(text_args, given)
 
     set_seed(training_args.seed)
-    student: Any = given.model or load_converted(args.model_name_or_path, convert_args)
+    student: Any = given.model or load_or_convert(args.model_name_or_path, convert_args)
     student = getattr(student, "dse", student)
     tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     tokenizer = limit_tokens(tokenizer, student, training_args.max_length)

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer, BertModel
 from hf_dse import DseModel, convert_encoder, export
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.folder import LENGTHS, SETTINGS, read_settings, write_settings
-from hf_dse.convert.student import load_converted, load_dse_model, load_student
+from hf_dse.convert.student import load_dse_model, load_or_convert, load_student
 
 
 TEXTS = ["the cat sat", "a dog ran on the old mat", "new", "is the house in the new house?"]
@@ -159,7 +159,7 @@ def test_settings_that_sentence_transformers_saved_count(make_model, bert_tokeni
     SentenceTransformer(str(tmp_path / "model"), prompts=PROMPTS, device="cpu").save(folder)
     assert AutoModel.from_pretrained(folder).config.prompts == {"query": "the "}
     assert load_dse_model(folder).config.prompts == PROMPTS
-    assert load_converted(folder, ConvertArguments()).config.prompts == PROMPTS
+    assert load_or_convert(folder, ConvertArguments()).config.prompts == PROMPTS
     student = load_student(folder, ConvertArguments(document_prompt=""), 1, "regression")
     assert student.config.prompts == {"query": "of: "}
 

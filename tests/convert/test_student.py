@@ -10,8 +10,8 @@ from hf_dse import DseForSequenceClassification, DseModel, export
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import (
     limit_tokens,
-    load_converted,
     load_dse_model,
+    load_or_convert,
     load_student,
     stored_dtype,
     with_own_attention,
@@ -52,7 +52,7 @@ def test_an_encoder_is_converted_and_a_student_is_not(folder, save_bert, tmp_pat
     student = load_student(str(tmp_path / "bert"), arguments, 1, "regression")
     assert (student.config.linformer_length, student.config.prompts) == (5, {"query": "of: "}) and warnings == []
     assert student.config.encoder.hidden_dropout_prob == 0.3
-    for load in (load_converted, lambda *args: load_student(*args, 1, "regression")):
+    for load in (load_or_convert, lambda *args: load_student(*args, 1, "regression")):
         model = load(folder, arguments)
         assert (model.config.linformer_length, model.config.prompts) == (8, {"query": "of: "})
         # The modules have it, too.
