@@ -23,15 +23,15 @@ from hf_dse.modeling.attention_dse import mask_of
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.base import Optimizers, ReproducibleTrainer, plain_rows, read_student
-from hf_dse.training.losses import attention_loss, hidden_loss, relation_loss, to_full_precision
+from hf_dse.training.losses import hidden_loss, relation_loss, to_full_precision
 
 
 class GeneralTrainer(ReproducibleTrainer):
     """
     [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss,
     which the log has too, are the hidden states of all layers, the relations of queries, keys and values in the last
-    layer, the sentence embeddings, and, if they have a weight, the outputs of the embeddings and of the attention of
-    all layers. Student layer m of M learns from layer m * N / M, rounded down, of N.
+    layer, the sentence embeddings, and, if it has a weight, the output of the embeddings. Student layer m of M learns
+    from layer m * N / M, rounded down, of N.
 
     Args:
         model ([`DseModel`] or `str`):
@@ -149,7 +149,7 @@ class GeneralTrainer(ReproducibleTrainer):
     def layer_losses(self, model: nn.Module, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The parts of the loss whose weight is above 0, without their weights."""
         args, mask = self.args, inputs["attention_mask"]
-        records: list[Any] = [[], []] if args.relation_weight or args.attention_weight else [None, None]
+        records: list[Any] = [[], []] if args.relation_weight else [None, None]
         self.record(self.teacher, records[1])
         with torch.no_grad():
             target = self.teacher(**inputs, output_hidden_states=True)
@@ -163,8 +163,6 @@ class GeneralTrainer(ReproducibleTrainer):
         ours, theirs = output.hidden_states, target.hidden_states
         num_layers = len(ours) - 1
         layers = [(layer, max(1, layer * (len(theirs) - 1) // num_layers)) for layer in range(1, num_layers + 1)]
-        # Attention sees the real tokens of a text first.
-        is_token = mask_of(mask.sum(dim=1, keepdim=True), mask.shape[1])
         losses = {}
         if args.hidden_weight:
             of_layers = [hidden_loss(ours[layer], theirs[mapped], mask) for layer, mapped in layers]
@@ -174,22 +172,21 @@ class GeneralTrainer(ReproducibleTrainer):
         if args.relation_weight:
             # Queries, keys and values of the last layer of each model.
             ours_last, theirs_last = (of_model[-1][0][:3] for of_model in records)
+            # Attention sees the real tokens of a text first.
+            is_token = mask_of(mask.sum(dim=1, keepdim=True), mask.shape[1])
             relations = [relation_loss(*pair, is_token) for pair in zip(ours_last, theirs_last, strict=True)]
             losses["relation_loss"] = torch.stack(relations).sum()
-        if args.attention_weight:
-            outputs = [(records[0][layer - 1][1], records[1][mapped - 1][1]) for layer, mapped in layers]
-            losses["attention_loss"] = torch.stack([attention_loss(*pair, is_token) for pair in outputs]).mean()
         if args.sentence_weight:
             pair = to_full_precision(output.pooler_output), to_full_precision(embeddings)
             losses["sentence_loss"] = 1 - nn.functional.cosine_similarity(*pair).mean()
         return losses
 
     def record(self, model: DseModel, entries: Any) -> None:
-        """From now on attention appends what it gets and what it returns to `entries`, or nothing if `None`."""
-        attentions = find_attentions(model.encoder)
-        # Layers that record are slower: they compute the keys and values of all tokens.
-        for module in attentions if self.args.attention_weight else attentions[-1:]:
-            module.linformer_record = entries
+        """
+        From now on the last attention appends what it gets and what it returns to `entries`, or nothing if `None`. One
+        that records is slower: it computes the keys and values of all tokens.
+        """
+        find_attentions(model.encoder)[-1].linformer_record = entries
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:

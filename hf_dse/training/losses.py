@@ -156,16 +156,6 @@ def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor
     return _mean_of_texts(squares, mask).mean()
 
 
-def attention_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """
-    Squared error of attention outputs `(batch_size, seq_len, num_heads, head_dim)` as a share of the teacher's mean
-    square, each text with the same weight ([RADLADS](https://huggingface.co/papers/2505.03005), step 1).
-    """
-    student, teacher = (to_full_precision(states).flatten(2) for states in (student, teacher))
-    error, size = (_mean_of_texts(states.square().mean(dim=-1), mask) for states in (student - teacher, teacher))
-    return (error / size.clamp(min=torch.finfo(size.dtype).tiny)).mean()
-
-
 def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
     KL(teacher || student) of softmax(X X^T / sqrt(d)) of queries, keys or values `(batch_size, num_heads, seq_len,

@@ -138,5 +138,4 @@ class GeneralOptions(StudentOptions):
     relation_weight: float = HfArg(
         default=1.0, help="Weight of the relations of queries, keys and values in the last layer."
     )
-    attention_weight: float = HfArg(default=0.0, help="Weight of the outputs of the attention of the layers.")
     sentence_weight: float = HfArg(default=1.0, help="Weight of the cosine of the sentence embeddings.")

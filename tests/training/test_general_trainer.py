@@ -23,15 +23,14 @@ from hf_dse import DseConfig, DseModel, GeneralTrainer, GeneralTrainingArguments
 from hf_dse.data.collators import TextCollator
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training import losses
-from hf_dse.training.losses import attention_loss, hidden_loss, relation_loss
+from hf_dse.training.losses import hidden_loss, relation_loss
 
 
 MAX_LENGTH = 24
 WORDS = "the a cat dog sat ran on mat house is old new in and of".split()
 SIZES = (13, 2, 5, 16, 9, 2, 14, 5, 11, 4, 9, 3, 12, 3, 12, 3)
 TEXTS = [" ".join(np.random.default_rng(row).choice(WORDS, size)) for row, size in enumerate(SIZES)]
-ALL_LOSSES = {"hidden_weight": 0.7, "embedding_weight": 0.3, "relation_weight": 1.1}
-ALL_LOSSES |= {"attention_weight": 0.5, "sentence_weight": 0.9}
+ALL_LOSSES = {"hidden_weight": 0.7, "embedding_weight": 0.3, "relation_weight": 1.1, "sentence_weight": 0.9}
 PARTS = [name.replace("weight", "loss") for name in ALL_LOSSES]
 
 
@@ -90,12 +89,8 @@ def make_trainer(tmp_path, bert_tokenizer):
 
 @torch.no_grad()
 def run(model, batch):
-    """What the losses compare, read by hooks: all layers, and the attention of the last one."""
-    found = {"contexts": []}
-    for name, module in model.named_modules():
-        if name.endswith(("attention.output.dense", "attention.dense")):
-            module.register_forward_pre_hook(lambda _, args: found["contexts"].append(args[0].unflatten(-1, (2, -1))))
-    output = model(**batch, output_hidden_states=True)
+    """What the losses compare: all layers, and the attention of the last one."""
+    output, found = model(**batch, output_hidden_states=True), {}
     for name in ("query", "key", "value"):
         states = getattr(find_attentions(model.encoder)[-1], name)(output.hidden_states[-2])
         found[name] = states.unflatten(-1, (2, -1)).transpose(1, 2)
@@ -126,15 +121,6 @@ def slow_hidden_loss(student, teacher, mask):
             for feature in range(student.shape[2])
         ]
         of_texts.append(sum(errors) / len(errors))
-    return sum(of_texts) / len(of_texts)
-
-
-def slow_attention_loss(student, teacher, mask):
-    of_texts = []
-    for text in range(len(mask)):
-        tokens = [token for token in range(mask.shape[1]) if mask[text, token]]
-        error = sum((student[text, token] - teacher[text, token]).square().sum() for token in tokens)
-        of_texts.append(error / sum(teacher[text, token].square().sum() for token in tokens))
     return sum(of_texts) / len(of_texts)
 
 
@@ -176,7 +162,6 @@ def test_losses_of_layers(padding):
     mask = MASKS[padding]
     for loss, slow_loss, *shapes in (
         (hidden_loss, slow_hidden_loss, (3, 7, 4), (3, 7, 4)),
-        (attention_loss, slow_attention_loss, (3, 7, 3, 4), (3, 7, 3, 4)),
         # Their features may be of different sizes.
         (relation_loss, slow_relation_loss, (3, 3, 7, 4), (3, 3, 7, 6)),
     ):
@@ -238,13 +223,11 @@ def test_the_loss_is_the_weighted_sum_of_its_parts(model_type, make_teacher, mak
     assert [len(part["hidden"]) for part in (ours, theirs)] == [3, 6]
     layers = [(0, 1), (1, 4)]
     hidden = [hidden_loss(ours["hidden"][m + 1], theirs["hidden"][t + 1], mask) for m, t in layers]
-    attention = [attention_loss(ours["contexts"][m], theirs["contexts"][t], mask) for m, t in layers]
     relations = [relation_loss(ours[name], theirs[name], mask) for name in ("query", "key", "value")]
     expected = {
         "hidden_loss": sum(hidden) / 2,
         "embedding_loss": hidden_loss(ours["hidden"][0], theirs["hidden"][0], mask),
         "relation_loss": sum(relations),
-        "attention_loss": sum(attention) / 2,
         "sentence_loss": 1 - torch.cosine_similarity(ours["embeddings"], theirs["embeddings"]).mean(),
     }
     assert list(expected) == PARTS
