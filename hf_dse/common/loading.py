@@ -133,32 +133,23 @@ def _lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(**settings)
 
 
-def load_weights(
-    auto_class: Any, name_or_path: Name, *, trust_remote_code: bool = False, **options: Any
-) -> tuple[Any, dict[str, Any]]:
-    """`from_pretrained` of a class, from safetensors only: the model, and which weights its checkpoint lacks."""
-    load_config(name_or_path, trust_remote_code=trust_remote_code)
-    logger.info(f"Loading {one_line(name_or_path)}")
-    options |= source_of(name_or_path, trust_remote_code=trust_remote_code)
-    with reading(name_or_path):
-        return auto_class.from_pretrained(output_loading_info=True, use_safetensors=True, **options)
-
-
 def load_encoder(auto_class: Any, name_or_path: Name, **options: Any) -> Any:
-    """A model from a checkpoint that has all of its weights, or all but the pooler, which is not used."""
-    model, info = load_weights(auto_class, name_or_path, **options)
-    check_complete(name_or_path, info)
-    return model
-
-
-def check_complete(name_or_path: Name, info: dict[str, Any]) -> None:
-    """Raises a `ValueError` if a checkpoint lacks weights, by the `info` of its loading."""
+    """
+    `from_pretrained` of a class, from safetensors only. A checkpoint that lacks weights other than those of the
+    pooler, which is not used, is a `ValueError`.
+    """
+    load_config(name_or_path)
+    logger.info(f"Loading {one_line(name_or_path)}")
+    options |= source_of(name_or_path)
+    with reading(name_or_path):
+        model, info = auto_class.from_pretrained(output_loading_info=True, use_safetensors=True, **options)
     lost = sorted(name for name in info["missing_keys"] if not name.startswith("pooler."))
     if lost:
         raise ValueError(
             f"The checkpoint {name_or_path} lacks {len(lost)} weights of its architecture, such as `{lost[0]}`: they "
             "would be random. Use a complete checkpoint."
         )
+    return model
 
 
 def read_file(name_or_path: Name, filename: str) -> str | None:

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from hf_dse.common.loading import check_complete, load_config, load_tokenizer, load_weights
+from hf_dse.common.loading import load_config, load_encoder, load_tokenizer
 from hf_dse.convert.folder import POOLINGS, TEXT_LENGTHS, read_settings, warn_of_lost_settings
 from hf_dse.convert.options import DROPOUT, ConvertOptions
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
@@ -124,8 +124,7 @@ def convert_encoder(
         )
     _check_names(config_overrides)
     _check_config(load_config(name_or_path), name_or_path)
-    source, loading = load_weights(AutoModel, name_or_path, dtype=torch.float32)
-    check_complete(name_or_path, loading)
+    source = load_encoder(AutoModel, name_or_path, dtype=torch.float32)
     attentions = _check_attention(source, name_or_path)
     table, num_layers = find_table(source), source.config.num_hidden_layers
     limit = source.config.max_position_embeddings if table is None else count_positions(table[1])
