@@ -272,12 +272,6 @@ def test_blank_candidates_are_left_out(warnings):
     assert as_texts(read_rankings(rows)) == [("A?", ["p", "n"], [1, 0], [3, 1])]
 
 
-def test_columns_that_are_left_out_are_named(warnings):
-    rows = {"query": ["A?"], "documents": [["p"]], "labels": [[1]], "source": ["web"]}
-    read_rankings(rows)
-    assert warnings == ["The rankings: the columns source have no known name, and are left out."]
-
-
 def test_ids_name_texts():
     """A data frame writes 12.0 where another id is missing."""
     corpus = {"doc_id": [12.0, 3], "text": ["x", "y"]}

@@ -127,17 +127,6 @@ def test_pairs_are_mixed_in(tmp_path, rank):
     assert json.loads(state.read_text())["global_step"] == 5
 
 
-def test_a_stopped_stage_resumes(assets, tmp_path, rank, same):
-    options = {"teacher_name_or_path": assets / "teacher", "num_train_epochs": 2, "save_total_limit": 2}
-    rank("whole", **options)
-    rank("part", **options)
-    # As if it had been killed after the first epoch.
-    for name in ("checkpoint-6", "model"):
-        shutil.rmtree(tmp_path / "part" / name)
-    rank("part", **options, resume_from_checkpoint="last")
-    assert same("whole", "part")
-
-
 def test_errors_are_named_before_the_training(assets, tmp_path, rank, error_of):
     assert rank("out", kl_weight=1) == 2
     assert "name a teacher with `--teacher`" in error_of()
