@@ -4,7 +4,7 @@
 
 import pytest
 
-from hf_dse.common.display import escape_markdown, format_table, harmless, markdown, one_line
+from hf_dse.common.display import format_table, harmless, markdown, one_line
 
 
 @pytest.mark.parametrize(
@@ -14,10 +14,6 @@ from hf_dse.common.display import escape_markdown, format_table, harmless, markd
 def test_one_line(text, shown):
     assert one_line(text) == shown
     assert harmless("a\n\tb") == "a\n\tb"
-
-
-def test_texts_in_markdown():
-    assert escape_markdown("[x](http://evil) <b>\n`c` | d") == r"\[x\](http://evil) \<b\> \`c\` \| d"
 
 
 def test_tables():

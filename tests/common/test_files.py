@@ -169,12 +169,6 @@ def test_folders_that_are_not_replaced(tmp_path):
 # YAML
 
 
-def test_yaml(tmp_path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("a: &x {b: 1}\nc: [*x, yes, 1.5, null, 'é']\n", encoding="utf-8")
-    assert read_yaml(path) == {"a": {"b": 1}, "c": [{"b": 1}, True, 1.5, None, "é"]}
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

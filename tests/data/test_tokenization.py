@@ -4,7 +4,6 @@
 
 import pytest
 import torch
-from datasets import Dataset
 from transformers import (
     BertForSequenceClassification,
     ByT5Tokenizer,
@@ -18,21 +17,10 @@ from hf_dse.data.tokenization import (
     check_max_length,
     check_vocabulary,
     length_batches,
-    lengths,
     max_tokens,
     pad,
-    token_lengths,
     tokenize,
 )
-
-
-def test_lengths(bert_tokenizer):
-    rows = {"sentence1": ["the cat sat", "a"], "sentence2": ["a dog", "the dog ran on the mat"], "length": [0, 0]}
-    pairs = Dataset.from_dict(rows)
-    assert lengths(pairs, bert_tokenizer)["length"][:] == [5, 8]
-    assert lengths(pairs, bert_tokenizer, max_length=7)["length"][:] == [5, 7]
-    assert lengths(Dataset.from_dict({"text": ["a cat", "a"]}), bert_tokenizer, max_length=3)["length"][:] == [3, 3]
-    assert token_lengths(bert_tokenizer, ["a cat", "a"], ["a dog ran", "a"]) == [8, 5]
 
 
 def test_batches_hold_each_text_once():

@@ -53,12 +53,6 @@ def test_scored_pairs_are_drawn_evenly():
     assert len(augment.balance(scored, 100)) == 73
 
 
-def test_texts_are_compared_without_case_and_punctuation():
-    assert augment.normalize_text("  A cat's nap, at 3:30!") == "a cat s nap at 3 30"
-    assert augment.normalize_text(" ?! ") == "?!"
-    assert augment.pair_key("B.", "a") == augment.pair_key("A", "b")
-
-
 def test_the_mean_of_weights(make_model, bert_tokenizer, tmp_path):
     models = {"pairs": make_model(DseForSequenceClassification), "encoder": make_model(DseModel)}
     with torch.no_grad():

@@ -52,16 +52,6 @@ def test_what_the_noise_does_not_separate_is_not_ranked(results):
     assert set(few["verdict"]) == {"too few pairs"}
 
 
-def test_the_interval_is_the_bootstrap(results):
-    comparison = compare(results, FACTORS, "test.pearson", "attention", "softmax")
-    wide = results.pivot(index=["depth", "seed"], columns="attention", values="test.pearson")
-    differences = (wide["linear"] - wide["softmax"]).to_numpy()
-    rng = np.random.default_rng(7)
-    means = [rng.choice(differences, len(differences)).mean() for _ in range(5000)]
-    assert comparison["low"][0] == pytest.approx(np.quantile(means, 0.025), abs=1e-3)
-    assert comparison["high"][0] == pytest.approx(np.quantile(means, 0.975), abs=1e-3)
-
-
 def test_correlations_with_their_intervals(results):
     linear = results[results["attention"] != "none"]
     for name, (value, low, high) in correlate(linear, "test.pearson", "depth").items():
