@@ -5,7 +5,7 @@
 import attention_error
 import pytest
 import torch
-from attention_error import attention_matrix, cumulative_energy, cut_documents, layer_errors, measure_spectrum, project
+from attention_error import attention_matrix, cut_documents, layer_errors, measure_spectrum, project
 
 from hf_dse import DseModel
 
@@ -63,13 +63,6 @@ def test_the_spectrum_is_that_of_the_recorded_attention(softmax):
         assert row["shares"]["5"] == pytest.approx(shares[:, 4].mean().item(), abs=1e-5)
         assert row["shares"]["20"] == pytest.approx(1.0)
         assert row["num_values"] == pytest.approx((1 + (shares < 0.9).sum(dim=-1)).double().mean().item())
-
-
-def test_the_energy_of_a_known_matrix():
-    basis, _ = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(0)))
-    matrix = basis @ torch.diag(torch.tensor([1.0, 3.0, 0.0, 2.0])) @ basis.T
-    expected = torch.tensor([9 / 14, 13 / 14, 1.0, 1.0], dtype=torch.float64)
-    torch.testing.assert_close(cumulative_energy(matrix), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_documents_have_the_length_asked_for(bert_tokenizer):

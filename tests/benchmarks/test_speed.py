@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import speed
 import torch
-from encoders import FUNCTIONS, KINDS, SHAPES, VARIANTS, build, check_variant
+from encoders import FUNCTIONS, KINDS, SHAPES, VARIANTS, build
 from speed import Job, fit_exponents, summarize
 from timing import interleave
 from torch.utils.flop_counter import FlopCounterMode
@@ -55,15 +55,6 @@ def test_windows_stay_and_other_layers_are_changed(folders):
     )
     torch.testing.assert_close(blocks, exact, rtol=0, atol=1e-5)
     assert (linear - exact).abs().max() > 1e-4
-
-
-@pytest.mark.parametrize("name", ["bigbird", "fnet"])
-def test_encoders_with_an_attention_of_their_own(name):
-    for variant in VARIANTS:
-        if variant != "sdpa":
-            with pytest.raises(ValueError, match="has its own attention only"):
-                check_variant(SHAPES[name], variant)
-    check_variant(SHAPES[name], "sdpa")
 
 
 def test_mpnet_has_its_own_attention_or_ours(folders):

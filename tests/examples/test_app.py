@@ -92,13 +92,6 @@ def test_files_are_found_with_line_and_best_sentence(make_demo):
     assert "place" not in "".join(demo.search("the cat", "a dog ran"))
 
 
-def test_a_later_passage_has_its_line(make_demo, monkeypatch):
-    monkeypatch.setattr(app, "CHUNK_SIZE", 16)
-    text = "the old house is new.\n\n" * 20 + "a dog sat on the mat."
-    shown = "".join(make_demo(texts=[text, *CORPUS], files=[*"abcde"]).search("a dog sat on the mat.", ""))
-    assert "<span class='place'>a:41</span>a dog sat on the mat." in shown and "searched 5 files, cut into" in shown
-
-
 def test_example_queries_are_sentences_of_the_corpus(make_demo):
     long = "# The cat\n\n- a list of words\n\nThe old house is new and red. A dog sat on the mat.\n"
     assert app.example_queries([long]) == ["The old house is new and red."]
