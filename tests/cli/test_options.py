@@ -7,8 +7,6 @@ import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
 
-import numpy as np
-import pyarrow.parquet
 import pytest
 
 from hf_dse_cli import COMMANDS, main
@@ -48,20 +46,6 @@ def test_the_speed_of_an_encoder_beyond_its_positions(good):
     assert re.search(expected, printed)
 
 
-def test_vectors_and_search_of_an_index(good, tmp_path):
-    """The two formats of `encode` have the same vectors; a search in the index equals one in the texts."""
-    model, texts = ["--model", good / "dse"], good / "texts.txt"
-    for name in ("v.npy", "v.parquet"):
-        assert run("encode", *model, "--input", texts, "--output", tmp_path / name)[0] == 0
-    column = pyarrow.parquet.read_table(tmp_path / "v.parquet")["embedding"]
-    np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), np.array(column.to_pylist(), dtype=np.float32))
-    query = ["--query", "old cat", "--top_k", "3", "--format", "json"]
-    _, of_index, _ = run("search", *model, "--corpus", tmp_path / "v.parquet", *query)
-    _, of_texts, _ = run("search", *model, "--corpus", texts, *query)
-    found, expected = json.loads(of_index)["results"], json.loads(of_texts)["results"]
-    assert [hit["text"] for hit in found] == [hit["text"] for hit in expected] and len(found) == 3
-
-
 def test_pairs_are_evaluated_in_the_data_type_asked_for(good, tmp_path):
     scores = []
     for dtype in ("float32", "bfloat16"):
@@ -87,7 +71,6 @@ def test_evaluation_of_a_search(good, tmp_path):
     ("command", "options", "message"),
     [
         ("encode", ["--output", "o.txt"], "unsupported ending '.txt'"),
-        ("encode", ["--device", "bogus"], "device='bogus' cannot be used"),
         ("search", ["--queries", "q.txt"], "Pass either `--queries FILE` or `--query`"),
         ("evaluate", ["--bm25"], "`--rerank` and `--chunks` are for a corpus, not sentence pairs"),
         ("mine", ["--queries_from", "none", "--num_queries", "1"], "add `--queries_from"),

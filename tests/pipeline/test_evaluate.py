@@ -5,7 +5,6 @@
 import json
 
 import pytest
-from datasets import Dataset
 from transformers import AutoTokenizer
 
 from hf_dse import DataArguments, DseForSequenceClassification, DseModel, evaluate, export, load_pairs, load_rankings
@@ -63,19 +62,13 @@ def test_searches_by_name_and_loaded(student, assets):
 
 def test_what_cannot_be_evaluated_is_named(student, assets, make_model, bert_tokenizer):
     model = load_sentence_transformer(student, device="cpu")
-    pairs = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))
-    rows, one = pairs["test"], {"num_labels": 1}
-    named = str(assets / "data")
+    rows = load_pairs(DataArguments(dataset_name=str(assets / "data"), num_labels=1))["test"]
+    one = {"num_labels": 1}
     for given, options, error, message in (
-        ((model, 3), {}, TypeError, "of the type int, and have to be `Rankings`, a `Dataset` of sentence pairs, "),
-        ((model, pairs), one, TypeError, "type DatasetDict, .*: pass one of its splits, train, validation, test"),
-        ((model, Dataset.from_dict({"query": ["a"]})), one, ValueError, "columns query, and sentence pairs need"),
-        ((model, rows), {}, ValueError, "The number of labels is unknown: pass `num_labels`"),
         ((model, rows), {**one, "chunk_size": 8}, ValueError, "chunk_size=8 is for the search in a corpus"),
         ((model, rows), {**one, "max_length": 8}, ValueError, "max_length=8 is for a model that is named"),
         ((3, rows), one, TypeError, "The model is a int, and has to be a `SentenceTransformer`, or a folder"),
         ((make_model(), rows), one, TypeError, "A loaded `model` needs its tokenizer: pass `processing_class`"),
-        ((student, named), {**one, "split": "dev"}, FileNotFoundError, "has no split dev; the splits are test, train"),
     ):
         with pytest.raises(error, match=message):
             evaluate(*given, **options, **QUIET)

@@ -230,12 +230,9 @@ def test_data_and_models_by_name(encoder, save_encoder, save_teacher, tmp_path):
 
 def test_what_cannot_be_mined_is_named(encoder):
     rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, {"text": TEXTS})
-    for error, message, passed, options in (
-        (ValueError, "There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
-        (ValueError, "num_queries=3: add `--queries_from titles", (rankings, encoder), {"num_queries": 3}),
-        (TypeError, "The model is a int, and has to be a `SentenceTransformer`", (rankings, 3), {}),
-        (TypeError, "The teacher is a int, and has to be a `CrossEncoder`", (rankings, encoder), {"teacher": 3}),
-        (TypeError, "The data are of the type list, and have to be `Rankings`", ([1], encoder), {}),
+    for message, passed, options in (
+        ("There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
+        ("num_queries=3: add `--queries_from titles", (rankings, encoder), {"num_queries": 3}),
     ):
-        with pytest.raises(error, match=message):
+        with pytest.raises(ValueError, match=message):
             mine(*passed, **options)
