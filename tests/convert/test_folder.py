@@ -120,14 +120,6 @@ def test_lost_settings_are_named(make_source, warnings):
         assert part in warning
 
 
-@pytest.mark.parametrize("content", ['[{"type": 3}]', '{"prompts": [1]}'])
-def test_damaged_files_are_named(save_bert, tmp_path, content):
-    save_bert(tmp_path)
-    (tmp_path / ("modules.json" if content.startswith("[") else SETTINGS)).write_text(content)
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        convert_encoder(str(tmp_path))
-
-
 # Folders of students
 
 

@@ -118,13 +118,11 @@ def test_a_dse_checkpoint(tmp_path, run, caplog):
     ("options", "message"),
     [
         ({"teacher_name_or_path": None}, "no column 'teacher_logits'"),
-        ({"teacher_name_or_path": "teacher-3"}, "teacher has 3 logits, but task 'pairs' has 1 labels"),
         ({"similarity_weight": 1}, "`--bi_encoder_name_or_path` and `--similarity_weight` need each other"),
         (
             {"metric_for_best_model": "pearsn"},
             "metric_for_best_model='pearsn': an evaluation has loss, pearson",
         ),
-        ({"resume_from_checkpoint": "last"}, "holds no checkpoint to resume from"),
         ({"dataset_name": "queries", "num_labels": None, "teacher_name_or_path": None}, "add `--stage ranking`"),
     ],
 )
