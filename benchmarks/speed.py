@@ -248,7 +248,11 @@ def first_run(task: Callable[[], object], device: torch.device) -> float | None:
 def memory_of_pass(job: Job, name: Name) -> float:
     """MB that a pass adds to the peak of this process."""
     set_threads(job.threads)
-    task = job.make_task(name)
+    return added_memory(job.make_task(name))
+
+
+def added_memory(task: Callable[[], object]) -> float:
+    """MB that a task adds to the peak of this process."""
     # Weights may need more memory to be made than to be used. Linux lets the peak begin again.
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
