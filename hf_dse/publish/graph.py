@@ -46,13 +46,17 @@ def write_graph(
     folder: Path,
     format: str,
     int8: bool = False,
+    exact_length: int | None = None,
 ) -> None:
-    """Writes the encoder as a graph to an empty folder, with the files in which servers read how it embeds texts."""
+    """
+    Writes the encoder as a graph to an empty folder, with the files in which servers read how it embeds texts. Layers
+    that are exact up to `exact_length` tokens get softmax attention.
+    """
     missing = [package for package in GRAPH_FORMATS[format] if find_spec(package) is None]
     if missing:
         raise ImportError(f"format={format!r} needs {' and '.join(missing)}: `pip install hf-dse[onnx]`.")
     logger.info(f"Exporting the encoder as a graph: {format}")
-    exported = _export(model, tokenizer, format)
+    exported = _export(model, tokenizer, format, exact_length)
     if format == "onnx":
         _save_onnx(exported.program, folder / "onnx" / "model.onnx")
         if int8:
@@ -71,14 +75,20 @@ def write_graph(
     file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
-def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase, format: str) -> Any:
+def _export(
+    model: DseModel | DseForSequenceClassification,
+    tokenizer: PreTrainedTokenizerBase,
+    format: str,
+    exact_length: int | None,
+) -> Any:
     from transformers.exporters import AutoExportConfig, AutoHfExporter
 
     # A copy in float32, the one precision that every runtime has.
     encoder: Any = model.dse if has_head(model) else model
     graph_model = copy.deepcopy(encoder).float().eval()
     graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
-    _attend_fully(graph_model, tokenizer.model_max_length)
+    if exact_length is not None:
+        _attend_fully(graph_model, exact_length)
     # Two texts and padding, and more tokens than slots, a window or a chunk hold, so that the graph assumes nothing.
     layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
     size = max(BLOCK_SIZE, *(max(layer.num_slots, layer.window) for layer in layers))

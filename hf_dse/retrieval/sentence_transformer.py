@@ -173,7 +173,7 @@ def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: s
         for text, ids in zip(block, tokenizer(block, verbose=False)["input_ids"], strict=True):
             num_cut += len(ids) > limit
             num_unknown += is_unknown(tokenizer, text, ids)
-    warn_of_cut(num_cut, len(texts), limit)
+    warn_of_cut(num_cut, len(texts), length_of(model, prompt_name))
     warn_of_unknown(num_unknown, len(texts))
 
 
