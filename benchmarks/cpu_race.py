@@ -141,8 +141,8 @@ def measure(name: str, kind: str, args: argparse.Namespace, with_memory: bool) -
 def make_graphs(args: argparse.Namespace) -> None:
     """Exports what is not there yet."""
     source = convert_encoder(args.encoder, layer_types="full_attention")
-    models = [("ours", load_dse_model(args.model), LONGEST), ("ours", load_dse_model(args.model), LIMIT)]
-    for name, model, longest in [*models, ("source", source, LIMIT)]:
+    ours = load_dse_model(args.model)
+    for name, model, longest in (("ours", ours, LONGEST), ("ours", ours, LIMIT), ("source", source, LIMIT)):
         for runtime in ("ONNX", "OpenVINO"):
             folder = args.folder / f"{name}-{longest}-{runtime}"
             if not folder.exists():

@@ -134,7 +134,7 @@ def their_loss(
     return loss, Dataset.from_dict({**columns, "label": scores.tolist()})
 
 
-# Of the cosine: the contrastive losses of sentence-transformers have the scale 20.
+# The contrastive losses of sentence-transformers multiply the cosine by 20.
 TEMPERATURE = 0.05
 PAIRS = ("hf-dse", "CosineSimilarityLoss", "CoSENTLoss")
 LABELS = ("hf-dse, labels", "CachedMultipleNegativesRankingLoss")

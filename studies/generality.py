@@ -74,6 +74,15 @@ def read_collection(folder: Path, split: str = "") -> Collection:
     )
 
 
+def keep_documents(collection: Collection, number: int | None) -> Collection:
+    """So many documents, those first that are relevant for a query. Queries without one are left out."""
+    queries, corpus, relevant = collection
+    wanted = [doc_id for doc_ids in relevant.values() for doc_id in sorted(doc_ids)]
+    corpus = {doc_id: corpus[doc_id] for doc_id in list(dict.fromkeys([*wanted, *corpus]))[:number]}
+    relevant = {query_id: found for query_id, doc_ids in relevant.items() if (found := doc_ids & corpus.keys())}
+    return {query_id: queries[query_id] for query_id in relevant}, corpus, relevant
+
+
 def is_held_out(sentence: str) -> bool:
     """Whether the questions about a sentence are for tests: a quarter, by a hash."""
     return zlib.crc32(sentence.encode()) % 4 == 0

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from generality import Collection, Pairs, as_rankings, read_collection, read_pairs
+from generality import Collection, Pairs, as_rankings, keep_documents, read_collection, read_pairs
 from prepare_long import SETS, read_long
 from scipy.stats import spearmanr
 
@@ -50,17 +50,14 @@ SHORT_LENGTH = 512
 
 
 def read(data: Path, name: str, max_documents: int | None) -> Pairs | Collection:
-    """A set; of `max_documents`, the first ones are relevant for a query, and queries without one are left out."""
+    """Pairs, or a collection of so many documents."""
     if name.startswith("stsb"):
         return read_pairs(data / "stsb" / f"{'validation' if name == 'stsb-dev' else 'test'}.parquet", "label")
     if name == "scifact":
-        queries, corpus, relevant = read_collection(data / name, "_test")
+        collection = read_collection(data / name, "_test")
     else:
-        queries, corpus, relevant = read_long(name, data, "test" if name in ("qmsum", "fairytaleqa") else "validation")
-    wanted = [doc_id for doc_ids in relevant.values() for doc_id in sorted(doc_ids)]
-    corpus = {doc_id: corpus[doc_id] for doc_id in list(dict.fromkeys([*wanted, *corpus]))[:max_documents]}
-    relevant = {query_id: found for query_id, doc_ids in relevant.items() if (found := doc_ids & corpus.keys())}
-    return {query_id: queries[query_id] for query_id in relevant}, corpus, relevant
+        collection = read_long(name, data, "test" if name in ("qmsum", "fairytaleqa") else "validation")
+    return keep_documents(collection, max_documents)
 
 
 def evaluate(embed: Callable[..., np.ndarray], part: Any) -> dict[str, float]:

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from generality import as_rankings
+from generality import as_rankings, keep_documents
 from prepare_long import SETS, read_long
 
 from hf_dse import (
@@ -50,6 +50,7 @@ from hf_dse import (
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.student import exact_kinds, with_own_attention
+from hf_dse.convert.whiten import whitening
 from hf_dse.modeling import attention_dse
 from hf_dse.modeling.attention_dse import LayerAttention, LayerInputs, Slots, attend_eagerly, attend_in_blocks
 from hf_dse.modeling.modeling_dse import find_attentions
@@ -117,11 +118,8 @@ def read_set(data: Path, name: str, split: str | None, max_documents: int | None
         task, length = name.split("-")
         return make_needles(task, int(length), read_sentences())
     has_test = name in ("qmsum", "fairytaleqa")
-    queries, corpus, relevant = read_long(name, data, (split or "test") if has_test else "validation")
-    wanted = [doc_id for doc_ids in relevant.values() for doc_id in sorted(doc_ids)]
-    corpus = {doc_id: corpus[doc_id] for doc_id in list(dict.fromkeys([*wanted, *corpus]))[:max_documents]}
-    relevant = {query_id: found for query_id, doc_ids in relevant.items() if (found := doc_ids & corpus.keys())}
-    return as_rankings({query_id: queries[query_id] for query_id in relevant}, corpus, relevant)
+    collection = read_long(name, data, (split or "test") if has_test else "validation")
+    return as_rankings(*keep_documents(collection, max_documents))
 
 
 def build(args: argparse.Namespace, way: dict[str, Any]) -> Any:
@@ -215,18 +213,13 @@ def fit_whitening(model: Any, tokenizer: Any, data: Path) -> np.ndarray:
     articles = pd.read_parquet(data / "longwiki" / "docs.parquet")
     words = [body.split() for body in articles[articles["split"] == "train"]["body"][:250]]
     pieces = [" ".join(of[at : at + 350]) for of in words for at in range(0, len(of), 350)][:PIECES]
-    vectors = encode(model, tokenizer, pieces, max_length=LIMIT, normalize=True, show_progress=False).astype(float)
-    _, spreads, directions = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-    return (np.maximum(spreads, 1e-3 * spreads[0])[:, None] ** -0.5 * directions)[:DIMENSIONS].T
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = encode(model, tokenizer, pieces, max_length=LIMIT, normalize=True, show_progress=False)
+    return whitening(torch.from_numpy(vectors), DIMENSIONS).T.numpy()
 
 
 def search(rankings: Rankings, queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
     """nDCG@10 and recall@1 of each query, in percent."""
-    scores, found = nearest(unit(queries), unit(vectors), 11, groups=rows.tolist())
+    scores, found = nearest(queries, vectors, 11, cosine=True, groups=rows.tolist())
     values = ranking_metrics(as_run(rankings, scores, rows[found], 10), relevance(rankings), per_query=True)
     return {name: [round(100 * of[name], 3) for of in values.values()] for name in ("ndcg@10", "recall@1")}
 
@@ -288,12 +281,14 @@ def main() -> None:
     parser.add_argument("--metric", default="recall@1", choices=["recall@1", "ndcg@10"])
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
+    if args.train_queries and set(args.slots) & set(OWN):
+        parser.error(f"--train_queries trains the slots of the model, not {', '.join(OWN)}")
     set_threads(args.threads)
     make_own_slots()
     tokenizer = load_tokenizer(args.encoder)
     source = with_own_attention(convert_encoder(args.encoder)).to(torch.bfloat16).eval()
     assert set(exact_kinds(source.config.encoder)) == {"full_attention"}
-    whitening: Any = None
+    matrix_of_whitening: Any = None
     rows = [json.loads(line) for line in args.results.read_text().splitlines()] if args.results.exists() else []
     fixed = {"max_length": args.max_length, "max_documents": args.max_documents, "split": args.split}
     fixed["train_queries"] = args.train_queries
@@ -304,11 +299,14 @@ def main() -> None:
             if any(all(known.get(key) == value for key, value in wanted.items()) for known in rows):
                 continue
             model = model or build(args, way)
-            whitening = fit_whitening(source, tokenizer, args.data) if whitening is None else whitening
+            if matrix_of_whitening is None:
+                matrix_of_whitening = fit_whitening(source, tokenizer, args.data)
             rankings, start = read_set(args.data, name, args.split, args.max_documents), time.perf_counter()
             texts = rankings.corpus["text"][:]
             queries = rankings.queries["query"][:]
-            asked = encode(model, tokenizer, queries, max_length=LIMIT, show_progress=False)
+            # The ways differ in how they read documents.
+            asker = model if args.train_queries else source
+            asked = encode(asker, tokenizer, queries, max_length=LIMIT, show_progress=False)
             if way["kind"] == "chunks":
                 found = {
                     f"chunks of {size}": read_chunks(model, tokenizer, texts, size, args.max_length)
@@ -319,7 +317,7 @@ def main() -> None:
             seconds = round(time.perf_counter() - start, 1)
             for kind, (whole, parts, of_document) in found.items():
                 one = np.arange(len(texts))
-                for how, matrix in (("", np.eye(len(whole.T))), (", whitened", whitening)):
+                for how, matrix in (("", np.eye(len(whole.T))), (", whitened", matrix_of_whitening)):
                     for label, vectors, documents in (("mean", whole, one), ("best", parts, of_document)):
                         row = {**wanted, "kind": kind or way["kind"], "read": label + how, "seconds": seconds}
                         row |= search(rankings, asked @ matrix, vectors @ matrix, documents)

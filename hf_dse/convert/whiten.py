@@ -107,7 +107,18 @@ def whiten_encoder(
         raise ValueError(f"`power` must be between 0 (PCA) and 1 (whitening), got {power}.")
 
     vectors = encode(model, processing_class, texts, batch_size=batch_size, max_length=max_length, normalize=True)
-    embeddings = torch.from_numpy(vectors).double()
+    weight = whitening(torch.from_numpy(vectors), projection_dim, power)
+    projection = nn.Linear(size, projection_dim, device=model.device, dtype=model.dtype)
+    with torch.no_grad():
+        projection.weight.copy_(weight)
+        projection.bias.zero_()
+    model.projection, model.config.projection_dim = projection, projection_dim
+    return model.eval()
+
+
+def whitening(embeddings: torch.Tensor, projection_dim: int, power: float = 0.5) -> torch.Tensor:
+    """The weight `(projection_dim, size)` that whitens embeddings `(num_texts, size)` of length 1, in float64."""
+    embeddings, size = embeddings.double(), embeddings.shape[1]
     _, spreads, directions = torch.linalg.svd(embeddings - embeddings.mean(dim=0), full_matrices=False)
     rank = int((spreads > 1e-6 * spreads[0]).sum())
     # All embeddings are alike in one direction, which a layer norm takes away.
@@ -122,11 +133,4 @@ def whiten_encoder(
     scales = spreads.clamp(min=LEAST_SPREAD * spreads[0]) ** -power
     weight = (scales[:, None] * signs * directions)[:projection_dim]
     # The embeddings before have length 1.
-    weight /= (embeddings @ weight.T).square().sum(dim=1).mean().sqrt()
-
-    projection = nn.Linear(size, projection_dim, device=model.device, dtype=model.dtype)
-    with torch.no_grad():
-        projection.weight.copy_(weight)
-        projection.bias.zero_()
-    model.projection, model.config.projection_dim = projection, projection_dim
-    return model.eval()
+    return weight / (embeddings @ weight.T).square().sum(dim=1).mean().sqrt()

@@ -163,7 +163,8 @@ def split_texts(model: "SentenceTransformer", texts: Sequence[str], chunk_size: 
 def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: str | None) -> None:
     """Counts the texts that are cut, and those that the vocabulary of the model does not know."""
     tokenizer, prompt = model.tokenizer, prompt_of(model, prompt_name)
-    limit = length_of(model, prompt_name) or math.inf
+    max_length = length_of(model, prompt_name)
+    limit = max_length or math.inf
     # A token has at least one byte; a letter of other scripts may have several tokens.
     room = limit - tokenizer.num_special_tokens_to_add() - len(prompt.encode())
     suspects = [text for text in texts if not text.isascii() or len(text) > room]
@@ -173,7 +174,7 @@ def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: s
         for text, ids in zip(block, tokenizer(block, verbose=False)["input_ids"], strict=True):
             num_cut += len(ids) > limit
             num_unknown += is_unknown(tokenizer, text, ids)
-    warn_of_cut(num_cut, len(texts), length_of(model, prompt_name))
+    warn_of_cut(num_cut, len(texts), max_length)
     warn_of_unknown(num_unknown, len(texts))
 
 
