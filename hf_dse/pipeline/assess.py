@@ -180,7 +180,8 @@ def _reading(models: Iterable["SentenceTransformer"], max_length: int | None) ->
     finally:
         for module, values in before:
             for name, value in values.items():
-                if value is not None:
+                # A static model has no setter.
+                if value is not None and getattr(module, name) != value:
                     setattr(module, name, value)
 
 

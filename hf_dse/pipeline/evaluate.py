@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse.common.loading import choose_device, load_config, load_tokenizer
+from hf_dse.common.loading import choose_device, is_static, load_config, load_tokenizer
 from hf_dse.convert.student import load_dse_model
 from hf_dse.data.pairs import resolve_task
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
@@ -125,7 +125,7 @@ def load_for_pairs(
 ) -> tuple[Any, PreTrainedTokenizerBase | None]:
     """A DSE model with its head for pairs and its tokenizer, or another model as a `SentenceTransformer`."""
     name = fspath(name_or_path)
-    if load_config(name, trust_remote_code=trust_remote_code).model_type != "dse":
+    if is_static(name) or load_config(name, trust_remote_code=trust_remote_code).model_type != "dse":
         return load_sentence_transformer(name, trust_remote_code=trust_remote_code, **loading), None
     model: Any = load_dse_model(name, dtype=loading.get("dtype", "float32"))
     return model.to(choose_device(loading.get("device"))), load_tokenizer(name)

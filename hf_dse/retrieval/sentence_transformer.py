@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import nn
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from hf_dse.common.loading import choose_device, load_config, reading, split_revision
+from hf_dse.common.loading import choose_device, is_static, load_config, reading, split_revision
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
@@ -46,13 +48,14 @@ def load_sentence_transformer(
         ) from error
 
     name, revision = split_revision(name_or_path)
-    config = load_config(name_or_path, trust_remote_code=trust_remote_code)
-    kind = next(iter(config.architectures or []), "")
-    if kind.endswith("ForSequenceClassification") and config.model_type != "dse":
-        raise ValueError(
-            f"{name_or_path} is a {kind}, which scores pairs of texts and has no embeddings: pass an encoder, and "
-            "this model as the reranker (`--rerank`) or teacher."
-        )
+    if not is_static(name_or_path):
+        config = load_config(name_or_path, trust_remote_code=trust_remote_code)
+        kind = next(iter(config.architectures or []), "")
+        if kind.endswith("ForSequenceClassification") and config.model_type != "dse":
+            raise ValueError(
+                f"{name_or_path} is a {kind}, which scores pairs of texts and has no embeddings: pass an encoder, and "
+                "this model as the reranker (`--rerank`) or teacher."
+            )
     chosen = choose_device(device)
     with reading(name_or_path):
         model = SentenceTransformer(
@@ -62,8 +65,6 @@ def load_sentence_transformer(
             device=str(chosen),
             model_kwargs={"dtype": dtype, "use_safetensors": True},
         )
-    tokenizer = model.tokenizer
-    pad_right(tokenizer)
     if max_length is not None:
         limit_length(model, max_length)
     return model.eval()
@@ -86,11 +87,15 @@ def to_sentence_transformer(
 
 
 def limit_length(model: "SentenceTransformer", max_length: int) -> None:
-    """Sets how many tokens of a text a model reads. Warns above the length that a student was trained with."""
+    """
+    Sets how many tokens of a text a model reads; a static one reads all. Warns above the length that a student was
+    trained with.
+    """
     transformer: Any = model.transformers_model
-    if transformer is not None:
-        check_max_length(max_length, transformer, model.tokenizer)
-    before, is_dse = length_of(model, "document"), transformer is not None and transformer.config.model_type == "dse"
+    if transformer is None:
+        return
+    check_max_length(max_length, transformer, model.tokenizer)
+    before, is_dse = length_of(model, "document"), transformer.config.model_type == "dse"
     if is_dse and before is not None and max_length > before:
         logger.warning(
             f"max_length={max_length} is above the {before} tokens that this student is made for: what it reads "
@@ -114,8 +119,9 @@ def embed(
 ) -> np.ndarray:
     """`encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts."""
     texts = list_texts(texts)
-    # sentence-transformers takes the tokenizer of a loaded model as it is.
-    pad_right(model.tokenizer)
+    if model.transformers_model is not None:
+        # sentence-transformers takes the tokenizer of a loaded model as it is.
+        pad_right(model.tokenizer)
     if warn:
         warn_of_blank(texts)
         warn_of_texts(model, texts, prompt_name)
@@ -128,6 +134,12 @@ def embed(
     return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy() if normalize else vectors
 
 
+def tokenizer_of(model: "SentenceTransformer") -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, in a class of transformers also for a static model."""
+    tokenizer: Any = model.tokenizer
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer) if isinstance(tokenizer, Tokenizer) else tokenizer
+
+
 def prompt_of(model: "SentenceTransformer", prompt_name: str | None) -> str:
     """The text that [`embed`] puts before each text."""
     names = ["document", "passage", "corpus"] if prompt_name == "document" else [prompt_name]
@@ -137,7 +149,8 @@ def prompt_of(model: "SentenceTransformer", prompt_name: str | None) -> str:
 
 def length_of(model: "SentenceTransformer", prompt_name: str | None) -> int | None:
     """How many tokens of a text the model reads; `None` without a limit."""
-    return getattr(model[0], f"{prompt_name}_length", None) or model.max_seq_length
+    length = getattr(model[0], f"{prompt_name}_length", None) or model.max_seq_length
+    return None if length == math.inf else length
 
 
 def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
@@ -145,7 +158,7 @@ def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
     size, limit = CHUNK_SIZE if chunk_size is None else chunk_size, length_of(model, "document")
     if not size or limit is None:
         return size
-    room = limit - len(model.tokenizer(prompt_of(model, "document"), verbose=False)["input_ids"])
+    room = limit - len(tokenizer_of(model)(prompt_of(model, "document"), verbose=False)["input_ids"])
     if room < 1:
         raise ValueError(f"There is no room for chunks: the model reads {limit} tokens, and its prompt takes all.")
     return min(size, room)
@@ -153,16 +166,14 @@ def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
 
 def split_texts(model: "SentenceTransformer", texts: Sequence[str], chunk_size: int | None) -> list[list[str]]:
     """The chunks of each text, see [`fit_chunk_size`]. A blank text has no chunks."""
-    size = fit_chunk_size(model, chunk_size)
-    parts = (
-        (split_text(text, model.tokenizer, size) if size else [text]) if is_filled(text) else [] for text in texts
-    )
+    size, tokenizer = fit_chunk_size(model, chunk_size), tokenizer_of(model)
+    parts = ((split_text(text, tokenizer, size) if size else [text]) if is_filled(text) else [] for text in texts)
     return list(parts)
 
 
 def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: str | None) -> None:
     """Counts the texts that are cut, and those that the vocabulary of the model does not know."""
-    tokenizer, prompt = model.tokenizer, prompt_of(model, prompt_name)
+    tokenizer, prompt = tokenizer_of(model), prompt_of(model, prompt_name)
     max_length = length_of(model, prompt_name)
     limit = max_length or math.inf
     # A token has at least one byte; a letter of other scripts may have several tokens.

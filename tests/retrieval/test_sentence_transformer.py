@@ -8,10 +8,18 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertForSequenceClassification, BertModel
 
-from hf_dse import encode
-from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of, load_sentence_transformer, prompt_of
+from hf_dse import assess, convert_encoder, encode, make_rankings
+from hf_dse.retrieval.sentence_transformer import (
+    embed,
+    fingerprint_of,
+    load_sentence_transformer,
+    prompt_of,
+    split_texts,
+)
 
 
 TEXTS = ["the cat sat", "a dog ran " * 6, "house", "the old dog sat in a new house"]
@@ -86,3 +94,19 @@ def test_blank_unknown_and_no_texts(encoder, warnings):
     embed(encoder, ["a", " ", "ឆ្មាដេកលើសាឡុង", "🐈 🐕", "the café"], **QUIET)
     assert "1 of 5 texts are blank" in warnings[0]
     assert "2 of 5 texts are mostly unknown to the vocabulary" in warnings[1]
+
+
+def test_a_static_model_searches_and_is_no_encoder_to_convert(tmp_path):
+    words = {word: place for place, word in enumerate(dict.fromkeys(["[UNK]", *" ".join(TEXTS).split()]))}
+    tokenizer = Tokenizer(models.WordLevel(words, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    static = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
+    static.save(str(tmp_path / "static"))
+    model = load(tmp_path / "static")
+    np.testing.assert_allclose(embed(model, TEXTS, **QUIET), static.encode(TEXTS), atol=1e-6)
+    assert split_texts(model, ["the cat sat a dog ran"], 3) == [["the cat sat ", "a dog ran"]]
+    rankings = make_rankings({"query": ["a dog"], "documents": [[1]], "labels": [[1]]}, {"text": TEXTS})
+    searches = assess(model, rankings, compare_with=[str(tmp_path / "static")], **QUIET).searches
+    assert [row["tokens"] for name, row in searches.items() if "cosine" in name] == [None] * 4
+    with pytest.raises(ValueError, match="is a static model, without a transformer"):
+        convert_encoder(str(tmp_path / "static"))
