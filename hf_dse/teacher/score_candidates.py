@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
+# Documents that are tokenized together.
+DOCUMENTS_AT_ONCE = 1000
+
 # A text may have a few more tokens between the other text of a template than alone.
 TEMPLATE_MARGIN = 8
 
@@ -114,16 +117,24 @@ def _windows(
     room = _room(reranker, max_length)
     parts: list[list[list[str]]] = []
     num_long, too_long = 0, []
-    for query, documents in zip(queries, texts, strict=True):
-        encoded = tokenizer([query, *documents], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        query_tokens, *found = encoded["offset_mapping"]
-        length = room - len(query_tokens)
+    options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
+    query_sizes = [len(ids) for ids in tokenizer(list(queries), **options)["input_ids"]]
+    # Each document that is too long for a query is tokenized once: where its tokens begin and end.
+    least, spans = room - max(query_sizes, default=0), {}
+    distinct = list(dict.fromkeys(text for documents in texts for text in documents))
+    for start in range(0, len(distinct), DOCUMENTS_AT_ONCE):
+        block = distinct[start : start + DOCUMENTS_AT_ONCE]
+        found = tokenizer(block, return_offsets_mapping=True, **options)["offset_mapping"]
+        spans.update({text: np.array(of) for text, of in zip(block, found, strict=True) if len(of) > least})
+    for query, size_of_query, documents in zip(queries, query_sizes, texts, strict=True):
+        length = room - size_of_query
         if documents and length < 1:
-            too_long.append(f"{query[:60]!r}, {len(query_tokens)} tokens")
+            too_long.append(f"{query[:60]!r}, {size_of_query} tokens")
             parts.append([[] for _ in documents])
             continue
         parts.append([[document] for document in documents])
-        for row, (document, offsets) in enumerate(zip(documents, found, strict=True)):
+        for row, document in enumerate(documents):
+            offsets = spans.get(document, ())
             size = len(offsets)
             if size > length:
                 num_long += 1
