@@ -5,7 +5,7 @@ hf-dse's training against the losses of sentence-transformers: the same student,
 and seed. The student has softmax attention, so that only the training differs.
 
     python benchmarks/losses.py pairs ENCODER SCORED VALIDATION TEST --bf16     # pairs with `teacher_logits`
-    python benchmarks/losses.py rankings ENCODER BEIR MINED --bf16              # rows of `hf-dse mine`, maybe scored
+    python benchmarks/losses.py rankings ENCODER BEIR MINED --bf16              # rows of `hf-dse mine`, maybe scored, or ids
 
 Pairs: DseTrainer, CosineSimilarityLoss and CoSENTLoss (the teacher's scores scaled to 0 to 1); Spearman of the cosine.
 Rankings: RankingTrainer and CachedMultipleNegativesRankingLoss from labels, and with scores KL, MarginMSE and
@@ -28,6 +28,7 @@ from sentence_transformers.sentence_transformer import losses
 from transformers import AutoTokenizer, set_seed
 
 from hf_dse import (
+    DataArguments,
     DseTrainer,
     DseTrainingArguments,
     RankingTrainer,
@@ -83,9 +84,13 @@ def pairs(args: argparse.Namespace, name: str, seed: int, folder: str) -> dict[s
     return metrics
 
 
+def load_train(corpus: str, mined: str) -> Any:
+    return load_rankings(DataArguments(train_file=mined, corpus_file=corpus), ["train"])["train"]
+
+
 def rankings(args: argparse.Namespace, name: str, seed: int, folder: str) -> dict[str, float]:
     corpus, mined = args.data
-    train = load_rankings(mined)["train"]
+    train = load_train(corpus, mined)
     if args.max_queries:
         train = train.select(range(min(args.max_queries, len(train))))
     uses_scores, num = name not in ("hf-dse, labels", "CachedMultipleNegativesRankingLoss"), args.num_candidates
@@ -160,7 +165,7 @@ def main() -> None:
     args = parser.parse_args()
     names = args.names
     if names is None:
-        has_scores = args.kind == "rankings" and load_rankings(args.data[1])["train"].has_scores
+        has_scores = args.kind == "rankings" and load_train(*args.data).has_scores
         names = PAIRS if args.kind == "pairs" else LABELS + (SCORES if has_scores else ())
     # Interleaved, so that the times of all are those of the same machine.
     for seed in args.seeds:
