@@ -29,6 +29,7 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,18 @@ from hf_dse import (
     make_pair_model,
 )
 from hf_dse.common.display import markdown
-from hf_dse.common.loading import load_tokenizer
+from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.convert.student import exact_kinds, with_own_attention
 from hf_dse.convert.whiten import whitening
 from hf_dse.modeling import attention_dse
-from hf_dse.modeling.attention_dse import LayerAttention, LayerInputs, Slots, attend_eagerly, attend_in_blocks
+from hf_dse.modeling.attention_dse import (
+    LayerAttention,
+    LayerInputs,
+    Slots,
+    attend_eagerly,
+    attend_in_blocks,
+    stride_slots,
+)
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.retrieval.metrics import as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
@@ -112,6 +120,42 @@ def make_own_slots() -> None:
         starts[name] = (weigh_slots, starts[kind][1]) if kind in starts else (choose_slots, starts["strided"][1])
 
 
+def see_windows(model: Any, window: int, num_slots: int | None) -> None:
+    """
+    Gives the layers of MPNet, whose class has slots alone, windows, and beside them k evenly spaced slots: for one
+    text without padding, block by block, with its bias by the distance of two tokens.
+    """
+    encoder = model.encoder.encoder
+
+    def attend(module: Any, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor]:
+        query, key, value = (
+            part(hidden_states).unflatten(-1, (module.num_attention_heads, -1)).transpose(1, 2)
+            for part in (module.q, module.k, module.v)
+        )
+        num_tokens = query.shape[2]
+        tokens = torch.arange(num_tokens)
+        inputs, layer = LayerInputs(query, key, value, None), module.linformer_layer
+        is_short = num_slots is not None and num_tokens <= num_slots
+        slots = tokens[:0] if num_slots is None or is_short else stride_slots(layer, num_slots, inputs).tokens[0]
+        reach = num_tokens if is_short else window
+        parts = []
+        for places in tokens.split(window):
+            near = tokens[max(0, int(places[0]) - reach) : int(places[-1]) + reach + 1]
+            keys = torch.cat([slots, near])
+            distance = keys - places[:, None]
+            bias = encoder.relative_attention_bias(encoder.relative_position_bucket(distance)).movedim(-1, 0)
+            is_far = distance.abs() > reach
+            is_far[:, : len(slots)] = False
+            bias = bias.masked_fill(is_far, torch.finfo(bias.dtype).min)[None]
+            states = query[:, :, places], key[:, :, keys], value[:, :, keys]
+            parts.append(torch.nn.functional.scaled_dot_product_attention(*states, attn_mask=bias))
+        return (module.o(torch.cat(parts, dim=2).transpose(1, 2).flatten(2)),)
+
+    for module in find_attentions(model.encoder):
+        module.linformer_layer = module.linformer_layer._replace(num_slots=num_slots or 128)
+        module.forward = partial(attend, module)
+
+
 def read_set(data: Path, name: str, split: str | None, max_documents: int | None) -> Rankings:
     """A set of long documents, or needles in documents of so many tokens (`needle-8192`)."""
     if name.startswith(NEEDLES):
@@ -128,6 +172,15 @@ def build(args: argparse.Namespace, way: dict[str, Any]) -> Any:
     if kind == "chunks":
         encoder = convert_encoder(args.encoder, layer_types="full_attention")
         return (train(args, encoder, LIMIT) if args.train_queries else encoder).to(torch.bfloat16).eval()
+    if load_config(args.encoder).model_type == "mpnet":
+        encoder = convert_encoder(
+            args.encoder,
+            layer_types="full_attention",
+            max_position_embeddings=args.max_length,
+            position_extension=way["positions"],
+        )
+        see_windows(encoder, way["window"], way["k"])
+        return encoder.to(torch.bfloat16).eval()
     options = {"linformer_projection": "mean" if slots.startswith("mean") else "strided", "linformer_length": k}
     encoder = convert_encoder(
         args.encoder, max_position_embeddings=args.max_length, position_extension=way["positions"], **options
@@ -281,6 +334,10 @@ def main() -> None:
     parser.add_argument("--metric", default="recall@1", choices=["recall@1", "ndcg@10"])
     parser.add_argument("--threads", type=int)
     args = parser.parse_args()
+    if load_config(args.encoder).model_type == "mpnet" and (
+        args.train_queries or set(args.slots) > {"strided"} or set(args.kinds) - {"chunks", "near", "both"}
+    ):
+        parser.error("MPNet is not trained here, and has windows and strided slots: --kinds chunks near both")
     if args.train_queries and set(args.slots) & set(OWN):
         parser.error(f"--train_queries trains the slots of the model, not {', '.join(OWN)}")
     set_threads(args.threads)

@@ -118,7 +118,7 @@ def _windows(
     parts: list[list[list[str]]] = []
     num_long, too_long = 0, []
     options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
-    query_sizes = [len(ids) for ids in tokenizer(list(queries), **options)["input_ids"]]
+    query_sizes = [len(ids) for ids in tokenizer(list(queries), **options)["input_ids"]] if queries else []
     # Each document that is too long for a query is tokenized once: where its tokens begin and end.
     least, spans = room - max(query_sizes, default=0), {}
     distinct = list(dict.fromkeys(text for documents in texts for text in documents))
