@@ -64,7 +64,7 @@ def read_texts(data: Path, kind: str, tokenizer: Any) -> list[str]:
 
 
 def load(name: str, kind: str, args: argparse.Namespace, tokenizer: Any) -> Embed:
-    """What embeds texts in batches of a size."""
+    """A function that embeds texts in batches of a size."""
     model, _, runtime = name.partition(": ")
     longest = LIMIT if model == "source" or KINDS[kind][0] <= LIMIT else LONGEST
     if not runtime.startswith(("ONNX", "OpenVINO")):

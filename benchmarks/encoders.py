@@ -39,7 +39,7 @@ SHAPES: dict[str, PreTrainedConfig] = {
 
 # The attention functions of transformers: the encoder's own choice, and others by name.
 FUNCTIONS = {"sdpa": None, "eager": "eager", "flex": "flex_attention", "function": "linformer"}
-# What becomes of layers that attend to all tokens. Layers with a window keep it, in blocks.
+# The new type of layers that attend to all tokens. Layers with a window keep it, in blocks.
 KINDS = {
     "blocks": "full_attention",
     "linear": "linear_attention",

@@ -110,6 +110,7 @@ def rankings(args: argparse.Namespace, name: str, seed: int, folder: str) -> dic
     else:
         student = as_sentence_transformer(convert_encoder(args.encoder, layer_types="full_attention"), args, folder)
         seconds = train_theirs(student, *their_loss(student, train, name, num, seed, args), args, seed)
+    student = student.bfloat16() if args.bf16 else student
     test = load_rankings(corpus, ["test"])["test"]
     return {"seconds_per_step": seconds, "ndcg@10": 100 * evaluate(student, test, batch_size=64)["ndcg@10"]}
 

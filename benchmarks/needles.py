@@ -11,7 +11,7 @@ from hf_dse import Rankings, make_rankings
 
 
 NEEDLES = ("passkey", "needle")
-# What LongEmbed counts as a token.
+# The size of a token in LongEmbed.
 WORDS_PER_TOKEN = 0.75
 NUM_DOCUMENTS = 100
 NUM_QUERIES = 50

@@ -23,7 +23,7 @@ SECTION = re.compile(r"(Args|Parameters|Returns|Raises|Examples?):$")
 # `name (`type`, *optional*):` or `name:` opens an argument, or several, `ValueError: when` an error.
 ARGUMENT = re.compile(r"(\w+(?:, \w+)*)( \(.+\))?:$")
 ERROR = re.compile(r"`?(\w+Error)`?: (.+)$")
-# What transformers says of every model.
+# Sentences of transformers about every model.
 BOILERPLATE = re.compile(r"This model inherits from .*?general usage\s+and behavior\.\n+", re.DOTALL)
 
 

@@ -115,7 +115,7 @@ def decay_attention(module, query, key, value, attention_mask):
 
 
 def attend(attention: Callable, module, query, key, value, attention_mask, **kwargs):
-    """What transformers calls in a layer; the general stage reads its record."""
+    """The function that transformers calls in a layer; the general stage reads its record."""
     context, weights = attention(module, query, key, value, attention_mask)
     if (record := getattr(module, "linformer_record", None)) is not None:
         record.append((LayerInputs(query, key, value, None), context))

@@ -54,7 +54,7 @@ def divergence(source: Sequence[torch.Tensor], changed: Sequence[torch.Tensor], 
 
 
 def choices(num_layers: int) -> Iterator[tuple[str, int | None, set[int]]]:
-    """What is measured, the layer that it is about, and the layers that are linear."""
+    """The measurement, the layer that it is about, and the layers that are linear."""
     everything = set(range(num_layers))
     yield "all linear", None, everything
     for layer in range(num_layers):

@@ -165,7 +165,7 @@ def compare_layer(module, inputs, context, leaves):
         assert_close(of_module, of_oracle)
 
 
-# What follows the encoder
+# After the encoder
 
 
 @torch.no_grad()

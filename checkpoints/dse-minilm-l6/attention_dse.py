@@ -283,7 +283,7 @@ def attend_eagerly(
 
 
 class LayerInputs(NamedTuple):
-    """What an attention function gets: queries, keys, values [B, H, N, d], and the real tokens of each text [B, 1]."""
+    """Inputs of an attention function: queries, keys, values [B, H, N, d], and the real tokens of each text [B, 1]."""
 
     query: torch.Tensor
     key: torch.Tensor

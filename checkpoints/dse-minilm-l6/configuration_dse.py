@@ -30,7 +30,7 @@ LAYER_TYPES = (
     "sliding_linear_attention",
 )
 
-# What the configuration of an encoder has to say.
+# Fields that the configuration of an encoder must have.
 NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
 
 # Fields that are sizes or counts.
@@ -200,7 +200,7 @@ class DseConfig(PreTrainedConfig):
         return fields
 
     def to_diff_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, as it stands in `config.json`."""
+        """The differences from the defaults, as they stand in `config.json`."""
         encoder = self.encoder.to_diff_dict()  # type: ignore[union-attr]
         # Where it was on the machine that converted it.
         encoder.pop("_name_or_path", None)

@@ -37,7 +37,7 @@ WORDS_ALONE = 10
 
 @dataclass
 class AssessArguments:
-    """What to compare, and on which queries."""
+    """Models to compare, and on which queries."""
 
     model_name_or_path: str = field(metadata=MODEL)
     rerank: str | None = HfArg(default=None, help="The reranker that may be distilled: a Hub id or a folder.")

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class EvaluateArguments:
-    """What to evaluate, and what to compare it with."""
+    """The model to evaluate, and others to compare it with."""
 
     model_name_or_path: str = field(metadata=MODEL)
     split: list[str] | None = HfArg(

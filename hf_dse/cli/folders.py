@@ -146,7 +146,7 @@ def export(args: ExportArguments) -> None:
 
 @dataclass
 class PushArguments:
-    """What to publish, and where."""
+    """The folder to publish, and where."""
 
     model_name_or_path: str = HfArg(help="Folder that `hf-dse export` or `hf-dse distill` wrote.")
     repo_id: str = HfArg(help="Repository on the Hub, user/name; created if it does not exist.")

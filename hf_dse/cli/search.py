@@ -21,7 +21,7 @@ PLACE = "file:line"
 
 @dataclass
 class SearchArguments:
-    """What to search for, in which corpus, and where to write the results."""
+    """Queries, the corpus, and where to write the results."""
 
     model_name_or_path: str = field(metadata=MODEL)
     corpus: str = HfArg(

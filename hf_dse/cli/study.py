@@ -34,7 +34,7 @@ class RunArguments:
 
 @dataclass
 class ReportArguments:
-    """What to report of a study."""
+    """Tables and plots of a study."""
 
     study_file: str = HfArg(help="YAML file of the study.")
     results_file: str | None = HfArg(default=None, help="Parquet file of the results, as for running.")

@@ -22,7 +22,7 @@ from hf_dse.modeling.modeling_dse import count_positions, find_attentions, find_
 
 logger = logging.get_logger(__name__)
 
-# What encoders call the two kinds of dropout.
+# Names that encoders have for the two kinds of dropout.
 DROPOUT_NAMES = {
     "hidden_dropout_prob": ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout"),
     "attention_probs_dropout_prob": ("attention_probs_dropout_prob", "attention_dropout"),

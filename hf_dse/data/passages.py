@@ -29,7 +29,7 @@ BREAKS = tuple(
     )
 )
 
-# What Markdown takes as it is, where a "#" begins no heading: front matter, code, comments and formulas.
+# Parts that Markdown takes as they are, where a "#" begins no heading: front matter, code, comments and formulas.
 LITERAL = re.compile(
     r"""
     \A(?: ---[^\S\n]*\n (?=[\w"'-]+[^\S\n]*:) .*? ^(?:---|\.\.\.)[^\S\n]*$ | \+\+\+[^\S\n]*\n .*? ^\+\+\+[^\S\n]*$ )

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is there to gain for a task: the search that needs no training, and the reranker, which is the ceiling."""
+"""The gain to expect for a task: between the search that needs no training and the reranker, which is the ceiling."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What [`assess`] returns; `gain` is the difference in nDCG@10 and the ends of its 95 % interval."""
+    """The result of [`assess`]; `gain` is the difference in nDCG@10 and the ends of its 95 % interval."""
 
     searches: dict[str, dict[str, Any]]
     best: str

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all stages do: load models, share data between processes, train, and write the model folder and the results."""
+"""Steps of all stages: load models, share data between processes, train, write the model folder and the results."""
 
 import json
 import resource
@@ -46,7 +46,7 @@ TRAIN_FOLDER = ".train-data"
 
 @dataclass(frozen=True)
 class Given:
-    """What a Python caller has loaded already, and the source that the model card names."""
+    """Models and data that a Python caller has loaded already, and the source that the model card names."""
 
     model: PreTrainedModel | None = None
     processing_class: PreTrainedTokenizerBase | None = None

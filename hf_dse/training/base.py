@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all trainers share: reproducible and resumable trainings that stop when the loss is NaN or infinite."""
+"""The base of all trainers: reproducible and resumable trainings that stop when the loss is NaN or infinite."""
 
 import copy
 import json
@@ -47,11 +47,11 @@ logger = logging.get_logger(__name__)
 # Number of pairs to which the first scale and bias of a similarity head are fitted.
 CALIBRATION_PAIRS = 1024
 
-# What a training needs to go on as if undisturbed: weights, optimizer, scheduler and random states.
+# Files from which a training goes on as if undisturbed: weights, optimizer, scheduler and random states.
 CHECKPOINT_FILES = ("*.safetensors", OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state*.pth")
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
-# What the Trainer adds to the metrics of an evaluation.
+# Metrics that the Trainer adds to those of an evaluation.
 ADDED_METRICS = ("epoch", "_runtime", "_per_second", "_time")
 
 Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None]

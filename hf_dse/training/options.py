@@ -55,7 +55,7 @@ class StudentOptions:
 
 @dataclass
 class DseOptions(StudentOptions):
-    """What a student learns from pairs."""
+    """Learning from pairs."""
 
     complete: ClassVar[str] = "hf_dse.training.arguments.DseTrainingArguments"
 
@@ -75,7 +75,7 @@ class DseOptions(StudentOptions):
 
 @dataclass
 class RankingOptions(StudentOptions):
-    """What a student learns from rankings."""
+    """Learning from rankings."""
 
     complete: ClassVar[str] = "hf_dse.training.arguments.RankingTrainingArguments"
 
@@ -126,7 +126,7 @@ class RankingOptions(StudentOptions):
 
 @dataclass
 class GeneralOptions(StudentOptions):
-    """What a student learns from the layers of its source."""
+    """Learning from the layers of the source."""
 
     complete: ClassVar[str] = "hf_dse.training.arguments.GeneralTrainingArguments"
 

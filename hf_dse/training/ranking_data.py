@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What [`RankingTrainer`] checks and prepares: students, queries, pairs, and the order of the rows."""
+"""Checks and preparations of [`RankingTrainer`]: students, queries, pairs, and the order of the rows."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 # Texts that are embedded at a time.
 PART_SIZE = 32
 
-# What describes the queries of a batch, and the value that fills it up to a common number of columns.
+# Columns of the queries of a batch, and the value that fills it up to a common number of columns.
 TARGETS = {
     "documents": -1,
     "labels": torch.nan,

@@ -96,7 +96,7 @@ ALWAYS_LINEAR = "the encoder inside always has linear attention"
 class DseTesterMixin(ModelTesterMixin):
     _is_composite = True
     make_tester, fields = DseModelTester, {}
-    # What our classes skip beyond BERT, and why.
+    # Tests that our classes skip beyond BERT, and why.
     stated_reasons = {
         "test_attn_implementation_composite_models": ALWAYS_LINEAR,
         "test_can_set_attention_dynamically": ALWAYS_LINEAR,

@@ -132,7 +132,7 @@ def converted(tmp_path_factory, hub_cache):
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory, converted):
-    """What the command of docs/guides/vector_stores.md writes."""
+    """The output of the command in docs/guides/vector_stores.md."""
     page = (ROOT / "docs" / "guides" / "vector_stores.md").read_text(encoding="utf-8")
     (texts,) = re.findall("<<END\n(.*?\n)END\n", page, re.DOTALL)
     folder = tmp_path_factory.mktemp("index")

@@ -23,7 +23,7 @@ FIGURES = ROOT / "docs" / "figures"
 
 
 class Page(HTMLParser):
-    """What a browser fetches to show a page, and the targets of its links."""
+    """The files that a browser fetches to show a page, and the targets of its links."""
 
     def __init__(self, path):
         super().__init__()

@@ -17,7 +17,7 @@ def outputs(notebook) -> list:
 
 
 def shown(notebook) -> str:
-    """What the cells print."""
+    """The output of the cells."""
     return "".join(output.text for output in outputs(notebook) if output.output_type == "stream")
 
 

@@ -24,7 +24,7 @@ WORDS = "cat dog sat ran mat house old new".split()
 
 
 def resume(output):
-    """What a user adds: go on, or start again where there was no checkpoint yet."""
+    """The options that a user adds: go on, or start again where there was no checkpoint yet."""
     if complete_checkpoints(output):
         return ["--resume_from_checkpoint", "last"]
     return ["--overwrite_output_dir", "true"]
@@ -160,7 +160,7 @@ def commands(assets):
 
 @dataclass
 class Undisturbed:
-    """What a command writes and where, its seconds, how often it changes files, and the bytes of the largest one."""
+    """The files that a command writes, its seconds, how often it changes files, and the bytes of the largest one."""
 
     content: object
     output: Path

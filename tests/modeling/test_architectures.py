@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every encoder inside a `DseModel`, in tiny random models of the real classes."""
+"""Guarantees for every encoder inside a `DseModel`, in tiny random models of the real classes."""
 
 from itertools import product
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What leaves the machine: no paths, names or tokens of it, no files from elsewhere, and no code but our own."""
+"""Files that leave the machine: no paths, names or tokens of it, no files from elsewhere, and no code but our own."""
 
 import json
 import sys

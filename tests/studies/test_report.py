@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a study reports: means with their spread, differences and correlations with intervals, plots."""
+"""The report of a study: means with their spread, differences and correlations with intervals, plots."""
 
 import numpy as np
 import pandas as pd

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What all trainers share: the output folder, checkpoints to resume from, and trainings that diverge."""
+"""The base of all trainers: the output folder, checkpoints to resume from, and trainings that diverge."""
 
 import pytest
 import torch

@@ -89,7 +89,7 @@ def make_trainer(tmp_path, bert_tokenizer):
 
 @torch.no_grad()
 def run(model, batch):
-    """What the losses compare: all layers, and the attention of the last one."""
+    """The inputs of the losses: all layers, and the attention of the last one."""
     output, found = model(**batch, output_hidden_states=True), {}
     for name in ("query", "key", "value"):
         states = getattr(find_attentions(model.encoder)[-1], name)(output.hidden_states[-2])

@@ -99,7 +99,7 @@ def logits_of(student, tokenizer, part):
         return student.eval()(**batch).logits
 
 
-# What a step computes
+# The computation of a step
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -300,7 +300,7 @@ def test_batches_of_similar_length_depend_on_seed_and_epoch(make_student, make_t
     assert order(0, data_seed=42) == order(0, data_seed=42, seed=1)
 
 
-# What is accepted as model, tokenizer and data, and what is refused
+# Models, tokenizers and data that are accepted, and others that are refused
 
 TEXTS = ["the cat sat on the mat", "a dog ran", "the old house", "a new mat", "in the house", "cat and dog"]
 
@@ -327,7 +327,7 @@ def args(tmp_path):
 def test_models_and_tokenizers_by_name(encoder, args, scored, make_model, bert_tokenizer, tmp_path):
     trainer = DseTrainer(encoder, args, train_dataset=scored)
     assert (trainer.model.config.num_labels, trainer.model.config.problem_type) == (1, "regression")
-    # What is saved reads as much of a text as the training.
+    # A saved model reads as much of a text as the training.
     assert trainer.processing_class.model_max_length == args.max_length == 32
     assert trainer.train().global_step == 2
     for kind in (DseForSequenceClassification, DseModel):

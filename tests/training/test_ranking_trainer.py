@@ -387,7 +387,7 @@ def test_students_learn_to_rank(has_scores, similarity, fields, make_student, ma
     assert trainer.state.best_metric == pytest.approx(after)
 
 
-# What is refused
+# Refused input
 
 
 def test_the_head_is_fitted_to_queries_with_scores(make_student, make_trainer, rankings, monkeypatch):
