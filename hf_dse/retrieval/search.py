@@ -15,7 +15,7 @@ from transformers.utils.logging import tqdm
 from hf_dse.data.tables import check_rows, is_blank, is_filled
 from hf_dse.data.tokenization import add_mask, count_token_types, pad_right
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
-from hf_dse.retrieval.encoding import list_texts
+from hf_dse.retrieval.encoding import check_finite, list_texts
 from hf_dse.retrieval.sentence_transformer import embed, similarity_of, to_sentence_transformer
 
 
@@ -91,6 +91,12 @@ def search(
     model = to_sentence_transformer(model)
     queries, texts = list_texts(queries), list_texts(texts)
     check_search(model, queries, bm25_weight)
+    for name, values in (("vectors", vectors), ("groups", groups)):
+        if values is not None and len(values) != len(texts):
+            raise ValueError(f"`{name}` has {len(values)} entries for {len(texts)} texts: pass one for each.")
+    if vectors is not None:
+        vectors = np.asarray(torch.as_tensor(vectors).cpu())
+        check_finite("vectors", vectors)
     kept = np.array([row for row, text in enumerate(texts) if not is_blank(text)], dtype=np.int64)
     if len(kept) < len(texts):
         logger.warning(f"{len(texts) - len(kept)} of {len(texts)} texts are blank and are left out.")
@@ -170,6 +176,11 @@ def nearest(
     """
     if not len(documents):
         raise ValueError("There are no texts to search in.")
+    if queries.shape[1:] != documents.shape[1:]:
+        raise ValueError(
+            f"The vectors of the queries have the size {queries.shape[1]}, and those of the texts "
+            f"{documents.shape[1]}: embed both with one model."
+        )
     vectors, corpus = (torch.as_tensor(part, dtype=torch.float32, device=device) for part in (queries, documents))
     if cosine:
         vectors, corpus = nn.functional.normalize(vectors, dim=-1), nn.functional.normalize(corpus, dim=-1)

@@ -73,6 +73,18 @@ def test_hits_and_their_scores(encoder):
     assert search(encoder, QUERIES, TEXTS, top_k=3, vectors=encoder.encode(TEXTS), **QUIET) == found
 
 
+def test_vectors_and_groups_that_do_not_fit_are_refused(encoder):
+    vectors = encoder.encode(TEXTS)
+    for options, message in (
+        ({"vectors": vectors[:-1]}, "`vectors` has 4 entries for 5 texts"),
+        ({"vectors": vectors[:, :-1]}, "have the size 16, and those of the texts 15"),
+        ({"vectors": vectors * np.nan}, "5 of 5 vectors are NaN or infinite"),
+        ({"groups": ["a", "b"]}, "`groups` has 2 entries for 5 texts"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            search(encoder, QUERIES, TEXTS, **options, **QUIET)
+
+
 def test_with_bm25_and_groups(encoder):
     groups = ["a", "a", "b", "b", "b"]
     found = search(encoder, QUERIES, TEXTS, groups=groups, bm25_weight=0.5, **QUIET)
