@@ -201,10 +201,12 @@ def similarity_of(model: "SentenceTransformer") -> str:
 
 
 def fingerprint_of(model: "SentenceTransformer") -> str:
-    """Identifies a model by its weights, configuration and modules, as SHA-256 in hexadecimal digits."""
-    digest = hashlib.sha256()
+    """Identifies a model by its weights, configuration, tokenizer, modules and dimensions, by SHA-256."""
+    digest = hashlib.sha256(b"" if model.truncate_dim is None else f"{model.truncate_dim} dimensions".encode())
     if model.transformers_model is not None:
         digest.update(fingerprint(model.transformers_model, model.tokenizer).encode())
+    else:
+        digest.update(model.tokenizer.to_str().encode())
     for module in list(model)[model.transformers_model is not None :]:
         digest.update(repr(module).encode())
         for name, tensor in sorted(module.state_dict().items()):

@@ -171,7 +171,7 @@ def overhead(model: "CrossEncoder") -> int:
     return rendered - 2 * len(model.tokenizer("a", add_special_tokens=False)["input_ids"])
 
 
-def identify(model: "CrossEncoder | SentenceTransformer") -> str:
+def identify(model: "CrossEncoder") -> str:
     """A hash of all that affects scores: weights, configuration, tokenizer, modules, prompts and template."""
     # The text of a model names its modules with their settings.
     whole: Any = model
@@ -188,5 +188,5 @@ def check_labels(teacher: "CrossEncoder | SentenceTransformer", task: PairTask) 
         raise ValueError(
             f"The teacher has {num_logits} logits{' of scores, not of classes' if is_regression else ''}, but task "
             f"{task.name!r} has {task.num_labels} labels and needs {' or '.join(map(str, allowed))}: use a teacher "
-            "trained for this task, or the task of the teacher, such as `stsb` (or `num_labels=1`)."
+            f"trained for this task, or pairs of the teacher's own (`num_labels={num_logits}`)."
         )

@@ -21,7 +21,7 @@ from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.data.shards import run_on_shards
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
-from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.retrieval.sentence_transformer import fingerprint_of, load_sentence_transformer, prompt_of
 from hf_dse.teacher.arguments import EngineArguments, ScoreArguments
 from hf_dse.teacher.rerankers import check_labels, identify, load_reranker
 from hf_dse.teacher.score import score_pairs, with_logits
@@ -198,7 +198,13 @@ def _score_shards(args: ScoreArguments, data_args: DataArguments, engine_args: E
     if not is_ranking:
         task = resolve_task(_with_task(data_args, teachers))
         columns, symmetric = [task.sentence1, task.sentence2], task.symmetric
-    settings = {"teachers": [identify(teacher) for teacher in teachers], "columns": columns, "symmetric": symmetric}
+    settings: dict[str, Any] = {"columns": columns, "symmetric": symmetric}
+    settings["teachers"] = [
+        [fingerprint_of(teacher), prompt_of(teacher, "query"), prompt_of(teacher, "document")]
+        if args.bi_encoder
+        else identify(teacher)
+        for teacher in teachers
+    ]
     settings |= {"max_length": args.max_length, "windows": args.windows}
     # Paths that any process finds.
     names = [str(Path(name).absolute()) if Path(name).exists() else name for name in args.model_name_or_path]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertForSequenceClassification, BertModel
 
 from hf_dse import assess, convert_encoder, encode, make_rankings
@@ -94,6 +94,17 @@ def test_blank_unknown_and_no_texts(encoder, warnings):
     embed(encoder, ["a", " ", "ឆ្មាដេកលើសាឡុង", "🐈 🐕", "the café"], **QUIET)
     assert "1 of 5 texts are blank" in warnings[0]
     assert "2 of 5 texts are mostly unknown to the vocabulary" in warnings[1]
+
+
+def test_the_fingerprint_has_dimensions_and_the_words_of_a_static_model(save_encoder):
+    folder = str(save_encoder())
+    whole, cut = (SentenceTransformer(folder, device="cpu", truncate_dim=size) for size in (None, 8))
+    assert fingerprint_of(whole) != fingerprint_of(cut)
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1}, "[UNK]"))
+    static = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
+    before = fingerprint_of(static)
+    static.tokenizer.normalizer = normalizers.Lowercase()
+    assert fingerprint_of(static) != before
 
 
 def test_a_static_model_searches_and_is_no_encoder_to_convert(tmp_path):
