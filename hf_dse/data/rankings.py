@@ -108,16 +108,17 @@ class Rankings:
         return Rankings(self.queries.select(rows), self.corpus)
 
 
-def make_rankings(queries: Mapping[str, Any], corpus: Columns, where: str = "The rankings") -> Rankings:
+def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: str = "The rankings") -> Rankings:
     """
     Makes [`Rankings`] of columns, and checks every row.
 
     Args:
-        queries (`Mapping[str, list]`):
+        queries (`Mapping[str, list]` or `datasets.Dataset`):
             The columns `query`, `documents` (rows of the corpus) and optionally `query_id`, `labels` and
             `teacher_logits`, where `None` and NaN are unknown.
         corpus (`Mapping[str, list]` or `datasets.Dataset`):
-            The columns `text` and optionally `doc_id` and `title`. Other columns of a data set stay.
+            The columns `text` and optionally `doc_id` and `title`, which is put before a text that does not begin with
+            it. Other columns of a data set stay.
         where (`str`, *optional*, defaults to `"The rankings"`):
             The source of the rankings, for messages.
 
@@ -133,6 +134,8 @@ def make_rankings(queries: Mapping[str, Any], corpus: Columns, where: str = "The
     ```
     """
     documents = make_corpus(corpus, where)
+    if isinstance(queries, Dataset):
+        queries = {name: queries[name][:] for name in queries.column_names}
     texts = to_lists(queries["query"])
     if not texts:
         raise ValueError(f"{where}: there are no queries.")
@@ -142,8 +145,8 @@ def make_rankings(queries: Mapping[str, Any], corpus: Columns, where: str = "The
     check_rows(texts, is_filled, place, "the query is {}, not a text", ids)
     lists = [list(rows) for rows in to_lists(queries["documents"])]
     size = len(documents)
-    problem = f"the candidates {{}} are not rows of the {size} documents, each once"
-    check_rows(lists, lambda rows: len({row for row in rows if 0 <= row < size}) == len(rows), place, problem, ids)
+    problem = f"the candidates {{}} are not rows of the {size} documents, as numbers, each once"
+    check_rows(lists, lambda rows: len({row for row in rows if row in range(size)}) == len(rows), place, problem, ids)
     columns: dict[str, list] = {"query_id": ids, "query": texts, "documents": lists}
     columns["labels"] = [[math.nan] * len(rows) for rows in lists]
     for name in ("labels", "teacher_logits"):
@@ -183,7 +186,10 @@ def _is_number(value: Any) -> bool:
 def make_corpus(corpus: Columns, where: str) -> Dataset:
     """Returns columns as the checked `corpus` of [`Rankings`]."""
     names = column_names(corpus)
-    texts = corpus[find_column(corpus, f"{where}: the corpus", ["text"])][:]
+    given_texts = corpus[find_column(corpus, f"{where}: the corpus", ["text"])][:]
+    texts = given_texts
+    if "title" in names:
+        texts = [_after_title(*row) for row in zip(given_texts, corpus["title"][:], strict=True)]
     if not len(texts):
         raise ValueError(f"{where}: the corpus is empty.")
     given = to_lists(corpus["doc_id"][:]) if "doc_id" in names else range(len(texts))
@@ -191,11 +197,21 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     _check_unique(ids, f"{where}: the document id")
     check_rows(texts, lambda text: isinstance(text, str), f"{where}, document", "the text is {}, not a text", ids)
     if not isinstance(corpus, Dataset):
-        columns = {"doc_id": ids} | {name: list(corpus[name]) for name in ("text", "title") if name in names}
+        titles = {"title": list(corpus["title"])} if "title" in names else {}
+        columns = {"doc_id": ids, "text": list(texts), **titles}
         return Dataset.from_dict(columns, features=Features({name: Value("string") for name in columns}))
+    if texts != given_texts:
+        corpus = corpus.remove_columns("text").add_column("text", texts)
     if list(given) == ids:
         return corpus
     return corpus.select_columns([name for name in names if name != "doc_id"]).add_column("doc_id", ids)
+
+
+def _after_title(text: Any, title: Any) -> Any:
+    """A text that begins with its title, if it has one, as in BEIR."""
+    if not isinstance(text, str) or not isinstance(title, str) or text.startswith(title.strip()):
+        return text
+    return f"{title} {text}".strip()
 
 
 def to_ids(values: Any, where: str) -> list[str]:

@@ -31,8 +31,8 @@ TEXT = ("text", "contents", "body")
 
 def read_texts(path: str | Path, text_column: str = "text") -> Columns:
     """
-    Returns the lines of a .txt file, the columns of a table, the `corpus` of a folder in the layout of BEIR (with its
-    titles in the texts), or the .txt and .md files of a folder, with the column `file`. Texts are in `text_column`.
+    Returns the lines of a .txt file, the columns of a table (one named `corpus`, also in its folder, has its titles in
+    the texts, as in BEIR), or the .txt and .md files of a folder, with the column `file`. Texts are in `text_column`.
     """
     file = to_path(path)
     table = find_table(file, "corpus")
@@ -45,8 +45,14 @@ def read_texts(path: str | Path, text_column: str = "text") -> Columns:
         lines = read_text(file).removesuffix("\n").split("\n")
         columns = {text_column: [] if lines == [""] else lines}
     else:
-        columns = open_table(table or file)
-        if table is not None and text_column == "text":
+        table = table or file
+        columns = open_table(table)
+        has_titles = text_column == "text" and "title" in column_names(columns)
+        if has_titles and table.stem != "corpus":
+            logger.warning(
+                f"{table}: the column title is not read, and a table named corpus has it before the texts, as in BEIR."
+            )
+        elif has_titles:
             texts = join_titles(columns, str(table))[0]
             if isinstance(columns, Dataset):
                 others = columns.remove_columns([name for name in ("text",) if name in columns.column_names])

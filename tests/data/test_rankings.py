@@ -46,6 +46,11 @@ def test_corpus_that_is_a_data_set(doc_id):
     rankings = make_rankings({"query": ["q"], "documents": [[1]]}, Dataset.from_dict(columns))
     assert rankings.corpus["doc_id"][:] == (["0", "1"] if doc_id is None else ["7", "8"])
     assert rankings.corpus["text"][:] == ["a", "b"] and rankings.corpus["other"][:] == [1, 2]
+    # As in BEIR, a title comes first.
+    titled = {**columns, "title": ["T", "b"]}
+    for corpus in (titled, Dataset.from_dict(titled)):
+        queries = Dataset.from_dict({"query": ["q"], "documents": [[1]]})
+        assert make_rankings(queries, corpus).corpus["text"][:] == ["T a", "b"]
     # It is not copied again.
     assert make_rankings({"query": ["q"], "documents": [[1]]}, rankings.corpus).corpus is rankings.corpus
     part = rankings.corpus.select([1])
@@ -68,6 +73,8 @@ def test_a_bad_corpus_is_named(columns, message):
     ("queries", "message"),
     [
         ({"query": ["A?"], "documents": [[0, 0]]}, r"query '0': the candidates \[0, 0\] are not rows of the 3"),
+        ({"query": ["A?"], "documents": [[1.5]]}, r"query '0': the candidates \[1.5\] are not rows of the 3"),
+        ({"query": ["A?"], "documents": [["a"]]}, r"query '0': the candidates \['a'\] are not rows of the 3"),
         ({"query": ["A?"], "documents": [[-1]]}, r"query '0': the candidates \[-1\] are not rows of the 3 documents"),
         ({"query": ["A?", "B?"], "query_id": [1, 1], "documents": [[], []]}, "the query id '1' occurs twice"),
         ({"query": ["A?"], "documents": [[0]], "labels": [[np.float64("inf")]]}, "labels and candidates are .*inf"),

@@ -46,7 +46,7 @@ def test_bad_texts(tmp_path, name, content, message):
         load_texts(str(path))
 
 
-def test_titles(tmp_path):
+def test_titles(tmp_path, warnings):
     """NaN of a data frame became the word "nan"."""
     rows = [{"_id": "a", "title": "Heart", "text": "It beats."}, {"_id": "b", "title": float("nan"), "text": "Bread."}]
     path = tmp_path / "corpus.jsonl"
@@ -57,7 +57,11 @@ def test_titles(tmp_path):
             "text": ["Heart It beats.", "Bread.", "Rain."],
             "title": ["Heart", "", ""],
         }
-    assert read_texts(tmp_path)["text"] == ["Heart It beats.", "Bread.", "Rain."]
+        assert read_texts(name)["text"] == ["Heart It beats.", "Bread.", "Rain."]
+    path.rename(tmp_path / "docs.jsonl")
+    assert read_texts(tmp_path / "docs.jsonl")["text"][0] == "It beats."
+    assert "the column title is not read" in warnings[-1]
+    (tmp_path / "docs.jsonl").rename(path)
     path.write_text('{"_id": "a", "title": 5, "text": "x"}')
     with pytest.raises(ValueError, match="corpus.jsonl, row 0: title is 5, not a string"):
         load_corpus(path)
