@@ -60,9 +60,20 @@ def read_text(path: Path, newline: str | None = None) -> str:
 
 
 def _read_csv(path: Path) -> dict[str, list]:
-    # In a tsv file quotation marks are text, as in the queries of MS MARCO.
-    style: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix.lower() == ".tsv" else {}
-    reader = csv.reader(io.StringIO(read_text(path, newline=""), newline=""), strict=True, **style)
+    text = read_text(path, newline="")
+    if path.suffix.lower() != ".tsv":
+        return _parse_csv(path, text)
+    # Most programs quote cells, but in the queries of MS MARCO quotation marks are text: then the cells do not fit, or
+    # one goes from a quotation mark to another, over tabs.
+    with suppress(ValueError):
+        columns = _parse_csv(path, text, delimiter="\t")
+        if not any("\t" in cell for cells in columns.values() for cell in cells):
+            return columns
+    return _parse_csv(path, text, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _parse_csv(path: Path, text: str, **style: Any) -> dict[str, list]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, **style)
     names: list[str] = []
     rows = []
     try:

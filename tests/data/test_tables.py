@@ -9,6 +9,7 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -82,7 +83,16 @@ def test_odd_files_that_are_fine(tmp_path, name, content):
     assert open_table(write(tmp_path / name, content)) == {"text": ["a", "b"]}
 
 
+def test_quoted_cells_of_tsv_files_are_read_as_programs_write_them(tmp_path):
+    frame = pd.DataFrame({"id": ["1", "2"], "text": ['Rain is "water"', 'two\nlines, "both"']})
+    frame.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
+    assert open_table(tmp_path / "a.tsv") == frame.to_dict("list")
+
+
 def test_quotation_marks_of_tsv_files_are_text(tmp_path):
+    # From one quotation mark to the other it would be a single row.
+    text = 'id\tquery\n1\t"a\n2\tb"\n'
+    assert open_table(write(tmp_path / "b.tsv", text)) == {"id": ["1", "2"], "query": ['"a', 'b"']}
     assert open_table(write(tmp_path / "a.tsv", 'id\tquery\n1\t"a" b\n')) == {"id": ["1"], "query": ['"a" b']}
 
 
