@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
 
+# An interval of fewer queries means nothing.
+FEWEST_QUERIES = 10
+
+
 @dataclass(frozen=True)
 class Assessment:
     """The result of [`assess`]; `gain` is the difference in nDCG@10 and the ends of its 95 % interval."""
@@ -40,13 +44,20 @@ class Assessment:
     @property
     def pays(self) -> bool:
         """Whether the reranker is better than all else by more than chance: only then is there something to distil."""
-        return self.gain is not None and self.gain[1] > 0
+        return self.gain is not None and self.gain[1] > 0 and self.num_queries >= FEWEST_QUERIES
+
+    @property
+    def num_queries(self) -> int:
+        """The judged queries that were searched."""
+        return self.searches[self.best]["num_queries"]
 
     def __str__(self) -> str:
         best = f"{self.best}, nDCG@10 {100 * self.searches[self.best]['ndcg@10']:.1f}"
         if self.gain is None:
             return f"The best without a reranker is {best}."
         gain = "{:+.1f} points, 95 % interval {:+.1f} to {:+.1f}".format(*(100 * value for value in self.gain))
+        if self.num_queries < FEWEST_QUERIES:
+            return f"{self.num_queries} queries are too few to tell (the reranker has {gain}): judge more, such as 50."
         if self.pays:
             return f"Distil: the reranker is better ({gain}) than the best without it, {best}."
         return f"There is nothing to distil from this reranker: it is not clearly better ({gain}) than {best}."

@@ -123,7 +123,7 @@ def test_the_command(assets, tmp_path, capsys):
     data = ("--dataset", assets / "queries")
     file = tmp_path / "found.json"
     code, out, err = told(capsys, *model, *data, "--rerank", assets / "teacher", "--output_file", file)
-    assert code == 0 and "test: 6 queries rank 30 documents" in out and "There is nothing to distil" in out
+    assert code == 0 and "test: 6 queries rank 30 documents" in out and "6 queries are too few to tell" in out
     # The random reranker does not pay, so the command is a search.
     assert "Next: `hf-dse search" in err and "--corpus" in err
     found = json.loads(file.read_text())
@@ -134,7 +134,10 @@ def test_the_command(assets, tmp_path, capsys):
 
 def test_the_next_command_follows_from_what_was_found(capsys):
     args, data = cli.AssessArguments("encoder", rerank="a reranker"), DataArguments(dataset_name="data")
-    rows = {name: {"ndcg@10": 0.5} for name in ("encoder (cosine)", "BM25", "encoder (cosine) with BM25")}
+    rows = {
+        name: {"ndcg@10": 0.5, "num_queries": 50}
+        for name in ("encoder (cosine)", "BM25", "encoder (cosine) with BM25")
+    }
     cheap, words = (Assessment(rows, best, "encoder") for best in ("encoder (cosine) with BM25", "BM25"))
     good, bad = (replace(cheap, ceiling="it", gain=(0.2, low, 0.3)) for low in (0.1, -0.1))
     for found, num_train, expected in (
@@ -143,6 +146,8 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         # Labels can teach what a bad reranker cannot.
         (bad, 500, "--output_dir student --model encoder --dataset data`"),
         (bad, 10, "hf-dse search --bm25_weight 0.3 --query '...' --model encoder --corpus data`"),
+        # By luck.
+        (replace(good, searches={name: {**row, "num_queries": 9} for name, row in rows.items()}), 0, "hf-dse search"),
         (words, 0, "hf-dse search --bm25_weight 10 "),
         (replace(words, searches={"encoder (dot)": {}, "BM25": {}}), 0, "hf-dse search --query '...' --model"),
     ):
