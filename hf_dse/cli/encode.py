@@ -79,6 +79,8 @@ def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineA
             **options,
         )
         print(f"{number} vectors of size {size} written to {args.output}")
-    if not args.output.endswith(".npy"):
-        source = shlex.quote(args.model_name_or_path)
-        say_next(search=f"--model {source} --corpus {shlex.quote(args.output)} --query TEXT")
+    # A search has the prompt for documents.
+    if not args.output.endswith(".npy") and args.prompt_name == "document":
+        words = ["--model", args.model_name_or_path, "--corpus", args.output, "--query", "TEXT"]
+        words += [] if args.text_column == "text" else ["--text_column", args.text_column]
+        say_next(search=shlex.join(words))

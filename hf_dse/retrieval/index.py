@@ -137,6 +137,9 @@ def read_index(
         others = [key for key in ("model", "columns", "prompt") if settings.get(key) != expected[key]]
         if settings.get("normalize") and model.similarity_fn_name == "dot":
             others.append("length (`--normalize`)")
+        if others == ["columns"]:
+            column = settings["columns"][0]
+            raise ValueError(f"{shard} has the vectors of the column {column!r}: add `--text_column {column}`.")
         if others:
             raise ValueError(
                 f"{shard} was encoded with {settings.get('model_name_or_path', 'another program')}, and its vectors "

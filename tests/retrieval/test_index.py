@@ -109,7 +109,7 @@ def test_an_index_fits_one_model_prompt_and_column(encoder, lines, save_encoder,
     for model, options, match in (
         (other, {}, "was encoded with tiny, and its vectors are of another model"),
         (prompt, {}, "are of another prompt than"),
-        (encoder, {"text_column": "body"}, "are of another columns than those of this search"),
+        (encoder, {"text_column": "body"}, "has the vectors of the column 'text': add `--text_column text`"),
     ):
         with pytest.raises(ValueError, match=match):
             search(model, index, **options)
