@@ -68,6 +68,10 @@ def warn_of_lost_settings(name_or_path: str) -> None:
         prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
         if prompts.get(default):
             lost.append(f"the default prompt {default!r}")
+        if settings.get("similarity_fn_name") in ("euclidean", "manhattan"):
+            lost.append(f"the similarity {settings['similarity_fn_name']!r}")
+        if settings.get("truncate_dim"):
+            lost.append(f"vectors that are cut to {settings['truncate_dim']} dimensions (`truncate_dim`)")
         if any(prompts.values()) and read_json(name_or_path, POOLING).get("include_prompt") is False:
             lost.append("a pooling that leaves out the tokens of prompts (`include_prompt`)")
     if lost:

@@ -111,10 +111,12 @@ def test_a_prompt_for_passages_is_the_one_for_documents(make_source):
 def test_lost_settings_are_named(make_source, warnings):
     source = make_source(Pooling(16), Dense(16, 8), prompts={"query": "of: "}, default_prompt_name="query")
     change(source, "1_Pooling/config.json", include_prompt=False)
+    change(source, SETTINGS, similarity_fn_name="euclidean", truncate_dim=4)
     convert_encoder(str(source))
     (warning,) = warnings
     for part in (
-        "with Dense, the default prompt 'query', a pooling that leaves out",
+        "with Dense, the default prompt 'query', the similarity 'euclidean', vectors that are cut to 4 dimensions",
+        "a pooling that leaves out",
         "the student embeds texts otherwise",
     ):
         assert part in warning
