@@ -34,7 +34,9 @@ class EvaluateArguments:
     bm25_weight: float = HfArg(
         default=BM25_WEIGHT, help="With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."
     )
-    rerank: str | None = HfArg(default=None, help="On a corpus: a reranker that orders the model's first documents.")
+    rerank: str | None = HfArg(
+        default=None, help="On a corpus: a reranker that orders the model's first documents, read whole, in windows."
+    )
     rerank_top: int = HfArg(default=100, help="Documents of each query that the reranker reads.")
     chunks: bool = HfArg(
         default=False, help="On a corpus: a vector per chunk of a document, of which the best counts."

@@ -18,12 +18,14 @@ logger = logging.getLogger(__name__)
 # Endings of the files with weights.
 WEIGHTS = (".safetensors", ".onnx", ".onnx_data", ".bin")
 
+DSE_MODEL = "A DSE model: a Hub id or a folder."
+
 
 @dataclass(kw_only=True)
 class FolderArguments:
     """Which model to read, and where to save the new one."""
 
-    model_name_or_path: str = HfArg(help="The model, or encoder to convert: a Hub id or a folder.")
+    model_name_or_path: str = HfArg(help="The encoder to convert: a Hub id or a folder.")
     output_dir: str = HfArg(help="Folder to write.")
     max_length: int | None = HfArg(default=None, help="Tokens per text that everything that loads the folder reads.")
     overwrite_output_dir: bool = HfArg(default=False, help="Replace a folder that is not empty.")
@@ -63,6 +65,7 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
 class WhitenArguments(FolderArguments):
     """Which embeddings to whiten, and the texts to fit on."""
 
+    model_name_or_path: str = HfArg(help=DSE_MODEL)
     train_file: str = HfArg(help="Texts to fit on: .txt with one text per line, or a table.")
     projection_dim: int = HfArg(help="Dimensions of a new embedding, at most as many as now.")
     power: float = HfArg(default=0.5, help="0: PCA. 1: full whitening. Between: partial whitening.")
@@ -111,6 +114,7 @@ def whiten(args: WhitenArguments) -> None:
 class ExportArguments(FolderArguments):
     """Which model to export, and where to save it."""
 
+    model_name_or_path: str = HfArg(help=DSE_MODEL)
     model_id: str | None = HfArg(default=None, help="Name of the model in its card, such as user/name.")
     format: str = HfArg(
         default="transformers",

@@ -35,7 +35,7 @@ class SearchArguments:
         default=0.0, help="Adds this weight times BM25 / (the best BM25 of the query) to the cosine, such as 0.3."
     )
     rerank: str | None = HfArg(default=None, help="Hub id or folder of a reranker, which orders the best texts anew.")
-    rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads.")
+    rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads, at least `--top_k`.")
     chunk_size: int | None = HfArg(
         default=None, help=f"Tokens of a passage of a file, at most; 0: whole files. Default: {CHUNK_SIZE}."
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import EvalResult
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
@@ -116,7 +116,7 @@ def export(
             dtype = dtype or stored_dtype(source)
             if card is None and not any(facts.values()):
                 card = read_file(source, "README.md") or None
-    elif processing_class is None or not isinstance(model, PreTrainedModel):
+    elif processing_class is None or getattr(getattr(model, "config", None), "model_type", None) != "dse":
         raise TypeError(
             f"`model` is a {type(model).__name__}{'' if processing_class else ' without `processing_class`'}, and has "
             "to be a DSE model with its tokenizer, `processing_class`, or a folder or Hub id."

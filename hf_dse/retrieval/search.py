@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact search in vectors, alone or with BM25 and a reranker."""
 
+import os
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from torch import nn
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
+from hf_dse.common.options import check_at_least
 from hf_dse.data.tables import check_rows, is_blank, is_filled
 from hf_dse.data.tokenization import add_mask, count_token_types, pad_right
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
@@ -67,7 +69,7 @@ def search(
         reranker (`CrossEncoder` or `Callable`, *optional*):
             Orders the best texts of each query: a `CrossEncoder`, or a function of the queries and their texts.
         rerank_top (`int`, *optional*, defaults to 50):
-            How many texts of each query the reranker reads.
+            How many texts of each query the reranker reads, at least `top_k`.
         batch_size (`int`, *optional*, defaults to 32):
             Texts per batch.
         show_progress (`bool`, *optional*, defaults to `True`):
@@ -91,6 +93,9 @@ def search(
     model = to_sentence_transformer(model)
     queries, texts = list_texts(queries), list_texts(texts)
     check_search(model, queries, bm25_weight)
+    check_at_least(1, top_k=top_k, rerank_top=rerank_top)
+    if isinstance(reranker, str | PathLike):
+        raise TypeError(f"The reranker is a name: pass a model, `load_reranker({os.fspath(reranker)!r})`.")
     for name, values in (("vectors", vectors), ("groups", groups)):
         if values is not None and len(values) != len(texts):
             raise ValueError(f"`{name}` has {len(values)} entries for {len(texts)} texts: pass one for each.")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import (
@@ -285,6 +285,8 @@ def plain_rows(dataset: Any) -> Any:
     """A dataset, or each of several, without the format of `with_format`: its rows are numbers, texts and lists."""
     if isinstance(dataset, list | tuple):
         raise TypeError("The rows have to be a `datasets.Dataset`, got a list: pass `Dataset.from_list(rows)`.")
+    if isinstance(dataset, IterableDataset):
+        raise TypeError("The rows are an `IterableDataset`, and have to be a `Dataset`: load them without streaming.")
     if isinstance(dataset, Mapping):
         return {name: plain_rows(part) for name, part in dataset.items()}
     # What a transform makes of the rows is not in the data.

@@ -80,9 +80,12 @@ def test_vectors_and_groups_that_do_not_fit_are_refused(encoder):
         ({"vectors": vectors[:, :-1]}, "have the size 16, and those of the texts 15"),
         ({"vectors": vectors * np.nan}, "5 of 5 vectors are NaN or infinite"),
         ({"groups": ["a", "b"]}, "`groups` has 2 entries for 5 texts"),
+        ({"top_k": -1}, "top_k=-1: it has to be at least 1"),
     ):
         with pytest.raises(ValueError, match=message):
             search(encoder, QUERIES, TEXTS, **options, **QUIET)
+    with pytest.raises(TypeError, match=r"The reranker is a name: pass a model, `load_reranker\('x'\)`"):
+        search(encoder, QUERIES, TEXTS, reranker="x", **QUIET)
 
 
 def test_with_bm25_and_groups(encoder):

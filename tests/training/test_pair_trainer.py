@@ -420,6 +420,8 @@ def test_what_cannot_be_learned_from_is_named(make_student, make_trainer, scored
             make_trainer(make_student(), scored, unknown)
     with pytest.raises(TypeError, match="got a list: pass `Dataset.from_list"):
         make_trainer(make_student(), scored.to_list())
+    with pytest.raises(TypeError, match="are an `IterableDataset`, and have to be a `Dataset`"):
+        make_trainer(make_student(), scored.to_iterable_dataset())
 
 
 def test_classes_are_integers_and_metrics_of_two_classes_need_them(make_student, make_trainer):
