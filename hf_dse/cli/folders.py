@@ -58,7 +58,8 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
     )
     print(f"Saved to {folder}")
     model = f"--model {shlex.quote(str(folder))}"
-    say_next(distill=model, evaluate=model, search=model)
+    distill = f"{model} --teacher RERANKER --dataset DATA --output_dir student"
+    say_next(distill=distill, evaluate=f"{model} --dataset DATA", search=f"{model} --corpus FOLDER --query '...'")
 
 
 @dataclass(kw_only=True)

@@ -32,8 +32,8 @@ def score(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArg
 
     what = score_files(args, data_args, engine_args)
     print(f"{what} written to {args.output_file}")
-    stage = "--stage ranking " if "queries" in what else ""
-    say_next(distill=f"{stage}--train_file {shlex.quote(args.output_file)}")
+    stage = "--stage ranking" if "queries" in what else f"--task_name {data_args.task_name or 'TASK'}"
+    say_next(distill=f"{stage} --model ENCODER --train_file {shlex.quote(args.output_file)} --output_dir student")
 
 
 @dataclass
@@ -101,7 +101,10 @@ def mine(
     print(f"{len(mined)} queries with {num_mined} mined candidates written to {output}")
     if num_mined:
         # A teacher that was asked has scored the candidates already.
-        known = {"--model": args.encoder_name_or_path, "--teacher": None if mined.has_scores else "RERANKER"}
+        known = {
+            "--model": args.encoder_name_or_path or "ENCODER",
+            "--teacher": None if mined.has_scores else "RERANKER",
+        }
         words = "".join(f" {name} {shlex.quote(value)}" for name, value in known.items() if value)
         say_next(distill=f"--stage ranking{words} --train_file {shlex.quote(str(output))} --output_dir student")
     else:
