@@ -56,8 +56,11 @@ class Assessment:
         if self.gain is None:
             return f"The best without a reranker is {best}."
         gain = "{:+.1f} points, 95 % interval {:+.1f} to {:+.1f}".format(*(100 * value for value in self.gain))
+        gain += f", {self.num_queries} queries"
         if self.num_queries < FEWEST_QUERIES:
-            return f"{self.num_queries} queries are too few to tell (the reranker has {gain}): judge more, such as 50."
+            return (
+                f"The judged queries are too few to tell whether the reranker is better ({gain}): judge 50, or more."
+            )
         if self.pays:
             return f"Distil: the reranker is better ({gain}) than the best without it, {best}."
         return f"There is nothing to distil from this reranker: it is not clearly better ({gain}) than {best}."

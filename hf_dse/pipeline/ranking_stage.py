@@ -238,7 +238,7 @@ def _check_ceiling(
         logger.info(f"Whether the teacher is better than what needs no training could not be measured: {error}")
         return
     what = str(found).replace("model 1", args.model_name_or_path)
-    (logger.info if found.pays else logger.warning)(f"{what} (by {found.num_queries} judged queries)")
+    (logger.info if found.pays else logger.warning)(what)
 
 
 def _autocast(training_args: RankingTrainingArguments) -> torch.autocast:

@@ -123,7 +123,7 @@ def test_the_command(assets, tmp_path, capsys):
     data = ("--dataset", assets / "queries")
     file = tmp_path / "found.json"
     code, out, err = told(capsys, *model, *data, "--rerank", assets / "teacher", "--output_file", file)
-    assert code == 0 and "test: 6 queries rank 30 documents" in out and "6 queries are too few to tell" in out
+    assert code == 0 and "test: 6 queries rank 30 documents" in out and "The judged queries are too few to tell" in out
     # The random reranker does not pay, so the command is a search.
     assert "Next: `hf-dse search" in err and "--corpus" in err
     found = json.loads(file.read_text())
