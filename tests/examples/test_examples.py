@@ -46,7 +46,7 @@ def test_distill(tmp_path):
 def test_fine_tune_with_trainer(tmp_path):
     options = ["--output_dir", str(tmp_path), "--max_train_samples", "16"]
     *_, before, after = run("03_fine_tune_with_trainer.py", *options).splitlines()
-    assert before.startswith("before Pearson 78.3") and after.startswith("after  Pearson")
+    assert before.startswith("before Pearson 78.4") and after.startswith("after  Pearson")
     assert (tmp_path / "model" / "modeling_dse.py").is_file()
 
 
@@ -86,7 +86,7 @@ def test_sentence_transformers(tmp_path):
 def test_copy_vectors(tmp_path):
     output = run("11_copy_vectors.py", str(tmp_path), "2").splitlines()
     before, after, teacher = [line for line in output if "cosine to the teacher's vectors" in line]
-    assert before == "before:  cosine to the teacher's vectors 0.532, Spearman 61.07"
+    assert before == "before:  cosine to the teacher's vectors 0.533, Spearman 61.03"
     assert after != before and "vectors 1.000" in teacher
     assert (tmp_path / "model" / "modules.json").is_file()
 
