@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exact search in vectors, alone or with BM25 and a reranker."""
 
-import os
 from collections.abc import Callable, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,7 +94,7 @@ def search(
     check_search(model, queries, bm25_weight)
     check_at_least(1, top_k=top_k, rerank_top=rerank_top)
     if isinstance(reranker, str | PathLike):
-        raise TypeError(f"The reranker is a name: pass a model, `load_reranker({os.fspath(reranker)!r})`.")
+        raise TypeError(f"The reranker is a name: pass a model, `load_reranker({fspath(reranker)!r})`.")
     for name, values in (("vectors", vectors), ("groups", groups)):
         if values is not None and len(values) != len(texts):
             raise ValueError(f"`{name}` has {len(values)} entries for {len(texts)} texts: pass one for each.")

@@ -158,7 +158,7 @@ def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
     size, limit = CHUNK_SIZE if chunk_size is None else chunk_size, length_of(model, "document")
     if not size or limit is None:
         return size
-    room = limit - len(tokenizer_of(model)(prompt_of(model, "document"), verbose=False)["input_ids"])
+    room = limit - len(model.tokenizer(prompt_of(model, "document"), verbose=False)["input_ids"])
     if room < 1:
         raise ValueError(f"There is no room for chunks: the model reads {limit} tokens, and its prompt takes all.")
     return min(size, room)
