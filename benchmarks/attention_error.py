@@ -35,7 +35,6 @@ from hf_dse.modeling.modeling_dse import find_attentions
 # Fields of `DseConfig` by the name of a projection. "learned" is at its start.
 PROJECTIONS: dict[str, dict[str, str]] = {
     "mean": {"linformer_projection": "mean"},
-    "max": {"linformer_projection": "max"},
     "strided": {"linformer_projection": "strided"},
     "learned": {"linformer_projection": "learned"},
     "random": {"linformer_projection": "learned", "linformer_init": "random"},

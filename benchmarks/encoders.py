@@ -47,7 +47,7 @@ KINDS = {
     "sliding_linear": "sliding_linear_attention",
 }
 # Linear layers whose slots are not single tokens.
-PROJECTIONS = ("learned", "mean", "max", "conv")
+PROJECTIONS = ("learned", "mean")
 VARIANTS = (*FUNCTIONS, *KINDS, *PROJECTIONS, "chunks")
 
 # Beyond the tokens of a text, RoBERTa has positions for padding, and BigBird fills its last block up.

@@ -12,7 +12,7 @@ encoder, of which only the configuration is read. Weights are random, and there 
   by `attn_implementation="linformer"`;
 - blocks: DSE, where layers with a window attend in blocks, exactly, and the other layers to all tokens; linear: the
   other layers attend to k tokens; sliding: to a window; sliding_linear: to both;
-- learned, mean, max, conv: linear with another projection; chunks: chunks of k tokens in the lower two thirds of the
+- learned, mean: linear with another projection; chunks: chunks of k tokens in the lower two thirds of the
   layers, 4 k tokens in the others.
 
 All get the same random tokens without padding. At each length they are timed in turn, round by round. A ratio is the

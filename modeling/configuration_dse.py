@@ -38,7 +38,6 @@ SIZES = (
     "max_position_embeddings",
     "sliding_window",
     "attention_chunk_size",
-    "pooling_layers",
     "projection_dim",
     "similarity_hidden_size",
     "num_labels",
@@ -70,12 +69,11 @@ class DseConfig(PreTrainedConfig):
         keep slots of their own, because pretrained encoders use them as attention sinks.
     linformer_projection (`str`, *optional*, defaults to `"strided"`):
         How to project n tokens to k slots: `"learned"` (the matrices E and F of the paper, added to a fixed start, see
-        `linformer_init`), `"conv"` (E has the structure of a convolution whose kernel and stride are n / k tokens),
-        `"mean"` or `"max"` (pooling of k segments) or `"strided"` (evenly spaced tokens, with another offset in each
-        layer). The last three have no parameters. Keys with rotary positions should not be averaged: `"strided"` keeps
-        them.
+        `linformer_init`), `"mean"` (of the tokens of k segments) or `"strided"` (evenly spaced tokens, with another
+        offset in each layer). The last two have no parameters. Keys with rotary positions should not be averaged:
+        `"strided"` keeps them.
     linformer_init (`str`, *optional*, defaults to `"mean"`):
-        Start of `"learned"` and `"conv"` projections: `"mean"`, `"strided"`, or `"random"` (no fixed start and
+        Start of a `"learned"` projection: `"mean"`, `"strided"`, or `"random"` (no fixed start and
         normally distributed E and F with variance 1 / k, as in theorem 2 of the Linformer paper).
     linformer_sharing (`str`, *optional*, defaults to `"key_value"`):
         Parts that share a learned projection: `"none"` (every head has its own E and F), `"headwise"` (one E and one
@@ -94,11 +92,9 @@ class DseConfig(PreTrainedConfig):
         the table, and all others stay as they were; or `"tile"`, where positions start again at the end of the table.
     pooling_mode (`str`, *optional*, defaults to `"mean"`):
         How token vectors become one vector: `"mean"`, `"cls"` (the first token) or `"max"`.
-    pooling_layers (`int`, *optional*, defaults to 1):
-        Number of last layers that are concatenated on the feature axis before pooling (4 in the DSE paper).
     projection_dim (`int`, *optional*):
         Output size of a linear layer, through which the token vectors go before they are pooled. Without it there is
-        no such layer, and a sentence embedding has the size `pooling_layers * hidden_size`.
+        no such layer, and a sentence embedding has the size `hidden_size`.
     normalize_embeddings (`bool`, *optional*, defaults to `False`):
         Whether sentence embeddings are scaled to length 1, as by the module `Normalize` of sentence-transformers.
     prompts (`dict[str, str]`, *optional*):
@@ -137,7 +133,7 @@ class DseConfig(PreTrainedConfig):
     encoder: dict | PreTrainedConfig | None = None
     layer_types: list[str] | None = None
     linformer_length: int | list[int] = 128
-    linformer_projection: Literal["learned", "conv", "mean", "max", "strided"] = "strided"
+    linformer_projection: Literal["learned", "mean", "strided"] = "strided"
     linformer_init: Literal["mean", "strided", "random"] = "mean"
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
     sliding_window: int | None = None
@@ -145,7 +141,6 @@ class DseConfig(PreTrainedConfig):
     max_position_embeddings: int | None = None
     position_extension: Literal["dynamic", "tile"] | None = None
     pooling_mode: Literal["mean", "cls", "max"] = "mean"
-    pooling_layers: int = 1
     projection_dim: int | None = None
     normalize_embeddings: bool = False
     prompts: dict[str, str] | None = None
@@ -238,21 +233,15 @@ class DseConfig(PreTrainedConfig):
         return lengths if isinstance(lengths, list) else [lengths] * self.num_hidden_layers
 
     @property
-    def is_projection_learned(self) -> bool:
-        """Whether the length projection has parameters, E and F."""
-        return self.linformer_projection in ("learned", "conv")
-
-    @property
     def linformer_start(self) -> str:
-        """Slots before anything is learned: `"strided"`, `"mean"`, `"max"`, or `"random"`, which are empty."""
-        return self.linformer_init if self.is_projection_learned else self.linformer_projection
+        """Slots before anything is learned: `"strided"`, `"mean"`, or `"random"`, which are empty."""
+        return self.linformer_init if self.linformer_projection == "learned" else self.linformer_projection
 
     @property
     def pooled_size(self) -> int:
         """Size of the token vectors before the projection, if there is one."""
         # The last vectors of EmbeddingGemma have a size of their own.
-        last_size = getattr(self.encoder, "embedding_dim", None) or self.hidden_size
-        return (self.pooling_layers - 1) * self.hidden_size + last_size
+        return getattr(self.encoder, "embedding_dim", None) or self.hidden_size
 
     @property
     def embedding_size(self) -> int:
@@ -274,11 +263,6 @@ class DseConfig(PreTrainedConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {value}.")
-        if self.pooling_layers > self.num_hidden_layers:
-            raise ValueError(
-                f"`pooling_layers` must be at most `num_hidden_layers` ({self.num_hidden_layers}), got "
-                f"{self.pooling_layers}."
-            )
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
             if length is not None and not 1 <= length <= self.max_position_embeddings:

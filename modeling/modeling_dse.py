@@ -38,7 +38,6 @@ from transformers.utils.import_utils import is_tracing
 
 from .attention_dse import (
     IMPLEMENTATION,
-    LINFORMERS,
     DseLinformer,
     LayerAttention,
     attend_rows_first,
@@ -76,10 +75,10 @@ def build_encoder(config: DseConfig) -> PreTrainedModel:
         module.linformer_layer = layer
         if is_mpnet:
             module.forward = partial(attend_with_relative_bias, module, encoder=encoder.encoder)
-        # CODEPATH: checkpoints converted with `linformer_projection="learned"` or "conv" have E and F
-        elif config.is_projection_learned and "linear" in layer.layer_type:
+        # CODEPATH: checkpoints converted with `linformer_projection="learned"` have E and F
+        elif config.linformer_projection == "learned" and "linear" in layer.layer_type:
             num_heads = config.num_attention_heads // getattr(module, "num_key_value_groups", 1)
-            linformer = shared or LINFORMERS[config.linformer_projection](config, layer.num_slots, num_heads)
+            linformer = shared or DseLinformer(config, layer.num_slots, num_heads)
             if shared is None:
                 module.linformer = linformer
             else:
@@ -88,9 +87,8 @@ def build_encoder(config: DseConfig) -> PreTrainedModel:
             # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
             shared = linformer if config.linformer_sharing == "layerwise" else None
         # CODEPATH: with `linformer_sharing="none"` the heads have rows of their own
-        has_one = config.linformer_sharing != "none" or not config.is_projection_learned
-        is_linear = layer.layer_type == "linear_attention" and layer.start != "max"
-        if is_linear and has_one and type(module).__name__ in ROWS_FIRST:
+        has_one = config.linformer_sharing != "none" or config.linformer_projection != "learned"
+        if layer.layer_type == "linear_attention" and has_one and type(module).__name__ in ROWS_FIRST:
             module.forward = partial(attend_rows_first, module)
     if is_mpnet:
         encoder.encoder.compute_position_bias = no_table
@@ -341,20 +339,11 @@ class DseModel(DsePreTrainedModel):
             # Otherwise the encoder would look the type of a token up at its position, which may be a fraction.
             if self.has_token_types:
                 inputs.setdefault("token_type_ids", torch.zeros(shape, dtype=torch.long, device=positions.device))
-        num_layers = self.config.pooling_layers
-        is_wanted = kwargs.pop("output_hidden_states", self.config.output_hidden_states)
-        kwargs.setdefault("output_attentions", self.config.output_attentions)
-        kwargs.update(output_hidden_states=num_layers > 1 or is_wanted, return_dict=True)
-        outputs = self.encoder(**inputs, **kwargs)
+        for name in ("output_hidden_states", "output_attentions"):
+            kwargs.setdefault(name, getattr(self.config, name))
+        outputs = self.encoder(**inputs, **kwargs, return_dict=True)
         # Tools that pool the last hidden state themselves get the sentence embedding, too.
-        states, hidden_states = outputs.last_hidden_state, outputs.hidden_states
-        if num_layers > 1:
-            states = torch.cat([*hidden_states[-num_layers:-1], states], dim=-1)
-            if isinstance(is_wanted, list):
-                wanted = {layer % len(hidden_states) for layer in is_wanted}
-                hidden_states = tuple(
-                    of_layer if layer in wanted else None for layer, of_layer in enumerate(hidden_states)
-                )
+        states = outputs.last_hidden_state
         if self.projection is not None:
             states = self.projection(states)
         embeddings = self.pool(states, lengths)
@@ -364,7 +353,7 @@ class DseModel(DsePreTrainedModel):
         result = BaseModelOutputWithPooling(
             last_hidden_state=states,
             pooler_output=embeddings,
-            hidden_states=hidden_states if is_wanted else None,
+            hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
         return result if order is None else restore_order(result, order, self.config.layer_types or [])

@@ -40,7 +40,7 @@ def main() -> None:
     texts = pairs[["sentence1", "sentence2"]].to_numpy().ravel().tolist()
     tokenizer = AutoTokenizer.from_pretrained(args.encoder)
     rows = []
-    for projection in ("learned", "conv", "mean", "max", "strided"):
+    for projection in ("learned", "mean", "strided"):
         model = convert_encoder(
             args.encoder,
             linformer_projection=projection,

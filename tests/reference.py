@@ -61,25 +61,18 @@ def selected_tokens(length, k, layer, num_layers):
 def project(xs, layer, weight=None):
     """
     Project the vectors `xs` of a text, as `layer` (a `LayerAttention`) says. `weight` is what was learned for it: E or
-    F, `(k, max_position_embeddings)`, or the kernel of a convolution, `(width,)`.
+    F, `(k, max_position_embeddings)`.
     """
-    tokens_of = slot_tokens(len(xs), layer.num_slots)
     if layer.start == "random":
         # E mixes all tokens into all k slots, however few the tokens are.
-        num_slots = layer.num_slots if weight.dim() == 2 else len(tokens_of)
-        slots = [torch.zeros_like(xs[0])] * num_slots
+        slots = [torch.zeros_like(xs[0])] * layer.num_slots
     elif layer.start == "strided":
         selected = selected_tokens(len(xs), layer.num_slots, layer.layer_idx, layer.num_layers)
         slots = [xs[rank] for rank in selected]
     else:
-        average = {"mean": lambda part: part.mean(dim=0), "max": lambda part: part.amax(dim=0)}[layer.start]
-        slots = [average(xs[ranks]) for ranks in tokens_of]
+        slots = [xs[ranks].mean(dim=0) for ranks in slot_tokens(len(xs), layer.num_slots)]
     if weight is not None:
-        for i, slot in enumerate(slots):
-            # A convolution has a weight for each place in a slot, E for each token of the text.
-            ranks = list(range(len(xs))) if weight.dim() == 2 else tokens_of[i]
-            weights = weight[i] if weight.dim() == 2 else weight
-            slots[i] = slot + weights[: len(ranks)] @ xs[ranks]
+        slots = [slot + weight[i, : len(xs)] @ xs for i, slot in enumerate(slots)]
     return torch.stack(slots)
 
 
@@ -191,9 +184,7 @@ def linear(xs, state, name):
 
 def embed(hidden_states, config, state):
     """The vectors of a text's tokens that are pooled, and its embedding, from the hidden states of all layers."""
-    # The hidden states of the last layers, one after the other.
-    xs = [torch.cat(of_token) for of_token in zip(*hidden_states[-config.pooling_layers :], strict=True)]
-    xs = xs if config.projection_dim is None else linear(xs, state, "projection")
+    xs = list(hidden_states[-1]) if config.projection_dim is None else linear(hidden_states[-1], state, "projection")
     pooled = xs[0]
     if config.pooling_mode == "mean":
         pooled = sum(xs) / len(xs)

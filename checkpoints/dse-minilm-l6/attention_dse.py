@@ -415,16 +415,13 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
     # An exported graph is for all lengths: it must not be told which of the two is less.
     num_slots = torch.sym_min(layer.num_slots, inputs.num_tokens)
     if layer.start == "random":
-        # E mixes all tokens into all slots, however few the tokens are; a convolution has a slot for each at most.
-        num_slots = num_slots if linformer.is_convolution else layer.num_slots
-        most = count_tokens(inputs) if linformer.is_convolution else torch.full_like(count_tokens(inputs), num_slots)
-        bias = mask_bias(torch.arange(num_slots, device=key.device) < most, key.dtype)
+        # E mixes all tokens into all slots, however few the tokens are.
+        num_slots = layer.num_slots
+        bias = torch.zeros(len(count_tokens(inputs)), num_slots, dtype=key.dtype, device=key.device)
     else:
         make_slots, fill = STARTS[layer.start]
         slots = make_slots(layer, num_slots, inputs)
         bias = slots.bias
-    is_convolution = linformer is not None and linformer.is_convolution
-    segments = cut_slots(layer, num_slots, inputs) if is_convolution else None
 
     def project_states(states: torch.Tensor, of_values: bool) -> torch.Tensor:
         rows: Any = 0.0 if layer.start == "random" else fill(states, slots)
@@ -432,7 +429,7 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
             return rows
         if lengths is not None:
             states = states * mask_of(lengths, inputs.num_tokens)[:, None, :, None]
-        return rows + linformer(states, num_slots, segments, of_values)
+        return rows + linformer(states, num_slots, of_values)
 
     key_slots = project_states(key, False)
     # Before W_K and W_V both have the same rows, if they share E.
@@ -484,75 +481,35 @@ def fill_with_mean(states: torch.Tensor, slots: Slots) -> torch.Tensor:
     return tokens.sum(dim=3) / in_slot.sum(dim=-1)[:, None, :, None]
 
 
-def fill_with_max(states: torch.Tensor, slots: Slots) -> torch.Tensor:
-    """The largest value of each feature among the tokens of slot i: not linear, so there is no such E."""
-    in_slot: Any = slots.in_slot
-    tokens = take_tokens(states, slots.tokens)
-    return tokens.masked_fill(~in_slot[:, None, ..., None], torch.finfo(tokens.dtype).min).amax(dim=3)
-
-
 STARTS: dict[str, tuple[Callable[..., Slots], Callable]] = {
     "strided": (stride_slots, fill_with_tokens),
     "mean": (cut_slots, fill_with_mean),
-    "max": (cut_slots, fill_with_max),
 }
 
 
 class DseLinformer(nn.Module):
     """The learned parts of E and F: a weight for each slot and token, `(groups, k, max_position_embeddings)`."""
 
-    is_convolution = False
-
     def __init__(self, config: DseConfig, num_slots: int, num_heads: int):
         super().__init__()
         # CODEPATH: checkpoints converted with `linformer_sharing="none"` have an E and an F for each head
-        self.num_groups = num_heads if config.linformer_sharing == "none" else 1
-        shape = self.weight_shape(config, num_slots)
+        shape: Any = num_heads if config.linformer_sharing == "none" else 1, num_slots, config.max_position_embeddings
         # The variance of theorem 2, where E starts at random.
-        self.initial_std = shape[1] ** -0.5 if config.linformer_start == "random" else 0.0
+        self.initial_std = num_slots**-0.5 if config.linformer_start == "random" else 0.0
         self.key = nn.Parameter(torch.empty(shape))
         shares_key_value = config.linformer_sharing in ("key_value", "layerwise")
         self.value = None if shares_key_value else nn.Parameter(torch.empty(shape))
 
-    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
-        length: Any = config.max_position_embeddings
-        return self.num_groups, num_slots, length
-
-    def forward(
-        self, states: torch.Tensor, num_slots: int, segments: Any = None, of_values: bool = False
-    ) -> torch.Tensor:
+    def forward(self, states: torch.Tensor, num_slots: int, of_values: bool = False) -> torch.Tensor:
         """E K [B, H, K, d] of keys, or F V of values, [B, H, N, d] with zeros for padding."""
-        weight, num_tokens = self.weight(of_values), states.shape[2]
+        # F where values have their own, otherwise E.
+        weight = self.value if of_values and self.value is not None else self.key
+        num_tokens = states.shape[2]
         if not is_torchdynamo_exporting():
             return torch.matmul(weight[:, :num_slots, :num_tokens], states)
         # A slice is contiguous for some lengths only, so the graph would be for these or for all others.
         weight = weight.index_select(1, torch.arange(num_slots, device=weight.device))
         return torch.matmul(weight.index_select(2, torch.arange(num_tokens, device=weight.device)), states)
-
-    def weight(self, of_values: bool) -> torch.Tensor:
-        """F where values have their own, otherwise E."""
-        return self.key if self.value is None or not of_values else self.value
-
-
-class DseConvolution(DseLinformer):
-    """E and F with the structure of a convolution: a weight for each place in a slot, `(groups, width)`."""
-
-    is_convolution = True
-
-    def weight_shape(self, config: DseConfig, num_slots: int) -> tuple[int, ...]:
-        # The first and the last token have slots of their own.
-        length: Any = config.max_position_embeddings
-        return self.num_groups, max(1, -(-(length - 2) // (num_slots - 2)))
-
-    def forward(
-        self, states: torch.Tensor, num_slots: int, segments: Any = None, of_values: bool = False
-    ) -> torch.Tensor:
-        places = take_tokens(states, segments.tokens) * segments.in_slot[:, None, ..., None]  # [B, H, K, W, d]
-        weight = self.weight(of_values)[:, : places.shape[3]]
-        return (places * weight[:, None, :, None]).sum(dim=3)
-
-
-LINFORMERS: dict[str, type[DseLinformer]] = {"learned": DseLinformer, "conv": DseConvolution}
 
 
 # Padding

@@ -29,11 +29,11 @@ class ConvertOptions:
         default=None,
         help="How n tokens are projected to k rows. Default: learned, or strided where positions are rotary or "
         "relative.",
-        metadata={"choices": ["learned", "conv", "mean", "max", "strided"]},
+        metadata={"choices": ["learned", "mean", "strided"]},
     )
     linformer_init: str = HfArg(
         default="mean",
-        help="Initial weights of learned and conv projections.",
+        help="Initial weights of learned projections.",
         metadata={"choices": ["mean", "strided", "random"]},
     )
     linformer_sharing: str = HfArg(
@@ -81,7 +81,6 @@ class ConvertOptions:
         help="How token vectors become one. Default: as the source says (sentence-transformers), or mean.",
         metadata={"choices": ["mean", "cls", "max"]},
     )
-    pooling_layers: int = HfArg(default=1, help="Number of last layers to concatenate before pooling (DSE: 4).")
     projection_dim: int | None = HfArg(
         default=None, help="Dimensions of a new linear layer of the embedding. Default: no such layer."
     )

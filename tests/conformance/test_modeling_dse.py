@@ -149,10 +149,9 @@ class TestDseModelOfEuroBert(TestDseModel):
 
     fields = {
         "layer_types": ["linear_attention", "full_attention"],
-        "linformer_projection": "conv",
+        "linformer_projection": "mean",
         "linformer_sharing": "none",
         "pooling_mode": "max",
-        "pooling_layers": 2,
         "projection_dim": 24,
     }
 

@@ -135,7 +135,7 @@ def make_ids(length=LIMIT, rows=2):
     return torch.randint(5, 40, (rows, length), generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("projection", ["learned", "conv", "mean", "max", "strided"])
+@pytest.mark.parametrize("projection", ["learned", "mean", "strided"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_its_source_up_to_k_tokens(sources, kind, projection):
     source = sources[kind]
@@ -148,7 +148,7 @@ def test_equals_its_source_up_to_k_tokens(sources, kind, projection):
     expected = states(source.model, *right.values())
     embeddings = torch.stack([part.mean(dim=0) for part in expected.split(lengths)])
     assert min(lengths) < max(lengths)
-    for sharing in ["none", "headwise", "key_value", "layerwise"] if projection in ("learned", "conv") else ["none"]:
+    for sharing in ["none", "headwise", "key_value", "layerwise"] if projection == "learned" else ["none"]:
         chosen = {"linformer_projection": projection, "linformer_sharing": sharing}
         model = convert(source, linformer_length=max(lengths), max_position_embeddings=max(lengths), **chosen)
         assert model.dtype == torch.float32 and not model.training
@@ -431,10 +431,10 @@ def test_arguments(bert):
     # A value per layer.
     arguments = parse(
         *"--linformer_length 8 6 --layer_types linear_attention full_attention --keep_layers 0 3".split(),
-        *"--linformer_projection conv --normalize_embeddings true".split(),
+        *"--linformer_projection mean --normalize_embeddings true".split(),
     )
     config = arguments.convert(bert.path).config
     assert (config.linformer_length, config.layer_types) == ([8, 6], ["linear_attention", "full_attention"])
-    assert (config.linformer_projection, config.normalize_embeddings) == ("conv", True)
+    assert (config.linformer_projection, config.normalize_embeddings) == ("mean", True)
     same = parse("--linformer_length", "6", "--layer_types", "full_attention").convert(bert.path).config
     assert (same.linformer_length, same.layer_types) == (6, ["full_attention"] * NUM_LAYERS)

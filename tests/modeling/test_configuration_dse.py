@@ -36,7 +36,6 @@ TINY = {"encoder": {"model_type": "bert", **SIZES}, "linformer_length": 4}
         ({"linformer_length": [4, 5], "linformer_sharing": "layerwise"}, "has one projection for all layers"),
         ({"layer_types": ["linear_attention"]}, "must name one of .* for each of the 2 layers"),
         ({"layer_types": ["linear_attention", "causal_attention"]}, "must name one of full_attention, .*causal"),
-        ({"pooling_layers": 4}, r"`pooling_layers` must be at most `num_hidden_layers` \(2\), got 4"),
         ({"num_pair_separators": 3}, "`num_pair_separators` must be 1 or 2, got 3"),
         ({"document_length": 17}, "`document_length` must be from 1 to `max_position_embeddings` .16., got 17"),
         ({"encoder": {"model_type": "mpnet", **SIZES}, "linformer_projection": "mean"}, "MPNet .*got 'mean'"),
@@ -69,9 +68,7 @@ def test_defaults_are_those_of_the_encoder():
 
 
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 4, 6, 8, 16, 64, 1.5, -0.5, 0.1, float("nan"), float("inf")])
-WORDS = st.sampled_from(
-    ["", "x", "mean", "max", "cls", "strided", "learned", "conv", "random", "none", "cosine", "mlp"]
-)
+WORDS = st.sampled_from(["", "x", "mean", "max", "cls", "strided", "learned", "random", "none", "cosine", "mlp"])
 KINDS = st.sampled_from([f"{kind}_attention" for kind in ("full", "linear", "sliding", "sliding_linear", "chunked")])
 ANY = st.one_of(
     NUMBERS,

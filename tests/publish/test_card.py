@@ -120,7 +120,7 @@ def test_a_renamed_card_equals_a_card_of_that_name(make_model, facts):
     "fields",
     [
         {},
-        {"similarity": "dot", "problem_type": "multi_label_classification", "pooling_layers": 2},
+        {"similarity": "dot", "problem_type": "multi_label_classification"},
         {"layer_types": ["full_attention"] * 2, "prompts": {"query": "find | this: "}},
         {"layer_types": ["chunked_attention", "sliding_linear_attention"], "attention_chunk_size": 4},
         {"linformer_length": [4, 8], "linformer_projection": "mean", "query_length": 8},
