@@ -1,33 +1,33 @@
 """
-Embed parquet shards with two workers of a Ray cluster (`pip install hf-dse[ray]`). About 3 minutes on 2 busy
-CPU cores.
+Embed the parquet shards of a corpus in the workers of a Ray cluster (`pip install hf-dse[ray]`). About 2 minutes on 2
+busy CPU cores.
 
     python examples/08_bulk_encode_with_ray.py bulk
 
 prints, besides the progress of Ray:
 
-    799 vectors written to bulk/vectors
-    3 of 4 shards are already finished
-    799 vectors written to bulk/vectors
-    text: string
-    embedding: fixed_size_list<element: float>[384]
-      child 0, element: float
+    4 of 4 shards to embed
+    1 of 4 shards to embed
+    799 vectors of 384 dimensions
 
-Set RAY_ADDRESS to use a cluster; otherwise Ray starts one on this machine.
+Each shard is a `hf-dse encode` of its own, whose output is complete or not there at all. `hf-dse score` works in the
+same way for a teacher's scores. Set RAY_ADDRESS to use a cluster; otherwise Ray starts one on this machine.
 """
 
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
+import ray.data
 from datasets import Dataset
 from transformers import AutoTokenizer
 
 from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_pairs
-from hf_dse_cli import main
 
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/bulk")
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/bulk").absolute()
 num_texts = int(sys.argv[2]) if len(sys.argv) > 2 else None
 
 source = default_encoder()
@@ -39,11 +39,26 @@ texts = load_pairs(DataArguments(dataset_name="embedded"))["train"]["sentence1"]
 for number in range(4):
     Dataset.from_dict({"text": texts[number::4]}).to_parquet(folder / "texts" / f"part-{number}.parquet")
 
-# The same as `hf-dse encode --engine ray ...`; each worker loads the model once.
-command = ["encode", "--engine", "ray", "--num_workers", "2", "--model_name_or_path", str(folder / "model")]
-command += ["--input", str(folder / "texts"), "--output", str(folder / "vectors")]
-main(command)
-# An interrupted run continues: finished shards are skipped.
+
+def encode_shard(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    (shard,) = batch["shard"]
+    command = [sys.executable, "-m", "hf_dse_cli", "encode", "--model", folder / "model"]
+    subprocess.run([*command, "--input", shard, "--output", folder / "vectors" / Path(shard).name], check=True)
+    return batch
+
+
+def encode_all(num_workers: int) -> None:
+    shards = sorted((folder / "texts").glob("*.parquet"))
+    # Finished shards are skipped, so an interrupted run continues.
+    missing = [str(shard) for shard in shards if not (folder / "vectors" / shard.name).exists()]
+    print(f"{len(missing)} of {len(shards)} shards to embed")
+    rows = ray.data.from_items([{"shard": shard} for shard in missing], override_num_blocks=len(missing))
+    # On a cluster with GPUs add num_gpus=1.
+    rows.map_batches(encode_shard, batch_size=1, concurrency=num_workers).materialize()
+
+
+encode_all(num_workers=2)
 (folder / "vectors" / "part-2.parquet").unlink()
-main(command)
-print(pq.read_table(folder / "vectors" / "part-2.parquet").schema.remove_metadata())
+encode_all(num_workers=2)
+vectors = pq.read_table(folder / "vectors")["embedding"]
+print(f"{len(vectors)} vectors of {len(vectors[0])} dimensions")

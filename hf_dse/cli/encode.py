@@ -4,14 +4,11 @@
 
 import shlex
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
 from hf_dse.common.options import HfArg
-from hf_dse.retrieval.arguments import CHUNK_SIZE, EMBEDDING_COLUMN
-from hf_dse.teacher.arguments import EngineArguments
+from hf_dse.retrieval.arguments import CHUNK_SIZE
 
 
 @dataclass
@@ -19,8 +16,8 @@ class EncodeArguments:
     """Which texts to embed, and where to write the vectors."""
 
     model_name_or_path: str = field(metadata=MODEL)
-    input: str = HfArg(help="Texts: .txt with one per line, a table, or a folder; with `--engine ray` .parquet files.")
-    output: str = HfArg(help=".npy for an array, .parquet for an index that `hf-dse search` reads; for Ray a folder.")
+    input: str = HfArg(help="Texts: .txt with one per line, a table, or a folder.")
+    output: str = HfArg(help=".npy for an array, .parquet for an index that `hf-dse search` reads.")
     text_column: str = HfArg(default="text", help="Column of the texts in a table.")
     prompt_name: str = HfArg(
         default="document", help="Prompt of the model before each text: document, query or another."
@@ -30,55 +27,28 @@ class EncodeArguments:
     chunk_size: int = HfArg(default=CHUNK_SIZE, help="With `--chunks`: tokens of a chunk, at most.")
 
 
-def encode(args: EncodeArguments, load_args: LoadArguments, engine_args: EngineArguments) -> None:
+def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
     """
     Compute the embeddings of texts.
 
     hf-dse encode --model student/model --input texts.txt --output vectors.npy
     """
     from hf_dse.common.provenance import describe_source
-    from hf_dse.retrieval.index import TextEncoder, encode_file, encode_settings
+    from hf_dse.retrieval.index import encode_file
 
-    is_ray = engine_args.engine == "ray"
-    if is_ray and (args.chunks or load_args.device is not None):
-        raise ValueError("`--chunks` and `--device` are not options of `--engine ray`: leave them out.")
-    # Without local paths.
-    name = describe_source(args.model_name_or_path).name
-    options: dict[str, Any] = {"prompt_name": args.prompt_name, "normalize": args.normalize}
-    model = load_args.load(args.model_name_or_path)
-    if is_ray:
-        from hf_dse.data.shards import run_on_shards
-
-        number = run_on_shards(
-            partial(
-                TextEncoder,
-                name=args.model_name_or_path,
-                text_column=args.text_column,
-                loading={option: value for option, value in load_args.loading.items() if option != "device"},
-                batch_size=load_args.batch_size,
-                **options,
-            ),
-            args.input,
-            args.output,
-            [args.text_column],
-            EMBEDDING_COLUMN,
-            settings=encode_settings(model, name, args.text_column, **options),
-            num_workers=engine_args.num_workers,
-            num_gpus=engine_args.num_gpus,
-        )
-        print(f"{number} vectors written to {args.output}")
-    else:
-        number, size = encode_file(
-            model,
-            name,
-            args.input,
-            args.output,
-            text_column=args.text_column,
-            chunk_size=args.chunk_size if args.chunks else None,
-            batch_size=load_args.batch_size,
-            **options,
-        )
-        print(f"{number} vectors of size {size} written to {args.output}")
+    number, size = encode_file(
+        load_args.load(args.model_name_or_path),
+        # Without local paths.
+        describe_source(args.model_name_or_path).name,
+        args.input,
+        args.output,
+        text_column=args.text_column,
+        prompt_name=args.prompt_name,
+        normalize=args.normalize,
+        chunk_size=args.chunk_size if args.chunks else None,
+        batch_size=load_args.batch_size,
+    )
+    print(f"{number} vectors of size {size} written to {args.output}")
     # A search has the prompt for documents.
     if not args.output.endswith(".npy") and args.prompt_name == "document":
         words = ["--model", args.model_name_or_path, "--corpus", args.output, "--query", "TEXT"]

@@ -14,13 +14,13 @@ from hf_dse.common.options import HfArg
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.tables import OUTPUT_ENDINGS
 from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS, check_num_queries
-from hf_dse.teacher.arguments import EngineArguments, ScoreArguments, WindowArguments
+from hf_dse.teacher.arguments import ScoreArguments, WindowArguments
 
 
 logger = logging.getLogger(__name__)
 
 
-def score(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> None:
+def score(args: ScoreArguments, data_args: DataArguments) -> None:
     """
     Add a teacher's scores to sentence pairs, or to queries with candidates. Both orders of a pair are scored if the
     task is symmetric: `--symmetric` overrides the setting of the task. A query always comes first, and only the
@@ -30,7 +30,7 @@ def score(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArg
     """
     from hf_dse.teacher.score_files import score_files
 
-    what = score_files(args, data_args, engine_args)
+    what = score_files(args, data_args)
     print(f"{what} written to {args.output_file}")
     stage = "--stage ranking" if "queries" in what else f"--task_name {data_args.task_name or 'TASK'}"
     say_next(distill=f"{stage} --model ENCODER --train_file {shlex.quote(args.output_file)} --output_dir student")

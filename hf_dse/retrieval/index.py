@@ -25,7 +25,6 @@ from hf_dse.retrieval.sentence_transformer import (
     fingerprint_of,
     fit_chunk_size,
     length_of,
-    load_sentence_transformer,
     prompt_of,
     split_texts,
     warn_of_texts,
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# The key of the settings in the metadata of a file, as `run_on_shards` writes them too.
+# The key of the settings in the metadata of a file.
 SETTINGS_KEY = b"hf_dse"
 # Texts that are embedded and written at once. A killed process loses one such group.
 TEXTS_PER_COMMIT = 1024
@@ -103,17 +102,6 @@ def encode_settings(
         "max_length": length_of(model, prompt_name),
         "normalize": normalize,
     }
-
-
-class TextEncoder:
-    """The worker of [`run_on_shards`] for `hf-dse encode --engine ray`."""
-
-    def __init__(self, device: str, *, name: str, text_column: str, loading: dict[str, Any], **options: Any):
-        self.model = load_sentence_transformer(name, device=device, **loading)
-        self.text_column, self.options = text_column, options
-
-    def __call__(self, columns: dict[str, list]) -> pyarrow.Array:
-        return to_lists(embed(self.model, columns[self.text_column], show_progress=False, **self.options))
 
 
 def to_lists(vectors: np.ndarray) -> pyarrow.FixedSizeListArray:

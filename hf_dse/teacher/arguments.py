@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Options of teachers, and of the engine that runs models on shards."""
+"""Options of teachers."""
 
 from dataclasses import dataclass, field
 
@@ -24,10 +24,7 @@ class ScoreArguments:
         help="The reranker (any `CrossEncoder`): a Hub id (user/name, or user/name@revision) or a folder. The "
         "scores of several are averaged."
     )
-    output_file: str = HfArg(
-        help="File of the scored pairs or rankings, .jsonl or .parquet; with `--engine ray` a folder with a "
-        "file for each shard."
-    )
+    output_file: str = HfArg(help="File of the scored pairs or rankings, .jsonl or .parquet.")
     bi_encoder: bool = HfArg(default=False, help="The model is a bi-encoder, and the score is the cosine.")
     bm25_weight: float = HfArg(
         default=0.0,
@@ -60,22 +57,3 @@ class WindowArguments:
         default=None, help="Tokens of a query with a document that the teacher reads. Default: its own limit."
     )
     windows: str = field(default="first", metadata=WINDOWS_OPTION)
-
-
-@dataclass
-class EngineArguments:
-    """Where the model runs: in this process, or in the workers of a Ray cluster."""
-
-    engine: str = HfArg(
-        default="local",
-        help="This process, or the workers of a Ray cluster (RAY_ADDRESS, or a local one) for parquet shards.",
-        metadata={"choices": ["local", "ray"]},
-    )
-    num_workers: int | None = HfArg(default=None, help="Ray workers. Default: as many as GPUs or CPU cores allow.")
-    num_gpus: float | None = HfArg(
-        default=None, help="GPUs per Ray worker, also a fraction. Default: 1 if the cluster has GPUs, otherwise 0."
-    )
-
-    def __post_init__(self) -> None:
-        if self.engine != "ray" and (self.num_workers is not None or self.num_gpus is not None):
-            raise ValueError("`--num_workers` and `--num_gpus` are for `--engine ray`: add it, or leave them out.")

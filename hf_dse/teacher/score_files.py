@@ -4,35 +4,28 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow
 from datasets import Dataset
 
 from hf_dse.common.files import output_path
 from hf_dse.common.provenance import describe_source
 from hf_dse.data.arguments import DataArguments
-from hf_dse.data.pairs import check_pairs, resolve_task
-from hf_dse.data.rankings import Rankings, make_rankings, write_rankings
+from hf_dse.data.pairs import resolve_task
+from hf_dse.data.rankings import Rankings, write_rankings
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
-from hf_dse.data.shards import run_on_shards
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
-from hf_dse.retrieval.sentence_transformer import fingerprint_of, load_sentence_transformer, prompt_of
-from hf_dse.teacher.arguments import EngineArguments, ScoreArguments
-from hf_dse.teacher.rerankers import check_labels, identify, load_reranker
+from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.teacher.arguments import ScoreArguments
+from hf_dse.teacher.rerankers import check_labels, load_reranker
 from hf_dse.teacher.score import score_pairs, with_logits
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 
 
 if TYPE_CHECKING:
     from hf_dse.teacher.rerankers import Teacher
-
-# The options of the data that have an effect on shards.
-SHARD_OPTIONS = ("dataset_name", "task_name", "num_labels", "sentence1_column", "sentence2_column", "symmetric")
 
 
 def score(
@@ -128,11 +121,9 @@ def score(
     return with_logits(pairs, _mean_scores(teachers, pairs, symmetric=resolve_task(data_args).symmetric, **options))
 
 
-def score_files(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
-    """Scores a split, or parquet shards with Ray, writes it, and returns what it was, such as `120 scored pairs`."""
+def score_files(args: ScoreArguments, data_args: DataArguments) -> str:
+    """Scores a split, writes it, and returns what it was, such as `120 scored pairs`."""
     args = replace(args, model_name_or_path=list(dict.fromkeys(args.model_name_or_path)))
-    if engine_args.engine == "ray":
-        return _score_shards(args, data_args, engine_args)
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     options = {**vars(args), "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores"}
     del options["output_file"]
@@ -182,73 +173,6 @@ def _mean_scores(
         parts = [score_pairs(teacher, data, symmetric=symmetric, **options) for teacher in teachers]
     scores = [part["teacher_logits"][:] for part in parts]
     return [np.mean(rows, axis=0).tolist() for rows in zip(*scores, strict=True)]
-
-
-def _score_shards(args: ScoreArguments, data_args: DataArguments, engine_args: EngineArguments) -> str:
-    if data_args != DataArguments(**{name: getattr(data_args, name) for name in SHARD_OPTIONS}):
-        known = ", ".join(f"`--{name}`" for name in SHARD_OPTIONS)
-        raise ValueError(f"`--engine ray` scores all rows: leave out options of the data except {known}.")
-    if args.bm25_weight:
-        raise ValueError("`--bm25_weight` needs the whole corpus, and with `--engine ray` a worker knows one shard.")
-    is_ranking = data_args.task_name is None and data_args.num_labels is None
-    _check_pairs(is_ranking, args.bm25_weight, args.windows)
-    # Fail early, and tell the outputs of one teacher from those of another.
-    teachers = _load_teachers(args.model_name_or_path, **_loading(args, "cpu"))
-    columns, symmetric = ["query", "documents"], False
-    if not is_ranking:
-        task = resolve_task(_with_task(data_args, teachers))
-        columns, symmetric = [task.sentence1, task.sentence2], task.symmetric
-    settings: dict[str, Any] = {"columns": columns, "symmetric": symmetric}
-    settings["teachers"] = [
-        [fingerprint_of(teacher), prompt_of(teacher, "query"), prompt_of(teacher, "document")]
-        if args.bi_encoder
-        else identify(teacher)
-        for teacher in teachers
-    ]
-    settings |= {"max_length": args.max_length, "windows": args.windows}
-    # Paths that any process finds.
-    names = [str(Path(name).absolute()) if Path(name).exists() else name for name in args.model_name_or_path]
-    num_rows = run_on_shards(
-        partial(ShardScorer, replace(args, model_name_or_path=names), data_args, columns, symmetric),
-        str(data_args.dataset_name),
-        args.output_file,
-        columns,
-        "teacher_logits",
-        settings=settings,
-        num_workers=engine_args.num_workers,
-        num_gpus=engine_args.num_gpus,
-    )
-    return f"{num_rows} {f'queries with scored candidates ({_how(args)})' if is_ranking else 'scored pairs'}"
-
-
-class ShardScorer:
-    """Scores the rows of a shard in a Ray worker, for [`run_on_shards`]."""
-
-    def __init__(
-        self, args: ScoreArguments, data_args: DataArguments, columns: list[str], symmetric: bool, device: str
-    ):
-        self.args, self.data_args, self.columns, self.symmetric = args, data_args, columns, symmetric
-        self.is_ranking = columns == ["query", "documents"]
-        self.teachers = _load_teachers(args.model_name_or_path, **_loading(args, device))
-        self.options: dict[str, Any] = {"batch_size": args.batch_size, "cache_dir": args.cache_dir}
-
-    def __call__(self, batch: dict[str, list]) -> pyarrow.Array:
-        first, second = (batch[name] for name in self.columns)
-        scores: list[list[float]] = []
-        if first and self.is_ranking:
-            rows = {text: row for row, text in enumerate(dict.fromkeys(text for texts in second for text in texts))}
-            queries = {"query": first, "documents": [[rows[text] for text in texts] for texts in second]}
-            rankings = make_rankings(queries, {"text": list(rows)})
-            scores = _mean_scores(self.teachers, rankings, windows=self.args.windows, **self.options)
-        elif first:
-            pairs = check_pairs(Dataset.from_dict(batch), self.data_args, require_labels=False)["train"]
-            scores = _mean_scores(self.teachers, pairs, symmetric=self.symmetric, **self.options)
-        return pyarrow.array(scores, pyarrow.list_(pyarrow.float64()))
-
-
-def _loading(args: ScoreArguments, device: str) -> dict[str, Any]:
-    names = ("bi_encoder", "trust_remote_code", "dtype", "max_length")
-    return {**{name: getattr(args, name) for name in names}, "device": device}
 
 
 def _how(args: ScoreArguments) -> str:

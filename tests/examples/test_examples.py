@@ -168,11 +168,8 @@ def test_bulk_encode_with_ray(tmp_path):
     pytest.importorskip("ray")
     # Otherwise Ray would store its token in the home folder.
     output = run("08_bulk_encode_with_ray.py", str(tmp_path), "24", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    # The note that 3 of 4 shards are already finished is on stderr.
-    assert output.count(f"24 vectors written to {tmp_path / 'vectors'}\n") == 2
-    assert output.endswith(
-        "text: string\nembedding: fixed_size_list<element: float>[384]\n  child 0, element: float\n"
-    )
+    lines = [line for line in output.splitlines() if line.endswith(("to embed", "dimensions"))]
+    assert lines == ["4 of 4 shards to embed", "1 of 4 shards to embed", "24 vectors of 384 dimensions"]
 
 
 def test_push_to_the_hub():

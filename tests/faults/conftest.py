@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 import torch
 import yaml
@@ -89,10 +88,6 @@ def assets(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
     mined = [(query["text"], [texts[row], texts[row + 20], texts[row + 30]]) for row, query in enumerate(queries)]
     rows = [{"query": query, "documents": documents, "labels": [1, 0, 0]} for query, documents in mined]
     write_rows(folder / "mined.jsonl", rows)
-    (folder / "shards").mkdir()
-    for number in range(4):
-        table = pyarrow.table({"text": texts[number::4]})
-        pyarrow.parquet.write_table(table, folder / "shards" / f"part-{number}.parquet")
 
     general = {"stage": "general", "train_file": str(folder / "texts.txt"), "save_strategy": "epoch"}
     second = {"stage": "pairs", "dataset_name": str(folder / "pairs"), "num_labels": 1}

@@ -5,14 +5,10 @@
 import os
 import random
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from harness import run, slow_but, start, wait_for
 
-from hf_dse.common.files import LOCK_FILE
 from hf_dse_cli import GO_ON
 
 
@@ -37,29 +33,6 @@ def test_ctrl_c(name, commands, undisturbed, tmp_path):
         assert "Traceback" not in log.read_text()
         assert run(command.line(output) + command.again(output), log) == 0, log.read_text()
         assert command.read(command.place(output)) == straight.content
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_ray_starts(assets, tmp_path):
-    """The processes of Ray are Ray's to end, and so is the exit status while it starts."""
-    pytest.importorskip("ray")
-    words = f"--model {assets}/student --engine ray --input {assets}/shards --output {tmp_path}/out"
-    command = [sys.executable, "-m", "hf_dse_cli", "encode", *words.split()]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=hear_ctrl_c)
-    try:
-        while not list(tmp_path.glob(f"out/{LOCK_FILE}")):
-            assert process.poll() is None
-            time.sleep(0.05)
-        time.sleep(2)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(120)
-    finally:
-        process.kill()
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert "hf-dse encode: interrupted; give the same command to start again" in lines
-    assert not any("Traceback" in line for line in lines)
-    assert run(["encode", *words.split()], tmp_path / "again") == 0
 
 
 @pytest.mark.slow

@@ -4,11 +4,7 @@
 
 import random
 import shutil
-import subprocess
-import sys
-import time
 
-import psutil
 import pytest
 from harness import COMMANDS, KILLS, kill_after, model_folder, run, start
 
@@ -133,33 +129,3 @@ def test_stages_of_an_earlier_recipe_are_not_taken_for_those_of_a_killed_one(com
 def test_many_kills(name, attack):
     codes = [attack(name, 100 + number) for number in range(2 if "onnx" in name else MANY)]
     assert any(code != 0 for code in codes)
-
-
-@pytest.mark.slow
-def test_a_killed_engine_keeps_its_shards(assets, tmp_path):
-    pytest.importorskip("ray")
-    model, shards = f"{assets}/student", f"{assets}/shards"
-    words = f"encode --model {model} --engine ray --num_workers 1 --input {shards} --output"
-    line = [sys.executable, "-m", "hf_dse_cli", *words.split()]
-
-    def encode(name):
-        return subprocess.Popen([*line, str(tmp_path / name)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    assert encode("straight").wait() == 0
-    expected = {path.name: path.read_bytes() for path in (tmp_path / "straight").iterdir()}
-    process, output = encode("out"), tmp_path / "out"
-    while not list(output.glob("*.parquet")):
-        assert process.poll() is None
-        time.sleep(0.001)
-    workers = psutil.Process(process.pid).children(recursive=True)
-    # Another one at the same time is refused.
-    other = subprocess.run([*line, str(output)], capture_output=True, text=True) if process.poll() is None else None
-    process.kill()
-    process.wait()
-    assert psutil.wait_procs(workers, timeout=60)[1] == []
-    if other is not None and other.returncode:
-        assert f"{output} is in use by another process" in other.stderr
-    finished = {path: path.stat().st_mtime_ns for path in output.glob("*.parquet")}
-    assert encode("out").wait() == 0
-    assert {path.name: path.read_bytes() for path in output.iterdir()} == expected
-    assert all(path.stat().st_mtime_ns == changed for path, changed in finished.items())

@@ -11,7 +11,7 @@ import pytest
 
 from hf_dse import split_text
 from hf_dse.retrieval.folder import search_corpus
-from hf_dse.retrieval.index import SETTINGS_KEY, TextEncoder, encode_file, encode_settings
+from hf_dse.retrieval.index import encode_file
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
@@ -122,16 +122,10 @@ def test_an_index_fits_one_model_prompt_and_column(encoder, lines, save_encoder,
         search(encoder, foreign)
 
 
-def test_shards_of_workers_are_one_index(encoder, save_bert, lines, tmp_path):
-    folder = save_bert(tmp_path / "model")
-    worker = TextEncoder("cpu", name=str(folder), text_column="text", loading={}, batch_size=2)
-    model = worker.model
-    settings = encode_settings(model, str(folder), "text", "document", False)
+def test_a_folder_of_indexes_is_one_index(encoder, lines, tmp_path):
     (tmp_path / "shards").mkdir()
     for number, texts in enumerate((TEXTS[:3], TEXTS[3:])):
-        table = pa.table({"text": texts, "embedding": worker({"text": texts})})
-        metadata = {SETTINGS_KEY: json.dumps({**settings, "input": str(number)})}
-        pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "shards" / f"{number}.parquet")
-    found = search(model, tmp_path / "shards")
-    assert [hit["position"] for hit in found] == [hit["position"] for hit in search(model, lines)]
-    assert len(worker({"text": []})) == 0 and worker({"text": []}).type == worker({"text": ["a"]}).type
+        pq.write_table(pa.table({"text": texts}), tmp_path / f"{number}.parquet")
+        encode_file(encoder, "tiny", str(tmp_path / f"{number}.parquet"), str(tmp_path / f"shards/{number}.parquet"))
+    found = search(encoder, tmp_path / "shards")
+    assert [hit["position"] for hit in found] == [hit["position"] for hit in search(encoder, lines)]

@@ -1,14 +1,11 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of files, and of shards as a Ray worker computes them: what `hf-dse score` does."""
+"""Scores of files: what `hf-dse score` does."""
 
 import json
 from datetime import date
-from functools import partial
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset, load_dataset
@@ -18,10 +15,10 @@ from transformers import BertForSequenceClassification
 from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, score
 from hf_dse.common.provenance import describe_source
 from hf_dse.data.tables import open_table
-from hf_dse.teacher.arguments import EngineArguments, ScoreArguments
+from hf_dse.teacher.arguments import ScoreArguments
 from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import score_candidates
-from hf_dse.teacher.score_files import ShardScorer, score_files
+from hf_dse.teacher.score_files import score_files
 
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -46,10 +43,10 @@ def write(path, rows):
 def run(tmp_path):
     """Scores a file of these rows, and returns the output with what is said of it."""
 
-    def run(teachers, rows, name="scored.jsonl", engine="local", data=None, **options):
+    def run(teachers, rows, name="scored.jsonl", data=None, **options):
         data_args = DataArguments(train_file=write(tmp_path / "data.jsonl", rows), **(data or {}))
         args = ScoreArguments([*map(str, teachers)], str(tmp_path / name), device="cpu", **options)
-        said = score_files(args, data_args, EngineArguments(engine))
+        said = score_files(args, data_args)
         return tmp_path / name, said
 
     return run
@@ -97,7 +94,7 @@ def test_scored_pairs_keep_their_other_columns(save_teacher, tmp_path):
     Dataset.from_list(rows).to_parquet(tmp_path / "pairs.parquet")
     data_args = DataArguments(train_file=str(tmp_path / "pairs.parquet"), task_name="stsb")
     file = tmp_path / "scored.parquet"
-    score_files(ScoreArguments([save_teacher()], str(file), device="cpu"), data_args, EngineArguments())
+    score_files(ScoreArguments([save_teacher()], str(file), device="cpu"), data_args)
     found = open_table(file)[:]
     assert list(found) == ["sentence1", "sentence2", "label", "id", "day", "teacher_logits"]
     assert found["id"] == [0, 1, 2] and str(found["day"][2]) == "2026-01-03"
@@ -179,49 +176,3 @@ def test_data_and_teachers_by_name(save_teacher, tmp_path):
 def test_windows_are_for_rankings(save_teacher):
     with pytest.raises(ValueError, match="`--windows` are options of rankings, and"):
         score(save_teacher(), Dataset.from_list(PAIRS), windows="best", show_progress=False)
-
-
-# Ray
-
-
-def test_a_worker_scores_the_pairs_of_a_shard(save_teacher):
-    names = [save_teacher(f"teacher-{seed}", seed=seed) for seed in (0, 1)]
-    args = ScoreArguments(names, "", max_length=16)
-    data_args = DataArguments(num_labels=1, sentence1_column="a", sentence2_column="b")
-    worker = ShardScorer(args, data_args, ["a", "b"], True, "cpu")
-    batch = {"a": [row["sentence1"] for row in PAIRS], "b": [row["sentence2"] for row in PAIRS]}
-    expected = np.mean([logits_of(name, symmetric=True) for name in names], axis=0)
-    assert_close(worker(batch).to_pylist(), expected)
-    assert worker({"a": [], "b": []}).type == worker(batch).type
-
-
-def test_a_worker_scores_the_candidates_of_a_shard(save_teacher, tmp_path):
-    name = save_teacher()
-    args = ScoreArguments([name], "", windows="best")
-    worker = partial(ShardScorer, args, DataArguments(), ["query", "documents"], False)("cpu")
-    # The same query in two rows.
-    rows = [*RANKINGS, RANKINGS[0]]
-    found = worker({key: [row[key] for row in rows] for key in ("query", "documents")}).to_pylist()
-    expected = scores_of(name, write(tmp_path / "rows.jsonl", RANKINGS), windows="best")
-    assert_close(found[:2], expected)
-    assert found[2] == found[0]
-    with pytest.raises(ValueError, match="None, not a text"):
-        worker({"query": ["word1"], "documents": [["word2", None]]})
-
-
-def test_errors_of_shards(save_teacher, tmp_path):
-    pytest.importorskip("ray")
-    args = ScoreArguments([save_teacher()], str(tmp_path / "out"))
-    pq.write_table(pa.table({"query": ["word1"], "documents": [["word2"]]}), tmp_path / "shard.parquet")
-    for data, message in (
-        ({"max_train_samples": 5}, "scores all rows: leave out options of the data except"),
-        ({"task_name": "stsb"}, "has the columns query, documents, and needs sentence1, sentence2"),
-    ):
-        data_args = DataArguments(dataset_name=str(tmp_path / "shard.parquet"), **data)
-        with pytest.raises(ValueError, match=message):
-            score_files(args, data_args, EngineArguments("ray"))
-
-
-def test_workers_are_for_ray():
-    with pytest.raises(ValueError, match="are for `--engine ray`"):
-        EngineArguments(num_workers=2)
