@@ -56,7 +56,6 @@ CHECKED_QUERIES = 50
 
 RECIPE_FIELDS = (
     "contrastive_weight",
-    "margin_mse_weight",
     "similarity_weight",
     "num_candidates",
     "scale_learning_rate",
@@ -190,7 +189,7 @@ def _score(
     """The training queries, with the teacher's scores if they are needed and missing."""
     name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
     has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
-    is_needed = training_args.kl_weight != 0 or training_args.margin_mse_weight > 0
+    is_needed = training_args.kl_weight != 0
     if has_teacher and is_needed and is_scored:
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))
         logger.warning(

@@ -101,9 +101,6 @@ class RankingOptions(StudentOptions):
     kl_weight: float | None = HfArg(
         default=None, help="Weight of the teacher's distribution over the candidates. Default: 1 with scores, else 0."
     )
-    margin_mse_weight: float = HfArg(
-        default=0.0, help="Weight of the teacher's margins between a positive and other candidates."
-    )
     similarity_weight: float = HfArg(
         default=0.0, help="Weight of a bi-encoder's cosines between texts of different queries."
     )

@@ -93,15 +93,14 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> float:
     """
     is_scored = has_lists(rankings)
     kl_weight = float(is_scored) if args.kl_weight is None else args.kl_weight
-    if not kl_weight + args.margin_mse_weight:
+    if not kl_weight:
         if not args.contrastive_weight:
             raise ValueError("There are no teacher scores, so that `contrastive_weight` must be above 0.")
         check_positives(rankings, "The training rankings")
     elif not is_scored:
         raise ValueError(
-            "`kl_weight` or `margin_mse_weight` is above 0, but no query has two candidates with teacher scores: name "
-            "a teacher with `--teacher`, score them with `score` (`hf-dse score`), or train "
-            "on labels only with both weights 0."
+            f"kl_weight={kl_weight}, but no query has two candidates with teacher scores: name a teacher with "
+            "`--teacher`, score them with `score` (`hf-dse score`), or train on labels only with the weight 0."
         )
     elif mean_spread(rankings.queries["teacher_logits"][:]) == 0:
         raise ValueError("The teacher gives all candidates of a query the same score: use another, or labels alone.")

@@ -1,7 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Losses on queries with candidates: contrastive, listwise and on margins, in one unit of logits.
+Losses on queries with candidates: contrastive and listwise, in one unit of logits. The teacher's margins (MarginMSE)
+taught no more than its distribution on SciFact and less on SQuAD (docs/comparison.md).
 
 Shapes: Q queries with up to C candidates each, from a batch of D documents. `documents` `(Q, C)` are the positions of
 the candidates among the documents, -1 for none; `labels` `(Q, C)` are above 0 for relevant ones, 0 for others, NaN if
@@ -65,22 +66,6 @@ def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     return divergence.masked_fill(~is_list, 0.0).sum() / is_list.sum().clamp(min=1)
 
 
-def margin_loss(student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """
-    Margin-MSE ([Hofstätter et al., 2020](https://huggingface.co/papers/2010.02666)) of positives and other candidates.
-    Without a positive the candidate that the teacher ranks first takes its place.
-    """
-    is_known = teacher.isfinite()
-    is_first = (labels > 0) & is_known
-    best = teacher.masked_fill(~is_known, -torch.inf).argmax(dim=1, keepdim=True)
-    is_best = torch.zeros_like(is_known).scatter(1, best, True) & is_known
-    is_first = torch.where(is_first.any(dim=1, keepdim=True), is_first, is_best)
-    is_margin = is_first[:, :, None] & (is_known & ~is_first)[:, None, :]  # [Q, C, C]
-    error = student - teacher.masked_fill(~is_known, 0.0)
-    squares = (error[:, :, None] - error[:, None, :]).square()
-    return _mean_of_lists(squares.flatten(1), is_margin.flatten(1))
-
-
 def _mean_of_lists(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
     """The mean over the rows with valid values, of the mean of these."""
     count = is_valid.sum(dim=1)
@@ -99,18 +84,16 @@ def are_of_different_queries(documents: torch.Tensor, num_documents: int) -> tor
 
 class RankingLoss(nn.Module):
     """
-    The weighted sum of a contrastive loss (a positive against all other documents of the batch), the KL divergence
-    from the teacher's distribution over the candidates, and MarginMSE, all of logits in units of one temperature: a
-    student that agrees with its teacher has the same logits, and the temperature, which depends on the teacher's
-    scores alone, only says how large a difference between two logits is.
+    The weighted sum of a contrastive loss (a positive against all other documents of the batch) and the KL divergence
+    from the teacher's distribution over the candidates, both of logits in units of one temperature: a student that
+    agrees with its teacher has the same logits, and the temperature, which depends on the teacher's scores alone, only
+    says how large a difference between two logits is.
 
     Args:
         contrastive_weight (`float`, *optional*, defaults to 1.0):
             Weight of the labels.
         kl_weight (`float`, *optional*, defaults to 1.0):
             Weight of the teacher's distribution over the candidates.
-        margin_mse_weight (`float`, *optional*, defaults to 0.0):
-            Weight of the teacher's margins.
         temperature (`float`, *optional*, defaults to 1.0):
             What logits are divided by; [`RankingTrainer`] finds it from the teacher's scores.
 
@@ -138,17 +121,10 @@ class RankingLoss(nn.Module):
     ```
     """
 
-    def __init__(
-        self,
-        contrastive_weight: float = 1.0,
-        kl_weight: float = 1.0,
-        margin_mse_weight: float = 0.0,
-        temperature: float = 1.0,
-    ):
+    def __init__(self, contrastive_weight: float = 1.0, kl_weight: float = 1.0, temperature: float = 1.0):
         super().__init__()
         self.contrastive_weight = contrastive_weight
         self.kl_weight = kl_weight
-        self.margin_mse_weight = margin_mse_weight
         self.temperature = temperature
 
     def forward(
@@ -169,6 +145,4 @@ class RankingLoss(nn.Module):
             loss = loss + self.contrastive_weight * contrastive_loss(scores, documents, labels, is_negative)
         if self.kl_weight:
             loss = loss + self.kl_weight * listwise_loss(own, targets)
-        if self.margin_mse_weight:
-            loss = loss + self.margin_mse_weight * margin_loss(own, targets, labels)
         return loss

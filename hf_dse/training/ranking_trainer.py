@@ -144,14 +144,14 @@ class RankingTrainer(StudentTrainer):
         rows = None
         if train_dataset is not None:
             kl_weight = check_targets(train_dataset, args)
-            self.uses_teacher = kl_weight + args.margin_mse_weight > 0
+            self.uses_teacher = kl_weight > 0
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
                 check_training(pairs, self.pair_loss.alpha, student.config, where="pairs")
             seed = args.seed if args.data_seed is None else args.data_seed
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
             temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
-            self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, args.margin_mse_weight, temperature)
+            self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, temperature)
         if eval_dataset is not None:
             # Before the training.
             relevance(eval_dataset)

@@ -54,8 +54,7 @@ def make(kind):
         return DseTrainer(student, args, make_pairs(), None, tokenizer)
     if kind == "rankings":
         student = DseForSequenceClassification.from_pretrained(start)
-        args = RankingTrainingArguments(folder, **run, num_candidates=4, cached_gradients=3, similarity_weight=5.0,
-            margin_mse_weight=0.1)
+        args = RankingTrainingArguments(folder, **run, num_candidates=4, cached_gradients=3, similarity_weight=5.0)
         return RankingTrainer(student, args, Rankings(queries, corpus), make_lists(8, 5), tokenizer, make_pairs())
     args = GeneralTrainingArguments(folder, **by_length, **ALL_LOSSES)
     student = DseModel.from_pretrained(start / "student")

@@ -16,7 +16,6 @@ from hf_dse.training.ranking_losses import (
     contrastive_loss,
     find_negatives,
     listwise_loss,
-    margin_loss,
 )
 
 
@@ -86,39 +85,17 @@ def plain_listwise(batch):
     return mean(terms)
 
 
-def plain_margin(batch):
-    terms = []
-    for (rows, labels, logits, _), own in zip(batch[1], batch[2], strict=True):
-        scored = [(own[row], logit, label > 0) for row, logit, label in zip(rows, logits, labels, strict=True)]
-        scored = [entry for entry in scored if entry[1] == entry[1]]
-        first = [number for number, entry in enumerate(scored) if entry[2]]
-        if scored and not first:
-            first = [max(range(len(scored)), key=lambda number: (scored[number][1], -number))]
-        squares = [
-            ((scored[i][0] - scored[j][0]) - (scored[i][1] - scored[j][1])) ** 2
-            for i in first
-            for j in range(len(scored))
-            if j not in first
-        ]
-        terms += [mean(squares)] if squares else []
-    return mean(terms)
-
-
 @settings(deadline=None, max_examples=100)
 @given(batches())
 def test_losses_are_their_definitions(batch):
     scores, documents, labels, logits, ids, positives = tensors(batch)
     own = scores.gather(1, documents.clamp(min=0))
     negatives = find_negatives(documents, labels, ids, positives)
-    found = [
-        contrastive_loss(scores, documents, labels, negatives),
-        listwise_loss(own, logits),
-        margin_loss(own, logits, labels),
-    ]
-    expected = [plain_contrastive(batch), plain_listwise(batch), plain_margin(batch)]
+    found = [contrastive_loss(scores, documents, labels, negatives), listwise_loss(own, logits)]
+    expected = [plain_contrastive(batch), plain_listwise(batch)]
     assert [loss.item() for loss in found] == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    whole = RankingLoss(0.5, 2.0, 0.25)(scores, documents, labels, logits, ids, positives)
-    assert whole.item() == pytest.approx(np.dot([0.5, 2.0, 0.25], expected), rel=1e-5, abs=1e-6)
+    whole = RankingLoss(0.5, 2.0)(scores, documents, labels, logits, ids, positives)
+    assert whole.item() == pytest.approx(np.dot([0.5, 2.0], expected), rel=1e-5, abs=1e-6)
     (gradient,) = torch.autograd.grad(whole, scores)
     assert gradient.isfinite().all()
 
@@ -129,8 +106,8 @@ def test_the_temperature_is_a_unit(batch, temperature, shift):
     """In units of the temperature it is the same loss, and a bias changes nothing."""
     scores, documents, labels, logits, ids, positives = tensors(batch)
     options = (documents, labels)
-    expected = RankingLoss(1.0, 1.0, 1.0)(scores, *options, logits, ids, positives)
-    scaled = RankingLoss(1.0, 1.0, 1.0, temperature=temperature)
+    expected = RankingLoss()(scores, *options, logits, ids, positives)
+    scaled = RankingLoss(temperature=temperature)
     found = scaled(temperature * scores + shift, *options, temperature * logits - shift, ids, positives)
     assert found.item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
 

@@ -120,7 +120,7 @@ def test_accumulated_gradients_are_those_of_one_batch(make_student, make_trainer
     """Without the labels, because a smaller batch has fewer negatives."""
 
     def make(batches):
-        own = {"train_sampling_strategy": "random", "contrastive_weight": 0.0, "margin_mse_weight": 0.1}
+        own = {"train_sampling_strategy": "random", "contrastive_weight": 0.0}
         student = make_student(**NO_DROPOUT)
         return make_trainer(student, rankings, pairs=pairs, **{**PLAIN_SGD, **own, **batches})
 
@@ -155,7 +155,7 @@ def test_cached_gradients_keep_one_mini_batch(make_student, bert_tokenizer):
 def test_the_loss_of_a_step(make_student, make_trainer, rankings, bert_tokenizer):
     """By hand: the embeddings of the texts, the cosines, the scale and the temperature."""
     student = make_student(**NO_DROPOUT)
-    fields = {"max_steps": 1, "contrastive_weight": 0.5, "kl_weight": 2.0, "margin_mse_weight": 0.1}
+    fields = {"max_steps": 1, "contrastive_weight": 0.5, "kl_weight": 2.0}
     trainer = make_trainer(student, rankings, **{**PLAIN_SGD, "learning_rate": 0.0}, **fields)
     loss = trainer.train().training_loss
     rows = RankingRows(rankings, 4, seed=42)
@@ -166,7 +166,7 @@ def test_the_loss_of_a_step(make_student, make_trainer, rankings, bert_tokenizer
     documents = encode(student, bert_tokenizer, needed, normalize=True, show_progress=False)
     logits = student.similarity.scale.item() * torch.from_numpy(queries @ documents.T)
     spread = np.mean([np.std(values) for values in rankings.queries["teacher_logits"][:]])
-    expected = RankingLoss(0.5, 2.0, 0.1, temperature=spread / LOGIT_SPREAD)(
+    expected = RankingLoss(0.5, 2.0, temperature=spread / LOGIT_SPREAD)(
         logits, *(batch[name] for name in ("documents", "labels", "teacher_logits", "document_ids", "positives"))
     )
     assert loss == pytest.approx(expected.item(), rel=1e-3)
@@ -370,7 +370,7 @@ def test_queries_of_a_document_come_together(make_student, make_trainer):
     ("has_scores", "similarity", "fields"),
     [
         (False, "cosine", {}),
-        (True, "dot", {"margin_mse_weight": 0.5, "contrastive_weight": 0.0}),
+        (True, "dot", {"contrastive_weight": 0.0}),
     ],
     ids=["labels", "teacher"],
 )
