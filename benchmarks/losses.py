@@ -118,12 +118,16 @@ def rankings(args: argparse.Namespace, name: str, seed: int, folder: str) -> dic
 def their_loss(
     student: SentenceTransformer, train: Any, name: str, num: int, seed: int, args: argparse.Namespace
 ) -> tuple[Any, Dataset]:
-    """A loss of sentence-transformers, and its rows: the first relevant candidate and others, drawn once."""
+    """
+    A loss of sentence-transformers, and its rows: the first relevant candidate, or without labels the one with the
+    highest score, and others, drawn once.
+    """
     texts, rng, rows = train.corpus["text"][:], np.random.default_rng(seed), []
     for row in train.queries:
-        labels = np.array(row["labels"])
-        first, others = np.flatnonzero(labels > 0)[0], np.flatnonzero(~(labels > 0))
-        chosen = [first, *rng.permutation(others)[: num - 1]]
+        is_first = np.array(row["labels"]) > 0
+        if not is_first.any():
+            is_first = np.arange(len(is_first)) == np.argmax(row["teacher_logits"])
+        chosen = [np.flatnonzero(is_first)[0], *rng.permutation(np.flatnonzero(~is_first))[: num - 1]]
         if len(chosen) == num:
             logits = [row["teacher_logits"][place] for place in chosen] if train.has_scores else []
             rows.append((row["query"], [texts[row["documents"][place]] for place in chosen], logits))
