@@ -503,7 +503,7 @@ class DseLinformer(nn.Module):
     def forward(self, states: torch.Tensor, num_slots: int, of_values: bool = False) -> torch.Tensor:
         """E K [B, H, K, d] of keys, or F V of values, [B, H, N, d] with zeros for padding."""
         # F where values have their own, otherwise E.
-        weight = self.value if of_values and self.value is not None else self.key
+        weight: torch.Tensor = self.value if of_values and self.value is not None else self.key
         num_tokens = states.shape[2]
         if not is_torchdynamo_exporting():
             return torch.matmul(weight[:, :num_slots, :num_tokens], states)
