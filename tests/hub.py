@@ -8,7 +8,6 @@ over real HTTP, with faults on request. It follows the protocol of the client; l
 import base64
 import hashlib
 import json
-import math
 import re
 import socket
 import threading
@@ -22,8 +21,8 @@ USER = "user"
 WRITER = "hf_writer"
 LFS = "*.safetensors"
 
-# Kinds of `Hub.fail` besides HTTP statuses: the connection is closed during the request, or instead of the response.
-CUT, LOST = "cut", "lost"
+# A kind of `Hub.fail` besides HTTP statuses: the connection is closed during the request.
+CUT = "cut"
 
 
 def oid_of(path, content):
@@ -57,7 +56,6 @@ class Repo:
 class Fault:
     request: str
     kind: int | str
-    times: float
 
 
 class Refusal(Exception):
@@ -82,14 +80,13 @@ class Hub(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def fail(self, request, kind, times=math.inf):
-        """Makes requests whose "METHOD /path" matches the pattern `request` fail with a status, `CUT` or `LOST`."""
-        self.faults.append(Fault(request, kind, times))
+    def fail(self, request, kind):
+        """Makes requests whose "METHOD /path" matches the pattern `request` fail with a status or `CUT`."""
+        self.faults.append(Fault(request, kind))
 
     def take_fault(self, request):
         for fault in self.faults:
-            if fault.times and re.match(fault.request, request):
-                fault.times -= 1
+            if re.match(fault.request, request):
                 return fault.kind
         return None
 

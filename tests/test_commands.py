@@ -111,11 +111,6 @@ def test_commands_are_found():
     ]
 
 
-def test_a_wrong_option_is_found():
-    with pytest.raises(ValueError, match="unknown option '--inptu'"):
-        parse(["encode", "--model", "m", "--input", "a", "--output", "b", "--inptu"])
-
-
 @pytest.mark.parametrize("place", FOUND, ids=lambda place: re.sub(r"[^ -~]", "?", place))
 def test_command(place, monkeypatch, capsys):
     argv, is_whole = FOUND[place]

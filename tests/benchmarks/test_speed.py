@@ -11,7 +11,6 @@ import torch
 from encoders import FUNCTIONS, KINDS, SHAPES, VARIANTS, build
 from speed import Job, fit_exponents, summarize
 from timing import interleave
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, FNetConfig, ModernBertConfig, MPNetConfig
 
 
@@ -50,11 +49,6 @@ def test_windows_stay_and_other_layers_are_changed(folders):
     for variant, kind in KINDS.items():
         kinds = build(str(folders / "modernbert"), variant, 20).config.layer_types
         assert kinds == [kind, "sliding_attention", "sliding_attention", kind]
-    exact, blocks, linear = (
-        Job(100, 1, 8).make_task((str(folders / "modernbert"), variant))() for variant in ("sdpa", "blocks", "linear")
-    )
-    torch.testing.assert_close(blocks, exact, rtol=0, atol=1e-5)
-    assert (linear - exact).abs().max() > 1e-4
 
 
 def test_mpnet_has_its_own_attention_or_ours(folders):
@@ -63,20 +57,6 @@ def test_mpnet_has_its_own_attention_or_ours(folders):
     for variant in set(FUNCTIONS) - {"sdpa"}:
         with pytest.raises(ValueError, match="own attention only"):
             build(name, variant, 40)
-
-
-def test_training_computes_all_gradients(folders):
-    model = build(str(folders / "bert"), "learned", 32, 8).train()
-    counts = []
-    for train in (False, True):
-        with FlopCounterMode(display=False) as counter:
-            states = speed.token_states(model, torch.ones(2, 32, dtype=torch.long))
-            if train:
-                states.sum().backward()
-        counts.append(counter.get_total_flops())
-    # The row sums of E are its product with ones, which need no gradient.
-    row_sums = model.config.num_hidden_layers * 2 * 2 * 8 * 32
-    assert counts[1] == 3 * counts[0] - row_sums
 
 
 def test_medians_and_ratios():

@@ -62,12 +62,6 @@ def test_errors_of_the_user_are_one_line(monkeypatch, capsys, error):
         main(["try"])
 
 
-def test_interruption(monkeypatch, capsys):
-    install(monkeypatch, raises(KeyboardInterrupt()))
-    assert main(["try"]) == 130
-    assert capsys.readouterr().err == "\nhf-dse try: interrupted; wait, then go on\n"
-
-
 def log_both():
     logger = logging.getLogger("hf_dse.try")
     logger.info("a note")

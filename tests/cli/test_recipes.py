@@ -7,7 +7,7 @@ import pytest
 from hf_dse.cli.distill import parse_stages
 from hf_dse.cli.parsing import read_config
 from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments
-from hf_dse_cli import main, read
+from hf_dse_cli import main
 
 
 def recipe(text, folder):
@@ -36,12 +36,6 @@ def test_all_stages_are_read_before_the_first_one_runs(tmp_path, capsys):
     assert main(["distill", *recipe(text, tmp_path)]) == 2
     assert "unknown key 'learning_rat' (did you mean 'learning_rate'?)" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_one_stage_is_not_a_recipe(tmp_path):
-    start = read("distill", recipe("stage: general\n", tmp_path))
-    (stage,), cache_dir, is_recipe = start.args
-    assert stage[0].stage == "general" and cache_dir is None and not is_recipe
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BertModel
+from transformers import AutoModel
 
 from hf_dse.common.loading import (
     choose_device,
@@ -18,23 +18,13 @@ from hf_dse.common.loading import (
     read_json,
     source_of,
     split_revision,
-    stores_head,
 )
-from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
 @pytest.fixture
 def folder(save_bert, tmp_path):
     return save_bert(tmp_path / "bert")
-
-
-def test_a_whole_checkpoint(folder):
-    model = load_encoder(AutoModel, folder)
-    text = load_tokenizer(str(folder))("the cat", return_tensors="pt")
-    expected = BertModel.from_pretrained(folder)(**text).last_hidden_state
-    torch.testing.assert_close(model.eval()(**text).last_hidden_state, expected)
-    assert load_tokenizer(tokenizer := load_tokenizer(folder)) is tokenizer
 
 
 def test_missing_weights_would_be_random(folder):
@@ -98,13 +88,6 @@ def test_tokenizers_are_lowercase_where_sentence_transformers_makes_them(folder)
     assert lower("The CAT")["input_ids"] == lower("the cat")["input_ids"]
     lower.save_pretrained(folder / "saved")
     assert load_tokenizer(folder / "saved")("The CAT")["input_ids"] == lower("the cat")["input_ids"]
-
-
-def test_heads_are_found_by_their_weights(make_model, tmp_path):
-    for kind, expected in ((DseForSequenceClassification, True), (DseModel, False)):
-        make_model(kind).save_pretrained(tmp_path / kind.__name__)
-        assert stores_head(str(tmp_path / kind.__name__)) is expected
-    assert not stores_head(str(tmp_path))
 
 
 def test_devices():

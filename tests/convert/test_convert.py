@@ -229,19 +229,6 @@ def test_choices_that_do_not_fit(sources, kind, choice, message):
         convert(sources[kind], **choice)
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"layer_types": "chunked_attention", "attention_chunk_size": 4},
-        {"layer_types": "sliding_attention", "sliding_window": 3},
-        {"layer_types": ["full_attention", *["linear_attention"] * 3], "linformer_length": [1, 8, 8, 8]},
-        {"linformer_init": "random"},
-    ],
-)
-def test_the_check_is_for_texts_on_which_attention_is_exact(bert, choice):
-    assert len(convert(bert, **choice).config.layer_types) == NUM_LAYERS
-
-
 def with_longer_table(source, length, extension):
     """The source itself with positions for a text of this length: those of its table spread over it, or repeated."""
     state = source.model.state_dict()

@@ -6,14 +6,13 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel
 
-from hf_dse import DseForSequenceClassification, DseModel, export
+from hf_dse import DseModel, export
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import (
     limit_tokens,
     load_dse_model,
     load_or_convert,
     load_student,
-    stored_dtype,
     with_own_attention,
 )
 
@@ -82,13 +81,6 @@ def test_the_tokenizer_stores_the_length(make_model, bert_tokenizer, tmp_path):
     assert len(loaded("a cat " * 9)["input_ids"]) == 20 and loaded.model_max_length == 10
     with pytest.raises(ValueError, match="has embeddings for 20"):
         limit_tokens(bert_tokenizer, make_model(DseModel, vocab_size=20))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_stored_precision(make_model, bert_tokenizer, tmp_path, dtype):
-    folder = export(make_model(), tmp_path / "model", bert_tokenizer, dtype=dtype)
-    assert stored_dtype(str(folder)) == dtype
-    assert DseForSequenceClassification.from_pretrained(folder).dtype == torch.float32
 
 
 @pytest.mark.parametrize("model_type", ["bert", "modernbert"])

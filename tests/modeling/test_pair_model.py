@@ -74,13 +74,6 @@ def test_pairs_are_split(tokenizer, padding_side, make):
         assert_split(model, tokenizer, [pair])
 
 
-def test_batch_of_two_sentences_apart(tokenizer, make):
-    """Inputs of shape `(batch, 2, seq)` are what the tokenizer gives for each sentence alone."""
-    model = make(tokenizer)
-    joint, apart = model(**pair_batch(tokenizer)), model(**encode_apart(tokenizer, PAIRS))
-    torch.testing.assert_close(apart.logits, joint.logits, rtol=0, atol=1e-10)
-
-
 def test_literal_separators_in_the_text(bert_tokenizer, make):
     # The tokenizer attributes special tokens to no sentence, so the expected split goes by token types here.
     pairs = [("the cat [SEP] sat on", "a [SEP] dog [SEP]"), ("dog", "cat [SEP] mat")]

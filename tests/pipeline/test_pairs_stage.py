@@ -102,18 +102,6 @@ def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, e
     assert results("out")["metrics"] == {}
 
 
-def test_a_dse_checkpoint(tmp_path, run, caplog):
-    assert run("first", max_steps=1, hidden_dropout_prob=0.2) == 0
-    folder = tmp_path / "first" / "model"
-    first = AutoModelForSequenceClassification.from_pretrained(folder)
-    assert (first.config.linformer_length, first.config.encoder.hidden_dropout_prob) == (8, 0.2)
-    # A trained head is kept, and a warning says that conversion options are ignored.
-    assert run("second", model_name_or_path=folder, learning_rate=0, max_steps=1, linformer_length=4) == 0
-    assert "options of conversion are not used" in caplog.text
-    second = AutoModelForSequenceClassification.from_pretrained(tmp_path / "second" / "model")
-    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,7 +3,7 @@
 """Pushing model folders to a local Hub in one commit."""
 
 import pytest
-from hub import CUT, LOST, WRITER
+from hub import CUT, WRITER
 from huggingface_hub import HfApi
 
 from hf_dse import export, push_model
@@ -128,15 +128,6 @@ def test_faults_publish_nothing(hub, folder, no_waiting, request_, kind):
     assert REPO not in hub.repos or published(hub) == {}
     hub.faults.clear()
     push_model(folder, REPO)
-    assert published(hub) == files(folder)
-
-
-def test_a_commit_whose_answer_was_lost_is_not_repeated(hub, folder):
-    hub.fail("POST /api/models/.*/commit/", LOST, times=1)
-    with pytest.raises(OSError, match="The Hub has all files of a push or none"):
-        push_model(folder, REPO)
-    push_model(folder, REPO)
-    assert len(hub.repos[REPO].branches["main"]) == 2
     assert published(hub) == files(folder)
 
 

@@ -38,23 +38,6 @@ def logits_of(model, tokenizer):
         return model(**tokenizer(*PAIRS.values(), padding=True, return_tensors="pt")).logits
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "mlp"])
-def test_a_student_is_scored_by_its_head_and_its_cosine(similarity, make_model, bert_tokenizer, tmp_path):
-    pairs = Dataset.from_dict({**PAIRS, "label": SCORES})
-    model = make_model(similarity=similarity)
-    metrics = evaluate_pairs(model, bert_tokenizer, pairs, "stsb", **QUIET)
-    logits = logits_of(model, bert_tokenizer)[:, 0].double().numpy()
-    assert metrics["pearson"] == pytest.approx(np.corrcoef(logits, SCORES)[0, 1], abs=1e-5)
-    u, v = (encode(model, bert_tokenizer, PAIRS[name], normalize=True, **QUIET) for name in PAIRS)
-    assert metrics["cosine_pearson"] == pytest.approx(np.corrcoef((u * v).sum(axis=1), SCORES)[0, 1], abs=1e-5)
-    assert set(metrics) == {"pearson", "spearman", "cosine_pearson", "cosine_spearman"}
-    # A `SentenceTransformer` has the cosine alone.
-    for part in (model, bert_tokenizer):
-        part.save_pretrained(tmp_path)
-    found = evaluate_pairs(load_sentence_transformer(tmp_path, device="cpu"), None, pairs, "stsb", **QUIET)
-    assert found == {name: pytest.approx(metrics[name], abs=1e-5) for name in ("cosine_pearson", "cosine_spearman")}
-
-
 def test_binary_cosine_is_average_precision(make_model, bert_tokenizer, warnings):
     # Two equal pairs with different labels: ties must not depend on the order of the rows.
     rows, labels = {name: texts + texts[:1] for name, texts in PAIRS.items()}, [1, 0, 1, 0, 0, 1, 0]

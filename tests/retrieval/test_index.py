@@ -48,26 +48,6 @@ def test_arrays_and_indexes(encoder, lines, tmp_path):
     assert encode_file(encoder, "tiny", str(tmp_path / "empty.txt"), str(index), **QUIET) == (0, 16)
 
 
-def test_columns_keep_their_types(encoder, tmp_path):
-    nanoseconds = pa.array([1, 2], pa.timestamp("ns"))
-    table = pa.table({"id": [7, 8], "at": nanoseconds, "text": TEXTS[:2], "tags": [["a"], []]})
-    pq.write_table(table, tmp_path / "in.parquet")
-    encode_file(encoder, "tiny", str(tmp_path / "in.parquet"), str(tmp_path / "out.parquet"), **QUIET)
-    assert pq.read_table(tmp_path / "out.parquet").drop_columns(["embedding"]).cast(table.schema) == table
-    assert search(encoder, tmp_path / "out.parquet", top_k=1)[0]["id"] == 8
-    # A snapshot of the Hub is a folder.
-    (tmp_path / "snap/data").mkdir(parents=True)
-    (tmp_path / "snap/README.md").write_text("A card.")
-    table = table.append_column("size", pa.array([2**63, 1], pa.uint64()))
-    pq.write_table(table, tmp_path / "snap/data/train-00000-of-00001.parquet")
-    encode_file(encoder, "tiny", str(tmp_path / "snap"), str(tmp_path / "out.parquet"), **QUIET)
-    assert pq.read_table(tmp_path / "out.parquet").drop_columns(["embedding"]).cast(table.schema) == table
-    # The metadata of BEIR, which parquet cannot hold.
-    (tmp_path / "in.jsonl").write_text('{"_id": "1", "text": "a cat", "metadata": {}}\n')
-    encode_file(encoder, "tiny", str(tmp_path / "in.jsonl"), str(tmp_path / "out.parquet"), **QUIET)
-    assert pq.read_table(tmp_path / "out.parquet")["metadata"].to_pylist() == ["{}"]
-
-
 @pytest.mark.parametrize(
     ("rows", "match"),
     [

@@ -58,15 +58,6 @@ def test_titles_and_first_sentences_are_queries():
     assert rankings.positives() == [[0], [2]]
 
 
-def test_headings_are_no_queries():
-    text = "# How wings work in the air\n\nWings push air downwards all the time. Air pushes them upwards."
-    corpus = Dataset.from_dict({"doc_id": ["a"], "text": [text]})
-    for kind, seeds in (("first_sentences", [0]), ("sentences", range(8))):
-        made = [make_queries(corpus, kind, seed=seed) for seed in seeds]
-        assert {rankings.queries["query"][0].split()[0] for rankings in made} <= {"Wings", "Air"}
-        assert all(rankings.corpus["text"][0].startswith("# How wings work in the air\n\n") for rankings in made)
-
-
 PROSE = "Wings push air downwards all the time. Air pushes them upwards."
 NOT_PROSE = {
     "a table": "| Name of the wing | Its size |\n| --- | --: |\n| An upper wing of wood. | 3 metres long. |",
@@ -76,6 +67,7 @@ NOT_PROSE = {
     "code": "```python\n# A comment in the code here.\nwing.push(air)  # All the time. Always.\n```",
     "code on the line of a list": "- ```bash\n  make the wings and planes. Quickly now.\n  ```",
     "front matter": "---\ntitle: The wings of old planes. A guide.\ntags: [wings, planes, lift]\n---",
+    "a heading": "# How wings work in the air",
     "an underlined heading": "How all the wings work in air\n=============================",
     "a rule": "* * *",
     "an image": "[![The state of the wings. It passes.](badge.svg)](https://wings.example)",

@@ -63,16 +63,6 @@ def test_it_is_the_slow_search(sizes, top_k, cosine, has_groups, has_added, bloc
             assert (np.diff(rows)[np.diff(values) == 0] > 0).all()
 
 
-def test_hits_and_their_scores(encoder):
-    found = search(encoder, QUERIES, TEXTS, top_k=3, **QUIET)
-    vectors = [encoder.encode(texts, normalize_embeddings=True) for texts in (QUERIES, TEXTS)]
-    for hits, scores in zip(found, vectors[0] @ vectors[1].T, strict=True):
-        rows = np.argsort(-scores, kind="stable")[:3].tolist()
-        assert [(hit["row"], hit["text"]) for hit in hits] == [(row, TEXTS[row]) for row in rows]
-        assert [hit["score"] for hit in hits] == pytest.approx(scores[rows].tolist(), abs=1e-5)
-    assert search(encoder, QUERIES, TEXTS, top_k=3, vectors=encoder.encode(TEXTS), **QUIET) == found
-
-
 def test_vectors_and_groups_that_do_not_fit_are_refused(encoder):
     vectors = encoder.encode(TEXTS)
     for options, message in (

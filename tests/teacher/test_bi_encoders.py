@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bi-encoders as teachers: cosines with BM25 against slow code, and their vectors."""
 
-import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -131,13 +129,3 @@ def test_vectors_of_pairs_and_rankings(make_encoder, rankings):
     np.testing.assert_allclose(embedded.corpus["embeddings"][:], expected, rtol=0, atol=1e-6)
     expected = encoder.encode_query([QUERIES[0], QUERIES[2]], normalize_embeddings=True)
     np.testing.assert_allclose(embedded.queries["embeddings"][:], expected, rtol=0, atol=1e-6)
-
-
-def test_the_order_of_the_lists_of_the_flagship(tmp_path):
-    """Claims of SciFact, queries without labels, the other queries: the first ones are learned."""
-    (group,) = re.findall(r"^\{\n    head .*?^\} >.*?$", RECIPE.read_text(), flags=re.MULTILINE | re.DOTALL)
-    (tmp_path / "mined-scored.jsonl").write_text("".join(f"m{row}\n" for row in range(812)))
-    (tmp_path / "unlabelled-mined-scored.jsonl").write_text("x0\nx1\n")
-    subprocess.run(["bash", "-euc", group], env={"out": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True)
-    found = (tmp_path / "fused.jsonl").read_text().split()
-    assert found == [f"m{row}" for row in range(809)] + ["x0", "x1", "m809", "m810", "m811"]

@@ -82,15 +82,6 @@ def test_scores_are_those_of_one_pair_at_a_time(save_teacher, rankings, raw, win
         assert "2 candidates are longer than what max_length=32 leaves" in warnings[0]
 
 
-def test_distinct_pairs_are_scored_once_and_scores_are_replaced(rankings, reranker, count_pairs):
-    scored = score_candidates(reranker, rankings, show_progress=False)
-    # Documents 0 and 4 of the last query have the same text.
-    assert sum(count_pairs) == 8
-    logits = scored.queries["teacher_logits"][2]
-    assert logits[0] == logits[1]
-    assert_close(score(reranker, scored.select([2])), [logits])
-
-
 def test_a_query_is_never_truncated(reranker, raw, warnings):
     # 32 positions are 3 special tokens, 28 of the query and one of the document.
     query = " ".join(WORDS[:28])

@@ -3,7 +3,6 @@
 """Scores of files: what `hf-dse score` does."""
 
 import json
-from datetime import date
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from transformers import BertForSequenceClassification
 
 from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, score
 from hf_dse.common.provenance import describe_source
-from hf_dse.data.tables import open_table
 from hf_dse.teacher.arguments import ScoreArguments
 from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import score_candidates
@@ -87,17 +85,6 @@ def test_the_scores_of_several_teachers_are_averaged(run, save_teacher):
     assert len(list((output.parent / ".hf-dse-scores").glob("*.sqlite"))) == 2
     # The trainer reads what was written.
     assert "teacher_logits" in load_pairs(DataArguments(train_file=str(output), num_labels=1))["train"].column_names
-
-
-def test_scored_pairs_keep_their_other_columns(save_teacher, tmp_path):
-    rows = [{**row, "id": number, "day": date(2026, 1, 1 + number)} for number, row in enumerate(PAIRS[:3])]
-    Dataset.from_list(rows).to_parquet(tmp_path / "pairs.parquet")
-    data_args = DataArguments(train_file=str(tmp_path / "pairs.parquet"), task_name="stsb")
-    file = tmp_path / "scored.parquet"
-    score_files(ScoreArguments([save_teacher()], str(file), device="cpu"), data_args)
-    found = open_table(file)[:]
-    assert list(found) == ["sentence1", "sentence2", "label", "id", "day", "teacher_logits"]
-    assert found["id"] == [0, 1, 2] and str(found["day"][2]) == "2026-01-03"
 
 
 def test_a_cosine_is_no_class(run, encoder, tmp_path):
