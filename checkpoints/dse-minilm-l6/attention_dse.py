@@ -249,16 +249,8 @@ def wants_weights(module: nn.Module, kwargs: dict[str, Any]) -> bool:
     return bool(kwargs.get("output_attentions", getattr(module.config, "output_attentions", False)))
 
 
-def attend_fast(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    bias: torch.Tensor | None,
-    **kwargs: Any,
-) -> Attended:
-    """Attention by the kernels of torch, which give no weights."""
-    return sdpa_attention_forward(module, query, key, value, bias, is_causal=False, **kwargs)
+# Attention by the kernels of torch, which give no weights.
+attend_fast = partial(sdpa_attention_forward, is_causal=False)
 
 
 def attend_eagerly(
@@ -599,10 +591,7 @@ def take_tokens(states: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Picks tokens [B, ...] of states [B, H, N, d]; returns [B, H, ..., d]."""
     if tokens.shape[0] == 1:
         return states.index_select(2, tokens.flatten()).unflatten(2, tokens.shape[1:])
-    by_token = states.transpose(1, 2)
-    batch = torch.arange(states.shape[0], device=states.device)
-    picked = by_token[batch.view(-1, *[1] * (tokens.dim() - 1)), tokens]  # [B, ..., H, d]
-    return picked.movedim(-2, 1)
+    return take_rows(states.transpose(1, 2), tokens).movedim(-2, 1)
 
 
 def count_tokens(inputs: LayerInputs) -> torch.Tensor:
