@@ -43,7 +43,6 @@ def export(
     recipe: Mapping[str, Any] | None = None,
     license: str | None = None,
     eval_results: Sequence[EvalResult] | None = None,
-    card: str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Path:
     """
@@ -78,8 +77,6 @@ def export(
         recipe (`Mapping[str, Any]`, *optional*): Settings of the training; `recipe["command"]` is a shell command.
         license (`str`, *optional*): Hub identifier of the license of the weights, such as `"apache-2.0"`.
         eval_results (`Sequence[huggingface_hub.EvalResult]`, *optional*): Results on other data, from 0 to 1.
-        card (`str`, *optional*): Text of a finished model card; if hf-dse made it, it gets the name `model_id`.
-            Defaults to that of a named model if no facts for a new one are given.
         dtype (`torch.dtype`, *optional*): Data type in which the weights are stored. Defaults to that of the model.
 
     Returns:
@@ -109,12 +106,14 @@ def export(
     path = to_path(output_dir)
     target = path.resolve()
     check_target(target, overwrite_output_dir)
+    # A named model keeps its card unless there are facts for a new one.
+    card = None
     if isinstance(model, str | os.PathLike):
         source = os.fspath(model)
         model, processing_class = load_dse_model(source), processing_class or load_tokenizer(source)
         if format == "transformers":
             dtype = dtype or stored_dtype(source)
-            if card is None and not any(facts.values()):
+            if not any(facts.values()):
                 card = read_file(source, "README.md") or None
     elif processing_class is None or getattr(getattr(model, "config", None), "model_type", None) != "dse":
         raise TypeError(

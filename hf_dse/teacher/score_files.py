@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -106,9 +107,11 @@ def score(
     """
     data_args = options_of(data, task_name=task_name, symmetric=symmetric)
     is_ranking = are_rankings(data, data_args)
-    _check_pairs(is_ranking, bm25_weight, windows)
+    if not is_ranking and (bm25_weight or windows != "first"):
+        raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
     given = list(teacher) if isinstance(teacher, list | tuple) else [teacher]
-    teachers = _load_teachers(given, bi_encoder=bi_encoder, max_length=max_length, **loading)
+    load = partial(load_sentence_transformer if bi_encoder else load_reranker, max_length=max_length, **loading)
+    teachers: list[Any] = [load(name) if isinstance(name, str | PathLike) else name for name in given]
     # The limit of a bi-encoder is its own.
     options: dict[str, Any] = {"max_length": None if bi_encoder else max_length, "batch_size": batch_size}
     options |= {"cache_dir": cache_dir, "show_progress": show_progress}
@@ -135,16 +138,6 @@ def score_files(args: ScoreArguments, data_args: DataArguments) -> str:
     check_scores(scored, names, are_raw=True)
     write_rankings(scored, output, f"{names} ({_how(args)})")
     return f"{len(scored)} queries with scored candidates ({_how(args)})"
-
-
-def _check_pairs(is_ranking: bool, bm25_weight: float, windows: str) -> None:
-    if not is_ranking and (bm25_weight or windows != "first"):
-        raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
-
-
-def _load_teachers(teachers: Sequence[Any], *, bi_encoder: bool, **loading: Any) -> list[Any]:
-    load: Any = load_sentence_transformer if bi_encoder else load_reranker
-    return [load(teacher, **loading) if isinstance(teacher, str | PathLike) else teacher for teacher in teachers]
 
 
 def _with_task(data_args: DataArguments, teachers: list[Any]) -> DataArguments:

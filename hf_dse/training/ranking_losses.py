@@ -50,7 +50,10 @@ def contrastive_loss(
     own = scores.gather(1, documents.clamp(min=0))  # [Q, C]
     # Not -inf, whose gradient would be NaN where a query has no negative.
     rest = scores.masked_fill(~is_negative, torch.finfo(scores.dtype).min).logsumexp(dim=1, keepdim=True)
-    return _mean_of_lists(torch.logaddexp(own, rest) - own, (labels > 0) & (documents >= 0))
+    is_positive = (labels > 0) & (documents >= 0)
+    count = is_positive.sum(dim=1)
+    means = (torch.logaddexp(own, rest) - own).masked_fill(~is_positive, 0.0).sum(dim=1) / count.clamp(min=1)
+    return means.sum() / (count > 0).sum().clamp(min=1)
 
 
 def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
@@ -64,13 +67,6 @@ def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     divergence = (target.exp() * (target - output)).sum(dim=1)
     is_list = is_known.sum(dim=1) > 1
     return divergence.masked_fill(~is_list, 0.0).sum() / is_list.sum().clamp(min=1)
-
-
-def _mean_of_lists(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
-    """The mean over the rows with valid values, of the mean of these."""
-    count = is_valid.sum(dim=1)
-    means = values.masked_fill(~is_valid, 0.0).sum(dim=1) / count.clamp(min=1)
-    return means.sum() / (count > 0).sum().clamp(min=1)
 
 
 def are_of_different_queries(documents: torch.Tensor, num_documents: int) -> torch.Tensor:
