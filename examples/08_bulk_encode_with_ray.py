@@ -1,6 +1,5 @@
 """
-Embed the parquet shards of a corpus in the workers of a Ray cluster (`pip install hf-dse[ray]`). About 2 minutes on 2
-busy CPU cores.
+Embed the parquet shards of a corpus in the workers of a Ray cluster (`pip install hf-dse[ray]`).
 
     python examples/08_bulk_encode_with_ray.py bulk
 
