@@ -367,7 +367,7 @@ class Demo:
             return [paragraph("Enter a text.")]
         pieces = tokens_of(self.tokenizer, text, self.max_length)
         attention = find_attentions(self.encoder.encoder)[int(layer) - 1].linformer_layer
-        rows = rows_of(attention, len(pieces), self.encoder.config.is_projection_learned)
+        rows = rows_of(attention, len(pieces), self.encoder.config.linformer_projection == "learned")
         options = {"max_length": self.max_length, "normalize": True, "show_progress": False}
         ((vector,), (exact,)), (linear_time, softmax_time) = measure(
             lambda: encode(self.encoder, self.tokenizer, [text], **options),
