@@ -409,7 +409,7 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
     if layer.start == "random":
         # E mixes all tokens into all slots, however few the tokens are.
         num_slots = layer.num_slots
-        bias = torch.zeros(len(count_tokens(inputs)), num_slots, dtype=key.dtype, device=key.device)
+        bias = torch.zeros_like(count_tokens(inputs), dtype=key.dtype).expand(-1, num_slots)
     else:
         make_slots, fill = STARTS[layer.start]
         slots = make_slots(layer, num_slots, inputs)
