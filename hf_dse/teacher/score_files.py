@@ -4,7 +4,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -110,8 +109,9 @@ def score(
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
     given = list(teacher) if isinstance(teacher, list | tuple) else [teacher]
-    load = partial(load_sentence_transformer if bi_encoder else load_reranker, max_length=max_length, **loading)
-    teachers: list[Any] = [load(name) if isinstance(name, str | PathLike) else name for name in given]
+    load: Any = load_sentence_transformer if bi_encoder else load_reranker
+    loading["max_length"] = max_length
+    teachers = [load(name, **loading) if isinstance(name, str | PathLike) else name for name in given]
     # The limit of a bi-encoder is its own.
     options: dict[str, Any] = {"max_length": None if bi_encoder else max_length, "batch_size": batch_size}
     options |= {"cache_dir": cache_dir, "show_progress": show_progress}
