@@ -84,7 +84,9 @@ def encode_file(
         # `np.save` into a file object of Python writes through C, where a full disk is not an error.
         write_atomically(path, lambda file: np.save(SimpleNamespace(write=file.write), vectors))
     else:
-        table = table.append_column(EMBEDDING_COLUMN, to_lists(vectors))
+        # Lists of a fixed size, which vector databases read without conversion.
+        lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
+        table = table.append_column(EMBEDDING_COLUMN, lists)
         table = table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)})
         write_atomically(path, partial(pyarrow.parquet.write_table, table))
     return vectors.shape[0], vectors.shape[1]
@@ -102,11 +104,6 @@ def encode_settings(
         "max_length": length_of(model, prompt_name),
         "normalize": normalize,
     }
-
-
-def to_lists(vectors: np.ndarray) -> pyarrow.FixedSizeListArray:
-    """Vectors as lists of a fixed size, which vector databases read without conversion."""
-    return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
 
 
 def is_index(name: str) -> bool:

@@ -144,13 +144,12 @@ class RankingTrainer(StudentTrainer):
         rows = None
         if train_dataset is not None:
             kl_weight = check_targets(train_dataset, args)
-            self.uses_teacher = kl_weight > 0
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
                 check_training(pairs, self.pair_loss.alpha, student.config, where="pairs")
             seed = args.seed if args.data_seed is None else args.data_seed
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
-            temperature = mean_spread(rows.logits) / LOGIT_SPREAD if self.uses_teacher else 1.0
+            temperature = mean_spread(rows.logits) / LOGIT_SPREAD if kl_weight else 1.0
             self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, temperature)
         if eval_dataset is not None:
             # Before the training.
@@ -271,12 +270,13 @@ class RankingTrainer(StudentTrainer):
         Fits scale and bias to spread and mean of the teacher's logits; without a teacher the scale of cosines is 20.
         """
         head, rows = self.model.similarity, self.train_dataset
-        sample = sample_queries(rows.logits, self.uses_teacher, self.args.seed)[:START_QUERIES]
+        uses_teacher = self.ranking_loss.kl_weight > 0
+        sample = sample_queries(rows.logits, uses_teacher, self.args.seed)[:START_QUERIES]
         batch = self._prepare_inputs(self.data_collator([rows[row] for row in sample]))
         with evaluating(self.model):
             vectors = self._embed(self.model, batch)
         scale, bias = head.scale.item(), head.bias.item()
-        if self.uses_teacher:
+        if uses_teacher:
             matrix = self.similarities(vectors["query"], vectors["document"]).cpu().double()
             documents, targets = batch["documents"].cpu(), batch["teacher_logits"].cpu().double()
             is_unknown = (documents < 0) | ~targets.isfinite()
