@@ -12,11 +12,6 @@ from harness import run, slow_but, start, wait_for
 from hf_dse_cli import GO_ON
 
 
-def hear_ctrl_c():
-    """In a new process: one of a shell that runs in the background would ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("name", slow_but("distill"))
 def test_ctrl_c(name, commands, undisturbed, tmp_path):
     command, straight = commands[name], undisturbed(name)
