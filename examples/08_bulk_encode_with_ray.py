@@ -48,7 +48,7 @@ def encode_shard(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def encode_all(num_workers: int) -> None:
     shards = sorted((folder / "texts").glob("*.parquet"))
-    # Finished shards are skipped, so an interrupted run continues.
+    # Finished shards are skipped, so an interrupted run continues. Another model needs another folder.
     missing = [str(shard) for shard in shards if not (folder / "vectors" / shard.name).exists()]
     print(f"{len(missing)} of {len(shards)} shards to embed")
     rows = ray.data.from_items([{"shard": shard} for shard in missing], override_num_blocks=len(missing))
