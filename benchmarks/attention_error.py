@@ -37,7 +37,6 @@ PROJECTIONS: dict[str, dict[str, str]] = {
     "mean": {"linformer_projection": "mean"},
     "strided": {"linformer_projection": "strided"},
     "learned": {"linformer_projection": "learned"},
-    "random": {"linformer_projection": "learned", "linformer_init": "random"},
 }
 ENERGY = 0.9
 

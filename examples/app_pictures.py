@@ -174,9 +174,6 @@ def rows_of(layer: LayerAttention, num_tokens: int, is_learned: bool = False) ->
         return Rows(note, own, min(2 * window + 1, num_tokens))
     if kind == "full_attention":
         return Rows(f"{name} has softmax attention: each token has a row of its own.", own, num_tokens)
-    if layer.start == "random":
-        note = f"{name} has a random E and F: each of its {num_rows} rows mixes all tokens."
-        return Rows(note, [0] * num_tokens, num_rows)
     if num_tokens <= num_rows:
         note = f"{num_tokens} tokens, {num_rows} rows: each token has a row of its own, so attention is exact."
         return Rows(note, own, num_tokens)

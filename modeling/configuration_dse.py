@@ -73,8 +73,7 @@ class DseConfig(PreTrainedConfig):
         offset in each layer). The last two have no parameters. Keys with rotary positions should not be averaged:
         `"strided"` keeps them.
     linformer_init (`str`, *optional*, defaults to `"mean"`):
-        Start of a `"learned"` projection: `"mean"`, `"strided"`, or `"random"` (no fixed start and
-        normally distributed E and F with variance 1 / k, as in theorem 2 of the Linformer paper).
+        Start of a `"learned"` projection, to which E and F, at first 0, are added: `"mean"` or `"strided"`.
     linformer_sharing (`str`, *optional*, defaults to `"key_value"`):
         Parts that share a learned projection: `"none"` (every head has its own E and F), `"headwise"` (one E and one
         F per layer), `"key_value"` (one E = F per layer) or `"layerwise"` (one E = F for the whole model).
@@ -134,7 +133,7 @@ class DseConfig(PreTrainedConfig):
     layer_types: list[str] | None = None
     linformer_length: int | list[int] = 128
     linformer_projection: Literal["learned", "mean", "strided"] = "strided"
-    linformer_init: Literal["mean", "strided", "random"] = "mean"
+    linformer_init: Literal["mean", "strided"] = "mean"
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
     sliding_window: int | None = None
     attention_chunk_size: int = 512
@@ -234,7 +233,7 @@ class DseConfig(PreTrainedConfig):
 
     @property
     def linformer_start(self) -> str:
-        """Slots before anything is learned: `"strided"`, `"mean"`, or `"random"`, which are empty."""
+        """Slots before anything is learned: `"strided"` or `"mean"`."""
         return self.linformer_init if self.linformer_projection == "learned" else self.linformer_projection
 
     @property

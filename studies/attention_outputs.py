@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=512, help="tokens of a text")
     parser.add_argument("--min_length", type=int, help="of a batch; default: all have --length")
     parser.add_argument("--max_position_embeddings", type=int, help="longest text of the students; default: --length")
-    parser.add_argument("--linformer_init", default="mean", choices=["mean", "strided", "random"])
+    parser.add_argument("--linformer_init", default="mean", choices=["mean", "strided"])
     parser.add_argument(
         "--linformer_sharing", default="key_value", choices=["none", "headwise", "key_value", "layerwise"]
     )

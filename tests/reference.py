@@ -63,10 +63,7 @@ def project(xs, layer, weight=None):
     Project the vectors `xs` of a text, as `layer` (a `LayerAttention`) says. `weight` is what was learned for it: E or
     F, `(k, max_position_embeddings)`.
     """
-    if layer.start == "random":
-        # E mixes all tokens into all k slots, however few the tokens are.
-        slots = [torch.zeros_like(xs[0])] * layer.num_slots
-    elif layer.start == "strided":
+    if layer.start == "strided":
         selected = selected_tokens(len(xs), layer.num_slots, layer.layer_idx, layer.num_layers)
         slots = [xs[rank] for rank in selected]
     else:
@@ -85,9 +82,8 @@ def is_near(i, j, length, layer):
         "full_attention": True,
         "linear_attention": False,
         "sliding_attention": abs(i - j) <= layer.window,
-        # A text of up to k tokens is in its slots already, unless E mixes them.
-        "sliding_linear_attention": abs(i - j) <= layer.window
-        and (length > layer.num_slots or layer.start == "random"),
+        # A text of up to k tokens is in its slots already.
+        "sliding_linear_attention": abs(i - j) <= layer.window and length > layer.num_slots,
         "chunked_attention": i // layer.window == j // layer.window or j in (0, length - 1),
     }[layer.layer_type]
 

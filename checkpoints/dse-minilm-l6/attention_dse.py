@@ -315,10 +315,8 @@ def sliding_linear_attention(inputs: LayerInputs, layer: LayerAttention, linform
         return full_attention(inputs, layer, linformer, attend)
     key, value, bias = project(inputs, layer, linformer)
     lengths = count_tokens(inputs)
-    if layer.start != "random":
-        # A text of up to k tokens is in its slots, token by token.
-        lengths = torch.where(lengths > layer.num_slots, lengths, 0)
-    near = inputs._replace(lengths=lengths)
+    # A text of up to k tokens is in its slots, token by token.
+    near = inputs._replace(lengths=torch.where(lengths > layer.num_slots, lengths, 0))
     extra = key, value, bias[:, None]
     return attend_in_blocks(near, max(BLOCK_SIZE, layer.window), layer.window, extra, attend)
 
@@ -406,17 +404,11 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
     _, key, value, lengths = inputs
     # An exported graph is for all lengths: it must not be told which of the two is less.
     num_slots = torch.sym_min(layer.num_slots, inputs.num_tokens)
-    if layer.start == "random":
-        # E mixes all tokens into all slots, however few the tokens are.
-        num_slots = layer.num_slots
-        bias = torch.zeros_like(count_tokens(inputs), dtype=key.dtype).expand(-1, num_slots)
-    else:
-        make_slots, fill = STARTS[layer.start]
-        slots = make_slots(layer, num_slots, inputs)
-        bias = slots.bias
+    make_slots, fill = STARTS[layer.start]
+    slots = make_slots(layer, num_slots, inputs)
 
     def project_states(states: torch.Tensor, of_values: bool) -> torch.Tensor:
-        rows: Any = 0.0 if layer.start == "random" else fill(states, slots)
+        rows = fill(states, slots)
         if linformer is None:
             return rows
         if lengths is not None:
@@ -426,7 +418,7 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
     key_slots = project_states(key, False)
     # Before W_K and W_V both have the same rows, if they share E.
     is_same = value is key and (linformer is None or linformer.value is None)
-    return key_slots, key_slots if is_same else project_states(value, True), bias
+    return key_slots, key_slots if is_same else project_states(value, True), slots.bias
 
 
 def stride_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
@@ -486,8 +478,6 @@ class DseLinformer(nn.Module):
         super().__init__()
         # CODEPATH: checkpoints converted with `linformer_sharing="none"` have an E and an F for each head
         shape: Any = num_heads if config.linformer_sharing == "none" else 1, num_slots, config.max_position_embeddings
-        # The variance of theorem 2, where E starts at random.
-        self.initial_std = num_slots**-0.5 if config.linformer_start == "random" else 0.0
         self.key = nn.Parameter(torch.empty(shape))
         shares_key_value = config.linformer_sharing in ("key_value", "layerwise")
         self.value = None if shares_key_value else nn.Parameter(torch.empty(shape))

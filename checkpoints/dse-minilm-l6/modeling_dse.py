@@ -133,11 +133,11 @@ def no_table(*args: Any, **kwargs: Any) -> None:
 
 @torch.no_grad()
 def init_weights(init_encoder: Any, module: nn.Module) -> None:
-    """Initializes a module inside the encoder; E and F start at 0, or at random."""
+    """Initializes a module inside the encoder; E and F start at 0."""
     init_encoder(module)
     if isinstance(module, DseLinformer):
         for weight in module.parameters():
-            init.normal_(weight, mean=0.0, std=module.initial_std) if module.initial_std else init.zeros_(weight)
+            init.zeros_(weight)
 
 
 def find_table(encoder: nn.Module) -> tuple[str, nn.Embedding] | None:

@@ -61,7 +61,6 @@ def convert_encoder(
     position_extension: str = "dynamic",
     hidden_dropout_prob: float | None = None,
     attention_probs_dropout_prob: float = 0.0,
-    random_init: bool = False,
     **config_overrides: Any,
 ) -> DseModel:
     """
@@ -91,8 +90,6 @@ def convert_encoder(
             Dropout of the layers. Defaults to the source's.
         attention_probs_dropout_prob (`float`, *optional*, defaults to 0.0):
             Dropout of the attention weights, which has no fast kernel on a CPU.
-        random_init (`bool`, *optional*, defaults to `False`):
-            Whether to use random weights instead of the source's.
         config_overrides:
             Fields of [`DseConfig`]. `layer_types` may name one type for all layers. By default layers that attend to
             all tokens become linear, and layers that attend to a window keep it, computed in blocks. The default of
@@ -172,12 +169,6 @@ def convert_encoder(
     if length > limit and table is not None:
         fields["position_extension"] = position_extension
     model = DseModel(DseConfig(encoder=encoder, **fields))
-    if random_init:
-        logger.warning(
-            "The student starts from random weights. On a few thousand pairs such a student does not learn; use it as "
-            "a floor for comparisons only."
-        )
-        return model.eval()
     if layers:
         source.set_submodule(stem, torch.nn.ModuleList([layers[layer] for layer in keep_layers]))
     hint = " Keep its first layer, and put it first." if has_own_start and keep_layers[0] else ""

@@ -34,7 +34,7 @@ class ConvertOptions:
     linformer_init: str = HfArg(
         default="mean",
         help="Initial weights of learned projections.",
-        metadata={"choices": ["mean", "strided", "random"]},
+        metadata={"choices": ["mean", "strided"]},
     )
     linformer_sharing: str = HfArg(
         default="key_value",
@@ -104,7 +104,4 @@ class ConvertOptions:
         default=None,
         help="Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU "
         "torch's fast attention has no dropout, and the other needs much more memory and time for long texts.",
-    )
-    random_init: bool = HfArg(
-        default=False, help="Use random weights (a lower bound for comparisons, not for training)."
     )

@@ -187,7 +187,7 @@ def _exact_length(attentions: Sequence[Any]) -> int:
             "full_attention": math.inf,
             "sliding_attention": layer.window + 1,
             "chunked_attention": layer.window,
-        }.get(layer.layer_type, 0 if layer.start == "random" else layer.num_slots)
+        }.get(layer.layer_type, layer.num_slots)
         is_same = layer.layer_type == "sliding_attention" and reach == own
         lengths.append(math.inf if is_same else min(reach, own))
     length = min(lengths)

@@ -368,15 +368,6 @@ def test_report(bert, infos, capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_random_init_keeps_only_the_shape(bert, warnings):
-    model = convert(bert, random_init=True, num_hidden_layers=3, max_position_embeddings=30)
-    assert "a floor for comparisons only" in warnings[0] and not model.training
-    assert (model.config.num_hidden_layers, model.config.max_position_embeddings) == (3, 30)
-    ours, theirs = (part.get_input_embeddings().weight for part in (model, bert.model))
-    # The spread of a new model.
-    assert ours.shape == theirs.shape and ours[1:].std().item() == pytest.approx(0.03, rel=0.1)
-
-
 @pytest.mark.parametrize(("similarity", "num_labels"), [("cosine", 1), ("dot", 3), ("mlp", 3)])
 def test_make_pair_model(bert, similarity, num_labels):
     encoder = convert(bert, projection_dim=6)

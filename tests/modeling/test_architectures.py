@@ -159,7 +159,7 @@ PROJECTIONS = [
     *({"linformer_projection": projection} for projection in ("strided", "mean")),
     *(
         {"linformer_projection": "learned", "linformer_init": start, "linformer_sharing": sharing}
-        for start, sharing in product(("strided", "mean", "random"), ("none", "headwise", "key_value", "layerwise"))
+        for start, sharing in product(("strided", "mean"), ("none", "headwise", "key_value", "layerwise"))
     ),
 ]
 LEARNED = {"linformer_projection": "learned", "linformer_sharing": "none"}

@@ -17,7 +17,7 @@ from hf_dse.modeling import DseModel
 
 PROJECTIONS = ["learned", "mean", "strided"]
 SHARINGS = ["none", "headwise", "key_value", "layerwise"]
-INITS = ["strided", "mean", "random"]
+INITS = ["strided", "mean"]
 K = 5
 
 # One string a row, "1" for a real token and "." for padding; five slots, so rows of 6 and more tokens are compressed.
@@ -48,7 +48,7 @@ CHOICES = {
         "num_hidden_layers": 3,
         "linformer_length": [3, 7, 4],
         "linformer_projection": "learned",
-        "linformer_init": "random",
+        "linformer_init": "strided",
         "pooling_mode": "max",
         "projection_dim": 6,
         "normalize_embeddings": True,
@@ -148,11 +148,10 @@ def test_learned_parameters(make, projection):
         assert all(tuple(parameter.shape) == (groups, K, 12) for parameter in parameters.values())
 
 
-@pytest.mark.parametrize("init", INITS)
-def test_new_parameters(tiny_config, bert_tokenizer, tmp_path, init):
-    """E and F are zero or random, in a new model and where a checkpoint lacks them: it is built without memory."""
+def test_new_parameters(tiny_config, bert_tokenizer, tmp_path):
+    """E and F are 0, in a new model and where a checkpoint lacks them: it is built without memory."""
     sizes = {"max_position_embeddings": 2000, "linformer_length": 8}
-    model = DseModel(tiny_config(bert_tokenizer, linformer_projection="learned", linformer_init=init, **sizes))
+    model = DseModel(tiny_config(bert_tokenizer, linformer_projection="learned", **sizes))
     model.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     rest = {name: tensor for name, tensor in weights.items() if "linformer" not in name}
@@ -161,10 +160,7 @@ def test_new_parameters(tiny_config, bert_tokenizer, tmp_path, init):
     new = weights.keys() - rest.keys()
     assert new and sorted(info["missing_keys"]) == sorted(new)
     for name, state in product(new, (model.state_dict(), loaded.state_dict())):
-        if init == "random":
-            assert state[name].var().item() == pytest.approx(1 / 8, rel=0.3)
-        else:
-            assert not state[name].any()
+        assert not state[name].any()
     # The gradient reaches them from there.
     model(**make_batch(["1" * 12])).pooler_output[:, :4].square().sum().backward()
     for name in new:

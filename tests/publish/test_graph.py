@@ -60,7 +60,7 @@ RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
     ("format", "fields"),
     [
         ("onnx", {"linformer_projection": "learned"}),
-        ("onnx", {"linformer_projection": "learned", "linformer_init": "random", "linformer_sharing": "none"}),
+        ("onnx", {"linformer_projection": "learned", "linformer_init": "strided", "linformer_sharing": "none"}),
         ("onnx", {"linformer_projection": "mean", "table": 16, "position_extension": "dynamic"}),
         ("onnx", {"linformer_length": 100, "projection_dim": 6, **CHUNKS}),
         ("onnx", {"model_type": "roberta", "linformer_projection": "mean", "table": 18, "position_extension": "tile"}),
