@@ -128,7 +128,10 @@ def embed(
     if not texts:
         return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
     encoders: dict[str | None, Any] = {"query": model.encode_query, "document": model.encode_document}
-    encode = encoders.get(prompt_name, partial(model.encode, prompt_name=prompt_name))
+    encode = partial(model.encode, prompt_name=prompt_name)
+    if prompt_name in encoders:
+        # sentence-transformers adds an empty prompt for documents, and then overlooks one for passages or a corpus.
+        encode = partial(encoders[prompt_name], prompt=prompt_of(model, prompt_name))
     vectors = np.asarray(encode(texts, batch_size=batch_size, show_progress_bar=show_progress), dtype=np.float32)
     check_finite("embeddings", vectors)
     return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy() if normalize else vectors
@@ -143,7 +146,8 @@ def tokenizer_of(model: "SentenceTransformer") -> PreTrainedTokenizerBase:
 def prompt_of(model: "SentenceTransformer", prompt_name: str | None) -> str:
     """The text that [`embed`] puts before each text."""
     names = ["document", "passage", "corpus"] if prompt_name == "document" else [prompt_name]
-    found = next((name for name in names if name in model.prompts), model.default_prompt_name)
+    known = [name for name in names if name in model.prompts]
+    found = next((name for name in known if model.prompts[name]), next(iter(known), model.default_prompt_name))
     return (model.prompts[found] or "") if found else ""
 
 
