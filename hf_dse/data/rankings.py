@@ -134,12 +134,18 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
     ```
     """
     documents = make_corpus(corpus, where)
-    if isinstance(queries, Dataset):
-        queries = {name: queries[name][:] for name in queries.column_names}
+    for name in ("query", "documents"):
+        find_column(queries, where, [name])
+    if others := [name for name in column_names(queries) if name not in FEATURES]:
+        logger.warning(
+            f"{where}: the columns {', '.join(others)} are left out; those that count are {', '.join(FEATURES)}."
+        )
+    queries = {name: queries[name][:] for name in column_names(queries)}
     texts = to_lists(queries["query"])
     if not texts:
         raise ValueError(f"{where}: there are no queries.")
-    ids = to_ids(queries.get("query_id", range(len(texts))), f"{where}: the query id")
+    # Not the numbers that documents have without ids: a document with the id of a query is the query itself.
+    ids = to_ids(queries.get("query_id", [f"q{row}" for row in range(len(texts))]), f"{where}: the query id")
     _check_unique(ids, f"{where}: the query id")
     place = f"{where}, query"
     check_rows(texts, is_filled, place, "the query is {}, not a text", ids)
@@ -197,8 +203,10 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     _check_unique(ids, f"{where}: the document id")
     check_rows(texts, lambda text: isinstance(text, str), f"{where}, document", "the text is {}, not a text", ids)
     if not isinstance(corpus, Dataset):
-        titles = {"title": list(corpus["title"])} if "title" in names else {}
-        columns = {"doc_id": ids, "text": list(texts), **titles}
+        columns = {"doc_id": ids, "text": list(texts)}
+        if "title" in names:
+            # A data frame has NaN where there is no title.
+            columns["title"] = [None if is_unknown(title) else title for title in corpus["title"]]
         return Dataset.from_dict(columns, features=Features({name: Value("string") for name in columns}))
     if texts != given_texts:
         corpus = corpus.remove_columns("text").add_column("text", texts)
@@ -298,6 +306,7 @@ def read_rankings(
     check_rows(queries, is_filled, where, "the query is {}, not a text")
     # The candidates of each query: label and score by the row in the corpus.
     merged: dict[str, tuple[str, dict[int, list]]] = {}
+    num_changed = 0
     for number, (query, candidates) in enumerate(zip(queries, lists, strict=True)):
         place = f"{where}, row {number}"
         key = query_ids[number] if query_ids else str(query)
@@ -312,7 +321,17 @@ def read_rankings(
                     f"{place}: the candidate {shorten(text or doc_id)} of the query {shorten(query)} is both relevant "
                     "and not relevant (a positive and a negative): remove one of the two."
                 )
+            num_changed += any(None not in pair and pair[0] != pair[1] for pair in zip(old, new, strict=True))
             known[row] = [b if a is None else a for a, b in zip(old, new, strict=True)]
+    if num_changed:
+        logger.warning(
+            f"{where}: {num_changed} candidates have another label or score in a later row: the first counts."
+        )
+    if num_again := len(merged) - len({first for first, _ in merged.values()}):
+        logger.warning(
+            f"{where}: {num_again} queries have the text of another query and an id of their own: each id is a query "
+            "that ranks alone. If the ids are those of rows, leave their column out."
+        )
     result: dict[str, Any] = {
         "query": [query for query, _ in merged.values()],
         "documents": [list(known) for _, known in merged.values()],

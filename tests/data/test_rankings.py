@@ -5,6 +5,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
@@ -34,9 +35,9 @@ def test_unknown_labels_and_scores():
     assert rankings.positives() == [[0], []]
     rows = ranking_rows(rankings)
     assert (rows["labels"], rows["teacher_logits"]) == ([[1.0, None], [None]], [[None, 2.0], [None]])
-    assert rankings.queries["query_id"][:] == ["0", "1"] and not make_rankings(queries, CORPUS).has_scores
+    assert rankings.queries["query_id"][:] == ["q0", "q1"] and not make_rankings(queries, CORPUS).has_scores
     assert len(rankings.select([1])) == 1
-    with pytest.raises(ValueError, match="1 of 2 queries have no relevant document .* first is '1'"):
+    with pytest.raises(ValueError, match="1 of 2 queries have no relevant document .* first is 'q1'"):
         check_positives(rankings)
 
 
@@ -72,10 +73,10 @@ def test_a_bad_corpus_is_named(columns, message):
 @pytest.mark.parametrize(
     ("queries", "message"),
     [
-        ({"query": ["A?"], "documents": [[0, 0]]}, r"query '0': the candidates \[0, 0\] are not rows of the 3"),
-        ({"query": ["A?"], "documents": [[1.5]]}, r"query '0': the candidates \[1.5\] are not rows of the 3"),
-        ({"query": ["A?"], "documents": [["a"]]}, r"query '0': the candidates \['a'\] are not rows of the 3"),
-        ({"query": ["A?"], "documents": [[-1]]}, r"query '0': the candidates \[-1\] are not rows of the 3 documents"),
+        ({"query": ["A?"], "documents": [[0, 0]]}, r"query 'q0': the candidates \[0, 0\] are not rows of the 3"),
+        ({"query": ["A?"], "documents": [[1.5]]}, r"query 'q0': the candidates \[1.5\] are not rows of the 3"),
+        ({"query": ["A?"], "documents": [["a"]]}, r"query 'q0': the candidates \['a'\] are not rows of the 3"),
+        ({"query": ["A?"], "documents": [[-1]]}, r"query 'q0': the candidates \[-1\] are not rows of the 3 documents"),
         ({"query": ["A?", "B?"], "query_id": [1, 1], "documents": [[], []]}, "the query id '1' occurs twice"),
         ({"query": ["A?"], "documents": [[0]], "labels": [[np.float64("inf")]]}, "labels and candidates are .*inf"),
     ],
@@ -85,8 +86,28 @@ def test_bad_queries_are_named(queries, message):
         make_rankings(queries, CORPUS)
 
 
+def test_columns_that_are_missing_or_unknown(warnings):
+    with pytest.raises(
+        ValueError, match="The rankings: there is no column 'query'; the columns are queries, documents"
+    ):
+        make_rankings({"queries": ["A?"], "documents": [[0]]}, CORPUS)
+    make_rankings({"query": ["A?"], "documents": [[0]], "label": [[1]]}, CORPUS)
+    assert len(warnings) == 1 and "The rankings: the columns label are left out" in warnings[0]
+    titles = make_corpus(pd.DataFrame({"text": ["a", "b"], "title": ["t", None]}), "w")["title"][:]
+    assert titles == ["t", None]
+
+
+def test_rows_that_contradict_each_other(warnings):
+    rows = {"query": ["A?", "A?"], "document": ["a", "a"], "label": [1, 2]}
+    assert read_rankings(rows).queries["labels"][:] == [[1]]
+    assert len(warnings) == 1 and "1 candidates have another label or score in a later row" in warnings[0]
+    rankings = read_rankings({"id": [5, 6], "query": ["A?", "A?"], "document": ["a", "b"], "label": [1, 1]})
+    assert rankings.queries["query_id"][:] == ["5", "6"]
+    assert len(warnings) == 2 and "1 queries have the text of another query and an id of their own" in warnings[1]
+
+
 def test_arrays_are_lists():
-    expected = {"query_id": ["0"], "query": ["q"], "document_ids": [["0", "1"]], "documents": [["a", "b"]]}
+    expected = {"query_id": ["q0"], "query": ["q"], "document_ids": [["0", "1"]], "documents": [["a", "b"]]}
     expected["labels"] = [[1, 0]]
     queries = {
         "query": np.array(["q"]),

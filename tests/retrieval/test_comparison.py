@@ -123,7 +123,7 @@ def test_a_query_that_is_too_long_for_the_reranker_keeps_its_order(rankings, enc
     found = run_searches({"it": encoder}, {"": rankings}, reranker=score, rerank_top=(20,), **QUIET)[""]
     before, after = (search.run for search in found.values())
     order = [{key: sorted(hits, key=hits.get, reverse=True) for key, hits in run.items()} for run in (before, after)]
-    assert order[0]["0"] == order[1]["0"] and order[0]["1"] != order[1]["1"]
+    assert order[0]["q0"] == order[1]["q0"] and order[0]["q1"] != order[1]["q1"]
 
 
 def test_different_lengths_are_announced(rankings, save_encoder, warnings):

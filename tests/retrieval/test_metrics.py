@@ -46,11 +46,11 @@ def test_only_the_query_itself_is_left_out():
     rankings = make_rankings({**queries, "labels": [[1], [1]]}, corpus)
     scores, positions = np.array([[0.9, 0.5, 0.1]] * 2), np.array([[0, 1, 2], [2, 1, 0]])
     assert as_run(rankings, scores, positions, 2) == {"1": {"2": 0.5, "3": 0.1}, "3": {"3": 0.9, "2": 0.5}}
-    # Where ids are numbers of rows, a document may have the id of a query that it answers with its own words.
+    # Without ids, a document that begins with a query of the same row is not the query itself.
     rows = {"query": ["Cats", "Planes"], "documents": [[0], [1]], "labels": [[1], [0]]}
     rankings = make_rankings(rows, {"text": ["Cats purr.", "Planes fly.", "Rain."]})
     found = as_run(rankings, scores, positions, 3)
-    assert {name: list(ids) for name, ids in found.items()} == {"0": ["0", "1", "2"], "1": ["2", "0"]}
+    assert {name: list(ids) for name, ids in found.items()} == {"q0": ["0", "1", "2"], "q1": ["2", "1", "0"]}
 
 
 def test_bootstrap_interval(monkeypatch):
