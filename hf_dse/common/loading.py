@@ -5,7 +5,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ logger = logging.get_logger(__name__)
 
 # How sentence-transformers reads texts with a checkpoint.
 LENGTHS = "sentence_bert_config.json"
+
+# Options of models that are loaded.
+LOADING = ("trust_remote_code", "dtype", "device")
 
 # The folder of the model in the folder of a training.
 MODEL_FOLDER = "model"
@@ -158,6 +161,13 @@ def load_encoder(auto_class: Any, name_or_path: Name, **options: Any) -> Any:
             "would be random. Use a complete checkpoint."
         )
     return model
+
+
+def check_loading(function: str, options: Collection[str]) -> None:
+    """Raises a `TypeError` for an option that is none of loading, also where a model is loaded already."""
+    for name in options:
+        if name not in LOADING:
+            raise TypeError(f"{function}() has no option {name!r}; those of loading are {', '.join(LOADING)}.")
 
 
 def read_file(name_or_path: Name, filename: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hf_dse.common.loading import check_loading
 from hf_dse.common.options import check_at_least
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.rankings import Rankings
@@ -137,6 +138,7 @@ def assess(
     1.0
     ```
     """
+    check_loading("assess", loading)
     check_at_least(1, max_queries=max_queries, rerank_top=min(rerank_top, default=0))
     rankings = draw_judged(to_rankings(data, split), max_queries)
     judged = relevance(rankings)

@@ -7,11 +7,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse.common.loading import choose_device, is_static, load_config, load_tokenizer
+from hf_dse.common.loading import check_loading, choose_device, is_static, load_config, load_tokenizer
 from hf_dse.convert.student import load_dse_model
-from hf_dse.data.pairs import resolve_task
+from hf_dse.data.pairs import check_pairs, resolve_task
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.publish.export import export
 from hf_dse.retrieval.evaluation import evaluate_pairs, evaluate_retrieval
@@ -94,6 +95,7 @@ def evaluate(
     ['cosine_pearson', 'cosine_spearman']
     ```
     """
+    check_loading("evaluate", loading)
     data_args = options_of(data, task_name=task_name, num_labels=num_labels, symmetric=symmetric)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if isinstance(model, PreTrainedModel) and processing_class is None:
@@ -112,6 +114,8 @@ def evaluate(
         raise ValueError(f"chunk_size={chunk_size} is for the search in a corpus, and the data are sentence pairs.")
     task = resolve_task(data_args)
     pairs = to_pairs(data, data_args, split or "validation")
+    if isinstance(data, Dataset):
+        pairs = check_pairs({"validation": pairs}, data_args)["validation"]
     loaded: Any = model
     if isinstance(model, str | PathLike):
         loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)

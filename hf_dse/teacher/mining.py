@@ -19,6 +19,7 @@ from torch import nn
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
+from hf_dse.common.loading import check_loading
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.ranking_files import load_corpus
 from hf_dse.data.rankings import Rankings, fold, make_rankings
@@ -141,6 +142,7 @@ def mine(
     ([0, 1], [1.0, 0.0])
     ```
     """
+    check_loading("mine", loading)
     if model is None and not bm25:
         raise ValueError("There is nothing to search with: pass a model, bm25=True (`--bm25`), or both.")
     if range_min < 0 or num_negatives < 1 or range_max - range_min < num_negatives:

@@ -11,6 +11,7 @@ import numpy as np
 from datasets import Dataset
 
 from hf_dse.common.files import output_path
+from hf_dse.common.loading import check_loading
 from hf_dse.common.provenance import describe_source
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.pairs import resolve_task
@@ -104,6 +105,7 @@ def score(
     [0.77, 0.95]
     ```
     """
+    check_loading("score", loading)
     data_args = options_of(data, task_name=task_name, symmetric=symmetric)
     is_ranking = are_rankings(data, data_args)
     if not is_ranking and (bm25_weight or windows != "first"):

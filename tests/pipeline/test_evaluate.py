@@ -5,9 +5,21 @@
 import json
 
 import pytest
+from datasets import Dataset
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, DseForSequenceClassification, DseModel, evaluate, export, load_pairs, load_rankings
+from hf_dse import (
+    DataArguments,
+    DseForSequenceClassification,
+    DseModel,
+    assess,
+    evaluate,
+    export,
+    load_pairs,
+    load_rankings,
+    mine,
+    score,
+)
 from hf_dse.retrieval.evaluation import evaluate_pairs, evaluate_retrieval
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse_cli import main
@@ -40,6 +52,23 @@ def test_pairs_by_name_and_loaded(student, assets, tmp_path):
     command = ["evaluate", "--model", str(student), "--dataset", str(data), "--num_labels", "1", "--device", "cpu"]
     assert main([*command, "--output_file", str(tmp_path / "o.json")]) == 0
     assert json.loads((tmp_path / "o.json").read_text())["results"]["validation"] == {"num_pairs": 12, **expected}
+
+
+def test_loaded_pairs_are_checked(student):
+    pairs = Dataset.from_dict({"sentence1": ["a cat", "a dog"], "sentence2": ["cats", "rain"], "label": [2, 1]})
+    model = load_sentence_transformer(student, device="cpu")
+    with pytest.raises(ValueError, match="the label 2 is not a class from 0 to 1"):
+        evaluate(model, pairs, num_labels=2, symmetric=True, **QUIET)
+
+
+def test_an_option_that_does_not_exist(student, assets):
+    model, data = load_sentence_transformer(student, device="cpu"), load_rankings(str(assets / "queries"))["test"]
+    for call in (evaluate, assess):
+        with pytest.raises(TypeError, match=rf"{call.__name__}\(\) has no option 'chunksize'; those of loading are"):
+            call(model, data, chunksize=64)
+    for call, given in ((score, (model, data)), (mine, (data, model))):
+        with pytest.raises(TypeError, match=rf"{call.__name__}\(\) has no option 'window'"):
+            call(*given, window="best")
 
 
 def test_searches_by_name_and_loaded(student, assets):
