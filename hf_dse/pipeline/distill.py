@@ -94,6 +94,8 @@ def distill(
     if stage is None:
         parts = dataset.values() if isinstance(dataset, Mapping) else [dataset]
         stage = "ranking" if any(isinstance(part, Rankings) for part in parts) else "pairs"
+    if stage not in STAGES:
+        raise ValueError(f"stage={stage!r}: it has to be one of {', '.join(STAGES)}.")
     if stage == "general" and not isinstance(teacher, str | None):
         raise TypeError("The general stage converts its teacher itself: pass the folder or Hub id of an encoder.")
     values: dict[str, Any] = {

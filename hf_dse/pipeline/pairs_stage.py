@@ -55,6 +55,11 @@ def run_pairs(
     task, pairs = _load_task(data_args, given, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
+    if training_args.distillation_alpha < 1 and "label" not in pairs["train"].column_names:
+        raise ValueError(
+            "The training pairs have no column 'label': pass `--distillation_alpha 1` to learn from the teacher's "
+            "scores alone, or name their column with `--label_column`."
+        )
     is_regression = task.problem_type == "regression"
     check_metric(training_args, "loss", *(("pearson", "spearman") if is_regression else ("accuracy", "f1")))
 

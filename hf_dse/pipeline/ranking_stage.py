@@ -42,7 +42,7 @@ from hf_dse.teacher.bi_encoders import embed_rankings, is_bi_encoder
 from hf_dse.teacher.mining import mine
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.ranking_data import check_targets, has_lists, limit_rankings
+from hf_dse.training.ranking_data import as_rankings, check_targets, has_lists, limit_rankings
 from hf_dse.training.ranking_trainer import RankingTrainer
 
 
@@ -152,11 +152,9 @@ def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
         splits = load_rankings(data_args)
     elif not isinstance(splits, Mapping):
         splits = {"train": splits}
-    if not all(isinstance(part, Rankings) for part in splits.values()):
-        raise TypeError("The ranking stage needs `Rankings`: load them with `load_rankings` or `make_rankings`.")
     if "train" not in splits:
         raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
-    return dict(splits)
+    return {name: as_rankings(part, f"The split {name!r}") for name, part in splits.items()}
 
 
 def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given) -> Rankings:

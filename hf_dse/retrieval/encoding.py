@@ -87,6 +87,8 @@ def encode(
     prompt = ""
     if prompt_name is not None:
         prompts = {"query": "", "document": "", **(getattr(model.config, "prompts", None) or {})}
+        if prompt_name not in prompts:
+            raise ValueError(f"prompt_name={prompt_name!r}: the model has the prompts {', '.join(prompts)}.")
         prompt = prompts[prompt_name]
         if max_length is None:
             max_length = getattr(model.config, f"{prompt_name}_length", None)

@@ -109,6 +109,8 @@ def test_training_arguments_can_be_an_object(assets, tmp_path, options_of):
 
 
 def test_errors(call, assets):
+    with pytest.raises(ValueError, match="stage='rankings': it has to be one of general, pairs, ranking"):
+        call("out", stage="rankings")
     with pytest.raises(TypeError, match="`dataset` is a list: pass `datasets.Dataset.from_list"):
         call("out", dataset=[{"sentence1": "a", "sentence2": "b", "label": 1.0}])
     peft = pytest.importorskip("peft")

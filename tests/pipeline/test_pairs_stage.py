@@ -97,7 +97,7 @@ def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, e
     pairs["train"].select_columns(["sentence1", "sentence2"]).to_parquet(tmp_path / "train.parquet")
     options = {"dataset_name": None, "train_file": tmp_path / "train.parquet"}
     assert run("out", **options) == 2
-    assert "no column 'label'" in error_of()
+    assert "no column 'label': pass `--distillation_alpha 1`" in error_of()
     assert run("out", **options, distillation_alpha=1, overwrite_output_dir="true") == 0
     assert results("out")["metrics"] == {}
 

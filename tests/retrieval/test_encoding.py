@@ -83,6 +83,8 @@ def test_any_tokenizer_gives_the_vectors_of_single_texts(make, changes, bert_tok
 
 def test_prompts_and_lengths_are_those_of_the_config(make_model, bert_tokenizer):
     model = make_model(DseModel, prompts={"query": "old ", "other": "the "}, query_length=8)
+    with pytest.raises(ValueError, match="prompt_name='queries': the model has the prompts query, document"):
+        encode(model, bert_tokenizer, ["cat"], prompt_name="queries", **QUIET)
     with_prompt = encode(model, bert_tokenizer, ["cat"], prompt_name="query", **QUIET)
     np.testing.assert_allclose(with_prompt, encode(model, bert_tokenizer, ["old cat"], **QUIET), atol=1e-6)
     document = encode(model, bert_tokenizer, ["cat"], prompt_name="document", **QUIET)
