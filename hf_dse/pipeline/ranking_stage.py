@@ -154,7 +154,8 @@ def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
         splits = {"train": splits}
     if "train" not in splits:
         raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
-    return {name: as_rankings(part, f"The split {name!r}") for name, part in splits.items()}
+    parts: Any = {name: as_rankings(part, f"The split {name!r}") for name, part in splits.items()}
+    return parts
 
 
 def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given) -> Rankings:
