@@ -16,7 +16,7 @@ OLDEST_TESTS := modeling/test_modeling_dse modeling/test_pair_model modeling/tes
 
 install: $(VENV)/.installed-dev
 
-# What tests/test_tools.py runs, but not in .venv: packages that need an older huggingface-hub, and transformers.js
+# What tests/modeling/test_tools.py runs, but not in .venv: packages that need an older huggingface-hub, and transformers.js
 tools: $(TOOLS)/.installed
 
 demo: $(VENV)/.installed-demo

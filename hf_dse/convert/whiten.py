@@ -41,8 +41,8 @@ def whiten_encoder(
     Let s_i and v_i be the singular values and right singular vectors of the embeddings of `texts`, scaled to length 1
     and centred. An embedding e becomes the numbers c * s_i^-power * (v_i · e) for the `projection_dim` largest s_i, of
     which those below a thousandth of the largest count as that; c keeps the mean square length. Su et al. 2021 use a
-    power of 1 and also subtract the mean from e. That costs 0.3 points of STS-B Pearson (docs/results.md) and is not
-    done here.
+    power of 1 and also subtract the mean from e. That costs 0.3 points of STS-B Pearson (studies/notebook.md) and is
+    not done here.
 
     Args:
         model ([`DseModel`]):

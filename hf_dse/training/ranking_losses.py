@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 Losses on queries with candidates: contrastive and listwise, in one unit of logits. The teacher's margins (MarginMSE)
-taught no more than its distribution on SciFact and less on SQuAD (docs/comparison.md).
+taught no more than its distribution on SciFact (studies/notebook.md), and `MarginMSELoss` less on SQuAD
+(docs/comparison.md).
 
 Shapes: Q queries with up to C candidates each, from a batch of D documents. `documents` `(Q, C)` are the positions of
 the candidates among the documents, -1 for none; `labels` `(Q, C)` are above 0 for relevant ones, 0 for others, NaN if

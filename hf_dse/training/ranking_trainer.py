@@ -79,7 +79,7 @@ class RankingTrainer(StudentTrainer):
     The head of the student, `scale * similarity + bias`, estimates the teacher's raw logit. Its scale starts where the
     student's logits spread as much over the candidates of a query as the teacher's do, and is learned. Documents of
     other queries in the batch, also of other processes, are negatives unless they are known to be relevant. Batches
-    that are accumulated do not share documents: for more negatives take a larger batch in parts of `mini_batch_size`.
+    that are accumulated do not share documents: for more negatives take a larger batch in parts (`cached_gradients`).
 
     Args:
         model ([`DseForSequenceClassification`] or `str`):
