@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers.utils import logging
 
+from hf_dse.common.loading import LOADING
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
 from hf_dse.retrieval.bm25 import Bm25Index, bm25_scores, import_bm25
@@ -33,8 +34,6 @@ logger = logging.get_logger(__name__)
 
 # Within the name of a search by a reranker.
 RERANKS = " (reranks the top "
-# Options of `load_sentence_transformer`.
-LOADING = ("trust_remote_code", "dtype", "device", "max_length")
 # Queries that are embedded one at a time to measure it.
 TIMED_QUERIES = 10
 
@@ -71,7 +70,7 @@ def compare_searches(
     but the first has its `difference` in nDCG@10 with the ends `low` and `high` of a 95 % interval.
     """
     judged = {split: relevance(rankings) for split, rankings in splits.items()}
-    loading = {name: options.pop(name) for name in LOADING if name in options}
+    loading = {name: options.pop(name) for name in (*LOADING, "max_length") if name in options}
     models = {name: load_sentence_transformer(name, **loading) for name in dict.fromkeys(names)}
     reads = {name: length_of(model, "document") for name, model in models.items()}
     if len(set(reads.values())) > 1:
