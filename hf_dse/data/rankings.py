@@ -134,13 +134,14 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
     ```
     """
     documents = make_corpus(corpus, where)
+    names = column_names(queries)
     for name in ("query", "documents"):
         find_column(queries, where, [name])
-    if others := [name for name in column_names(queries) if name not in FEATURES]:
+    if others := [name for name in names if name not in FEATURES]:
         logger.warning(
             f"{where}: the columns {', '.join(others)} are left out; those that count are {', '.join(FEATURES)}."
         )
-    queries = {name: queries[name][:] for name in column_names(queries)}
+    queries = {name: queries[name][:] for name in FEATURES if name in names}
     texts = to_lists(queries["query"])
     if not texts:
         raise ValueError(f"{where}: there are no queries.")
