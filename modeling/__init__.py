@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that travel to the Hub with every checkpoint: configuration and model, and nothing else."""
 
-from .attention_dse import LayerAttention
 from .configuration_dse import DseConfig
 from .modeling_dse import DseForSequenceClassification, DseModel, DsePreTrainedModel
 from .pairs_dse import DsePairOutput
@@ -14,5 +13,4 @@ __all__ = [
     "DseModel",
     "DsePairOutput",
     "DsePreTrainedModel",
-    "LayerAttention",
 ]

@@ -148,13 +148,10 @@ def take_sentence(text: str, generator: np.random.Generator | None = None) -> tu
     return (text[start:end], rest.strip()) if rest.strip() else ("", "")
 
 
-def split_sentences(text: str) -> list[str]:
-    """Splits a text at the marks of sentences, but not after abbreviations and initials, and at empty lines."""
-    return [text[start:end] for start, end in find_sentences(text)]
-
-
 def find_sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Yields where the sentences of [`split_sentences`] begin and end."""
+    """
+    Yields where sentences begin and end: at their marks, but not after abbreviations and initials, and at empty lines.
+    """
     starts = [0]
     for match in SENTENCE_END.finditer(text):
         before = text[max(starts[-1], match.start() - LONGEST) : match.end()]

@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_dse import make_queries
-from hf_dse.retrieval.queries import split_sentences, take_sentence
+from hf_dse.retrieval.queries import find_sentences, take_sentence
+
+
+def split_sentences(text):
+    return [text[start:end] for start, end in find_sentences(text)]
 
 
 @pytest.mark.parametrize(
