@@ -98,7 +98,7 @@ def make_ways(args: Any) -> dict[str, Way]:
 def conversions(kind: str, args: Any, kinds: list[str], limit: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names and options of the conversions of a kind; `kinds` has the attention of the encoder's layers."""
     strided = {"linformer_projection": "strided"}
-    chunks = {"position_extension": "tile", "attention_chunk_size": limit}
+    chunks = {"attention_chunk_size": limit}
     if kind == "softmax":
         yield "softmax", {"layer_types": kinds}
     elif kind == "linear":

@@ -25,7 +25,7 @@ mkdir -p "$BUDGET"
 [ -f "$BUDGET/labels-all.jsonl" ] || python studies/label_budget.py budgets "$BUDGET/tales" "$BUDGET"
 [ -f "$BUDGET/start/config.json" ] || hf-dse convert --model "$2" --output_dir "$BUDGET/start" --layer_types \
     chunked_attention chunked_attention chunked_attention chunked_attention linear_attention linear_attention \
-    --linformer_projection strided --linformer_length 1024 --position_extension tile --max_position_embeddings 8192 \
+    --linformer_projection strided --linformer_length 1024 --max_position_embeddings 8192 \
     --hidden_dropout_prob 0 --attention_probs_dropout_prob 0
 hf-dse study studies/long_budget.yaml --output_dir "$BUDGET/study" --jobs "${JOBS:-1}" --flags="${FLAGS:-}"
 hf-dse study report studies/long_budget.yaml --metrics test.ndcg@10 test.mrr@10 test.recall@1

@@ -11,8 +11,7 @@ to either side (`near`), k slots (`far`), or windows beside k slots (`both`); th
 the upper two with k slots (`mixed`). Slots are evenly spaced tokens (`strided`) or means (`mean`), each of which
 counts once, or as often as the tokens that it stands for (`strided_weighted`, `mean_weighted`); or chosen tokens,
 those whose values are longest (`norm`) or that get most attention in the window (`attention`). The first and the last
-token always have a slot. Positions beyond the encoder's are spread over its table (`dynamic`) or
-repeat it (`tile`).
+token always have a slot.
 
 Each way gives one vector of the document, the mean over its tokens or chunks, and one vector for each chunk of 128
 tokens of the same pass, of which the best counts; all of them also whitened, by pieces of 350 words of the training
@@ -173,18 +172,11 @@ def build(args: argparse.Namespace, way: dict[str, Any]) -> Any:
         encoder = convert_encoder(args.encoder, layer_types="full_attention")
         return (train(args, encoder, LIMIT) if args.train_queries else encoder).to(torch.bfloat16).eval()
     if load_config(args.encoder).model_type == "mpnet":
-        encoder = convert_encoder(
-            args.encoder,
-            layer_types="full_attention",
-            max_position_embeddings=args.max_length,
-            position_extension=way["positions"],
-        )
+        encoder = convert_encoder(args.encoder, layer_types="full_attention", max_position_embeddings=args.max_length)
         see_windows(encoder, way["window"], way["k"])
         return encoder.to(torch.bfloat16).eval()
     options = {"linformer_projection": "mean" if slots.startswith("mean") else "strided", "linformer_length": k}
-    encoder = convert_encoder(
-        args.encoder, max_position_embeddings=args.max_length, position_extension=way["positions"], **options
-    )
+    encoder = convert_encoder(args.encoder, max_position_embeddings=args.max_length, **options)
     num_layers = encoder.config.num_hidden_layers
     kinds: Any = {"near": "sliding_attention", "far": "linear_attention", "both": "sliding_linear_attention"}
     layer_types = [kinds.get(kind)] * num_layers
@@ -279,7 +271,7 @@ def search(rankings: Rankings, queries: np.ndarray, vectors: np.ndarray, rows: n
 
 def name_of(row: dict[str, Any]) -> str:
     parts = (row["kind"], row["slots"], row["k"] and f"k {row['k']}", row["window"] and f"window {row['window']}")
-    return ", ".join([part for part in (*parts, row["positions"]) if part] + [row["read"]])
+    return ", ".join([part for part in parts if part] + [row["read"]])
 
 
 def table(rows: list[dict[str, Any]], metric: str) -> str:
@@ -309,10 +301,9 @@ def ways(args: argparse.Namespace) -> Any:
             args.slots if has_slots else [None],
             args.ks if has_slots else [None],
             args.windows if has_window else [None],
-            [None] if kind == "chunks" else args.positions,
         )
-        for slots, k, window, positions in options:
-            yield {"kind": kind, "slots": slots, "k": k, "window": window, "positions": positions}
+        for slots, k, window in options:
+            yield {"kind": kind, "slots": slots, "k": k, "window": window}
 
 
 def main() -> None:
@@ -324,7 +315,6 @@ def main() -> None:
     parser.add_argument("--slots", nargs="+", default=["strided"], choices=["strided", "mean", *OWN])
     parser.add_argument("--ks", type=int, nargs="+", default=[128])
     parser.add_argument("--windows", type=int, nargs="+", default=[128])
-    parser.add_argument("--positions", nargs="+", default=["tile"], choices=["tile", "dynamic"])
     parser.add_argument("--sets", nargs="+", default=list(SETS), help="also needle-8192, passkey-4096")
     parser.add_argument("--split", help="default: test, where there is one")
     parser.add_argument("--max_documents", type=int, help="of each corpus, the relevant ones first")

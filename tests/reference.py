@@ -184,9 +184,6 @@ def embed(hidden_states, config, state):
     pooled = xs[0]
     if config.pooling_mode == "mean":
         pooled = sum(xs) / len(xs)
-    elif config.pooling_mode == "max":
-        for x in xs[1:]:
-            pooled = torch.maximum(pooled, x)
     return torch.stack(xs), pooled / torch.sqrt(pooled @ pooled) if config.normalize_embeddings else pooled
 
 

@@ -85,12 +85,10 @@ class DseConfig(PreTrainedConfig):
         longer ones the first and the last token are keys of all chunks, because pretrained encoders use them as
         attention sinks ([Xiao et al., 2023](https://huggingface.co/papers/2309.17453)).
     max_position_embeddings (`int`, *optional*):
-        Longest input in tokens. Defaults to the limit of the encoder.
-    position_extension (`str`, *optional*):
-        How a table of learned positions serves longer texts: `"dynamic"`, where the positions of a longer text span
-        the table, and all others stay as they were; or `"tile"`, where positions start again at the end of the table.
+        Longest input in tokens. Defaults to the limit of the encoder. Beyond a table of learned positions they start
+        again; rotary positions go on.
     pooling_mode (`str`, *optional*, defaults to `"mean"`):
-        How token vectors become one vector: `"mean"`, `"cls"` (the first token) or `"max"`.
+        How token vectors become one vector: `"mean"` or `"cls"` (the first token).
     projection_dim (`int`, *optional*):
         Output size of a linear layer, through which the token vectors go before they are pooled. Without it there is
         no such layer, and a sentence embedding has the size `hidden_size`.
@@ -138,8 +136,7 @@ class DseConfig(PreTrainedConfig):
     sliding_window: int | None = None
     attention_chunk_size: int = 512
     max_position_embeddings: int | None = None
-    position_extension: Literal["dynamic", "tile"] | None = None
-    pooling_mode: Literal["mean", "cls", "max"] = "mean"
+    pooling_mode: Literal["mean", "cls"] = "mean"
     projection_dim: int | None = None
     normalize_embeddings: bool = False
     prompts: dict[str, str] | None = None

@@ -59,9 +59,9 @@ ROWS_FIRST = {f"{name}SelfAttention" for name in ("Bert", "Camembert", "Electra"
 DEFAULT_WINDOW = 64
 
 
-def build_encoder(config: DseConfig) -> PreTrainedModel:
+def build_encoder(config: Any) -> PreTrainedModel:
     """The encoder inside, with linear attention and without its pooler."""
-    encoder_config: Any = config.encoder
+    encoder_config = config.encoder
     is_mpnet = encoder_config.model_type == "mpnet"
     model_class: Any = MODEL_MAPPING[type(encoder_config)]
     parameters = inspect.signature(model_class).parameters
@@ -69,7 +69,10 @@ def build_encoder(config: DseConfig) -> PreTrainedModel:
     # The type of the whole model, which is the default one while it is made.
     options |= {"attn_implementation": IMPLEMENTATION, "dtype": torch.get_default_dtype()}
     encoder = AutoModel.from_config(encoder_config, **options)
-    check_positions(config, encoder)
+    table, length = find_table(encoder), config.max_position_embeddings
+    # RoBERTa's table has rows that no token uses.
+    if table is not None and length <= table.num_embeddings:
+        config.max_position_embeddings = min(length, count_positions(table))
     shared = None
     for module, layer in zip(find_attentions(encoder), plan_layers(config, encoder), strict=True):
         module.linformer_layer = layer
@@ -140,27 +143,12 @@ def init_weights(init_encoder: Any, module: nn.Module) -> None:
             init.zeros_(weight)
 
 
-def find_table(encoder: nn.Module) -> tuple[str, nn.Embedding] | None:
-    """The name of the table of learned positions and the table, if there is one."""
+def find_table(encoder: nn.Module) -> nn.Embedding | None:
+    """The table of learned positions, if there is one."""
     for name, module in encoder.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            return name, module
+            return module
     return None
-
-
-def check_positions(config: Any, encoder: nn.Module) -> None:
-    """Raises a `ValueError` for a table of positions that is too short for the longest input."""
-    table: Any = (find_table(encoder) or (None, None))[1]
-    # CODEPATH: checkpoints converted with more positions than their source has a `position_extension`
-    if table is None or config.position_extension is not None:
-        return
-    if config.max_position_embeddings > table.num_embeddings:
-        raise ValueError(
-            f"`max_position_embeddings` is {config.max_position_embeddings}, and the encoder has a table of "
-            f'{count_positions(table)} positions: set `position_extension="dynamic"` or "tile".'
-        )
-    # RoBERTa's has rows that no token uses.
-    config.max_position_embeddings = min(config.max_position_embeddings, count_positions(table))
 
 
 def count_positions(table: nn.Embedding) -> int:
@@ -170,17 +158,6 @@ def count_positions(table: nn.Embedding) -> int:
 
 def first_position(table: nn.Embedding) -> int:
     return 0 if table.padding_idx is None else table.padding_idx + 1
-
-
-class DsePositions(nn.Embedding):
-    """A table of positions with rows between its rows: a fraction is a weighted mean of two."""
-
-    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
-        if not position_ids.is_floating_point():
-            return super().forward(position_ids)
-        before = position_ids.long().clamp(max=self.num_embeddings - 2)
-        share = (position_ids - before)[..., None].to(self.weight.dtype)
-        return torch.lerp(super().forward(before), super().forward(before + 1), share)
 
 
 def save_pooling(config: DseConfig, folder: str | os.PathLike) -> None:
@@ -198,8 +175,8 @@ def save_pooling(config: DseConfig, folder: str | os.PathLike) -> None:
         "word_embedding_dimension": config.embedding_size,
         "pooling_mode_cls_token": config.pooling_mode == "cls",
         "pooling_mode_mean_tokens": config.pooling_mode == "mean",
-        "pooling_mode_max_tokens": config.pooling_mode == "max",
         # Tools that pool themselves expect these keys, too.
+        "pooling_mode_max_tokens": False,
         "pooling_mode_mean_sqrt_len_tokens": False,
         "pooling_mode_weightedmean_tokens": False,
         "pooling_mode_lasttoken": False,
@@ -276,14 +253,9 @@ class DseModel(DsePreTrainedModel):
         super().__init__(config)
         self.encoder = build_encoder(config)
         self.has_token_types = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
-        self.first_position = self.num_positions = 0
-        if (found := find_table(self.encoder)) is not None:
-            name, table = found
+        self.first_position, self.num_positions = 0, config.max_position_embeddings
+        if (table := find_table(self.encoder)) is not None:
             self.first_position, self.num_positions = first_position(table), count_positions(table)
-            # CODEPATH: checkpoints converted with more positions than their source, by default
-            if config.position_extension == "dynamic":
-                positions = DsePositions(table.num_embeddings, table.embedding_dim, padding_idx=table.padding_idx)
-                self.encoder.set_submodule(name, positions)
         self.projection = (
             # CODEPATH: checkpoints that were whitened or converted with a `projection_dim` have a projection
             nn.Linear(config.pooled_size, config.projection_dim) if config.projection_dim else None
@@ -334,9 +306,10 @@ class DseModel(DsePreTrainedModel):
                 inputs[name] = take_rows(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
         if lengths is not None:
             inputs["attention_mask"] = mask_of(lengths, shape[1]).long()
-        if position_ids is None and (positions := self.extend_positions(inputs, lengths)) is not None:
+        tokens: Any = inputs_embeds if input_ids is None else input_ids
+        if position_ids is None and (positions := self.repeat_positions(tokens)) is not None:
             inputs["position_ids"] = positions
-            # Otherwise the encoder would look the type of a token up at its position, which may be a fraction.
+            # Otherwise the encoder would look the type of a token up at its position.
             if self.has_token_types:
                 inputs.setdefault("token_type_ids", torch.zeros(shape, dtype=torch.long, device=positions.device))
         for name in ("output_hidden_states", "output_attentions"):
@@ -375,38 +348,27 @@ class DseModel(DsePreTrainedModel):
         if shape[1] > limit:
             raise ValueError(
                 f"The input has {shape[1]} tokens, but this model takes at most {self.config.max_position_embeddings} "
-                "(`max_position_embeddings`, the size of its position table and of learned projections). Truncate "
-                f"with `tokenizer(..., truncation=True, max_length={self.config.max_position_embeddings})`, or "
-                f"convert an encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
+                "(`max_position_embeddings`). Truncate with "
+                f"`tokenizer(..., truncation=True, max_length={self.config.max_position_embeddings})`, or convert an "
+                f"encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
             )
 
-    def extend_positions(self, inputs: dict[str, Any], lengths: torch.Tensor | None) -> torch.Tensor | None:
-        """Positions `(batch_size or 1, seq_len)` where the input may be longer than the table, otherwise `None`."""
-        tokens: Any = inputs.get("input_ids", inputs.get("inputs_embeds"))
-        num_tokens, num_positions = tokens.shape[1], self.num_positions
-        # CODEPATH: checkpoints converted with more positions than their source has a `position_extension`
-        if self.config.position_extension is None or (num_tokens <= num_positions and not is_tracing(tokens)):
+    def repeat_positions(self, tokens: torch.Tensor) -> torch.Tensor | None:
+        """Positions `(1, seq_len)` that start again at the end of the table, where the input may be longer than it."""
+        num_tokens, is_always_short = tokens.shape[1], self.config.max_position_embeddings <= self.num_positions
+        if is_always_short or (num_tokens <= self.num_positions and not is_tracing(tokens)):
             return None
         positions = torch.arange(num_tokens, device=tokens.device)[None]
-        # CODEPATH: checkpoints converted with `position_extension="tile"`, the others are "dynamic"
-        if self.config.position_extension == "tile":
-            return self.first_position + positions % num_positions
-        last = (num_tokens if lengths is None else lengths) - 1
-        scale = (num_positions - 1) / torch.as_tensor(last, device=tokens.device).clamp(min=1)
-        return self.first_position + (positions * scale.clamp(max=1.0)).clamp(max=num_positions - 1)
+        return self.first_position + positions % self.num_positions
 
     def pool(self, hidden_states: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
         """Token states `(batch_size, seq_len, size)` to one vector each, `(batch_size, size)`."""
         # CODEPATH: checkpoints converted with `pooling_mode="cls"`
         if self.config.pooling_mode == "cls":
             return hidden_states[:, 0]
-        is_max = self.config.pooling_mode == "max"
         if lengths is None:
-            return hidden_states.amax(dim=1) if is_max else hidden_states.mean(dim=1)
+            return hidden_states.mean(dim=1)
         is_token = mask_of(lengths, hidden_states.shape[1])[..., None]  # [B, N, 1]
-        if is_max:
-            # A text without tokens has the embedding 0, as with the mean.
-            return torch.where(lengths > 0, hidden_states.masked_fill(~is_token, -torch.inf).amax(dim=1), 0.0)
         # In float16 the sum over thousands of tokens would overflow.
         wide = torch.promote_types(hidden_states.dtype, torch.float32)
         total = (hidden_states * is_token).sum(dim=1, dtype=wide)

@@ -58,7 +58,6 @@ def convert_encoder(
     num_hidden_layers: int | None = None,
     keep_layers: list[int] | None = None,
     max_position_embeddings: int | None = None,
-    position_extension: str = "dynamic",
     hidden_dropout_prob: float | None = None,
     attention_probs_dropout_prob: float = 0.0,
     **config_overrides: Any,
@@ -80,12 +79,8 @@ def convert_encoder(
         keep_layers (`list[int]`, *optional*):
             Layers of the source to keep instead, counted from 0.
         max_position_embeddings (`int`, *optional*):
-            Longest input in tokens. Defaults to the source's limit. Rotary positions go on beyond it, as the source
-            defines them.
-        position_extension (`str`, *optional*, defaults to `"dynamic"`):
-            How a table of positions goes beyond the source's limit. `"dynamic"`: the positions of a text that is
-            longer than the table are fractions that span it. `"tile"`: positions start again at the end of the table.
-            Inputs that the source takes stay exact.
+            Longest input in tokens. Defaults to the source's limit. Beyond it rotary positions go on, as the source
+            defines them, and those of a table start again. Inputs that the source takes stay exact.
         hidden_dropout_prob (`float`, *optional*):
             Dropout of the layers. Defaults to the source's.
         attention_probs_dropout_prob (`float`, *optional*, defaults to 0.0):
@@ -124,7 +119,7 @@ def convert_encoder(
     source = load_encoder(AutoModel, name_or_path, dtype=torch.float32)
     attentions = _check_attention(source, name_or_path)
     table, num_layers = find_table(source), source.config.num_hidden_layers
-    limit = source.config.max_position_embeddings if table is None else count_positions(table[1])
+    limit = source.config.max_position_embeddings if table is None else count_positions(table)
     _check_outputs(source.eval(), attentions, limit, name_or_path)
     stem = name_of_layers(source, attentions[0])
     # Where layers share their weights they are in groups, which all stay.
@@ -153,7 +148,7 @@ def convert_encoder(
     fields |= {name: value for name, value in config_overrides.items() if value is not None}
     if fields.setdefault("pooling_mode", "mean") not in POOLINGS:
         raise ValueError(
-            f"The pooling of {name_or_path} ({fields['pooling_mode']}) is not mean, cls or max alone: choose one with "
+            f"The pooling of {name_or_path} ({fields['pooling_mode']}) is not mean or cls alone: choose one with "
             "`pooling_mode`."
         )
     warn_of_lost_settings(name_or_path)
@@ -166,8 +161,6 @@ def convert_encoder(
     fields |= {
         name: min(fields[name], length) for name in TEXT_LENGTHS if fields.get(name) and name not in config_overrides
     }
-    if length > limit and table is not None:
-        fields["position_extension"] = position_extension
     model = DseModel(DseConfig(encoder=encoder, **fields))
     if layers:
         source.set_submodule(stem, torch.nn.ModuleList([layers[layer] for layer in keep_layers]))
@@ -386,7 +379,7 @@ def _report(
     length = config.max_position_embeddings or limit
     positions = f"{min(limit, length)} of {limit} positions"
     if length > limit:
-        positions = f"{limit} positions, extended to {length} ({config.position_extension or 'rotary'})"
+        positions = f"{limit} positions, extended to {length}"
     types = config.layer_types or []
     counts = [f"{kind} in {types.count(kind)} of {len(types)} layers" for kind in dict.fromkeys(types)]
     if any("linear" in kind for kind in types):

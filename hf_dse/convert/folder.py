@@ -25,7 +25,7 @@ TEXT_LENGTHS = ("query_length", "document_length")
 TRANSFORMERS_NEEDED = ">=5.20"
 
 # How the file of the pooling names the modes that a student has.
-POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 
 
 def read_settings(name_or_path: str) -> dict[str, Any]:

@@ -68,18 +68,12 @@ class ConvertOptions:
     )
     keep_layers: list[int] | None = HfArg(default=None, help="Which layers of the source are kept, counted from 0.")
     max_position_embeddings: int | None = HfArg(
-        default=None, help="Longest text, in tokens; beyond the source's limit its positions are extended."
-    )
-    position_extension: str = HfArg(
-        default="dynamic",
-        help="Positions beyond the source's limit: dynamic, where a longer text spans the source's table, or "
-        "tile, where they start again.",
-        metadata={"choices": ["dynamic", "tile"]},
+        default=None, help="Longest text, in tokens; beyond the source's limit its positions go on or start again."
     )
     pooling_mode: str | None = HfArg(
         default=None,
         help="How token vectors become one. Default: as the source says (sentence-transformers), or mean.",
-        metadata={"choices": ["mean", "cls", "max"]},
+        metadata={"choices": ["mean", "cls"]},
     )
     projection_dim: int | None = HfArg(
         default=None, help="Dimensions of a new linear layer of the embedding. Default: no such layer."

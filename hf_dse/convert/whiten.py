@@ -66,8 +66,8 @@ def whiten_encoder(
 
     Raises:
         `TypeError`: for a model that is not a `DseModel`.
-        `ValueError`: for an encoder with a projection or max pooling, a size or power out of range, or texts whose
-            embeddings span fewer than `projection_dim` directions, such as too few.
+        `ValueError`: for an encoder with a projection, a size or power out of range, or texts whose embeddings span
+            fewer than `projection_dim` directions, such as too few.
 
     Example:
 
@@ -89,11 +89,6 @@ def whiten_encoder(
         raise TypeError(
             f"`model` must be a DseModel, got {type(model).__name__}: a head for pairs is trained for the "
             "current embeddings, so whiten the encoder and train a new head afterwards."
-        )
-    if model.config.pooling_mode == "max":
-        raise ValueError(
-            "The encoder takes the maximum over its tokens, after the projection, and whitening is for vectors that "
-            'are pooled already: whiten an encoder whose `pooling_mode` is "mean" or "cls".'
         )
     size = model.config.pooled_size
     if model.projection is not None:

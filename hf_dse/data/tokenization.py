@@ -110,7 +110,7 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
 def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
     """Returns the maximum tokens of an input of a model, or else of its tokenizer; `None` without either."""
     limits = [getattr(model.config, "max_position_embeddings", None)]
-    # The table of a DSE model may be shorter than its texts (`position_extension`).
+    # The table of a DSE model may be shorter than its texts (`max_position_embeddings`).
     modules = [] if model.config.model_type == "dse" else model.base_model.named_modules()
     for name, module in modules:
         # RoBERTa-like models start positions after the padding index, so their table is longer than their inputs.

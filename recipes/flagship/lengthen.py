@@ -22,7 +22,6 @@ LAYERS = {
     "linformer_projection": "strided",
     "linformer_init": "strided",
     "linformer_length": 1024,
-    "position_extension": "tile",
     "max_position_embeddings": 16_384,
 }
 

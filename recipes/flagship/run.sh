@@ -65,7 +65,7 @@ merge "$out/pairs" "$out"/student-{42,43,44}/model
 [ -f "$out/source/config.json" ] || hf-dse convert --model "$encoder" --output_dir "$out/source" \
     --layer_types chunked_attention chunked_attention chunked_attention chunked_attention linear_attention \
     linear_attention --linformer_projection strided \
-    --linformer_length 1024 --position_extension tile --max_position_embeddings 16384 --hidden_dropout_prob 0 \
+    --linformer_length 1024 --max_position_embeddings 16384 --hidden_dropout_prob 0 \
     --attention_probs_dropout_prob 0 --max_length 256
 
 # Search: queries with mined negatives, mixed with the labelled pairs. First from the pairs' student, then from the middle

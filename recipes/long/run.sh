@@ -19,7 +19,7 @@ mkdir -p "$out"
 # One vector, not trained: lower layers in chunks, upper ones linear, whitened.
 [ -f "$out/mixed/config.json" ] || hf-dse convert --model "$encoder" --output_dir "$out/mixed" \
     --layer_types chunked_attention chunked_attention chunked_attention chunked_attention linear_attention \
-    linear_attention --linformer_projection strided --linformer_length 1024 --position_extension tile \
+    linear_attention --linformer_projection strided --linformer_length 1024 \
     --max_position_embeddings 16384
 [ -f "$out/mixed-whitened/config.json" ] || hf-dse whiten --model "$out/mixed" \
     --train_file "$out/corpus.jsonl" --max_length 512 --projection_dim 320 --output_dir "$out/mixed-whitened"

@@ -151,7 +151,6 @@ class TestDseModelOfEuroBert(TestDseModel):
         "layer_types": ["linear_attention", "full_attention"],
         "linformer_projection": "mean",
         "linformer_sharing": "none",
-        "pooling_mode": "max",
         "projection_dim": 24,
     }
 

@@ -11,7 +11,6 @@ from dataclasses import fields
 from functools import partial
 from typing import NamedTuple, get_args
 
-import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -229,36 +228,32 @@ def test_choices_that_do_not_fit(sources, kind, choice, message):
         convert(sources[kind], **choice)
 
 
-def with_longer_table(source, length, extension):
-    """The source itself with positions for a text of this length: those of its table spread over it, or repeated."""
+def with_longer_table(source, length):
+    """The source itself with positions for a text of this length: those of its table, repeated."""
     state = source.model.state_dict()
     (name,) = (name for name in state if name.endswith("position_embeddings.weight"))
     first = len(state[name]) - LIMIT
-    table = state[name][first:].numpy()
-    places = np.linspace(0, LIMIT - 1, length) if extension == "dynamic" else np.arange(length) % LIMIT
-    rows = np.stack([np.interp(places, np.arange(LIMIT), column) for column in table.T], axis=1)
-    state[name] = torch.cat([state[name][:first], torch.from_numpy(rows).float()])
+    table = state[name][first:]
+    state[name] = torch.cat([state[name][:first], table[torch.arange(length) % LIMIT]])
     config = source.model.config.to_dict() | {"max_position_embeddings": first + length}
     longer = AutoModel.from_config(AutoConfig.for_model(**config)).eval()
     longer.load_state_dict(state)
     return longer
 
 
-@pytest.mark.parametrize("extension", ["dynamic", "tile"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_positions(sources, kind, extension):
+def test_positions(sources, kind):
     source, length = sources[kind], 2 * LIMIT + 7
     limited = convert(source)
     assert limited.config.max_position_embeddings == LIMIT
     with pytest.raises(ValueError, match=f"{LIMIT + 1} tokens, but this model takes at most {LIMIT}"):
         limited(input_ids=make_ids(LIMIT + 1))
     lengths = {"linformer_length": length, "max_position_embeddings": length}
-    model = convert(source, position_extension=extension, **lengths)
+    model = convert(source, **lengths)
     is_rotary = kind in ROTARY
     assert model.config.max_position_embeddings == length
-    assert model.config.position_extension == (None if is_rotary else extension)
     # Rotary positions just go on.
-    longer = source.model if is_rotary else with_longer_table(source, length, extension)
+    longer = source.model if is_rotary else with_longer_table(source, length)
     short, long = make_ids(LIMIT)[:1], make_ids(length)[:1]
     # Whatever stands beside it in a batch, a text of the length of the table is read as by the source.
     expected = torch.cat([states(source.model, short), states(longer, long)])
@@ -361,7 +356,7 @@ def test_report(bert, infos, capsys):
     assert infos[-1].splitlines() == [
         f"Converted {bert.path}: linear_attention in 1 of 2 layers, full_attention in 1 of 2 layers, "
         "learned projection to k = 8, cls pooling",
-        "  kept:    embeddings, 24 positions, extended to 50 (dynamic), layers [1, 3] of 4",
+        "  kept:    embeddings, 24 positions, extended to 50, layers [1, 3] of 4",
         "  dropped: pooler, layers [0, 2]",
         "  new:     encoder.layer.*.attention.self.linformer.key, projection.bias, projection.weight",
     ]

@@ -56,10 +56,10 @@ def assert_equals_source(source, folder):
     [
         ([Pooling(16, pooling_mode="mean")], {"prompts": {**PROMPTS, "pairs": "and "}}),
         ([Pooling(16, pooling_mode="cls"), Normalize()], {"prompts": {"query": "of: "}}),
-        ([Pooling(16, pooling_mode="max")], {"similarity_fn_name": "dot"}),
+        ([Pooling(16)], {"similarity_fn_name": "dot"}),
         ([Pooling(16), Normalize()], {"bert": {"query_length": 4, "document_length": 6}}),
     ],
-    ids=["prompts", "cls, normalized", "max, dot", "lengths"],
+    ids=["prompts", "cls, normalized", "dot", "lengths"],
 )
 def test_a_student_embeds_as_its_source(make_source, bert_tokenizer, tmp_path, warnings, modules, options):
     source = make_source(*modules, **options)
@@ -80,7 +80,8 @@ def test_a_student_embeds_as_its_source(make_source, bert_tokenizer, tmp_path, w
     [
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
         # The form of sentence-transformers 5.4 and later.
-        ({"embedding_dimension": 16, "pooling_mode": "max"}, "max"),
+        ({"embedding_dimension": 16, "pooling_mode": "cls"}, "cls"),
+        ({"pooling_mode": "max"}, None),
         ({}, "mean"),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, None),
         ({"pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": True}, None),
@@ -92,7 +93,7 @@ def test_poolings(save_bert, tmp_path, pooling, expected):
     (tmp_path / "1_Pooling").mkdir()
     change(tmp_path, "1_Pooling/config.json", **pooling)
     if expected is None:
-        with pytest.raises(ValueError, match="is not mean, cls or max alone: choose one with `pooling_mode`"):
+        with pytest.raises(ValueError, match="is not mean or cls alone: choose one with `pooling_mode`"):
             convert_encoder(str(tmp_path))
         assert convert_encoder(str(tmp_path), pooling_mode="cls").config.pooling_mode == "cls"
     else:
@@ -160,7 +161,7 @@ def test_settings_that_sentence_transformers_saved_count(make_model, bert_tokeni
 
 def test_a_model_saved_over_another_pools_as_itself(make_model, bert_tokenizer, tmp_path):
     export(make_model(normalize_embeddings=True, pooling_mode="cls"), tmp_path / "model", bert_tokenizer)
-    model = make_model(DseModel, pooling_mode="max")
+    model = make_model(DseModel)
     model.save_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     ours = [model(**tokenizer(text, return_tensors="pt")).pooler_output[0].detach().numpy() for text in TEXTS]

@@ -75,7 +75,6 @@ def test_everything_else_stays(make_model, bert_tokenizer, texts, tmp_path):
         ({}, {"power": float("nan")}, r"between 0 \(PCA\) and 1 \(whitening\), got nan"),
         ({}, {"texts": ["a cat", "the dog"] * SIZE}, "span 1 directions, fewer than `projection_dim` = 4"),
         ({"projection_dim": 16}, {}, "already has a projection to 16 dimensions"),
-        ({"pooling_mode": "max"}, {}, "takes the maximum over its tokens"),
     ],
 )
 def test_what_is_refused(fields, options, message, make_model, bert_tokenizer, texts):

@@ -72,7 +72,7 @@ def test_limits(save_bert, bert_tokenizer, tmp_path):
     # Positions start after the padding index.
     assert max_tokens(roberta, bert_tokenizer) == 32
     assert max_tokens(DseModel(DseConfig(encoder=roberta.config)), bert_tokenizer) == 32
-    longer = {"max_position_embeddings": 100, "position_extension": "dynamic"}
-    assert max_tokens(DseModel(DseConfig(encoder=roberta.config, **longer)), bert_tokenizer) == 100
+    longer = DseModel(DseConfig(encoder=roberta.config, max_position_embeddings=100))
+    assert max_tokens(longer, bert_tokenizer) == 100
     with pytest.raises(ValueError, match=f"has {len(bert_tokenizer)} tokens, but RobertaModel has embeddings for 9"):
         check_vocabulary(roberta, bert_tokenizer)

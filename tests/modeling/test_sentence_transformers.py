@@ -48,7 +48,6 @@ def embed_alone(model, tokenizer):
         (DseModel, {"normalize_embeddings": True, "projection_dim": 6}),
         (DseModel, MODERNBERT),
         (DseForSequenceClassification, {"pooling_mode": "cls", "projection_dim": 6}),
-        (DseForSequenceClassification, {"pooling_mode": "max", "projection_dim": 6}),
     ],
 )
 @pytest.mark.parametrize("writer", ["export", "save_pretrained"])

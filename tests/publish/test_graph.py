@@ -61,9 +61,9 @@ RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
     [
         ("onnx", {"linformer_projection": "learned"}),
         ("onnx", {"linformer_projection": "learned", "linformer_init": "strided", "linformer_sharing": "none"}),
-        ("onnx", {"linformer_projection": "mean", "table": 16, "position_extension": "dynamic"}),
+        ("onnx", {"linformer_projection": "mean", "table": 16}),
         ("onnx", {"linformer_length": 100, "projection_dim": 6, **CHUNKS}),
-        ("onnx", {"model_type": "roberta", "linformer_projection": "mean", "table": 18, "position_extension": "tile"}),
+        ("onnx", {"model_type": "roberta", "linformer_projection": "mean", "table": 18}),
         ("onnx", {"model_type": "mpnet", "max_position_embeddings": 258}),
         ("onnx", {"model_type": "gte", "linformer_projection": "mean", "layer_types": ["linear_attention"] * 2}),
         ("onnx", {"model_type": "nomic_bert", "pooling_mode": "cls"}),
@@ -103,9 +103,7 @@ def test_graph_for_texts_that_are_read_exactly(make, bert_tokenizer, tmp_path, f
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "fields", [{**CHUNKS, "attention_chunk_size": 512}, MODERNBERT, {"table": 16, "position_extension": "dynamic"}]
-)
+@pytest.mark.parametrize("fields", [{**CHUNKS, "attention_chunk_size": 512}, MODERNBERT, {"table": 16}])
 def test_bfloat16_rounds_no_length_and_no_position(make, bert_tokenizer, tmp_path, fields):
     model = make(max_position_embeddings=1024, **fields)
     folder = export(model, tmp_path / "graph", bert_tokenizer, format="openvino")
