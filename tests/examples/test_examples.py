@@ -5,19 +5,23 @@
 import json
 import os
 import secrets
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from datasets import Dataset
 from hub import WRITER, Hub
-from sentence_transformers import CrossEncoder
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import BertForSequenceClassification
 
-from hf_dse import score
+from hf_dse import convert_encoder, export, score
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -100,41 +104,6 @@ def test_matryoshka(tmp_path):
     ]
 
 
-def test_a_teacher_learns_the_same_from_accumulated_batches(save_bert, tmp_path):
-    """16 rows at once, 4 x 4 and 2 x 8 have the same losses and gradients, before they are clipped too."""
-    encoder = str(save_bert(tmp_path / "encoder", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
-    options = ["--dataset_name", "embedded", "--model_name_or_path", encoder, "--max_train_samples", "32"]
-    options += ["--max_eval_samples", "4", "--max_length", "32", "--num_train_epochs", "1", "--optim", "sgd"]
-    options += ["--save_strategy", "steps", "--save_steps", "2", "--logging_steps", "1", "--learning_rate", "0.01"]
-    found = []
-    for size in (16, 4, 2):
-        folder = tmp_path / f"of-{size}"
-        batch = ["--per_device_train_batch_size", str(size), "--gradient_accumulation_steps", str(16 // size)]
-        run("13_train_a_teacher.py", *options, *batch, "--output_dir", str(folder))
-        state = json.loads((folder / "checkpoint-2" / "trainer_state.json").read_text())
-        steps = [line for line in state["log_history"] if "grad_norm" in line]
-        found.append([[line["loss"], line["grad_norm"]] for line in steps])
-    assert len(found[0]) == 2 and found[0][0][0] > 0.1
-    for other in found[1:]:
-        assert other == [pytest.approx(line, rel=1e-3) for line in found[0]]
-
-
-def test_a_resumed_teacher_is_the_same(save_bert, tmp_path):
-    """Amid an epoch, with dropout and symmetric pairs."""
-    encoder = str(save_bert(tmp_path / "encoder"))
-    options = ["--dataset_name", "embedded", "--model_name_or_path", encoder, "--symmetric", "true"]
-    options += ["--max_train_samples", "48", "--max_eval_samples", "4", "--max_length", "32"]
-    options += ["--num_train_epochs", "2", "--per_device_train_batch_size", "8"]
-    options += ["--save_strategy", "steps", "--save_steps", "4"]
-    folders = [tmp_path / name for name in ("straight", "resumed")]
-    run("13_train_a_teacher.py", *options, "--output_dir", str(folders[0]))
-    resumed = ["--resume_from_checkpoint", str(folders[0] / "checkpoint-4"), "--output_dir", str(folders[1])]
-    run("13_train_a_teacher.py", *options, *resumed)
-    weights = [(folder / "model.safetensors").read_bytes() for folder in folders]
-    assert weights[0] == weights[1]
-    assert weights[0] != (folders[0] / "checkpoint-4" / "model.safetensors").read_bytes()
-
-
 def test_train_a_teacher(tmp_path):
     steps = ["--max_steps", "2", "--per_device_train_batch_size", "2", "--max_length", "32"]
     options = ["--dataset_name", "embedded", "--symmetric", "true", "--max_eval_samples", "20", *steps]
@@ -196,3 +165,28 @@ def test_distil_a_reranker(tmp_path, save_bert):
     assert "'ndcg@10'" in metrics and "'num_queries': 3" in metrics
     assert all("Whales" in line for line in (first, second, third))
     assert (tmp_path / "out" / "model" / "modeling_dse.py").is_file()
+
+
+def test_serve(save_bert, bert_tokenizer, tmp_path):
+    httpx, _ = pytest.importorskip("httpx"), pytest.importorskip("litserve")
+    folder = export(convert_encoder(str(save_bert(tmp_path / "bert"))), tmp_path / "model", bert_tokenizer)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
+    command = [sys.executable, str(EXAMPLES / "14_serve.py"), str(folder), "--port", port]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        client = httpx.Client(base_url=url, timeout=60, transport=httpx.HTTPTransport(retries=8))
+        while client.get("/health").status_code != 200:
+            time.sleep(0.2)
+        # The second text is longer than the model reads.
+        texts = ["the cat sat on the mat", "a dog ran " * 100, ""]
+        answer = client.post("/v1/embeddings", json={"model": "m", "input": texts})
+        vectors = [row["embedding"] for row in answer.json()["data"]]
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
