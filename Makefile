@@ -4,20 +4,16 @@ BIN := $(VENV)/bin
 # Two test processes run fastest with one thread each.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
-TOOLS := $(VENV)/tools
 # PyPI has no CPU build of the oldest torch: `make test-oldest TORCH=2.6.0` downloads 3 GB.
 OLDEST := $(VENV)-oldest
 TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 OLDEST_TESTS := modeling/test_modeling_dse modeling/test_pair_model modeling/test_remote_code modeling/test_sentence_transformers \
     publish/test_export training/test_pair_trainer training/test_ranking_trainer
 
-.PHONY: install tools demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship long gpu lint format audit \
+.PHONY: install demo test test-all test-oldest faults study-smoke notebooks conformance docs charts flagship long gpu lint format audit \
     lock wheel-test clean
 
 install: $(VENV)/.installed-dev
-
-# What tests/modeling/test_tools.py runs, but not in .venv: packages that need an older huggingface-hub, and transformers.js
-tools: $(TOOLS)/.installed
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/hf-dse demo --overwrite_output_dir true
@@ -25,7 +21,7 @@ demo: $(VENV)/.installed-demo
 test: install
 	$(PYTEST) -m "not slow"
 
-test-all: install tools
+test-all: install
 	$(PYTEST)
 
 # What depends most on other libraries, with the oldest versions of them
@@ -119,16 +115,6 @@ $(VENV)/.installed-demo: EXTRAS = train,demo
 $(VENV)/.installed-dev: EXTRAS = train,demo,ranking,study,onnx,app,ray,tools,docs,notebooks,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
-	touch $@
-
-# An environment that has the packages of .venv too, behind its own
-$(TOOLS)/.installed: tests/tools/requirements.txt | $(VENV)/.installed-dev
-	$(BIN)/python -m venv --without-pip $(TOOLS)
-	$(BIN)/python -c "import sys; print(*[path for path in sys.path if path.endswith('site-packages')], sep='\n')" \
-		> $$($(TOOLS)/bin/python -c "import site; print(site.getsitepackages()[0])")/venv.pth
-	$(TOOLS)/bin/python -m pip install --requirement tests/tools/requirements.txt
-	if command -v npm; then npm install --prefix $(TOOLS) --ignore-scripts --no-audit --no-fund --no-save \
-		@huggingface/transformers@4.3.1; fi
 	touch $@
 
 $(OLDEST)/.installed-torch-$(TORCH): pyproject.toml constraints-oldest.txt
