@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from torch import nn
 from transformers import (
     AttentionInterface,
     AutoConfig,
@@ -23,7 +22,6 @@ from transformers import (
 )
 
 from hf_dse import DseModel, convert_encoder, evaluate, export, make_pair_model
-from hf_dse.modeling.modeling_dse import find_attentions
 
 
 ENCODERS = {
@@ -64,11 +62,8 @@ def folder(tmp_path_factory, bert_tokenizer, save_bert):
 SCRIPT = """
 import json, sys
 
-model_name, data_file, output_dir, way = sys.argv[1:]
-if way == "import hf_dse":
-    import hf_dse
-else:
-    sys.modules["hf_dse"] = sys.modules["modeling"] = None
+model_name, data_file, output_dir = sys.argv[1:]
+sys.modules["hf_dse"] = sys.modules["modeling"] = None
 
 from datasets import load_dataset
 from scipy.stats import pearsonr
@@ -77,9 +72,8 @@ from transformers import (
 )
 
 set_seed(0)
-remote = {"trust_remote_code": True} if way == "trust_remote_code" else {}
-tokenizer = AutoTokenizer.from_pretrained(model_name, **remote)
-model = AutoModelForSequenceClassification.from_pretrained(model_name, num_labels=1, **remote)
+tokenizer = AutoTokenizer.from_pretrained(model_name, trust_remote_code=True)
+model = AutoModelForSequenceClassification.from_pretrained(model_name, num_labels=1, trust_remote_code=True)
 data = load_dataset("json", data_files=data_file, split="train")
 data = data.map(lambda rows: tokenizer(rows["sentence1"], rows["sentence2"], truncation=True), batched=True)
 trainer = Trainer(
@@ -98,19 +92,17 @@ before = trainer.evaluate()
 trainer.train()
 after = trainer.evaluate()
 trainer.save_model()
-print(json.dumps({"before": before, "after": after, "class": type(trainer.model).__name__,
-                  "module": type(trainer.model).__module__, "hf_dse": sys.modules["hf_dse"] is not None}))
+print(json.dumps([before, after]))
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["trust_remote_code", "import hf_dse"])
-def test_a_stock_training_script_for_pairs(folder, tmp_path, way):
+def test_a_stock_training_script_for_pairs(folder, tmp_path):
     data_file = tmp_path / "pairs.jsonl"
     Dataset.from_dict(PAIRS).to_json(data_file)
     output = tmp_path / "output"
     process = subprocess.run(
-        [sys.executable, "-I", "-c", SCRIPT, folder, str(data_file), str(output), way],
+        [sys.executable, "-I", "-c", SCRIPT, folder, str(data_file), str(output)],
         capture_output=True,
         text=True,
         env=os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")},
@@ -118,12 +110,8 @@ def test_a_stock_training_script_for_pairs(folder, tmp_path, way):
         timeout=600,
     )
     assert process.returncode == 0, process.stderr
-    result = json.loads(process.stdout.splitlines()[-1])
-    before, after = result["before"], result["after"]
+    before, after = json.loads(process.stdout.splitlines()[-1])
     assert after["eval_loss"] < 0.8 * before["eval_loss"] and after["eval_pearson"] > before["eval_pearson"]
-    assert result["class"] == "DseForSequenceClassification"
-    assert result["hf_dse"] == (way == "import hf_dse")
-    assert result["module"].startswith("hf_dse." if result["hf_dse"] else "transformers_modules.")
     # The saved model reproduces the evaluation; here every sentence is encoded separately.
     model = AutoModelForSequenceClassification.from_pretrained(output)
     tokenizer = AutoTokenizer.from_pretrained(output)
@@ -151,28 +139,6 @@ def pair_batch(tokenizer, size=6):
     return {**encoding, "labels": torch.tensor(PAIRS["label"][:size])}
 
 
-@pytest.mark.parametrize("fields", ENCODERS.values(), ids=ENCODERS)
-def test_activation_checkpointing_gives_equal_gradients(make_model, bert_tokenizer, fields):
-    model = make_model(**fields).train()
-    calls = []
-    first = next(module for module in find_attentions(model.dse.encoder)[0].modules() if isinstance(module, nn.Linear))
-    first.register_forward_hook(lambda *call: calls.append(call))
-    gradients = []
-    for enable in (False, True):
-        if enable:
-            model.activation_checkpointing_enable()
-        model.zero_grad()
-        calls.clear()
-        torch.manual_seed(0)
-        model(**pair_batch(bert_tokenizer)).loss.backward()
-        # Activations that are not kept are computed again.
-        assert len(calls) == 1 + enable
-        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    for name, gradient in gradients[0].items():
-        assert gradient.any() or "key.bias" in name
-        torch.testing.assert_close(gradients[1][name], gradient, rtol=0, atol=1e-6)
-
-
 # PEFT
 
 
@@ -189,20 +155,12 @@ def test_lora(make_model, bert_tokenizer, tmp_path, name):
         return AutoModelForSequenceClassification.from_pretrained(tmp_path / folder)
 
     batch = pair_batch(bert_tokenizer)
-    targets = PROJECTIONS[name]
-    model = get_peft_model(
-        load(), LoraConfig(task_type="SEQ_CLS", target_modules=targets, modules_to_save=["similarity"])
-    )
-    trained = [name for name, value in model.named_parameters() if value.requires_grad]
-    assert all("lora_" in name or "similarity.modules_to_save" in name for name in trained)
-    assert sum("lora_" in name for name in trained) == 2 * 2 * len(targets)
-    optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
-    for _ in range(2):
-        optimizer.zero_grad()
-        model(**batch).loss.backward()
-        optimizer.step()
+    # Adapters as after a training.
+    options = {"modules_to_save": ["similarity"], "init_lora_weights": False}
+    config = LoraConfig(task_type="SEQ_CLS", target_modules=PROJECTIONS[name], **options)
+    model = get_peft_model(load(), config).eval()
     with torch.inference_mode():
-        logits = model.eval()(**batch).logits
+        logits = model(**batch).logits
         assert (logits - load()(**batch).logits).abs().max() > 1e-2
         model.save_pretrained(tmp_path / "adapter")
         loaded = PeftModel.from_pretrained(load(), tmp_path / "adapter").eval()
@@ -245,16 +203,6 @@ def test_torch_export(make_model, encoder, shapes):
             torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_torch_compile(make_model, bert_tokenizer):
-    model = make_model()
-    compiled = torch.compile(model, fullgraph=True, dynamic=True)
-    with torch.inference_mode():
-        for size in (2, 6, 3):
-            batch = pair_batch(bert_tokenizer, size)
-            torch.testing.assert_close(compiled(**batch).logits, model(**batch).logits, rtol=0, atol=1e-5)
-
-
 # Servers
 
 
@@ -274,8 +222,7 @@ def test_vllm_is_refused(folder):
 
 
 @pytest.mark.slow
-def test_mteb(folder, tmp_path, make_model, bert_tokenizer):
-    """Each of several folders has its own results; a model without a name would get results of mteb's cache."""
+def test_mteb(folder, tmp_path, bert_tokenizer):
     import mteb
     from mteb.models import SentenceTransformerEncoderWrapper
     from mteb.tasks import STSBenchmarkSTS
@@ -288,16 +235,11 @@ def test_mteb(folder, tmp_path, make_model, bert_tokenizer):
             update={"name": "LocalSTS", "dataset": {"path": str(tmp_path / "data"), "revision": "1"}}
         )
 
-    def measure(folder):
-        model = SentenceTransformerEncoderWrapper(folder, trust_remote_code=True, device="cpu")
-        cache = mteb.ResultCache(tmp_path / "cache")
-        results = mteb.evaluate(model, LocalSTS(), cache=cache, show_progress_bar=False)
-        assert results.model_name == folder
-        return results.task_results[0].scores["test"][0]
-
-    other = export(make_model(), tmp_path / "other", bert_tokenizer)
-    scores = measure(folder)
-    assert measure(str(other))["cosine_pearson"] != pytest.approx(scores["cosine_pearson"], abs=1e-3)
+    model = SentenceTransformerEncoderWrapper(folder, trust_remote_code=True, device="cpu")
+    results = mteb.evaluate(model, LocalSTS(), cache=mteb.ResultCache(tmp_path / "cache"), show_progress_bar=False)
+    # A model without a name would get results of mteb's cache.
+    assert results.model_name == folder
+    scores = results.task_results[0].scores["test"][0]
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     metrics = evaluate(model, pairs, bert_tokenizer, task_name="stsb", show_progress=False)
     # The head of a cosine is linear, so its logits and the cosines have the same correlations.
