@@ -3,9 +3,6 @@
 """In the Trainer of transformers a new head starts from a line that is fitted to the first labelled pairs."""
 
 import copy
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -260,15 +257,6 @@ def test_pairs_without_a_finite_label_do_not_count(student, batches):
         assert (model.similarity.moments[0] == 30).all()
 
 
-@pytest.mark.parametrize("problem", [CLASSES, BINARY, SEVERAL])
-def test_a_stock_trainer_learns_classes(problem, student, make_rows, make_trainer):
-    model, rows = student(**problem), make_rows(96, problem)
-    trainer = make_trainer(model, rows, max_steps=30, gradient_accumulation_steps=2)
-    before = trainer.evaluate(rows)["eval_loss"]
-    trainer.train()
-    assert trainer.evaluate(rows)["eval_loss"] < before
-
-
 @pytest.mark.parametrize("factor", [1.0, 100 / 6])
 def test_scores_of_any_range_leave_the_embeddings_apart(factor, student, make_rows, make_trainer):
     model, rows = student(), make_rows(96, factor=factor)
@@ -299,46 +287,6 @@ def test_a_resumed_training_is_the_uninterrupted_one(step, student, make_rows, m
         results.append(model.state_dict())
     assert results[0]["similarity.moments"][0] == 48
     assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
-
-
-# Two processes share the pairs of a training; each writes its head.
-PROGRAM = """
-import sys
-import torch
-from datasets import load_from_disk
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
-import hf_dse
-from hf_dse.modeling import pairs_dse
-
-pairs_dse.FIT_PAIRS = 16
-folder, data, output = sys.argv[1:]
-model = AutoModelForSequenceClassification.from_pretrained(folder)
-args = TrainingArguments(
-    output, per_device_train_batch_size=4, max_steps=6, gradient_accumulation_steps=2, use_cpu=True, report_to="none",
-    save_strategy="no",
-)
-tokenizer = AutoTokenizer.from_pretrained(folder)
-trainer = Trainer(model=model, args=args, train_dataset=load_from_disk(data), processing_class=tokenizer)
-trainer.train()
-torch.save(model.state_dict(), f"{output}/model-{args.process_index}.pt")
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_have_one_head(student, make_rows, bert_tokenizer, tmp_path):
-    """The statistics of the first process, as with batch normalization."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    student().save_pretrained(tmp_path / "model")
-    bert_tokenizer.save_pretrained(tmp_path / "model")
-    make_rows(64).save_to_disk(tmp_path / "data")
-    torchrun = Path(sys.executable).parent / "torchrun"
-    line = [torchrun, "--nproc_per_node", "2", program, tmp_path / "model", tmp_path / "data", tmp_path / "run"]
-    result = subprocess.run(list(map(str, line)), capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    first, second = (torch.load(tmp_path / "run" / f"model-{rank}.pt") for rank in (0, 1))
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
-    assert (first["similarity.moments"][0] == 16).all()
 
 
 # Elsewhere
