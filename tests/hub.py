@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 A small Hub on the loopback interface for huggingface_hub: it creates repositories, accepts commits and serves files
-over real HTTP, with faults on request. It follows the protocol of the client; large files come by LFS.
+over real HTTP, with faults on request. It follows the protocol of the client, and takes all files without LFS.
 """
 
 import base64
@@ -12,23 +12,19 @@ import re
 import socket
 import threading
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 
 USER = "user"
 WRITER = "hf_writer"
-LFS = "*.safetensors"
 
 # A kind of `Hub.fail` besides HTTP statuses: the connection is closed during the request.
 CUT = "cut"
 
 
-def oid_of(path, content):
-    """Returns the SHA-256 of LFS files, and the git hash of others."""
-    if fnmatch(path, LFS):
-        return hashlib.sha256(content).hexdigest()
+def oid_of(content):
+    """The hash of git."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
@@ -48,14 +44,8 @@ class Repo:
     private: bool
     # Commits of each branch, the oldest first; as on the Hub, a new repository already has one.
     branches: dict[str, list[Commit]] = field(
-        default_factory=lambda: {"main": [Commit("initial commit", {".gitattributes": LFS.encode()}, 0)]}
+        default_factory=lambda: {"main": [Commit("initial commit", {".gitattributes": b""}, 0)]}
     )
-
-
-@dataclass
-class Fault:
-    request: str
-    kind: int | str
 
 
 class Refusal(Exception):
@@ -70,7 +60,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.repos, self.blobs, self.requests, self.faults = {}, {}, [], []
+        self.repos, self.requests, self.faults = {}, [], {}
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}).start()
@@ -82,13 +72,7 @@ class Hub(ThreadingHTTPServer):
 
     def fail(self, request, kind):
         """Makes requests whose "METHOD /path" matches the pattern `request` fail with a status or `CUT`."""
-        self.faults.append(Fault(request, kind))
-
-    def take_fault(self, request):
-        for fault in self.faults:
-            if re.match(fault.request, request):
-                return fault.kind
-        return None
+        self.faults[request] = kind
 
 
 ROUTES = []
@@ -111,7 +95,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         request = f"{self.command} {self.path.partition('?')[0]}"
         self.server.requests.append(request)
-        fault, length = self.server.take_fault(request), int(self.headers.get("Content-Length", 0))
+        fault = next((kind for pattern, kind in self.server.faults.items() if re.match(pattern, request)), None)
+        length = int(self.headers.get("Content-Length", 0))
         self.body = self.rfile.read(length // 2 if fault == CUT else length)
         try:
             if isinstance(fault, int):
@@ -205,29 +190,10 @@ class Handler(BaseHTTPRequestHandler):
         files = self.commit_at(self.repo(repo), revision).files
 
         def describe(path):
-            oid = oid_of(path, files[path]) if path in files else None
-            mode = "lfs" if fnmatch(path, LFS) else "regular"
-            return {"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid}
+            oid = oid_of(files[path]) if path in files else None
+            return {"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": oid}
 
         return {"files": [describe(file["path"]) for file in json.loads(self.body)["files"]]}
-
-    @route("POST", "/{repo}\\.git/info/lfs/objects/batch")
-    def lfs_batch(self, repo):
-        self.repo(repo)
-
-        def describe(wanted):
-            if wanted["oid"] in self.server.blobs:
-                return wanted
-            return {**wanted, "actions": {"upload": {"href": f"{self.server.url}/lfs/{wanted['oid']}"}}}
-
-        return {"transfer": "basic", "objects": [describe(wanted) for wanted in json.loads(self.body)["objects"]]}
-
-    @route("PUT", "/lfs/{oid}")
-    def lfs_upload(self, oid):
-        if hashlib.sha256(self.body).hexdigest() != oid:
-            raise Refusal(400, "The content does not match its hash")
-        self.server.blobs[oid] = self.body
-        return b""
 
     @route("POST", "/api/models/{repo}/commit/{revision}")
     def commit(self, repo, revision):
@@ -240,8 +206,6 @@ class Handler(BaseHTTPRequestHandler):
                 message = value["summary"]
             elif key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif key == "lfsFile" and value["oid"] in self.server.blobs:
-                files[value["path"]] = self.server.blobs[value["oid"]]
             elif key == "deletedFile":
                 del files[value["path"]]
         commit = Commit(message, files, sum(map(len, repo.branches.values())))
@@ -262,12 +226,7 @@ class Handler(BaseHTTPRequestHandler):
         if not paths:
             raise Refusal(404, f"{folder} does not exist", "EntryNotFound")
 
-        def describe(path):
-            entry = {"type": "file", "path": path, "size": len(files[path]), "oid": oid_of(path, files[path])}
-            lfs = {"oid": entry["oid"], "size": entry["size"], "pointerSize": 134}
-            return {**entry, "lfs": lfs} if fnmatch(path, LFS) else entry
-
-        return [describe(path) for path in paths]
+        return [{"type": "file", "path": path, "size": len(files[path]), "oid": oid_of(files[path])} for path in paths]
 
     @route("(GET|HEAD)", "/{repo}/resolve/{revision}/(?P<path>.+)")
     def resolve(self, repo, revision, path):
@@ -275,4 +234,4 @@ class Handler(BaseHTTPRequestHandler):
         if path not in commit.files:
             raise Refusal(404, f"{path} does not exist", "EntryNotFound")
         content = commit.files[path]
-        return content, {"X-Repo-Commit": commit.oid, "ETag": f'"{oid_of(path, content)}"'}
+        return content, {"X-Repo-Commit": commit.oid, "ETag": f'"{oid_of(content)}"'}
