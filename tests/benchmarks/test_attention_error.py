@@ -5,7 +5,7 @@
 import attention_error
 import pytest
 import torch
-from attention_error import attention_matrix, cut_documents, layer_errors, measure_spectrum, project
+from attention_error import attention_matrix, layer_errors, measure_spectrum, project
 
 from hf_dse import DseModel
 
@@ -51,15 +51,6 @@ def test_the_spectrum_is_that_of_the_recorded_attention(softmax):
         assert row["shares"]["5"] == pytest.approx(shares[:, 4].mean().item(), abs=1e-5)
         assert row["shares"]["20"] == pytest.approx(1.0)
         assert row["num_values"] == pytest.approx((1 + (shares < 0.9).sum(dim=-1)).double().mean().item())
-
-
-def test_documents_have_the_length_asked_for(bert_tokenizer):
-    texts = [f"the cat sat on mat {number}" for number in range(30)]
-    documents = cut_documents(bert_tokenizer, texts, 20, 4)
-    assert [len(document) for document in documents] == [20] * 4
-    assert documents[0] == bert_tokenizer(" ".join(texts[:6]), truncation=True, max_length=20)["input_ids"]
-    with pytest.raises(ValueError, match="fewer than 2000 tokens altogether: lower `--lengths`"):
-        cut_documents(bert_tokenizer, texts, 2000, 1)
 
 
 def test_the_command(save_bert, tmp_path, capsys):

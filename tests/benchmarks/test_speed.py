@@ -3,15 +3,16 @@
 """Speed by length: the work that is timed, and its summary."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import speed
 import torch
-from encoders import FUNCTIONS, KINDS, SHAPES, VARIANTS, build
+from encoders import KINDS, SHAPES, VARIANTS, build
 from speed import Job, fit_exponents, summarize
 from timing import interleave
-from transformers import BertConfig, FNetConfig, ModernBertConfig, MPNetConfig
+from transformers import FNetConfig, ModernBertConfig
 
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
@@ -19,12 +20,10 @@ SPECIAL = dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id", "cls_to
 
 
 @pytest.fixture
-def folders(tmp_path):
-    """Configurations of tiny encoders, which have no weights."""
-    BertConfig(**TINY).save_pretrained(tmp_path / "bert")
-    ModernBertConfig(**TINY, **SPECIAL, local_attention=32).save_pretrained(tmp_path / "modernbert")
-    MPNetConfig(**TINY).save_pretrained(tmp_path / "mpnet")
-    return tmp_path
+def folder(tmp_path):
+    """The configuration of a tiny encoder, which has no weights."""
+    ModernBertConfig(**TINY, **SPECIAL, local_attention=32).save_pretrained(tmp_path)
+    return str(tmp_path)
 
 
 def test_every_round_times_each_task_once_and_repeats_short_ones(monkeypatch):
@@ -38,25 +37,13 @@ def test_every_round_times_each_task_once_and_repeats_short_ones(monkeypatch):
 
 
 @pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "flex"])
-@pytest.mark.parametrize("model", ["bert", "modernbert"])
-def test_every_variant_runs(folders, model, variant):
+def test_every_variant_runs(folder, variant):
     for length, train in ((20, True), (100, False)):
-        states = Job(length, batch_size=2, k=8, train=train).make_task((str(folders / model), variant))()
+        states = Job(length, batch_size=2, k=8, train=train).make_task((folder, variant))()
         assert states.shape == (2, length, 16) and states.isfinite().all() and states.requires_grad == train
-
-
-def test_windows_stay_and_other_layers_are_changed(folders):
-    for variant, kind in KINDS.items():
-        kinds = build(str(folders / "modernbert"), variant, 20).config.layer_types
-        assert kinds == [kind, "sliding_attention", "sliding_attention", kind]
-
-
-def test_mpnet_has_its_own_attention_or_ours(folders):
-    name = str(folders / "mpnet")
-    assert Job(40, 1, 8).make_task((name, "linear"))().shape == (1, 40, 16)
-    for variant in set(FUNCTIONS) - {"sdpa"}:
-        with pytest.raises(ValueError, match="own attention only"):
-            build(name, variant, 40)
+    if variant in KINDS:
+        kinds = build(folder, variant, 20).config.layer_types
+        assert kinds == [KINDS[variant], "sliding_attention", "sliding_attention", KINDS[variant]]
 
 
 def test_medians_and_ratios():
@@ -86,14 +73,14 @@ def test_exponents_are_those_of_a_text():
     assert fit_exponents(rows) == pytest.approx({("m", "softmax"): 2.0, ("m", "linear"): 1.0})
 
 
-def test_the_command(folders, tmp_path, monkeypatch, capsys):
+def test_the_command(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(speed, "choose_device", lambda name: torch.device("cpu"))
     monkeypatch.setitem(SHAPES, "fnet", FNetConfig(**TINY))
-    argv = ["--models", str(folders / "bert"), "fnet", "--variants", "sdpa", "mean", "--linformer_length", "8"]
+    argv = ["--models", folder, "fnet", "--variants", "sdpa", "mean", "--linformer_length", "8"]
     argv += ["--rounds", "1", "--min_seconds", "0", "--batch_size", "1", "--bf16"]
     speed.main([*argv, "--lengths", "1024", "2048", "--output", str(tmp_path / "out" / "results.json")])
     out = capsys.readouterr().out
-    assert "| 2048 | bert | mean |" in out and "length to the power of" in out
+    assert f"| 2048 | {Path(folder).name} | mean |" in out and "length to the power of" in out
     assert "threads, bfloat16, k = 8, 1 rounds\n" in out
     # A model that fails, or is too slow, ends no comparison.
     assert "fnet mean at 1024 tokens: fails: fnet has its own attention only" in out
@@ -102,4 +89,4 @@ def test_the_command(folders, tmp_path, monkeypatch, capsys):
         (row["variant"], row["length"]) for row in rows if row.get("speedup", 0) > 0 and row["model"] != "fnet"
     } == {(variant, length) for variant in ("sdpa", "mean") for length in (1024, 2048)}
     speed.main([*argv, "--lengths", "64", "128", "--max_seconds", "0"])
-    assert "bert mean at 128 tokens: left out, a batch took" in capsys.readouterr().out
+    assert f"{Path(folder).name} mean at 128 tokens: left out, a batch took" in capsys.readouterr().out
