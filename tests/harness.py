@@ -10,8 +10,6 @@ import os
 import resource
 import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ import pytest
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        *(f"hf_dse.cli.{name}" for name in ("distill", "encode", "evaluate", "folders", "score")),
+        *(f"hf_dse.cli.{name}" for name in ("distill", "encode", "folders", "score")),
         "hf_dse.pipeline.stages",
         "hf_dse.studies.runs",
         "sentence_transformers",
@@ -39,14 +37,12 @@ COMMANDS = (
     "mine",
     "encode npy",
     "encode parquet",
-    "evaluate",
     "distill",
     "distill accumulated",
     "distill ranking",
     "distill recipe",
     "convert",
     "export",
-    "export onnx",
     "whiten",
 )
 
@@ -95,13 +91,6 @@ def model_folder(folder: Path) -> dict[str, bytes]:
     """The files of a model folder, without the card, which names the folder and the command."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path.read_bytes() for name, path in files.items() if name != "README.md"}
-
-
-def wait_for(condition: Callable[[], Any], process: Any = None, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline and (process is None or process.exitcode is None)
-        time.sleep(0.002)
 
 
 def _run(

@@ -130,7 +130,6 @@ def commands(assets):
         ),
         "encode npy": Command(encode, "out.npy"),
         "encode parquet": Command(encode, "out.parquet"),
-        "evaluate": Command(f"evaluate {student} {pairs} --output_file OUT", "out.json"),
         "distill": Command(f"{distill} {pairs}", **trained),
         "distill accumulated": Command(
             f"{distill} {pairs} --gradient_accumulation_steps 2 --train_sampling_strategy group_by_length "
@@ -148,7 +147,6 @@ def commands(assets):
         ),
         "convert": Command(f"convert {encoder} --linformer_length 8 {replace}", **folder),
         "export": Command(f"export {student} {replace}", **folder),
-        "export onnx": Command(f"export {student} --format onnx {replace}", **folder),
         "whiten": Command(f"whiten {student} --train_file {assets}/texts.txt --projection_dim 8 {replace}", **folder),
     }
 

@@ -6,15 +6,15 @@ import random
 import shutil
 
 import pytest
-from harness import COMMANDS, KILLS, kill_after, model_folder, run, start
+from harness import COMMANDS, KILLS, kill_after, model_folder, run, slow, start
 
 from hf_dse.common.files import LOCK_FILE
 from hf_dse.training.base import complete_checkpoints
 
 
 # Kills of each command in the long part, and of some in the quick one.
-MANY = 5
 QUICK = {"score": 1, "mine": 1, "encode parquet": 1, "distill": 2, "whiten": 1}
+KILLS_OF = [*QUICK.items(), *(slow(name, 5) for name in COMMANDS)]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def attack(commands, undisturbed, assets, tmp_path):
                 place.write_bytes(b"old")
             else:
                 shutil.copytree(assets / "old", place)
-            if "--output_dir" in line and place.suffix != ".json":
+            if "--output_dir" in line:
                 line += ["--overwrite_output_dir", "true"]
             old = command.read(place)
         how = choose.choice(["change", "change", "size", "time"])
@@ -58,14 +58,13 @@ def attack(commands, undisturbed, assets, tmp_path):
         # What the killed process left in folders is gone.
         folders = [path for path in output.parent.rglob(".*.partial") if path.is_dir()]
         assert folders == [] and list(output.parent.rglob(LOCK_FILE)) == []
-        return code
 
     return make
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_a_killed_command_ends_as_if_undisturbed(name, attack):
-    for seed in range(QUICK[name]):
+@pytest.mark.parametrize(("name", "number"), KILLS_OF)
+def test_a_killed_command_ends_as_if_undisturbed(name, number, attack):
+    for seed in range(number):
         attack(name, seed)
 
 
@@ -122,10 +121,3 @@ def test_stages_of_an_earlier_recipe_are_not_taken_for_those_of_a_killed_one(com
     assert run(line, log, folder=output.parent, kill_at=straight.changes // 4) in KILLS
     assert run([*command.line(output), "--resume_from_checkpoint", "last"], log) == 0, log.read_text()
     assert model_folder(command.place(output)) == straight.content
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
-def test_many_kills(name, attack):
-    codes = [attack(name, 100 + number) for number in range(2 if "onnx" in name else MANY)]
-    assert any(code != 0 for code in codes)
