@@ -44,8 +44,7 @@ for seed in ${SEEDS:-42 43 44}; do
     for row in ${ROWS:-labels teacher half}; do
         name="$out/$row-$seed"
         [ -f "$name/results.json" ] || hf-dse distill --config recipes/flagship/search.yaml --train_file "$out/$row.jsonl" \
-            --model "$encoder" --layer_types full_attention --bi_encoder_name_or_path "$encoder" \
-            --similarity_weight 10 --num_candidates 4 --num_train_epochs 1 --max_length 128 --seed "$seed" \
+            --model "$encoder" --layer_types full_attention --num_candidates 4 --num_train_epochs 1 --max_length 128 --seed "$seed" \
             --attention_probs_dropout_prob 0 --hidden_dropout_prob 0 --output_dir "$name" --overwrite_output_dir ${FLAGS:-}
         measure "$row-$seed" "$name/model"
     done

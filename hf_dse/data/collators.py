@@ -52,8 +52,8 @@ class PairCollator(TextCollator):
             Maximum tokens of a sentence; `n_truncated` counts the truncated sentences.
 
     A call returns `input_ids` and `attention_mask` of shape `(batch_size, 2, seq_len)`, and if the features have them
-    `labels` `(batch_size,)`, `teacher_logits` `(batch_size, num_labels)` and `embeddings` `(batch_size, 2, size)`.
-    Labels and scores that are `None` become NaN, which the losses ignore.
+    `labels` `(batch_size,)` and `teacher_logits` `(batch_size, num_labels)`. Labels and scores that are `None` become
+    NaN, which the losses ignore.
     """
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
@@ -69,6 +69,4 @@ class PairCollator(TextCollator):
             scores = [feature["teacher_logits"] for feature in features]
             size = max(len(score or []) for score in scores)
             batch["teacher_logits"] = torch.tensor([score or [math.nan] * size for score in scores])
-        if "embeddings" in features[0]:
-            batch["embeddings"] = torch.tensor([feature["embeddings"] for feature in features])
         return batch

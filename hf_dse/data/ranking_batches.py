@@ -42,7 +42,7 @@ class RankingRows(torch.utils.data.Dataset):
         self.num_candidates = num_candidates
         self.seed = seed
         self.pairs = pairs
-        self.queries, self.corpus = (_with_arrays(part) for part in (rankings.queries, rankings.corpus))
+        self.queries, self.corpus = rankings.queries.select_columns("query"), rankings.corpus.select_columns("text")
         self.documents = [np.asarray(rows, dtype=np.int64) for rows in rankings.queries["documents"][:]]
         self.labels = [np.asarray(labels, dtype=np.float64) for labels in rankings.queries["labels"][:]]
         self.logits = [np.full(len(rows), math.nan) for rows in self.documents]
@@ -83,25 +83,14 @@ class RankingRows(torch.utils.data.Dataset):
             return self.pairs[row - len(self.queries)]
         drawn = self.draw(row, epoch)
         rows = self.documents[row][drawn]
-        query, documents = self.queries[row], self.corpus[rows.tolist()]
-        features: dict[str, Any] = {
-            "query": query["query"],
-            "documents": documents["text"],
+        return {
+            "query": self.queries[row]["query"],
+            "documents": self.corpus[rows.tolist()]["text"],
             "document_ids": self.text_ids[rows],
             "labels": self.labels[row][drawn],
             "teacher_logits": self.logits[row][drawn],
             "positives": self.positives[row],
         }
-        if "embeddings" in query:
-            features |= {"query_embeddings": query["embeddings"], "document_embeddings": documents["embeddings"]}
-        return features
-
-
-def _with_arrays(part: Dataset) -> Dataset:
-    part = part.select_columns([name for name in ("query", "text", "embeddings") if name in part.column_names])
-    if "embeddings" not in part.column_names:
-        return part
-    return part.with_format("numpy", columns=["embeddings"], output_all_columns=True)
 
 
 class RankingCollator(TextCollator):
@@ -114,8 +103,7 @@ class RankingCollator(TextCollator):
       and `teacher_logits`, NaN where they are unknown,
     - `document_ids` `(D,)`, a number for each text, and `positives` `(Q, num_positives)`, the numbers of all texts
       that are known to be relevant for a query, filled up with -1,
-    - the `query_embeddings` and `document_embeddings` of another encoder, and `pair_input_ids` and others, named as
-      those of [`PairCollator`], if the rows have them.
+    - `pair_input_ids` and others, named as those of [`PairCollator`], if there are pairs.
     """
 
     def __init__(
@@ -160,11 +148,6 @@ class RankingCollator(TextCollator):
             batch[name] = fill([features[name] for features in lists], math.nan).float()
         batch["document_ids"] = torch.tensor(list(position))
         batch["positives"] = fill([features["positives"] for features in lists], NOTHING)
-        if "query_embeddings" in lists[0]:
-            queries = [features["query_embeddings"] for features in lists]
-            documents = [features["document_embeddings"][order] for features, order in first.values()]
-            batch["query_embeddings"] = torch.from_numpy(np.stack(queries))
-            batch["document_embeddings"] = torch.from_numpy(np.stack(documents))
         return batch
 
 

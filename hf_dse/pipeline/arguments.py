@@ -48,10 +48,7 @@ class ScoredArguments(StageArguments):
         help="Data type of the teacher's weights.",
         metadata={"choices": ["float32", "bfloat16", "float16"]},
     )
-    trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the teacher and the bi-encoder.")
-    bi_encoder_name_or_path: str | None = HfArg(
-        default=None, help="Bi-encoder whose similarities the student keeps: see `--similarity_weight`."
-    )
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the teacher.")
     cache_dir: str | None = HfArg(default=None, help="Folder that keeps the teacher's scores.")
 
 

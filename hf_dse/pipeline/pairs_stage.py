@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-import torch
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from transformers import set_seed
 from transformers.utils import logging
@@ -23,16 +22,14 @@ from hf_dse.pipeline.shared import (
     DistillationResult,
     Given,
     Metrics,
-    check_bi_encoder,
     check_metric,
-    load_bi_encoder,
     load_teacher,
     make_once,
     train_stage,
 )
 from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.metrics import UndefinedMetricError, compute_metrics_for
-from hf_dse.teacher.bi_encoders import embed_pairs, is_bi_encoder
+from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import check_labels, limit_of, overhead
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
@@ -50,7 +47,6 @@ def run_pairs(
     given: Given,
 ) -> DistillationResult:
     """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
-    check_bi_encoder(args, training_args)
     find_teacher = cache(partial(load_teacher, args, given, training_args.device))
     task, pairs = _load_task(data_args, given, find_teacher)
     if "train" not in pairs:
@@ -75,14 +71,7 @@ def run_pairs(
         if args.augmented_file:
             parts["augmented"] = _load_augmented(args.augmented_file, data_args)
         parts = _score_parts(parts, args, training_args, task, find_teacher)
-        train = parts["labelled"]
-        if "augmented" in parts:
-            train = mix_pairs(train, parts["augmented"])
-        if args.bi_encoder_name_or_path is not None:
-            encoder = load_bi_encoder(args.bi_encoder_name_or_path, args, training_args)
-            with torch.autocast(training_args.device.type, torch.bfloat16, enabled=training_args.bf16):
-                train = embed_pairs(encoder, train)
-        return train
+        return mix_pairs(*parts.values()) if "augmented" in parts else parts["labelled"]
 
     train = make_once(prepare, training_args)
     # The training has the memory of the teacher.
@@ -111,7 +100,7 @@ def run_pairs(
                 logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
         return metrics
 
-    names = ("distillation_alpha", "similarity_weight", "scale_learning_rate")
+    names = ("distillation_alpha", "scale_learning_rate")
     return train_stage(
         trainer,
         tokenizer,

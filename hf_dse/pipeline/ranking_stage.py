@@ -26,7 +26,6 @@ from hf_dse.pipeline.shared import (
     DistillationResult,
     Given,
     Metrics,
-    check_bi_encoder,
     check_metric,
     load_bi_encoder,
     load_teacher,
@@ -38,7 +37,7 @@ from hf_dse.retrieval.arguments import RERANK_TOP
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.comparison import compare_runs, run_searches
 from hf_dse.retrieval.metrics import RANKING_METRICS, relevance
-from hf_dse.teacher.bi_encoders import embed_rankings, is_bi_encoder
+from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.mining import mine
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
@@ -56,7 +55,6 @@ CHECKED_QUERIES = 50
 
 RECIPE_FIELDS = (
     "contrastive_weight",
-    "similarity_weight",
     "num_candidates",
     "scale_learning_rate",
     "queries_per_document",
@@ -72,7 +70,6 @@ def run_ranking(
     given: Given,
 ) -> DistillationResult:
     """Mines and scores candidates where needed, trains the student, and evaluates its search in the corpus."""
-    check_bi_encoder(args, training_args)
     check_metric(training_args, *RANKING_METRICS)
     splits = _load_splits(data_args, given)
     train = splits.pop("train")
@@ -98,10 +95,6 @@ def run_ranking(
     def prepare() -> DatasetDict:
         mined = _mine(args, training_args, train, given)
         scored = _score(args, training_args, mined, given, judged)
-        if args.bi_encoder_name_or_path is not None:
-            encoder = load_bi_encoder(args.bi_encoder_name_or_path, args, training_args)
-            with _autocast(training_args):
-                scored = embed_rankings(encoder, scored)
         return DatasetDict({"queries": scored.queries, "corpus": scored.corpus})
 
     trainer = RankingTrainer(
@@ -163,9 +156,9 @@ def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train
     has_others = any(not label > 0 for labels in train.queries["labels"][:] for label in labels)
     if has_others or args.num_negatives == 0:
         return train
-    name = args.bi_encoder_name_or_path or args.model_name_or_path
+    name = args.model_name_or_path
     with TemporaryDirectory() as place:
-        if given.model is not None and args.bi_encoder_name_or_path is None:
+        if given.model is not None:
             name = str(export(given.model, Path(place, "model"), given.processing_class))  # type: ignore
         encoder = load_bi_encoder(name, args, training_args)
     with _autocast(training_args):

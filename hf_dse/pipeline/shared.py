@@ -65,11 +65,6 @@ class DistillationResult:
     path: Path
 
 
-def check_bi_encoder(args: ScoredArguments, training_args: DseTrainingArguments | RankingTrainingArguments) -> None:
-    if (training_args.similarity_weight > 0) != (args.bi_encoder_name_or_path is not None):
-        raise ValueError("`--bi_encoder_name_or_path` and `--similarity_weight` need each other: pass both.")
-
-
 def check_metric(training_args: StudentTrainingArguments, *names: str) -> None:
     """Raises a `ValueError` if the evaluations lack the metric that compares checkpoints."""
     metric = training_args.metric_for_best_model

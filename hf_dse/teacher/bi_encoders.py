@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Bi-encoders as teachers: a `SentenceTransformer`, its vectors, and its cosines with BM25 as scores of candidates."""
+"""Bi-encoders as teachers: the cosines of a `SentenceTransformer`, with BM25, as scores of candidates."""
 
 from contextlib import nullcontext
 from os import PathLike
@@ -9,14 +9,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
 
 from hf_dse.common.files import to_path
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import bm25_scores
 from hf_dse.retrieval.index import embed_once
-from hf_dse.retrieval.sentence_transformer import embed, length_of
+from hf_dse.retrieval.sentence_transformer import length_of
 
 
 if TYPE_CHECKING:
@@ -64,24 +63,3 @@ def similarities(
 
 def _to_units(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-
-
-def embed_pairs(encoder: "SentenceTransformer", dataset: Dataset) -> Dataset:
-    """Adds the unit vectors of a bi-encoder to sentence pairs, two per row in the column `embeddings`."""
-    columns = [embed(encoder, dataset[name][:], None, normalize=True) for name in ("sentence1", "sentence2")]
-    return _with_vectors(dataset, np.stack(columns, axis=1))
-
-
-def embed_rankings(encoder: "SentenceTransformer", rankings: Rankings) -> Rankings:
-    """Adds the unit vectors of a bi-encoder to queries and candidates, the only documents that stay."""
-    rankings = keep_documents(rankings)
-    queries = embed(encoder, rankings.queries["query"][:], "query", normalize=True)
-    documents = embed(encoder, rankings.corpus["text"][:], "document", normalize=True)
-    return Rankings(_with_vectors(rankings.queries, queries), _with_vectors(rankings.corpus, documents))
-
-
-def _with_vectors(part: Dataset, vectors: np.ndarray) -> Dataset:
-    if "embeddings" in part.column_names:
-        part = part.remove_columns("embeddings")
-    # Selected rows are not those of the table behind them.
-    return concatenate_datasets([part.flatten_indices(), Dataset.from_dict({"embeddings": vectors})], axis=1)

@@ -88,7 +88,6 @@ class DseTrainingArguments(DseOptions, StudentTrainingArguments):  # type: ignor
     def __post_init__(self) -> None:
         super().__post_init__()
         check_alpha(self.distillation_alpha)
-        check_at_least(0, similarity_weight=self.similarity_weight)
 
 
 @dataclass
@@ -105,7 +104,7 @@ class RankingTrainingArguments(RankingOptions, StudentTrainingArguments):  # typ
         check_at_least(1, cached_gradients=self.cached_gradients, queries_per_document=self.queries_per_document)
         check_at_least(2, num_candidates=self.num_candidates)
         check_at_least(4, query_max_length=self.query_max_length)
-        check_at_least(0, freeze_layers=self.freeze_layers, similarity_weight=self.similarity_weight)
+        check_at_least(0, freeze_layers=self.freeze_layers)
         check_alpha(self.distillation_alpha)
         check_weights(self, "contrastive_weight", "kl_weight")
         allowed = ("random", "sequential", "group_by_length") if self.queries_per_document == 1 else ("random",)

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of pairs, of similarities, and between the layers of a student and its teacher."""
+"""Losses of pairs, and between the layers of a student and its teacher."""
 
 import torch
 from torch import nn
@@ -36,25 +36,6 @@ def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -
     if problem_type == "multi_label_classification":
         return nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.to(logits.dtype), reduction="none")
     return nn.functional.cross_entropy(logits, labels.long(), reduction="none")
-
-
-def similarity_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """The [`cosine_loss`] of the sentences of different pairs, `(batch_size, 2, size)`."""
-    pairs = torch.arange(2 * len(student), device=student.device) // 2
-    is_other = pairs[:, None] != pairs[None, :]
-    return cosine_loss(student.flatten(0, 1), teacher.flatten(0, 1), is_other)
-
-
-def cosine_loss(student: torch.Tensor, teacher: torch.Tensor, is_counted: torch.Tensor) -> torch.Tensor:
-    """
-    The mean squared difference of the cosines of two texts, where `is_counted`, `(num_texts, num_texts)`, is true.
-    """
-    cosines = []
-    for embeddings in (student, teacher):
-        units = nn.functional.normalize(embeddings.float(), dim=-1)
-        cosines.append(units @ units.mT)
-    squares = (cosines[0] - cosines[1]).square().masked_fill(~is_counted, 0.0)
-    return squares.sum() / is_counted.sum().clamp(min=1)
 
 
 class PairDistillationLoss(nn.Module):

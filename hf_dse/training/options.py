@@ -62,9 +62,6 @@ class DseOptions(StudentOptions):
     distillation_alpha: float = HfArg(
         default=0.5, help="Weight of the teacher: 0 for labels only, 1 for the teacher only."
     )
-    similarity_weight: float = HfArg(
-        default=0.0, help="Weight of a bi-encoder's cosines between sentences of different pairs."
-    )
     head_learning_rate: float | None = HfArg(
         default=None, help="Learning rate of what conversion adds: head, projection, E and F. Default: the same."
     )
@@ -100,9 +97,6 @@ class RankingOptions(StudentOptions):
     )
     kl_weight: float | None = HfArg(
         default=None, help="Weight of the teacher's distribution over the candidates. Default: 1 with scores, else 0."
-    )
-    similarity_weight: float = HfArg(
-        default=0.0, help="Weight of a bi-encoder's cosines between texts of different queries."
     )
     distillation_alpha: float = HfArg(
         default=0.5, help="For pairs among the queries: 0 learns labels only, 1 the teacher only."

@@ -22,7 +22,7 @@ from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import get_problem_type
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
-from hf_dse.training.losses import PairDistillationLoss, similarity_loss
+from hf_dse.training.losses import PairDistillationLoss
 
 
 logger = logging.get_logger(__name__)
@@ -44,7 +44,7 @@ class DseTrainer(StudentTrainer):
         train_dataset (`datasets.Dataset`):
             Pairs with the columns `sentence1`, `sentence2`, `label` (not needed if `distillation_alpha` is 1) and
             `teacher_logits` (not needed if it is 0), as [`load_pairs`] and [`score`] return them. `None` is
-            unknown. A `similarity_weight` needs the column `embeddings` too, with a bi-encoder's two vectors.
+            unknown.
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
             The same for evaluation, which compares with the labels. Of several datasets the first tells the best
             model; without labels, for predictions, the last model is kept.
@@ -101,8 +101,7 @@ class DseTrainer(StudentTrainer):
             if part is not None:
                 check_evaluation(part, f"{name} evaluation pairs".strip(), student.config)
         if train_dataset is not None:
-            has_vectors = args.similarity_weight > 0
-            check_training(train_dataset, args.distillation_alpha, student.config, has_vectors=has_vectors)
+            check_training(train_dataset, args.distillation_alpha, student.config)
             if args.groups_by_length:
                 train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(student.config))
@@ -121,7 +120,7 @@ class DseTrainer(StudentTrainer):
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:
         inputs = dict(inputs)
-        teacher_logits, embeddings = inputs.pop("teacher_logits", None), inputs.pop("embeddings", None)
+        teacher_logits = inputs.pop("teacher_logits", None)
         # Evaluation compares with the labels only, with any `distillation_alpha`.
         if not model.training and "labels" in inputs:
             outputs = model(**inputs)
@@ -130,8 +129,6 @@ class DseTrainer(StudentTrainer):
             labels = inputs.pop("labels", None)
             outputs = model(**inputs)
             loss = self.pair_loss(outputs.logits, labels, teacher_logits)
-            if self.args.similarity_weight and embeddings is not None:
-                loss = loss + self.args.similarity_weight * similarity_loss(outputs.embeddings, embeddings)
         return (loss, outputs) if return_outputs else loss
 
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
@@ -248,17 +245,15 @@ def check_evaluation(dataset: Dataset, where: str, config: Any) -> None:
         logger.warning(f"The {where} all have the label {labels[0]}, so correlations with them are undefined.")
 
 
-def check_training(
-    dataset: Dataset, alpha: float, config: Any, *, where: str = "training pairs", has_vectors: bool = False
-) -> None:
+def check_training(dataset: Dataset, alpha: float, config: Any, where: str = "training pairs") -> None:
     """Raises a `ValueError` if a training pair has nothing to learn from, or what the student does not have."""
-    needed = {"label": alpha < 1, "teacher_logits": alpha > 0, "embeddings": has_vectors}
+    needed = {"label": alpha < 1, "teacher_logits": alpha > 0}
     for name, is_needed in needed.items():
         if is_needed and name not in dataset.column_names:
             columns = ", ".join(dataset.column_names)
             raise ValueError(
                 f"The {where} have no column {name!r}, only {columns}: add it (`hf-dse score` adds a teacher's "
-                "scores), or give it no weight by `distillation_alpha` or `similarity_weight`."
+                "scores), or give it no weight by `distillation_alpha`."
             )
     labels, scores = check_labels(dataset, where, config), read_scores(dataset, where)
     for row, (label, logits) in enumerate(zip_longest(labels, scores)):

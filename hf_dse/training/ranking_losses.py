@@ -70,15 +70,6 @@ def listwise_loss(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     return divergence.masked_fill(~is_list, 0.0).sum() / is_list.sum().clamp(min=1)
 
 
-def are_of_different_queries(documents: torch.Tensor, num_documents: int) -> torch.Tensor:
-    """Which two texts of a batch, Q queries and then D documents, are in no list together, `(Q + D, Q + D)`."""
-    queries = torch.eye(len(documents), device=documents.device)
-    positions = torch.arange(num_documents, device=documents.device)
-    is_candidate = (documents[:, :, None] == positions).any(dim=1)  # [Q, D]
-    lists = torch.cat([queries, is_candidate.to(queries)], dim=1)  # [Q, Q + D]
-    return lists.mT @ lists == 0
-
-
 class RankingLoss(nn.Module):
     """
     The weighted sum of a contrastive loss (a positive against all other documents of the batch) and the KL divergence

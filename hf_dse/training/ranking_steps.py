@@ -22,8 +22,6 @@ TARGETS = {
     "teacher_logits": torch.nan,
     "positives": -1,
     "document_ids": None,
-    "query_embeddings": None,
-    "document_embeddings": None,
 }
 
 

@@ -28,7 +28,7 @@ from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, read_student
-from hf_dse.training.losses import PairDistillationLoss, cosine_loss
+from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.pair_trainer import check_training
 from hf_dse.training.ranking_data import (
     RankingSampler,
@@ -41,7 +41,7 @@ from hf_dse.training.ranking_data import (
     sample_queries,
     smaller_corpus,
 )
-from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, are_of_different_queries, mean_spread
+from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, mean_spread
 from hf_dse.training.ranking_steps import PART_SIZE, embed_in_parts, gather_lists
 
 
@@ -88,8 +88,7 @@ class RankingTrainer(StudentTrainer):
         args ([`RankingTrainingArguments`], *optional*):
             Training arguments. Defaults to `RankingTrainingArguments()`.
         train_dataset ([`Rankings`] or `datasets.Dataset`):
-            Queries with candidates, or rows in a format that [`load_rankings`] reads. With a `similarity_weight`
-            queries and corpus need the column `embeddings` with a bi-encoder's vectors.
+            Queries with candidates, or rows in a format that [`load_rankings`] reads.
         eval_dataset ([`Rankings`] or `datasets.Dataset`, *optional*):
             Queries to search with and a corpus. The student with the best `ndcg@10` is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
@@ -236,15 +235,7 @@ class RankingTrainer(StudentTrainer):
         # All losses are the same for any bias.
         logits = self.model.similarity.scale * self.similarities(lists["query"], lists["document"])
         names = ("documents", "labels", "teacher_logits", "document_ids", "positives")
-        loss = self.ranking_loss(logits, *(lists[name] for name in names))
-        if self.args.similarity_weight:
-            student, source = (
-                torch.cat([lists[f"{kind}{ending}"] for kind in ("query", "document")])
-                for ending in ("", "_embeddings")
-            )
-            kept = cosine_loss(student, source, are_of_different_queries(lists["documents"], len(lists["document"])))
-            loss = loss + self.args.similarity_weight * kept
-        return loss
+        return self.ranking_loss(logits, *(lists[name] for name in names))
 
     def _pairs_loss(self, vectors: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         similarity = self.model.similarity.compare(*vectors.unflatten(0, (-1, 2)).unbind(1))

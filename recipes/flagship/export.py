@@ -101,7 +101,6 @@ def main() -> None:
         "Queries": "14,000 with mined negatives: SciFact's training claims, questions of SQuAD, QNLI, FairytaleQA and "
         "PubMedQA, titles of RFCs; 5,300 without labels: sentences of Wikipedia and SciFact's abstracts, titles",
         "Teacher of the queries": "the cosine of all-MiniLM-L6-v2 and BM25 together",
-        "Similarities kept": "those of all-MiniLM-L6-v2 between texts of different pairs and queries",
         "Licences of the texts": "CC BY, CC BY-SA, ODC-By, Apache-2.0, MIT and the IETF's, and in part for research "
         "only (MRPC, captions of Flickr30k)",
         "Machine": describe_machine(),

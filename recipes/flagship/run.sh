@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Rebuilds checkpoints/dse-minilm-l6 from packages and local data. Finished steps are skipped.
+# Rebuilds checkpoints/dse-minilm-l6 from packages and local data. Finished steps are skipped. The published checkpoint also
+# kept similarities of its source (`similarity_weight`), which gave nothing beyond the noise; commit 77a59e2 has the code.
 #
 #   recipes/flagship/run.sh DATA [OUT [CHECKPOINT]]
 #
@@ -47,16 +48,15 @@ if [ ! -f "$out/scored_pool.parquet" ]; then
 fi
 [ -f "$out/silver.parquet" ] || python "$here/pairs.py" training "$out"
 
-# Similarity: three students, which keep the similarities of the source between sentences of different pairs, and the mean
-# of their weights.
+# Similarity: three students, and the mean of their weights.
 merge() {
     [ -f "$1/config.json" ] || python "$here/../merge.py" "${@:2}" --output_dir "$1"
 }
 for seed in 42 43 44; do
     [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
         --model "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
-        --augmented_file "$out/silver.parquet" --bi_encoder_name_or_path "$encoder" \
-        --output_dir "$out/student-$seed" --overwrite_output_dir $flags
+        --augmented_file "$out/silver.parquet" --output_dir "$out/student-$seed" \
+        --overwrite_output_dir $flags
 done
 merge "$out/pairs" "$out"/student-{42,43,44}/model
 
@@ -69,7 +69,7 @@ merge "$out/pairs" "$out"/student-{42,43,44}/model
     --attention_probs_dropout_prob 0 --max_length 256
 
 # Search: queries with mined negatives, mixed with the labelled pairs. First from the pairs' student, then from the middle
-# between that and the source, whose similarities are kept. Version 2 of the checkpoint was the mean of both.
+# between that and the source. Version 2 of the checkpoint was the mean of both.
 [ -f "$out/search/corpus.jsonl" ] || python "$here/queries.py" "$data" "$out"
 [ -f "$out/mined.jsonl" ] || hf-dse mine --dataset "$out/search" --model "$out/pairs" --bm25 \
     --num_negatives 6 --range_max 50 --max_length 256 --dtype "$dtype" --output_file "$out/mined.jsonl"
@@ -80,9 +80,9 @@ search() {
         --corpus "$out/search" --train_file "$out/mined.jsonl" --pairs_file "$out/scored_gold.parquet" \
         --overwrite_output_dir $flags "$@"
 }
-search search-1 --model_name_or_path "$out/start" --bi_encoder_name_or_path "$out/pairs" --num_train_epochs 2 --seed 42
+search search-1 --model_name_or_path "$out/start" --num_train_epochs 2 --seed 42
 merge "$out/middle" "$out/search-1/model" "$out/source"
-search search-2 --model_name_or_path "$out/middle" --bi_encoder_name_or_path "$encoder" --num_train_epochs 1 --seed 43
+search search-2 --model_name_or_path "$out/middle" --num_train_epochs 1 --seed 43
 merge "$out/mean" "$out"/search-{1,2}/model
 [ -f "$out/version-2/config.json" ] || python "$here/export.py" "$data" "$out" "$out/version-2" mean
 
@@ -104,8 +104,8 @@ score unlabelled unlabelled-mined
     cat "$out/unlabelled-mined-scored.jsonl"
     tail -n +810 "$out/mined-scored.jsonl"
 } >"$out/fused.jsonl"
-search search-3 --model_name_or_path "$out/version-2" --bi_encoder_name_or_path "$encoder" --similarity_weight 10 \
-    --corpus_file "$out/unlabelled" --train_file "$out/fused.jsonl" --max_train_samples 14000 --num_candidates 4 \
+search search-3 --model_name_or_path "$out/version-2" --corpus_file "$out/unlabelled" --train_file "$out/fused.jsonl" \
+    --max_train_samples 14000 --num_candidates 4 \
     --num_train_epochs 1 --seed 44 --save_steps 0.5 --save_total_limit 2
 
 # The mean of the weights after half of the steps and at the end was version 3 of the checkpoint.

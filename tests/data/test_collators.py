@@ -30,12 +30,11 @@ def test_classes_unknown_targets_and_vectors(bert_tokenizer):
     pair = {"sentence1": "a", "sentence2": "cat"}
     assert collator([pair]).keys() == {"input_ids", "attention_mask"}
     assert torch.equal(collator([{**pair, "label": 2}])["labels"], torch.tensor([2]))
-    rows = [{**pair, "label": 1, "teacher_logits": None, "embeddings": [[1.0, 0.0], [0.0, 1.0]]}]
-    rows += [{**pair, "label": None, "teacher_logits": [2.0, 3.0], "embeddings": [[1.0, 0.0], [1.0, 0.0]]}]
+    rows = [{**pair, "label": 1, "teacher_logits": None}]
+    rows += [{**pair, "label": None, "teacher_logits": [2.0, 3.0]}]
     batch = collator(rows)
     assert batch["labels"][0] == 1.0 and batch["labels"][1].isnan()
     assert batch["teacher_logits"][0].isnan().all() and batch["teacher_logits"][1].tolist() == [2.0, 3.0]
-    assert batch["embeddings"].shape == (2, 2, 2)
 
 
 def test_cut_sentences_are_counted_and_warned_about_once(bert_tokenizer, warnings):

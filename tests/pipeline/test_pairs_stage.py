@@ -106,7 +106,6 @@ def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, e
     ("options", "message"),
     [
         ({"teacher_name_or_path": None}, "no column 'teacher_logits'"),
-        ({"similarity_weight": 1}, "`--bi_encoder_name_or_path` and `--similarity_weight` need each other"),
         (
             {"metric_for_best_model": "pearsn"},
             "metric_for_best_model='pearsn': an evaluation has loss, pearson",
@@ -134,10 +133,3 @@ def test_augmented_pairs(assets, tmp_path, run, error_of):
     assert json.loads((tmp_path / "out" / "trainer_state.json").read_text())["max_steps"] == 3
     assert run("alone", teacher_name_or_path=None, **options) == 2
     assert "'teacher_logits'] not in the dataset" in error_of()
-
-
-def test_the_similarities_of_a_bi_encoder(assets, run, results):
-    assert run("kept", bi_encoder_name_or_path=assets / "encoder", similarity_weight=3) == run("free") == 0
-    kept, free = results("kept"), results("free")
-    assert kept["training"]["train_loss"] != free["training"]["train_loss"]
-    assert kept["recipe"]["similarity_weight"] == 3

@@ -29,8 +29,7 @@ def rank(run):
 
 
 def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
-    models = {"teacher_name_or_path": assets / "teacher", "bi_encoder_name_or_path": assets / "encoder"}
-    assert rank("out", **models, similarity_weight=1, cache_dir=tmp_path / "cache") == 0
+    assert rank("out", teacher_name_or_path=assets / "teacher", cache_dir=tmp_path / "cache") == 0
     printed, told = capsys.readouterr()
     # A random reranker, and beside the student what needs no training.
     assert "too few to tell whether the reranker is better" in told and ", 6 queries)" in told

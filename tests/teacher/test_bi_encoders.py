@@ -1,18 +1,16 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Bi-encoders as teachers: cosines with BM25 against slow code, and their vectors."""
+"""Bi-encoders as teachers: cosines with BM25 against slow code."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
 from hf_dse import bm25_scores, make_rankings
 from hf_dse.data.passages import split_text
-from hf_dse.teacher.bi_encoders import embed_pairs, embed_rankings
 from hf_dse.teacher.score_candidates import score_candidates
 
 
@@ -113,19 +111,3 @@ def test_each_document_is_embedded_once(make_encoder, rankings, tmp_path, monkey
     assert score(encoder, rankings, **options) == first
     assert score(encoder, rankings, cache_dir=tmp_path / "cache") != first
     assert not {*TEXTS, *QUERIES} & set(embedded)
-
-
-def test_vectors_of_pairs_and_rankings(make_encoder, rankings):
-    encoder = make_encoder(dense=True)
-    pairs = Dataset.from_dict({"sentence1": TEXTS, "sentence2": TEXTS[::-1], "embeddings": [0] * 8}).select([5, 2])
-    embedded = embed_pairs(encoder, pairs)
-    assert embedded["sentence1"][:] == [TEXTS[5], TEXTS[2]]
-    for row in embedded:
-        expected = encoder.encode([row["sentence1"], row["sentence2"]], normalize_embeddings=True)
-        np.testing.assert_allclose(row["embeddings"], expected, rtol=0, atol=1e-6)
-    embedded = embed_rankings(encoder, rankings.select([0, 2]))
-    assert embedded.corpus["text"][:] == [TEXTS[row] for row in (0, 1, 3, 4)]
-    expected = encoder.encode_document(embedded.corpus["text"][:], normalize_embeddings=True)
-    np.testing.assert_allclose(embedded.corpus["embeddings"][:], expected, rtol=0, atol=1e-6)
-    expected = encoder.encode_query([QUERIES[0], QUERIES[2]], normalize_embeddings=True)
-    np.testing.assert_allclose(embedded.queries["embeddings"][:], expected, rtol=0, atol=1e-6)

@@ -24,8 +24,7 @@ from datasets import Dataset
 from accelerate import PartialState
 from transformers import AutoTokenizer
 from hf_dse import (DseForSequenceClassification, DseModel, DseTrainer, DseTrainingArguments, GeneralTrainer,
-    GeneralTrainingArguments, RankingTrainer, RankingTrainingArguments, encode)
-from hf_dse.data.rankings import Rankings
+    GeneralTrainingArguments, RankingTrainer, RankingTrainingArguments)
 
 start, output, batch_size = (Path(word) for word in sys.argv[1:])
 sys.path[:0] = [TESTS, str(Path(TESTS).parent)]
@@ -35,11 +34,6 @@ from trainings import PLAIN_SGD, TINY_RUN
 
 tokenizer = AutoTokenizer.from_pretrained(start)
 rankings = make_lists(24, 0)
-encoder = DseForSequenceClassification.from_pretrained(start)
-vectors = [encode(encoder, tokenizer, texts[:], show_progress=False).tolist()
-    for texts in (rankings.queries["query"], rankings.corpus["text"])]
-queries, corpus = (part.add_column("embeddings", column)
-    for part, column in zip((rankings.queries, rankings.corpus), vectors))
 run = {name: value for name, value in TINY_RUN.items() if name != "train_sampling_strategy"}
 run |= {**PLAIN_SGD, "per_device_train_batch_size": int(str(batch_size)), "num_train_epochs": 2, "save_steps": 3,
     "save_strategy": "steps", "save_total_limit": None, "train_sampling_strategy": "random"}
@@ -54,8 +48,8 @@ def make(kind):
         return DseTrainer(student, args, make_pairs(), None, tokenizer)
     if kind == "rankings":
         student = DseForSequenceClassification.from_pretrained(start)
-        args = RankingTrainingArguments(folder, **run, num_candidates=4, cached_gradients=3, similarity_weight=5.0)
-        return RankingTrainer(student, args, Rankings(queries, corpus), make_lists(8, 5), tokenizer, make_pairs())
+        args = RankingTrainingArguments(folder, **run, num_candidates=4, cached_gradients=3)
+        return RankingTrainer(student, args, rankings, make_lists(8, 5), tokenizer, make_pairs())
     args = GeneralTrainingArguments(folder, **by_length, **ALL_LOSSES)
     student = DseModel.from_pretrained(start / "student")
     return GeneralTrainer(student, args, Dataset.from_dict({"text": TEXTS}), None, tokenizer, start / "teacher")

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits, similarity_loss
+from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits
 
 
 # Task: (fields of the student's config, labels, logits of the teacher)
@@ -92,32 +92,6 @@ def test_targets_mix_labels_and_scores():
     assert binary.targets(1, torch.tensor([1, 0]), torch.tensor([[0.0], [0.0]])).tolist() == [[1.0], [-1.0]]
     classes = PairDistillationLoss(0.0, "single_label_classification")
     assert classes.targets(3, torch.tensor([2])).tolist() == [[-2.0, -2.0, 2.0]]
-
-
-def test_the_similarity_loss_compares_sentences_of_different_pairs():
-    generator = torch.Generator().manual_seed(0)
-    student = torch.randn(3, 2, 8, generator=generator, requires_grad=True)
-    teacher = torch.randn(3, 2, 5, generator=generator)
-    terms = [
-        (
-            torch.cosine_similarity(student[i, a], student[j, b], dim=0)
-            - torch.cosine_similarity(teacher[i, a], teacher[j, b], dim=0)
-        )
-        ** 2
-        for i in range(3)
-        for j in range(3)
-        for a in range(2)
-        for b in range(2)
-        if i != j
-    ]
-    loss = similarity_loss(student, teacher)
-    assert len(terms) == 24
-    torch.testing.assert_close(loss, torch.stack(terms).mean())
-    loss.backward()
-    assert student.grad.abs().sum() > 0
-    # Angles alone count, and a pair's own similarity is free.
-    torch.testing.assert_close(similarity_loss(student, 3 * student.detach()), torch.tensor(0.0), atol=1e-6, rtol=0)
-    assert similarity_loss(student[:1], teacher[:1]) == 0.0
 
 
 def test_what_is_refused():

@@ -29,10 +29,8 @@ from hf_dse import (
     DseTrainingArguments,
     PairCollator,
     compute_metrics_for,
-    encode,
     load_pairs,
 )
-from hf_dse.training.losses import similarity_loss
 from hf_dse.training.pair_trainer import infer_labels
 
 
@@ -109,21 +107,6 @@ def test_accumulated_gradients_are_those_of_one_batch(problem, make_student, mak
         return make_trainer(student, problem_pairs(problem), **PLAIN_SGD, **batches)
 
     assert_accumulation_changes_nothing(make)
-
-
-def test_similarities_of_a_bi_encoder_have_their_weight(make_student, make_trainer, bert_tokenizer, pairs):
-    student = make_student(**NO_DROPOUT)
-    vectors = [encode(student, bert_tokenizer, pairs["train"][name][:], show_progress=False)
-               for name in ("sentence1", "sentence2")]  # fmt: skip
-    target = torch.randn(32, 2, 5, generator=torch.Generator().manual_seed(0))
-    train = pairs["train"].add_column("embeddings", target.tolist())
-    fields = {**PLAIN_SGD, "learning_rate": 0.0, "max_steps": 1, "max_length": 64, "per_device_train_batch_size": 32}
-    losses = []
-    for weight in (0.0, 3.0):
-        trainer = make_trainer(make_student(**NO_DROPOUT), train, **fields, similarity_weight=weight)
-        losses.append(trainer.train().training_loss)
-    expected = 3 * similarity_loss(torch.from_numpy(np.stack(vectors, axis=1)), target).item()
-    assert losses[1] - losses[0] == pytest.approx(expected, rel=1e-3)
 
 
 def test_evaluation_is_about_labels(make_student, make_trainer, pairs, bert_tokenizer):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from hf_dse import RankingLoss
 from hf_dse.training.ranking_losses import (
-    are_of_different_queries,
     contrastive_loss,
     find_negatives,
     listwise_loss,
@@ -110,16 +109,3 @@ def test_the_temperature_is_a_unit(batch, temperature, shift):
     scaled = RankingLoss(temperature=temperature)
     found = scaled(temperature * scores + shift, *options, temperature * logits - shift, ids, positives)
     assert found.item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-5)
-
-
-def test_texts_of_different_queries():
-    # Two queries; document 1 is in both lists.
-    found = are_of_different_queries(torch.tensor([[0, 1], [1, 2]]), 3)
-    expected = [
-        [0, 1, 0, 0, 1],
-        [1, 0, 1, 0, 0],
-        [0, 1, 0, 0, 1],
-        [0, 0, 0, 0, 0],
-        [1, 0, 1, 0, 0],
-    ]
-    assert found.int().tolist() == expected

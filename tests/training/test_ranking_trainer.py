@@ -29,7 +29,6 @@ from hf_dse import (
     make_rankings,
 )
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
-from hf_dse.data.rankings import Rankings
 from hf_dse.training.ranking_data import freeze
 from hf_dse.training.ranking_losses import LOGIT_SPREAD
 from hf_dse.training.ranking_steps import embed, embed_in_parts
@@ -234,7 +233,7 @@ def test_a_resumed_run_ends_where_a_straight_run_does(
     assert vars(resumed.pair_head) == vars(straight.pair_head) != vars(PairHead())
 
 
-# Pairs and similarities
+# Pairs
 
 
 def test_pairs_are_mixed_by_rows(make_student, make_trainer, rankings, pairs, bert_tokenizer):
@@ -257,31 +256,6 @@ def test_pairs_are_mixed_by_rows(make_student, make_trainer, rankings, pairs, be
     # Without labels they learn from their scores.
     scored = pairs.remove_columns("label").add_column("teacher_logits", [[label] for label in pairs["label"]])
     assert make_trainer(student, rankings, pairs=scored).pair_loss.alpha == 1.0
-
-
-def with_embeddings(rankings, encoder, tokenizer):
-    parts = []
-    for part, name in ((rankings.queries, "query"), (rankings.corpus, "text")):
-        vectors = encode(encoder, tokenizer, part[name][:], show_progress=False)
-        parts.append(part.add_column("embeddings", vectors.tolist()))
-    return Rankings(*parts)
-
-
-def test_similarities_of_a_bi_encoder_are_kept(make_student, make_trainer, rankings, bert_tokenizer):
-    encoder = make_student(seed=1)
-    train = with_embeddings(rankings, encoder, bert_tokenizer)
-    texts = [*rankings.queries["query"][:], *rankings.corpus["text"][:]]
-
-    def cosines(model):
-        vectors = encode(model, bert_tokenizer, texts, normalize=True, show_progress=False)
-        return vectors @ vectors.T
-
-    drift = {}
-    for weight in (0.0, 50.0):
-        student = make_student(**NO_DROPOUT)
-        make_trainer(student, train, similarity_weight=weight, learning_rate=5e-3, num_train_epochs=5).train()
-        drift[weight] = np.square(cosines(student) - cosines(encoder)).mean()
-    assert drift[50.0] < 0.5 * drift[0.0]
 
 
 # Learning and evaluation
