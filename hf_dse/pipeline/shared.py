@@ -7,6 +7,7 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,7 +30,7 @@ from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import load_reranker
 from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments, StudentTrainingArguments
-from hf_dse.training.base import RESULTS_FILE, show_progress
+from hf_dse.training.base import RESULTS_FILE
 
 
 if TYPE_CHECKING:
@@ -125,8 +126,9 @@ def train_stage(
     `facts` in the card, and the results with the `arguments` of the stage, and pushes the folder if asked.
     """
     training_args = trainer.args
-    show_progress(trainer)
-    training = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics
+    # The Trainer prints its log, and stdout is for results alone.
+    with redirect_stdout(sys.stderr):
+        training = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics
     trainer.save_state()
     student = trainer.model.eval()
     output_dir = Path(str(training_args.output_dir))

@@ -20,7 +20,6 @@ from transformers import (
     EvalPrediction,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    ProgressCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
@@ -51,8 +50,6 @@ CALIBRATION_PAIRS = 1024
 CHECKPOINT_FILES = ("*.safetensors", OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state*.pth")
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
-# Metrics that the Trainer adds to those of an evaluation.
-ADDED_METRICS = ("epoch", "_runtime", "_per_second", "_time")
 
 Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None]
 
@@ -203,28 +200,6 @@ class ReproducibleTrainer(Trainer):
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Trains from a checkpoint that exists, or from the start. Subclasses fit heads first."""
         return super().train(checkpoint, *args, **kwargs)
-
-
-class TrainingProgress(ProgressCallback):
-    """Shows the loss beside the bar and the metrics in a line, not the dictionaries of the Trainer."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        if self.training_bar is not None and logs and "loss" in logs:
-            self.training_bar.set_postfix(loss=f"{logs['loss']:.4g}", refresh=False)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
-        super().on_evaluate(args, state, control, **kwargs)
-        # After the training it is the command that shows them.
-        if self.training_bar is not None and metrics:
-            values = {name: value for name, value in metrics.items() if not name.endswith(ADDED_METRICS)}
-            shown = ", ".join(f"{name.removeprefix('eval_')} {value:.4f}" for name, value in values.items())
-            logger.info(f"Step {state.global_step} of {state.max_steps}, epoch {state.epoch or 0:.3g}: {shown}")
-
-
-def show_progress(trainer: Trainer) -> None:
-    """Replaces the progress bar of a Trainer in a terminal. The table of a notebook stays."""
-    if trainer.pop_callback(ProgressCallback) is not None:
-        trainer.add_callback(TrainingProgress())
 
 
 class StudentTrainer(ReproducibleTrainer):
