@@ -20,7 +20,7 @@ from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.general_trainer import GeneralTrainer
 
 
-RECIPE_FIELDS = ("hidden_weight", "embedding_weight", "relation_weight", "sentence_weight")
+RECIPE_FIELDS = ("hidden_weight", "relation_weight", "sentence_weight")
 
 
 def run_general(

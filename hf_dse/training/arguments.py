@@ -126,7 +126,7 @@ class GeneralTrainingArguments(GeneralOptions, StudentTrainingArguments):  # typ
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_weights(self, "hidden_weight", "embedding_weight", "relation_weight", "sentence_weight")
+        check_weights(self, "hidden_weight", "relation_weight", "sentence_weight")
         checkpointing: Any = self.gradient_checkpointing_kwargs or {}
         if self.gradient_checkpointing and checkpointing.get("use_reentrant"):
             raise ValueError("With `use_reentrant` the attention of the layers has no gradient: leave it out.")

@@ -30,8 +30,7 @@ class GeneralTrainer(ReproducibleTrainer):
     """
     [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss,
     which the log has too, are the hidden states of all layers, the relations of queries, keys and values in the last
-    layer, the sentence embeddings, and, if it has a weight, the output of the embeddings. Student layer m of M learns
-    from layer m * N / M, rounded down, of N.
+    layer, and the sentence embeddings. Student layer m of M learns from layer m * N / M, rounded down, of N.
 
     Args:
         model ([`DseModel`] or `str`):
@@ -167,8 +166,6 @@ class GeneralTrainer(ReproducibleTrainer):
         if args.hidden_weight:
             of_layers = [hidden_loss(ours[layer], theirs[mapped], mask) for layer, mapped in layers]
             losses["hidden_loss"] = torch.stack(of_layers).mean()
-        if args.embedding_weight:
-            losses["embedding_loss"] = hidden_loss(ours[0], theirs[0], mask)
         if args.relation_weight:
             # Queries, keys and values of the last layer of each model.
             ours_last, theirs_last = (of_model[-1][0][:3] for of_model in records)
