@@ -101,10 +101,11 @@ def main() -> None:
     data = ["--corpus", docs, "--test_file", queries]
     run("assess", "--model", model, *data, "--rerank", reranker, "--max_length", 128, "--rerank_top", 20)
     mined = args.folder / "mined.parquet"
-    made_of = ["--queries_from", "sentences", "--bm25", "--teacher", reranker]
+    made_of = ["--queries_from", "sentences", "--bm25"]
     run("mine", "--model", model, "--corpus", docs, *made_of, "--output_file", mined)
     student = args.folder / "student"
     training = ["--num_train_epochs", args.num_train_epochs, "--learning_rate", 5e-5, "--output_dir", student]
+    training += ["--teacher", reranker]
     training += ["--bf16", args.bf16, "--use_cpu", args.bf16]
     run("distill", "--stage", "ranking", "--model", model, "--train_file", mined, *data, *training)
     question = ["--query", "How do I serve a student?", "--top_k", 3]

@@ -140,7 +140,10 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
     is_labelled = num_train >= ENOUGH_QUERIES
     if found.pays and not is_labelled:
         made = "--bm25 true --queries_from sentences --output_file mined.parquet"
-        say_next(mine=f"{made} {_words(**model, **teacher, corpus=corpus)}")
+        say_next(
+            mine=f"{made} {_words(**model, corpus=corpus)}",
+            distill=f"--stage ranking --train_file mined.parquet --output_dir student {_words(**model, **teacher)}",
+        )
         return
     if is_labelled:
         if not found.pays:

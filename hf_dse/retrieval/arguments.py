@@ -20,9 +20,3 @@ RERANK_TOP = (20, 100)
 
 QUERY_KINDS = ("titles", "first_sentences", "sentences")
 SAMPLINGS = ("top", "random")
-
-
-def check_num_queries(queries_from: str, num_queries: int | None) -> None:
-    """Raises a `ValueError` for a number of queries to make if none are made."""
-    if num_queries is not None and queries_from == "none":
-        raise ValueError(f"num_queries={num_queries}: add `--queries_from {'|'.join(QUERY_KINDS)}`.")

@@ -7,8 +7,7 @@ candidates, and positives in another case as negatives.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -25,21 +24,16 @@ from hf_dse.data.ranking_files import load_corpus
 from hf_dse.data.rankings import Rankings, fold, make_rankings
 from hf_dse.data.reading import to_rankings
 from hf_dse.data.tables import is_filled
-from hf_dse.retrieval.arguments import SAMPLINGS, check_num_queries
+from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS
 from hf_dse.retrieval.bm25 import bm25_search, note_without_words
 from hf_dse.retrieval.index import embed_once
 from hf_dse.retrieval.queries import make_queries
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
-from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.teacher.rerankers import load_reranker
-from hf_dse.teacher.score_candidates import leave_out_long, score_candidates
 
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-    from hf_dse.teacher.rerankers import Teacher
 
 logger = logging.get_logger(__name__)
 
@@ -52,18 +46,14 @@ def mine(
     model: "SentenceTransformer | str | PathLike | None" = None,
     *,
     bm25: bool = False,
-    teacher: "Teacher | Callable[[Rankings], Rankings] | None" = None,
     split: str = "train",
     queries_from: str = "none",
     num_queries: int | None = None,
     num_negatives: int = 15,
-    range_min: int = 0,
     range_max: int = 100,
     relative_margin: float | None = 0.05,
     sampling: str = "top",
     seed: int = 42,
-    teacher_max_length: int | None = None,
-    windows: str = "first",
     max_length: int | None = None,
     cache_dir: str | PathLike | None = None,
     batch_size: int = 32,
@@ -86,10 +76,6 @@ def mine(
             queries and documents.
         bm25 (`bool`, *optional*, defaults to `False`):
             Whether to search with BM25, instead of the encoder or in addition to it.
-        teacher (`CrossEncoder`, `SentenceTransformer`, `str` or `Callable`, *optional*):
-            Scores for the margin: a reranker or its name, a loaded bi-encoder, or a function that adds
-            `teacher_logits` to rankings. It scores the known candidates and as many others as are needed, and its
-            scores stay in the result.
         split (`str`, *optional*, defaults to `"train"`):
             The split of named data.
         queries_from (`str`, *optional*, defaults to `"none"`):
@@ -98,33 +84,26 @@ def mine(
             Number of queries to make. Defaults to all.
         num_negatives (`int`, *optional*, defaults to 15):
             Number of negatives to add to each query.
-        range_min (`int`, *optional*, defaults to 0):
-            First rank to mine from, counted from 0 over what can be mined.
         range_max (`int`, *optional*, defaults to 100):
-            Rank to end before.
+            How many of the first ranks to mine from, counted over what can be mined.
         relative_margin (`float`, *optional*, defaults to 0.05):
-            Drop documents that score above `p - relative_margin * abs(p)`, where `p` is the lowest score of a positive
-            of the query, as [NV-Retriever](https://huggingface.co/papers/2407.15831) does. The scores are those of
-            `teacher`, otherwise the cosines of the encoder; BM25 alone has no margin. `None` or a number below 0
-            drops none.
+            Drop documents with a cosine above `p - relative_margin * abs(p)`, where `p` is the lowest cosine of a
+            positive of the query, as [NV-Retriever](https://huggingface.co/papers/2407.15831) does. BM25 alone has no
+            margin. `None` or a number below 0 drops none.
         sampling (`str`, *optional*, defaults to `"top"`):
             `"top"`: the first in the range. `"random"`: any in the range.
         seed (`int`, *optional*, defaults to 42):
             Random seed of the sampling, and of made queries.
-        teacher_max_length (`int`, *optional*):
-            Maximum number of tokens of a query with a document. Defaults to the limit of the reranker.
-        windows (`str`, *optional*, defaults to `"first"`):
-            How the teacher reads longer documents: the `"first"` window, or the `"best"` score of all windows.
         max_length (`int`, *optional*):
             Maximum number of tokens of a text, for a named encoder. Defaults to its own limit.
         cache_dir (`str` or `Path`, *optional*):
-            Folder of embeddings and scores, from which an interrupted run continues. Defaults to none.
+            Folder of embeddings, from which an interrupted run continues. Defaults to none.
         batch_size (`int`, *optional*, defaults to 32):
-            Texts in a batch of the encoder, and pairs in one of the teacher.
+            Texts per batch.
         show_progress (`bool`, *optional*, defaults to `True`):
             Whether to show progress bars.
         loading (*optional*):
-            `trust_remote_code`, `dtype` and `device` of models that are loaded.
+            `trust_remote_code`, `dtype` and `device` of an encoder that is loaded.
 
     Returns:
         [`Rankings`]: the same queries and corpus. The known candidates come first, unchanged, then the mined ones by
@@ -145,11 +124,12 @@ def mine(
     check_loading("mine", loading)
     if model is None and not bm25:
         raise ValueError("There is nothing to search with: pass a model, bm25=True (`--bm25`), or both.")
-    if range_min < 0 or num_negatives < 1 or range_max - range_min < num_negatives:
-        raise ValueError(f"From range_min={range_min} to range_max={range_max} are fewer than {num_negatives} ranks.")
+    if not 1 <= num_negatives <= range_max:
+        raise ValueError(f"num_negatives={num_negatives}: it has to be from 1 to range_max={range_max}.")
     if sampling not in SAMPLINGS:
         raise ValueError(f"sampling={sampling!r}: it has to be one of {', '.join(SAMPLINGS)}.")
-    check_num_queries(queries_from, num_queries)
+    if num_queries is not None and queries_from == "none":
+        raise ValueError(f"num_queries={num_queries}: add `--queries_from {'|'.join(QUERY_KINDS)}`.")
     if queries_from == "none":
         rankings = to_rankings(data, split)
     else:
@@ -157,15 +137,6 @@ def mine(
         rankings = make_queries(documents, queries_from, num_queries=num_queries, seed=seed)
     encoder = None if model is None else to_sentence_transformer(model, max_length=max_length, **loading)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    score: Any = teacher
-    # Models can be called too.
-    if isinstance(teacher, nn.Module) or not (teacher is None or callable(teacher)):
-        if not is_bi_encoder(teacher):
-            teacher = load_reranker(teacher, **loading)  # type: ignore[arg-type]
-            if queries_from != "none":
-                rankings = leave_out_long(teacher, rankings, teacher_max_length)
-        reading: dict[str, Any] = {"max_length": teacher_max_length, "windows": windows, "cache_dir": cache_dir}
-        score = partial(score_candidates, teacher, **reading, **options)
     corpus, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
     number_of, text_of, first_rows = _distinct_texts(corpus)
     barred = _barred_texts(rankings, number_of, text_of)
@@ -182,30 +153,28 @@ def mine(
         scores, positions = bm25_search(queries, distinct, depth)
         note_without_words(int((scores[:, 0] == 0).sum()), len(queries))
         searches.append(np.where(scores > 0, positions, -1))
-    pools: list[list[int]] = []
+    mined: list[list[int]] = []
     for number, (positives, texts, *found) in enumerate(zip(rankings.positives(), barred, *searches, strict=True)):
         lists = [ranked[: range_max + len(texts)].tolist() for ranked in found]
         ranked = _fuse([[text for text in ranked if text >= 0 and text not in texts] for ranked in lists])
-        pool = np.array(ranked[range_min:range_max], dtype=np.int64)
+        pool = np.array(ranked[:range_max], dtype=np.int64)
         known = text_of[positives]
-        if score is None and encoder is not None:
+        if encoder is not None:
             query = query_vectors[number]
             limit = _limit(vectors[known[known >= 0]] @ query, relative_margin)
             pool = pool[vectors[pool] @ query <= limit]
         if sampling == "random":
             pool = np.random.default_rng([seed, number]).permutation(pool)
-        pools.append(first_rows[pool].tolist())
+        mined.append(first_rows[pool[:num_negatives]].tolist())
     columns = {name: rankings.queries[name][:] for name in rankings.queries.column_names}
-    if score is None:
-        mined = [pool[:num_negatives] for pool in pools]
-        if rankings.has_scores:
-            columns["teacher_logits"] = [
-                [*known, *[math.nan] * len(rows)] for known, rows in zip(columns["teacher_logits"], mined, strict=True)
-            ]
-    else:
-        mined, columns["teacher_logits"] = _score_pools(rankings, pools, score, num_negatives, relative_margin)
+    if rankings.has_scores:
+        columns["teacher_logits"] = [
+            [*known, *[math.nan] * len(rows)] for known, rows in zip(columns["teacher_logits"], mined, strict=True)
+        ]
     columns["documents"] = [[*known, *rows] for known, rows in zip(columns["documents"], mined, strict=True)]
     columns["labels"] = [[*known, *[0.0] * len(rows)] for known, rows in zip(columns["labels"], mined, strict=True)]
+    if not any(mined):
+        logger.warning("Nothing was mined: lower `--relative_margin`, or raise `--range_max`.")
     num_short = sum(len(rows) < num_negatives for rows in mined)
     logger.info(
         f"Mined {sum(map(len, mined)):,} negatives for {len(mined):,} queries in {len(distinct):,} distinct texts. "
@@ -257,42 +226,8 @@ def _fuse(lists: list[list[int]]) -> list[int]:
 
 
 def _limit(positives: np.ndarray, relative_margin: float | None) -> float:
-    """The highest score of a negative."""
+    """The highest cosine of a negative."""
     if not len(positives) or relative_margin is None or relative_margin < 0:
         return math.inf
     lowest = float(min(positives))
     return lowest - relative_margin * abs(lowest)
-
-
-def _score_pools(
-    rankings: Rankings,
-    pools: Sequence[list[int]],
-    score: Callable[[Rankings], Rankings],
-    num_negatives: int,
-    relative_margin: float | None,
-) -> tuple[list[list[int]], list[list[float]]]:
-    """The first documents of each pool below the margin, and all scores. No more are scored than needed."""
-    columns = {name: rankings.queries[name][:] for name in ("query_id", "query", "documents", "labels")}
-    mined: list[list[int]] = [[] for _ in pools]
-    logits: list[list[float]] = [[] for _ in pools]
-    limits = [math.inf] * len(pools)
-    asked = [number for number, known in enumerate(columns["documents"]) if known or pools[number]]
-    start = 0
-    while asked:
-        known = [columns["documents"][number] if start == 0 else [] for number in asked]
-        taken = [pools[number][start : start + num_negatives] for number in asked]
-        part: dict[str, list] = {name: [columns[name][number] for number in asked] for name in ("query_id", "query")}
-        part["documents"] = [[*first, *rows] for first, rows in zip(known, taken, strict=True)]
-        scores = score(make_rankings(part, rankings.corpus)).queries["teacher_logits"][:]
-        for number, first, rows, values in zip(asked, known, taken, scores, strict=True):
-            if start == 0:
-                logits[number] = values[: len(first)]
-                pairs = zip(logits[number], columns["labels"][number], strict=True)
-                limits[number] = _limit(np.array([value for value, label in pairs if label > 0]), relative_margin)
-            for row, value in zip(rows, values[len(first) :], strict=True):
-                if value <= limits[number] and len(mined[number]) < num_negatives:
-                    mined[number].append(row)
-                    logits[number].append(value)
-        start += num_negatives
-        asked = [number for number in asked if len(mined[number]) < num_negatives and start < len(pools[number])]
-    return mined, logits

@@ -114,7 +114,8 @@ def _windows(
     if windows == "first" and not tokenizer.is_fast:
         # Only fast tokenizers tell which characters a token stands for.
         return [[[document] for document in documents] for documents in texts]
-    room = _room(reranker, max_length)
+    # The tokens of a query and a document together.
+    room = max_length - overhead(reranker) - (TEMPLATE_MARGIN if reads_messages(reranker) else 0)
     parts: list[list[list[str]]] = []
     num_long, too_long = 0, []
     options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
@@ -154,25 +155,6 @@ def _windows(
             "their first window is scored: raise the teacher's max_length, or pass windows='best'."
         )
     return parts
-
-
-def _room(reranker: "CrossEncoder", max_length: int) -> int:
-    """The tokens of a query and a document together."""
-    return max_length - overhead(reranker) - (TEMPLATE_MARGIN if reads_messages(reranker) else 0)
-
-
-def leave_out_long(reranker: "CrossEncoder", rankings: Rankings, max_length: int | None = None) -> Rankings:
-    """The queries that leave room for a document; the others are counted. For queries that were made of sentences."""
-    limit = limit_of(reranker, max_length)
-    texts = rankings.queries["query"][:]
-    encoded = reranker.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    kept = [row for row, ids in enumerate(encoded) if len(ids) < _room(reranker, limit)]
-    if len(kept) < len(texts):
-        logger.warning(
-            f"{len(texts) - len(kept)} of {len(texts)} made queries leave no room for a document in the max_length="
-            f"{limit} of the reranker, and are left out."
-        )
-    return rankings.select(kept)
 
 
 def check_scores(rankings: Rankings, name: str, *, are_raw: bool) -> None:

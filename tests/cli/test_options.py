@@ -31,7 +31,7 @@ def test_every_command_works(commands, tmp_path):
     assert printed["encode"] == f"12 vectors of size 16 written to {out / 'o.parquet'}\n"
     assert "file:line" in printed["search"] and ".txt:1" in printed["search"]
     assert "cosine_spearman" in printed["evaluate"] and json.loads((out / "o.json").read_text())["results"]
-    assert printed["score"].startswith("12 scored pairs") and " mined candidates written to " in printed["mine"]
+    assert printed["score"].startswith("12 scored pairs") and " candidates written to " in printed["mine"]
     assert printed["push"].endswith("would be pushed to me/model\n")
     assert printed["study"].count("missing") == 2
     assert "| tokens per text | 16 | 64 |" in printed["bench"]

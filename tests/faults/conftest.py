@@ -124,8 +124,7 @@ def commands(assets):
         "score": Command(f"{score} {pairs} --max_length 48 --batch_size 4", "out.jsonl"),
         "score rankings": Command(f"{score} --train_file {assets}/mined.jsonl", "out.parquet"),
         "mine": Command(
-            f"mine --model {assets}/encoder --teacher {assets}/teacher --dataset "
-            f"{assets}/queries --num_negatives 4 --output_file OUT",
+            f"mine --model {assets}/encoder --dataset {assets}/queries --num_negatives 4 --output_file OUT",
             "out.jsonl",
         ),
         "encode npy": Command(encode, "out.npy"),

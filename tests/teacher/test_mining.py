@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse import DataArguments, load_corpus, load_rankings, load_reranker, make_rankings, mine
-from hf_dse.data.rankings import Rankings
+from hf_dse import DataArguments, load_corpus, load_rankings, make_rankings, mine
 from hf_dse.retrieval.bm25 import bm25_search
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
@@ -49,19 +48,7 @@ def rankings_of_words(draw):
     return make_rankings(columns, {"text": corpus})
 
 
-def logit(query, text):
-    """A score of any sign that only depends on the texts."""
-    return (sum(map(ord, fold(query) + fold(text))) * 7919 % 101 - 50) / 10
-
-
-def teacher(rankings):
-    texts = rankings.corpus["text"][:]
-    queries = zip(rankings.queries["query"], rankings.queries["documents"], strict=True)
-    logits = [[logit(query, texts[row]) for row in rows] for query, rows in queries]
-    return Rankings(rankings.queries.add_column("teacher_logits", logits), rankings.corpus)
-
-
-def mine_slowly(rankings, similarities, words, first, last, margin, has_teacher):
+def mine_slowly(rankings, similarities, words, last, margin):
     """The documents that `mine` may take for each query, in order, one at a time."""
     texts = [fold(text) for text in rankings.corpus["text"]]
     queries = [fold(query) for query in rankings.queries["query"]]
@@ -82,15 +69,11 @@ def mine_slowly(rankings, similarities, words, first, last, margin, has_teacher)
             # A search finds no more than it needs.
             free = [row for row in ranked[: last + len(barred)] if texts[row] not in barred]
             fused.update({row: 1 / (60 + rank) for rank, row in enumerate(free, start=1)})
-        pool = sorted(fused, key=lambda row: (-fused[row], row))[first:last]
-        values, own = None, positives[number]
-        if has_teacher:
-            values = [logit(query, text) for text in texts]
-        elif similarities is not None:
-            values, own = similarities[number], [row for row in own if texts[row]]
-        if values is not None and margin is not None and own:
-            lowest = min(values[row] for row in own)
-            pool = [row for row in pool if values[row] <= lowest - margin * abs(lowest)]
+        pool = sorted(fused, key=lambda row: (-fused[row], row))[:last]
+        own = [row for row in positives[number] if texts[row]]
+        if similarities is not None and margin is not None and own:
+            lowest = min(similarities[number][row] for row in own)
+            pool = [row for row in pool if similarities[number][row] <= lowest - margin * abs(lowest)]
         result.append(pool)
     return result
 
@@ -99,24 +82,20 @@ def mine_slowly(rankings, similarities, words, first, last, margin, has_teacher)
 @given(
     rankings=rankings_of_words(),
     search=st.sampled_from(["vectors", "words", "both"]),
-    first=st.integers(0, 2),
     size=st.integers(1, 4),
     more=st.integers(0, 4),
     margin=st.sampled_from([None, 0.0, 0.05, 0.5]),
-    has_teacher=st.booleans(),
     sampling=st.sampled_from(["top", "random"]),
 )
-def test_mining_is_the_slow_one(encoder, rankings, search, first, size, more, margin, has_teacher, sampling):
-    last = first + size + more
+def test_mining_is_the_slow_one(encoder, rankings, search, size, more, margin, sampling):
+    last = size + more
     mined = mine(
         rankings,
         encoder if search != "words" else None,
         bm25=search != "vectors",
         num_negatives=size,
-        range_min=first,
         range_max=last,
         relative_margin=margin,
-        teacher=teacher if has_teacher else None,
         sampling=sampling,
         show_progress=False,
     )
@@ -125,7 +104,7 @@ def test_mining_is_the_slow_one(encoder, rankings, search, first, size, more, ma
         parts = (rankings.queries["query"][:], rankings.corpus["text"][:])
         queries, documents = (encoder.encode(part, normalize_embeddings=True) for part in parts)
         similarities = queries @ documents.T
-    pools = mine_slowly(rankings, similarities, search != "vectors", first, last, margin, has_teacher)
+    pools = mine_slowly(rankings, similarities, search != "vectors", last, margin)
     assert mined.corpus is rankings.corpus
     for name in ("query_id", "query"):
         assert mined.queries[name][:] == rankings.queries[name][:]
@@ -139,10 +118,6 @@ def test_mining_is_the_slow_one(encoder, rankings, search, first, size, more, ma
             assert added == pool[:size]
         else:
             assert len(added) == len(set(added)) == min(size, len(pool)) and set(added) <= set(pool)
-    assert mined.has_scores == has_teacher
-    if has_teacher:
-        again = teacher(Rankings(mined.queries.remove_columns("teacher_logits"), mined.corpus))
-        assert mined.queries["teacher_logits"][:] == again.queries["teacher_logits"][:]
 
 
 TEXTS = ["Planes fly by lift.", "planes FLY  by lift.", "Planes are loud.", "Wings lift planes.", "Cats purr."]
@@ -160,8 +135,6 @@ def test_known_positives_in_any_spelling_are_never_mined():
     assert queries["documents"][:] == [[0, 2], [3, 4, 2]]
     np.testing.assert_array_equal(queries["labels"][1], [1, math.nan, 0])
     np.testing.assert_array_equal(queries["teacher_logits"][1], [1.5, math.nan, math.nan])
-    with pytest.raises(ValueError, match="From range_min=3 to range_max=9 are fewer than 15 ranks"):
-        mine_planes(columns, range_min=3, range_max=9)
 
 
 def test_queries_in_another_language_are_announced(warnings):
@@ -172,16 +145,7 @@ def test_queries_in_another_language_are_announced(warnings):
     assert "2 of 3 queries share no word with the texts: BM25 finds nothing for them." in warnings
 
 
-def test_no_more_is_scored_than_needed():
-    asked = []
-
-    def score(rankings):
-        asked.append(sum(map(len, rankings.queries["documents"])))
-        return teacher(rankings)
-
-    columns = {"query": ["planes"], "documents": [[0]], "labels": [[None]]}
-    assert len(mine_planes(columns, teacher=score, num_negatives=1)["documents"][0]) == 2 and asked == [2]
-    # Random samples depend on the seed alone.
+def test_random_samples_depend_on_the_seed_alone():
     columns = {"query": ["planes"], "documents": [[]]}
     samples = [mine_planes(columns, sampling="random", seed=seed)["documents"][0] for seed in (0, 0, 1, 2, 3)]
     assert samples[0] == samples[1] and len(set(map(tuple, samples))) > 1
@@ -209,17 +173,16 @@ def test_kept_vectors_give_the_same(encoder, tmp_path, monkeypatch):
     assert mine(rankings, encoder, cache_dir=tmp_path, **options).queries["documents"][:] == expected
 
 
-def test_data_and_models_by_name(encoder, save_encoder, save_teacher, tmp_path):
+def test_data_and_models_by_name(save_encoder, tmp_path):
     rows = [{"query": "old sun", "documents": ["the cat", "the sun"], "labels": [1, 0]}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "corpus.txt").write_text("\n".join(f"The {word} is in the old house. It is red." for word in WORDS))
-    name, teacher = save_encoder(), save_teacher()
+    name = save_encoder()
     data = DataArguments(train_file=str(tmp_path / "train.jsonl"), corpus_file=str(tmp_path / "corpus.txt"))
     options = {"num_negatives": 2, "relative_margin": -1, "device": "cpu", "show_progress": False}
-    mined = mine(data, name, teacher=teacher, **options)
-    loaded = load_sentence_transformer(str(name), device="cpu"), load_reranker(teacher, device="cpu")
-    again = mine(load_rankings(data)["train"], loaded[0], teacher=loaded[1], **options)
-    assert mined.queries[:] == again.queries[:] and mined.has_scores and len(mined.queries["documents"][0]) == 4
+    mined = mine(data, name, **options)
+    again = mine(load_rankings(data)["train"], load_sentence_transformer(str(name), device="cpu"), **options)
+    assert mined.queries[:] == again.queries[:] and len(mined.queries["documents"][0]) == 4
     # A path alone, and queries that are made of it.
     assert len(mine(tmp_path / "train.jsonl", bm25=True, **options)) == 1
     made = mine(tmp_path / "corpus.txt", bm25=True, queries_from="first_sentences", num_queries=3, **options)
@@ -233,6 +196,7 @@ def test_what_cannot_be_mined_is_named(encoder):
     for message, passed, options in (
         ("There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
         ("num_queries=3: add `--queries_from titles", (rankings, encoder), {"num_queries": 3}),
+        ("num_negatives=15: it has to be from 1 to range_max=9", (rankings, encoder), {"range_max": 9}),
     ):
         with pytest.raises(ValueError, match=message):
             mine(*passed, **options)
