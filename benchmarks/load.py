@@ -3,7 +3,7 @@
 """
 Time and memory of large inputs: random words, and a model of one small layer, so that all but the model is measured.
 
-    python benchmarks/load.py encode --size 1000000        # short texts in a table, to an index
+    python benchmarks/load.py encode --size 1000000        # short texts in a table, to their vectors
     python benchmarks/load.py folder --size 50000          # files in a folder, to its index
     python benchmarks/load.py search --size 5000000        # vectors, 100 queries
     python benchmarks/load.py cache --size 5000000         # pairs in a cache of scores
@@ -108,7 +108,7 @@ def encode(folder: Path, size: int) -> None:
             writer.write_table(pyarrow.table({"text": make_texts(min(100_000, size - start), 12, start)}))
     options = ("--model_name_or_path", model, "--batch_size", 256)
     with measured(f"{size:,} texts encoded"):
-        run("encode", *options, "--input", folder / "texts.parquet", "--output", folder / "index.parquet")
+        run("encode", *options, "--input", folder / "texts.parquet", "--output", folder / "vectors.parquet")
 
 
 def folder_of_files(folder: Path, size: int) -> None:

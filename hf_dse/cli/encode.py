@@ -2,11 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse encode`."""
 
-import shlex
 from dataclasses import dataclass, field
 
 from hf_dse.cli.arguments import MODEL, LoadArguments
-from hf_dse.cli.output import say_next
 from hf_dse.common.options import HfArg
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 
@@ -17,7 +15,7 @@ class EncodeArguments:
 
     model_name_or_path: str = field(metadata=MODEL)
     input: str = HfArg(help="Texts: .txt with one per line, a table, or a folder.")
-    output: str = HfArg(help=".npy for an array, .parquet for an index that `hf-dse search` reads.")
+    output: str = HfArg(help=".npy for an array, .parquet for the texts with their other columns and `embedding`.")
     text_column: str = HfArg(default="text", help="Column of the texts in a table.")
     prompt_name: str = HfArg(
         default="document", help="Prompt of the model before each text: document, query or another."
@@ -33,13 +31,10 @@ def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
 
     hf-dse encode --model student/model --input texts.txt --output vectors.npy
     """
-    from hf_dse.common.provenance import describe_source
     from hf_dse.retrieval.index import encode_file
 
     number, size = encode_file(
         load_args.load(args.model_name_or_path),
-        # Without local paths.
-        describe_source(args.model_name_or_path).name,
         args.input,
         args.output,
         text_column=args.text_column,
@@ -49,8 +44,3 @@ def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
         batch_size=load_args.batch_size,
     )
     print(f"{number} vectors of size {size} written to {args.output}")
-    # A search has the prompt for documents.
-    if not args.output.endswith(".npy") and args.prompt_name == "document":
-        words = ["--model", args.model_name_or_path, "--corpus", args.output, "--query", "TEXT"]
-        words += [] if args.text_column == "text" else ["--text_column", args.text_column]
-        say_next(search=shlex.join(words))

@@ -24,24 +24,21 @@ class SearchArguments:
     """Queries, the corpus, and where to write the results."""
 
     model_name_or_path: str = field(metadata=MODEL)
-    corpus: str = HfArg(
-        help="A folder of .txt and .md files; or texts: .txt, a table, or an index of `hf-dse encode`."
-    )
+    corpus: str = HfArg(help="A folder of .txt and .md files; or texts: .txt or a table.")
     query: list[str] = HfArg(default_factory=list, help="Queries; the results are printed.")
     queries: str | None = HfArg(default=None, help="File of queries instead: .txt or a table.")
     text_column: str = HfArg(default="text", help="Column of the texts in tables.")
-    top_k: int = HfArg(default=10, help="Texts per query; of a file only the best passage.")
+    top_k: int = HfArg(default=10, help="Texts per query; of each only the best passage.")
     bm25_weight: float = HfArg(
         default=0.0, help="Adds this weight times BM25 / (the best BM25 of the query) to the cosine, such as 0.3."
     )
     rerank: str | None = HfArg(default=None, help="Hub id or folder of a reranker, which orders the best texts anew.")
     rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads, at least `--top_k`.")
     chunk_size: int | None = HfArg(
-        default=None, help=f"Tokens of a passage of a file, at most; 0: whole files. Default: {CHUNK_SIZE}."
+        default=None,
+        help=f"Tokens of a passage, at most; 0: whole texts. Default: {CHUNK_SIZE} for files, 0 for other texts.",
     )
-    index_dir: str | None = HfArg(
-        default=None, help="Folder of the index of the files. Default: in the cache of Hugging Face."
-    )
+    index_dir: str | None = HfArg(default=None, help="Folder of the index. Default: in the cache of Hugging Face.")
     output_file: str | None = HfArg(default=None, help=".jsonl file for the results: a line per query.")
     format: str = HfArg(
         default="text",

@@ -121,14 +121,6 @@ def read_table(path: Path) -> pyarrow.Table:
         raise ValueError(f"{path}: not a readable parquet file: {error}") from error
 
 
-def read_schema(path: Path) -> pyarrow.Schema:
-    """Returns the columns of a parquet file, and its metadata."""
-    try:
-        return pyarrow.parquet.read_schema(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
-
-
 def open_table(path: str | Path) -> Columns:
     """Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts."""
     path = to_path(path)

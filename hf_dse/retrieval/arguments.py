@@ -2,10 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that options of retrieval can have, without the imports of retrieval."""
 
-# The column of the vectors in an index, and for chunks that of the row of their document in the input.
-EMBEDDING_COLUMN = "embedding"
-DOCUMENT_COLUMN = "document"
-
 # The name of the search by words.
 BM25 = "BM25"
 # Ends the name of a search by vectors and words.

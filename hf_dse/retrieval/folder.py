@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Search in a folder of texts, whose index is kept and updated, in a table, or in an index of `hf-dse encode`."""
+"""Search in a folder of texts or in a table, whose index is kept and updated."""
 
 import hashlib
 import os
@@ -19,8 +19,7 @@ from hf_dse.data.ranking_files import open_queries
 from hf_dse.data.rankings import QUERY
 from hf_dse.data.tables import READERS, check_rows, find_column, find_table, is_filled, to_python
 from hf_dse.data.texts import read_texts
-from hf_dse.retrieval.arguments import DOCUMENT_COLUMN
-from hf_dse.retrieval.index import embed_once, is_index, read_index
+from hf_dse.retrieval.index import embed_once
 from hf_dse.retrieval.search import Reranker, check_search, search
 from hf_dse.retrieval.sentence_transformer import similarity_of
 
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Columns that name a text: ids first, as those of BEIR, then the path of a file, then the row of a document.
-ID_COLUMNS = ("id", "_id", "doc_id", "file", DOCUMENT_COLUMN)
+# Columns that name a text: ids first, as those of BEIR, then the path of a file.
+ID_COLUMNS = ("id", "_id", "doc_id", "file")
 
 
 @dataclass
@@ -60,45 +59,42 @@ def search_corpus(
     show_progress: bool = True,
 ) -> Results:
     """
-    Ranks the texts of a corpus with [`search`]. Files of a folder are ranked by the best of their passages, whose
-    vectors are kept in `index_dir`, by default in the cache of Hugging Face.
+    Ranks the texts of a corpus with [`search`], by the best of their passages: files of a folder are split, other
+    texts only with a `chunk_size`. Vectors are kept in `index_dir`, by default in the cache of Hugging Face.
     """
     check_search(model, queries, bm25_weight)
     scores = {"score": similarity_of(model) + (" + BM25" if bm25_weight else "")}
     scores = scores if reranker is None else {"rerank": "rerank", **scores}
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    vectors, groups = None, None
-    if is_index(corpus):
-        columns, vectors, groups = read_index(corpus, text_column, model)
-    else:
-        columns = to_python(read_texts(corpus, text_column))
+    columns = to_python(read_texts(corpus, text_column))
     if taken := [name for name in scores.values() if name in columns]:
         raise ValueError(f"{corpus} has a column {taken[0]!r}, which is the name of a score: rename it.")
     is_folder = list(columns) == ["file", text_column] and to_path(corpus).is_dir()
-    if is_folder:
-        folder = to_path(index_dir) if index_dir else _index_folder(corpus, model_name)
-        files, texts = columns["file"], columns[text_column]
-        entries = embed_once(model, texts, folder, chunk_size=chunk_size, drop_others=True, **options)
-        columns = {"file": [], "line": [], text_column: []}
-        for file, (passages, _) in zip(files, entries, strict=True):
-            columns["file"] += [file] * len(passages)
-            columns["line"] += line_numbers(passages)
-            columns[text_column] += passages
-        vectors = np.concatenate([part for passages, part in entries if passages] or [np.empty((0, 0))])
-        groups = columns["file"]
-        logger.info(f"Index of {corpus}: {len(set(groups)):,} files, {len(groups):,} passages, in {folder}")
-    elif chunk_size is not None or index_dir is not None:
-        raise ValueError(f"{corpus} is not a folder of files: leave out `--chunk_size` and `--index_dir`.")
     place = "file:line" if is_folder else next((name for name in ID_COLUMNS if name in columns), "position")
     if place == "position":
         columns = {"position": list(range(len(columns[text_column]))), **columns}
-    texts = columns[text_column]
+    if not is_folder and chunk_size is None:
+        chunk_size = 0
+    folder = to_path(index_dir) if index_dir else _index_folder(corpus, model_name)
+    entries = embed_once(model, columns[text_column], folder, chunk_size=chunk_size, drop_others=True, **options)
+    passages = [part for parts, _ in entries for part in parts]
+    groups = [row for row, (parts, _) in enumerate(entries) for _ in parts]
+    num_blank = sum(not parts for parts, _ in entries)
+    if num_blank:
+        logger.warning(f"{num_blank} of {len(entries)} texts are blank and are left out.")
+    columns = {name: [column[row] for row in groups] for name, column in columns.items()}
+    if is_folder:
+        lines = [line for parts, _ in entries for line in line_numbers(parts)]
+        columns = {"file": columns["file"], "line": lines}
+    columns[text_column] = passages
+    what = "files" if is_folder else "texts"
+    logger.info(f"Index of {corpus}: {len(set(groups)):,} {what}, {len(passages):,} passages, in {folder}")
     found = search(
         model,
         queries,
-        texts,
-        vectors=vectors,
-        groups=groups,
+        passages,
+        vectors=np.concatenate([part for parts, part in entries if parts] or [np.empty((0, 0))]),
+        groups=groups if len(set(groups)) < len(groups) else None,
         top_k=top_k,
         bm25_weight=bm25_weight,
         reranker=reranker,

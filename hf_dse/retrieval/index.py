@@ -1,8 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors on disk: indexes in parquet files, with texts and model, and a cache in which each text is embedded once."""
+"""Vectors on disk: files for numpy and vector databases, and a cache in which each text is embedded once."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -16,10 +15,9 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import key_of, open_cache
-from hf_dse.common.files import output_path, to_path, write_atomically
-from hf_dse.data.tables import read_schema, read_table, to_python, to_table
+from hf_dse.common.files import output_path, write_atomically
+from hf_dse.data.tables import to_table
 from hf_dse.data.texts import read_texts
-from hf_dse.retrieval.arguments import DOCUMENT_COLUMN, EMBEDDING_COLUMN
 from hf_dse.retrieval.sentence_transformer import (
     embed,
     fingerprint_of,
@@ -36,8 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# The key of the settings in the metadata of a file.
-SETTINGS_KEY = b"hf_dse"
+# The column of the vectors in a parquet file, and for chunks that of the row of their text in the input.
+EMBEDDING_COLUMN = "embedding"
+DOCUMENT_COLUMN = "document"
 # Texts that are embedded and written at once. A killed process loses one such group.
 TEXTS_PER_COMMIT = 1024
 
@@ -47,7 +46,6 @@ Entry = tuple[list[str], np.ndarray]
 
 def encode_file(
     model: "SentenceTransformer",
-    model_name: str,
     source: str,
     output: str,
     *,
@@ -59,12 +57,12 @@ def encode_file(
     show_progress: bool = True,
 ) -> tuple[int, int]:
     """
-    Embeds the texts of `source` into a .npy file or a .parquet index. Returns the number of vectors and their size.
+    Embeds the texts of `source` into a .npy file, or a .parquet file with their columns. Returns the number of vectors
+    and their size.
     """
     path = output_path(output, (".npy", ".parquet"))
     table = to_table(read_texts(source, text_column), source)
     texts = table[text_column].to_pylist()
-    settings = encode_settings(model, model_name, text_column, prompt_name, normalize)
     added = [EMBEDDING_COLUMN] if chunk_size is None else [EMBEDDING_COLUMN, DOCUMENT_COLUMN]
     taken = [name for name in added if name in table.column_names and path.suffix == ".parquet"]
     if taken:
@@ -77,7 +75,6 @@ def encode_file(
         texts = [chunk for parts in chunks for chunk in parts]
         table = table.take(rows).set_column(table.column_names.index(text_column), text_column, [texts])
         table = table.append_column(DOCUMENT_COLUMN, pyarrow.array(rows))
-        settings["chunk_size"] = fit_chunk_size(model, chunk_size)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     vectors = embed(model, texts, prompt_name, normalize=normalize, **options)
     if path.suffix == ".npy":
@@ -86,63 +83,10 @@ def encode_file(
     else:
         # Lists of a fixed size, which vector databases read without conversion.
         lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
-        table = table.append_column(EMBEDDING_COLUMN, lists)
-        table = table.replace_schema_metadata({SETTINGS_KEY: json.dumps(settings)})
+        # Metadata of `datasets` would describe the columns of the input alone.
+        table = table.append_column(EMBEDDING_COLUMN, lists).replace_schema_metadata(None)
         write_atomically(path, partial(pyarrow.parquet.write_table, table))
     return vectors.shape[0], vectors.shape[1]
-
-
-def encode_settings(
-    model: "SentenceTransformer", model_name: str, text_column: str, prompt_name: str, normalize: bool
-) -> dict[str, Any]:
-    """All that the vectors of an index depend on, and the name of the model."""
-    return {
-        "model": fingerprint_of(model),
-        "model_name_or_path": model_name,
-        "columns": [text_column],
-        "prompt": prompt_of(model, prompt_name),
-        "max_length": length_of(model, prompt_name),
-        "normalize": normalize,
-    }
-
-
-def is_index(name: str) -> bool:
-    """Whether a corpus is a parquet file, or a folder of them, with vectors."""
-    return any(EMBEDDING_COLUMN in read_schema(shard).names for shard in _find_shards(name))
-
-
-def read_index(
-    name: str, text_column: str, model: "SentenceTransformer"
-) -> tuple[dict[str, list], np.ndarray, list | None]:
-    """The columns of an index, its vectors `(num_texts, embedding_size)`, and for chunks the rows of their texts."""
-    expected = encode_settings(model, name, text_column, "document", False)
-    tables, vectors = [], []
-    for shard in _find_shards(name):
-        settings = json.loads((read_schema(shard).metadata or {}).get(SETTINGS_KEY, b"{}"))
-        others = [key for key in ("model", "columns", "prompt") if settings.get(key) != expected[key]]
-        if settings.get("normalize") and model.similarity_fn_name == "dot":
-            others.append("length (`--normalize`)")
-        if others == ["columns"]:
-            column = settings["columns"][0]
-            raise ValueError(f"{shard} has the vectors of the column {column!r}: add `--text_column {column}`.")
-        if others:
-            raise ValueError(
-                f"{shard} was encoded with {settings.get('model_name_or_path', 'another program')}, and its vectors "
-                f"are of another {' and '.join(others)} than those of this search: run `hf-dse encode` again."
-            )
-        table = read_table(shard)
-        column = table[EMBEDDING_COLUMN].combine_chunks()
-        vectors.append(column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1))
-        tables.append(table.drop_columns([EMBEDDING_COLUMN]))
-    columns = to_python(pyarrow.concat_tables(tables, promote_options="permissive"))
-    return columns, np.concatenate(vectors), columns[DOCUMENT_COLUMN] if "chunk_size" in settings else None
-
-
-def _find_shards(name: str) -> list[Path]:
-    path = to_path(name)
-    if path.is_dir():
-        return sorted(file for file in path.glob("*.parquet") if file.is_file())
-    return [path] if path.suffix == ".parquet" and path.is_file() else []
 
 
 def embed_once(

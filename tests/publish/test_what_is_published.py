@@ -6,7 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from hub import WRITER
 from huggingface_hub import metadata_load
@@ -58,13 +57,11 @@ def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
     assert_anonymous(home / "run" / "checkpoint-1", "trainer_state.json")
 
 
-def test_an_index_and_scores_are_anonymous(home, make_model, bert_tokenizer, save_bert):
+def test_vectors_and_scores_are_anonymous(home, make_model, bert_tokenizer, save_bert):
     export(make_model(), home / "my-model", bert_tokenizer)
     (home / "texts.txt").write_text("the cat\na dog\n")
     command = ["encode", "--model", str(home / "my-model"), "--input", str(home / "texts.txt")]
-    assert main([*command, "--output", str(home / "out" / "index.parquet")]) == 0
-    settings = json.loads(pq.read_schema(home / "out" / "index.parquet").metadata[b"hf_dse"])
-    assert settings["model_name_or_path"] == "my-model"
+    assert main([*command, "--output", str(home / "out" / "vectors.parquet")]) == 0
     teacher = save_bert(home / "my-teacher", BertForSequenceClassification, num_labels=1)
     (home / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
     command = ["score", "--model", str(teacher), "--train_file", str(home / "train.jsonl")]
@@ -137,6 +134,4 @@ def test_a_revision_pins_a_model(hub, tmp_path, save_bert):
     (tmp_path / "texts.txt").write_text("the cat\n")
     encode = ["encode", "--input", str(tmp_path / "texts.txt"), "--output", str(tmp_path / "index.parquet")]
     assert main([*encode, "--model", name]) == 0
-    settings = json.loads(pq.read_schema(tmp_path / "index.parquet").metadata[b"hf_dse"])
-    assert settings["model_name_or_path"] == name
     assert main([*encode, "--model", "user/encoder@missing"]) == 2

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Search in a folder: the index and its updates, places, BM25; search in tables; queries of files."""
+"""Search in folders and tables: the index and its updates, places, BM25; queries of files."""
 
 import sqlite3
 
@@ -145,11 +145,12 @@ def test_an_interrupted_index_keeps_what_it_has(run, embedded, monkeypatch, tmp_
 
 
 def search_lines(encoder, path, **options):
-    found = search_corpus(encoder, "tiny", str(path), ["a dog"], show_progress=False, **options)
+    options = {"index_dir": str(path.parent / "index"), "show_progress": False, **options}
+    found = search_corpus(encoder, "tiny", str(path), ["a dog"], **options)
     return found.shown, found.rows[0]["results"]
 
 
-def test_tables_and_lines_are_ranked_whole(encoder, tmp_path, warnings):
+def test_tables_and_lines_are_ranked_whole(encoder, tmp_path, warnings, embedded):
     (tmp_path / "lines.txt").write_text("a cat\n\na dog\n \nthe old house\n")
     shown, hits = search_lines(encoder, tmp_path / "lines.txt")
     assert shown == ["cosine", "position", "text"]
@@ -160,6 +161,16 @@ def test_tables_and_lines_are_ranked_whole(encoder, tmp_path, warnings):
     shown, hits = search_lines(encoder, tmp_path / "table.jsonl", text_column="body", top_k=1)
     assert shown == ["cosine", "_id", "body"] and list(hits[0]) == ["cosine", "_id", "body"]
     assert hits[0]["_id"] == "y" and hits[0]["cosine"] == pytest.approx(1, abs=1e-5)
+    # Its vectors are kept, and those in a column do not count.
+    embedded.clear()
+    rows = {"_id": ["x", "y"], "body": ["a cat", "a dog"], "embedding": [[1.0], [2.0]]}
+    Dataset.from_dict(rows).to_parquet(tmp_path / "table.parquet")
+    _, again = search_lines(encoder, tmp_path / "table.parquet", text_column="body", top_k=1)
+    assert again == [{**hits[0], "embedding": [2.0]}] and embedded == []
+    # The best passage of each text, if passages are asked for.
+    (tmp_path / "long.jsonl").write_text('{"text": "a cat sat. a dog"}\n{"text": "the old house"}\n')
+    _, hits = search_lines(encoder, tmp_path / "long.jsonl", chunk_size=4)
+    assert [hit["position"] for hit in hits] == [0, 1] and hits[0]["text"] == "a dog"
 
     def score(queries, texts):
         return [[float("cat" in text) for text in found] for found in texts]
@@ -170,9 +181,6 @@ def test_tables_and_lines_are_ranked_whole(encoder, tmp_path, warnings):
 
 
 def test_errors(encoder, tmp_path):
-    (tmp_path / "lines.txt").write_text("a cat\n")
-    with pytest.raises(ValueError, match="is not a folder of files: leave out `--chunk_size` and `--index_dir`"):
-        search_lines(encoder, tmp_path / "lines.txt", chunk_size=9)
     (tmp_path / "results.jsonl").write_text('{"text": "a cat", "cosine": 0.1}\n')
     with pytest.raises(ValueError, match="has a column 'cosine', which is the name of a score: rename it"):
         search_lines(encoder, tmp_path / "results.jsonl")
