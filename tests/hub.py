@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 A small Hub on the loopback interface for huggingface_hub: it creates repositories, accepts commits and serves files
-over real HTTP, with faults on request. It follows the protocol of the client, and takes all files without LFS.
+over real HTTP. It follows the protocol of the client, and takes all files without LFS.
 """
 
 import base64
 import hashlib
 import json
 import re
-import socket
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,9 +17,6 @@ from urllib.parse import unquote
 
 USER = "user"
 WRITER = "hf_writer"
-
-# A kind of `Hub.fail` besides HTTP statuses: the connection is closed during the request.
-CUT = "cut"
 
 
 def oid_of(content):
@@ -60,7 +56,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.repos, self.requests, self.faults = {}, [], {}
+        self.repos, self.requests = {}, []
 
     def __enter__(self):
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}).start()
@@ -69,10 +65,6 @@ class Hub(ThreadingHTTPServer):
     def __exit__(self, *error):
         self.shutdown()
         self.server_close()
-
-    def fail(self, request, kind):
-        """Makes requests whose "METHOD /path" matches the pattern `request` fail with a status or `CUT`."""
-        self.faults[request] = kind
 
 
 ROUTES = []
@@ -95,23 +87,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         request = f"{self.command} {self.path.partition('?')[0]}"
         self.server.requests.append(request)
-        fault = next((kind for pattern, kind in self.server.faults.items() if re.match(pattern, request)), None)
-        length = int(self.headers.get("Content-Length", 0))
-        self.body = self.rfile.read(length // 2 if fault == CUT else length)
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         try:
-            if isinstance(fault, int):
-                raise Refusal(fault, "injected fault")
-            if fault != CUT:
-                answer = self.find_route(request)
+            answer = self.find_route(request)
         except Refusal as refusal:
             headers = {"X-Error-Message": refusal.content["error"], "X-Error-Code": refusal.code}
             self.send(refusal.status, refusal.content, headers)
             return
-        if fault is None:
-            self.send(200, *answer)
-        else:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+        self.send(200, *answer)
 
     do_HEAD = do_POST = do_PUT = do_GET
 

@@ -158,25 +158,15 @@ class PushArguments:
     private: bool = HfArg(default=False, help="Make a new repository private.")
     revision: str | None = HfArg(default=None, help="Branch, created if it does not exist.")
     token: str | None = HfArg(default=None, help="Token. Default: HF_TOKEN, or that of `hf auth login`.")
-    dry_run: bool = HfArg(default=False, help="Only check the folder and list its files.")
 
 
 def push(args: PushArguments) -> None:
     """
-    Publish a model folder on the Hub, in one commit.
+    Publish a model folder on the Hub.
 
-    hf-dse push --model student/model --repo_id user/name --dry_run
+    hf-dse push --model student/model --repo_id user/name
     """
-    from huggingface_hub import CommitInfo
-
-    from hf_dse.common.display import one_line
     from hf_dse.publish.push import push_model
 
-    options: dict[str, Any] = {"revision": args.revision, "token": args.token, "dry_run": args.dry_run}
-    pushed = push_model(args.model_name_or_path, args.repo_id, private=args.private or None, **options)
-    if isinstance(pushed, CommitInfo):
-        print(f"Pushed to {pushed.commit_url}")
-        return
-    for name, size in pushed.items():
-        print(f"{size:>15,}  {one_line(name)}")
-    print(f"{sum(pushed.values()):>15,}  bytes in {len(pushed)} files would be pushed to {args.repo_id}")
+    options: dict[str, Any] = {"private": args.private or None, "revision": args.revision, "token": args.token}
+    print(f"Pushed to {push_model(args.model_name_or_path, args.repo_id, **options)}")

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Models and data, and every command with options that work on them."""
+"""Models and data, and the commands with options that work on them."""
 
 import json
 
@@ -49,7 +49,7 @@ def good(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
 
 @pytest.fixture
 def commands(good, tmp_path):
-    """Each command with options that work. Everything is written to `out`."""
+    """Each command that needs no network, with options that work. Everything is written to `out`."""
     out = tmp_path / "out"
     model, pairs = ["--model", good / "dse"], ["--train_file", good / "pairs.jsonl", "--num_labels", "1"]
     pairs += ["--validation_file", good / "pairs.jsonl"]
@@ -68,7 +68,6 @@ def commands(good, tmp_path):
         ],
         "export": [*model, "--output_dir", out / "exported"],
         "whiten": [*model, "--train_file", good / "texts.txt", "--projection_dim", "2", "--output_dir", out / "white"],
-        "push": [*model, "--repo_id", "me/model", "--dry_run"],
         "distill": [*model, *pairs, *training, "--distillation_alpha", "0"],
         "study": [good / "study.yaml", "--output_dir", out / "study", "--dry_run"],
         "bench": [*model, "--lengths", "16", "64"],

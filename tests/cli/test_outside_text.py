@@ -52,13 +52,11 @@ def test_messages_show_names(tmp_path, make_model, bert_tokenizer, capsys):
     err = capsys.readouterr().err
     assert err.startswith("note \ufffd[2J") and "\nits second line\n" in err
     assert_harmless(err)
-    folder = export(make_model(), tmp_path / "model", bert_tokenizer, model_id="user/tiny")
+    folder = export(make_model(), tmp_path / "model", bert_tokenizer)
     # Names of columns come from the file.
     (tmp_path / "corpus.jsonl").write_text(json.dumps({ESCAPES: "a"}))
     model = ["--model", str(folder)]
     assert main(["search", *model, "--corpus", str(tmp_path / "corpus.jsonl"), "--query", "x"]) == 2
-    (folder / "\x1b[2J.md").write_text("x")
-    assert main(["push", *model, "--repo_id", "user/tiny", "--dry_run"]) == 0
     assert_harmless("".join(capsys.readouterr()))
 
 

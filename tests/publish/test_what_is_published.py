@@ -11,7 +11,7 @@ from hub import WRITER
 from huggingface_hub import metadata_load
 from transformers import BertForSequenceClassification
 
-from hf_dse import DseModel, convert_encoder, export, push_model
+from hf_dse import DseModel, convert_encoder, export
 from hf_dse_cli import main
 
 
@@ -88,25 +88,6 @@ def test_code_of_others_is_not_passed_on(tmp_path, make_model, bert_tokenizer):
     assert main(["export", "--model", str(folder), "--output_dir", str(tmp_path / "ours")]) == 0
     for path in (tmp_path / "ours").glob("*.json"):
         assert "evil" not in path.read_text()
-    with pytest.raises(ValueError, match="config.json names code of another repository .* would run: write the fol"):
-        push_model(folder, "user/tiny", dry_run=True)
-    (folder / "config.json").write_text((tmp_path / "ours" / "config.json").read_text())
-    with pytest.raises(ValueError, match="tokenizer_config.json names code of another repository"):
-        push_model(folder, "user/tiny", dry_run=True)
-
-
-@pytest.mark.parametrize("name", ["notes.txt", "onnx"])
-def test_links_are_not_published(tmp_path, make_model, bert_tokenizer, name, capsys):
-    folder = export(make_model(), tmp_path / "model", bert_tokenizer, model_id="user/tiny")
-    (tmp_path / "private").mkdir()
-    (tmp_path / "private" / "key.txt").write_text("secret")
-    (folder / name).symlink_to(tmp_path / "private" / ("key.txt" if name == "notes.txt" else ""))
-    assert main(["push", "--model", str(folder), "--repo_id", "user/tiny", "--dry_run"]) == 2
-    assert f"{name} is a link to a file outside" in capsys.readouterr().err
-    # A link to the folder itself is what the user names.
-    (folder / name).unlink()
-    (tmp_path / "link").symlink_to(folder)
-    assert "README.md" in push_model(tmp_path / "link", "user/tiny", dry_run=True)
 
 
 def test_a_revision_pins_a_model(hub, tmp_path, save_bert):
