@@ -97,7 +97,7 @@ lock: install
 	$(BIN)/pip freeze --exclude-editable | grep == > $(VENV)/lock/tested.txt
 	echo torch > $(VENV)/lock/excluded.txt
 	sed -n '/^#/!q;p' requirements-hashes.txt > $(VENV)/lock/header.txt
-	$(VENV)/lock/bin/uv pip compile pyproject.toml $(addprefix --extra ,train ranking study onnx) --quiet --no-header \
+	$(VENV)/lock/bin/uv pip compile pyproject.toml $(addprefix --extra ,train ranking onnx) --quiet --no-header \
 		--no-annotate --generate-hashes --universal --python-version 3.11 --constraint $(VENV)/lock/tested.txt \
 		--excludes $(VENV)/lock/excluded.txt --upgrade --output-file $(VENV)/lock/hashes.txt
 	cat $(VENV)/lock/header.txt $(VENV)/lock/hashes.txt > requirements-hashes.txt
@@ -112,7 +112,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-demo: EXTRAS = train,demo
-$(VENV)/.installed-dev: EXTRAS = train,demo,ranking,study,onnx,app,ray,tools,docs,notebooks,dev
+$(VENV)/.installed-dev: EXTRAS = train,demo,ranking,onnx,app,ray,tools,docs,notebooks,dev
 $(VENV)/.installed-demo $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/pip install --constraint constraints.txt --editable ".[$(EXTRAS)]"
 	touch $@

@@ -1,42 +1,80 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Draws the charts of docs/figures from stored numbers: `python docs/make_charts.py`. Charts of studies are drawn by the
-commands beside them in the pages, from studies/results.parquet; the others show tables of studies/notebook.md.
+Draws the charts of docs/figures from stored numbers: `python docs/make_charts.py`. Charts of studies show
+studies/results.parquet; the others show tables of studies/notebook.md.
 """
 
-import contextlib
-import os
 import re
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from hf_dse.common.display import STYLE, line_style, save_figure
 from hf_dse.studies.report import summarize
 from hf_dse.studies.runs import load_study, read_results, select_results
-from hf_dse_cli import main
 
 
 # label of a line -> its x and y values
 Lines = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 ROOT = Path(__file__).parents[1]
-COMMAND = re.compile(r"^(hf-dse study report .+--plot docs/figures/.+)$", re.MULTILINE)
 UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+# A grey for white and black pages.
+GREY = "#7a7a7a"
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, with grey for their black.
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY]
+
+MARKERS = "osD^vPX<>ph*d8H"
+
+# Grey on no background, for light and dark pages and for print. The texts of an SVG are kept as texts, and each run
+# makes the same one.
+STYLE: Any = {
+    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], GREY),
+    **{"grid.color": GREY, "grid.alpha": 0.3, "legend.framealpha": 0, "legend.edgecolor": GREY},
+    **{"savefig.transparent": True, "svg.fonttype": "none", "svg.hashsalt": "hf-dse", "font.size": 11},
+}
+
+# Projections that are in tables, but no longer in the code.
+GONE = ("max", "ours, max", "ours, conv")
+
+# Chart -> study, the factor on the x axis, that of the lines, and a condition for the runs.
+STUDY_CHARTS = {
+    "depth": ("depth", "num_hidden_layers", "attention", None),
+    "k": ("k", "k", "start of E", None),
+    "length": ("length_concatenated", "tokens", "attention", None),
+    "general_stage": ("general_stage", "num_hidden_layers", "training", "attention == 'linear'"),
+}
+METRIC = "test.pearson"
+
 # The studies with seeds, by what they train on.
 SEED_STUDIES = {
     "5,749 pairs of sentences": ["depth", "linear_layers", "k", "methods"],
     "256 joined pairs": ["length_concatenated"],
     "256 hidden pairs": ["length_hidden"],
 }
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """The style of a line by its number: a marker of its own, for print and without colours."""
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "linestyle": ["-", "--", "-.", ":"][number % 4],
+    }
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Saves a figure, the same each time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, metadata={"Date": None})
 
 
 def read_table(heading: str, first_cell: str) -> list[list[str]]:
@@ -63,7 +101,8 @@ def read_speeds() -> Lines:
     """Thousands of tokens per second by length, for each model."""
     (_, *header), *rows = read_table("Speed by length", "model")
     lengths = [int(number(cell)) for cell in header[:-1]]
-    return {row[0].strip("*"): (lengths, [number(cell) for cell in row[1:-1]]) for row in rows if "-" not in row}
+    rows = [row for row in rows if not {"-", *GONE} & {*row}]
+    return {row[0].strip("*"): (lengths, [number(cell) for cell in row[1:-1]]) for row in rows}
 
 
 def plot_lines(panels: Mapping[str, Lines], path: Path, x: str, y: str) -> None:
@@ -131,6 +170,8 @@ def draw_attention_error(path: Path) -> None:
     lengths = [int(number(cell.removeprefix("n = "))) for cell in header]
     panels: dict[str, dict] = {}
     for projection, k, *cells in rows:
+        if projection in GONE:
+            continue
         # Where n <= k the error is 0, and has no place on a logarithmic axis.
         points = [(n, number(cell)) for n, cell in zip(lengths, cells, strict=True) if number(cell)]
         panels.setdefault(projection, {})[f"k = {k}"] = tuple(zip(*points, strict=True))
@@ -164,18 +205,45 @@ def draw_extrapolation(path: Path) -> None:
     plot_lines({"250 articles": lines}, path, "tokens that are read", "R@1, %")
 
 
+def summarize_study(name: str, condition: str | None = None) -> pd.DataFrame:
+    """The mean and the spread of each setting of a study in studies/."""
+    study = load_study(ROOT / "studies" / f"{name}.yaml")
+    results = select_results(study, read_results(ROOT / "studies" / "results.parquet"))
+    return summarize(results if condition is None else results.query(condition), list(study.factors), [METRIC])
+
+
+def draw_study(path: Path, study: str, x: str, lines: str, condition: str | None) -> None:
+    """The means of a study with their spread, a line for each label of a factor."""
+    summary = summarize_study(study, condition)
+    is_numeric = pd.api.types.is_numeric_dtype(summary[x])
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        for number, (label, group) in enumerate(summary.groupby(lines, sort=False)):
+            group = group.sort_values(x) if is_numeric else group
+            spread = 100 * group[f"{METRIC} std"].fillna(0.0)
+            # Numbers among words, such as sizes and "softmax", are words.
+            places = group[x] if is_numeric else group[x].map(str)
+            axes.errorbar(places, 100 * group[METRIC], spread, label=str(label), capsize=3, **line_style(number))
+        if is_numeric:
+            values = sorted(summary[x].unique())
+            if 16 * values[0] <= values[-1]:
+                axes.set_xscale("log", base=2)
+            axes.set_xticks(values, [str(value) for value in values])
+        axes.set(xlabel=x, ylabel=f"{METRIC} x 100")
+        axes.grid()
+        axes.legend(title=lines)
+        save_figure(figure, path)
+
+
 def draw_seed_noise(path: Path) -> None:
     """The spread over three seeds of each setting of the studies, by what it reaches."""
-    results = read_results(ROOT / "studies" / "results.parquet")
-    metric = "test.pearson"
     with rc_context(STYLE):
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.subplots()
         for place, (label, names) in enumerate(SEED_STUDIES.items()):
-            studies = [load_study(ROOT / "studies" / f"{name}.yaml") for name in names]
-            tables = [summarize(select_results(study, results), list(study.factors), [metric]) for study in studies]
-            rows = pd.concat(tables).query("n == 3")
-            points = 100 * rows[metric], 100 * rows[f"{metric} std"]
+            rows = pd.concat([summarize_study(name) for name in names]).query("n == 3")
+            points = 100 * rows[METRIC], 100 * rows[f"{METRIC} std"]
             axes.plot(*points, label=label, **{**line_style(place), "linestyle": ""})
         axes.set(xlabel="mean test Pearson", ylabel="standard deviation", yscale="log")
         axes.set_yticks([0.03, 0.1, 0.3, 1, 3], ["0.03", "0.1", "0.3", "1", "3"])
@@ -194,13 +262,8 @@ def draw_all(folder: Path) -> None:
     draw_seed_noise(folder / "seed_noise.svg")
     title = {"bfloat16, k = 128": read_speeds()}
     plot_lines(title, folder / "speed_bf16.svg", "tokens of a text", "thousand tokens per second")
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        for command in COMMAND.findall(text):
-            argv = [word.replace("docs/figures", str(folder)) for word in shlex.split(command)[1:]]
-            with contextlib.chdir(ROOT), contextlib.redirect_stdout(open(os.devnull, "w")):
-                if main(argv):
-                    raise SystemExit(f"This command of {page.name} failed: {command}")
+    for name, chart in STUDY_CHARTS.items():
+        draw_study(folder / f"{name}.svg", *chart)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class RunArguments:
 
 @dataclass
 class ReportArguments:
-    """Tables and plots of a study."""
+    """Tables of a study."""
 
     study_file: str = HfArg(help="YAML file of the study.")
     results_file: str | None = HfArg(default=None, help="Parquet file of the results, as for running.")
@@ -45,16 +45,6 @@ class ReportArguments:
         default_factory=list, help="FACTOR=LABEL: compare other labels with this, by the last metric."
     )
     select: list[str] = HfArg(default_factory=list, help="FACTOR=LABEL: only runs with this label.")
-    correlate: list[str] = HfArg(
-        default_factory=list, help="FACTOR: its correlations with the last metric, over all runs."
-    )
-    plot: str | None = HfArg(default=None, help="Image file for a plot of the last metric.")
-    x: str | None = HfArg(default=None, help="Factor on the x axis of the plot.")
-    lines: str | None = HfArg(default=None, help="Factor with one line per label.")
-
-    def __post_init__(self) -> None:
-        if self.plot is not None and self.x is None:
-            raise ValueError("`--plot` needs `--x`, the factor on its x axis.")
 
 
 def parse(argv: list[str]) -> Callable[[], None]:
@@ -94,7 +84,7 @@ def study(args: RunArguments) -> None:
 
 def study_report(args: ReportArguments) -> None:
     """
-    Report on a study: tables in Markdown, and a plot.
+    Report on a study: tables in Markdown.
 
     hf-dse study report studies/smoke.yaml
     """
@@ -118,10 +108,6 @@ def study_report(args: ReportArguments) -> None:
         factor, label = _choice(choice, content)
         print(f"\nCompared with {factor} {label}, runs paired by all other factors:\n")
         print(report.comparison_table(report.compare(results, factors, metric, factor, label), metric))
-    for factor in args.correlate:
-        print(f"\n{report.correlation_text(report.correlate(results, metric, factor), metric, factor)}")
-    if args.plot is not None:
-        print(f"\nPlot written to {report.plot(summary, metric, str(args.x), args.plot, lines=args.lines)}")
 
 
 def _results_file(study_file: str, results_file: str | None) -> Path:

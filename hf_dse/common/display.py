@@ -1,30 +1,11 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, plots, and texts from outside."""
+"""Tables, and texts from outside."""
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from hf_dse.common.files import to_path
-
-
-# A grey for white and black pages.
-GREY = "#7a7a7a"
-
-# Okabe and Ito's colours, which colour-blind readers can tell apart, with grey for their black.
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", GREY]
-
-MARKERS = "osD^vPX<>ph*d8H"
-
-# For matplotlib's `rc_context`: grey on no background, for light and dark pages and for print. The texts of an SVG are
-# kept as texts, and each run makes the same one.
-STYLE: Any = {
-    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], GREY),
-    **{"grid.color": GREY, "grid.alpha": 0.3, "legend.framealpha": 0, "legend.edgecolor": GREY},
-    **{"savefig.transparent": True, "svg.fonttype": "none", "svg.hashsalt": "hf-dse", "font.size": 11},
-}
 
 # Characters that a terminal obeys instead of showing them: colours, moves of the cursor, the direction of writing; and
 # halves of characters, which cannot be written.
@@ -74,20 +55,3 @@ def _cell(name: str, value: Any) -> str:
     if name in ("query_ms", "corpus_seconds"):
         return f"{value:.1f}"
     return f"{value:d}" if name.startswith("num_") else f"{100 * value:.2f}"
-
-
-def line_style(number: int) -> dict[str, Any]:
-    """Returns the style of a line by its number: a marker of its own, for print and without colours."""
-    return {
-        "color": COLORS[number % len(COLORS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "linestyle": ["-", "--", "-.", ":"][number % 4],
-    }
-
-
-def save_figure(figure: Any, path: str | Path) -> Path:
-    """Saves a figure of matplotlib, the same each time."""
-    path = to_path(str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-    return path

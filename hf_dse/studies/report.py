@@ -1,14 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and plots of a study: means with their spread, and paired differences and correlations with intervals."""
+"""Tables of a study: means with their spread, and paired differences with intervals."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from hf_dse.common.display import STYLE, line_style, markdown, save_figure
+from hf_dse.common.display import markdown
 from hf_dse.retrieval.metrics import RANKING_METRICS, bootstrap_interval
 
 
@@ -70,38 +69,6 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
     return pd.DataFrame(rows)
 
 
-def correlate(results: pd.DataFrame, metric: str, factor: str) -> dict[str, tuple[float, float, float]]:
-    """Correlations of a metric with a factor of numbers, by their names, with the ends of 95 % intervals."""
-    from scipy import stats
-
-    _check_columns(results, [metric, factor])
-    table = results[[factor, metric]].dropna()
-    if not pd.api.types.is_numeric_dtype(table[factor]) or table[factor].nunique() < 2:
-        raise ValueError(f"A correlation needs at least two numbers as labels of {factor}.")
-    found = {}
-    for name, function in (("spearman", stats.spearmanr), ("pearson", stats.pearsonr)):
-        resampled = stats.bootstrap(
-            (table[factor], table[metric]),
-            lambda x, y, function=function: function(x, y).statistic,
-            n_resamples=2_000,
-            paired=True,
-            vectorized=False,
-            method="percentile",
-            rng=0,
-        )
-        found[name] = (function(table[factor], table[metric]).statistic, *resampled.confidence_interval)
-    return found
-
-
-def correlation_text(correlation: dict[str, tuple[float, float, float]], metric: str, factor: str) -> str:
-    """A correlation as a sentence."""
-    parts = [
-        f"{method.capitalize()} {value:+.2f} (95 % interval {low:+.2f} to {high:+.2f})"
-        for method, (value, low, high) in correlation.items()
-    ]
-    return f"Correlation of {factor} with {metric}: {', '.join(parts)}."
-
-
 def summary_table(summary: pd.DataFrame, metrics: Sequence[str]) -> str:
     """A summary as a Markdown table, means with their standard deviations."""
     measured = ["n", *metrics, *(f"{name} std" for name in metrics)]
@@ -132,47 +99,6 @@ def comparison_table(comparison: pd.DataFrame, metric: str) -> str:
         for _, row in comparison.iterrows()
     ]
     return markdown([comparison.columns[0], "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
-
-
-def plot(summary: pd.DataFrame, metric: str, x: str, path: str | Path, *, lines: str | None = None) -> Path:
-    """Draws the means of a summary by the factor `x`, with their deviations, and a line per label of `lines`."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    drawn = [x] if lines is None else [x, lines]
-    _check_columns(summary, [metric, *drawn])
-    if summary.duplicated(drawn).any():
-        raise ValueError(f"Several rows have the same {' and '.join(drawn)}: draw other factors as lines, or select.")
-    scale, _ = _format_of(metric)
-    is_numeric = pd.api.types.is_numeric_dtype(summary[x])
-    if not is_numeric:
-        # Numbers among words, such as sizes and "softmax", are words.
-        summary = summary.astype({x: str})
-    with rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        axes = figure.subplots()
-        groups = [(None, summary)] if lines is None else list(summary.groupby(lines, sort=False))
-        for number, (label, group) in enumerate(groups):
-            group = group.sort_values(x) if is_numeric else group
-            axes.errorbar(
-                group[x],
-                scale * group[metric],
-                yerr=scale * group[f"{metric} std"].fillna(0.0),
-                label=None if label is None else str(label),
-                capsize=3,
-                **line_style(number),
-            )
-        if is_numeric:
-            values = sorted(summary[x].unique())
-            if 0 < 16 * values[0] <= values[-1]:
-                axes.set_xscale("log", base=2)
-            axes.set_xticks(values, [str(value) for value in values])
-        axes.set_xlabel(x)
-        axes.set_ylabel(metric + (" x 100" if scale == 100 else ""))
-        axes.grid()
-        if lines is not None:
-            axes.legend(title=lines)
-        return save_figure(figure, path)
 
 
 def _format_of(metric: str) -> tuple[int, int]:
