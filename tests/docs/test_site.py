@@ -30,11 +30,9 @@ def test_the_site_is_complete_and_fetches_nothing_from_elsewhere(tmp_path):
     text = (tmp_path / "repository" / "examples" / "02_distill.py.html").read_text(encoding="utf-8")
     assert "Distil a teacher's scores into a student" in html.unescape(text)
     assert 'href="repository/CHANGELOG.html"' in (tmp_path / "index.html").read_text(encoding="utf-8")
-    elsewhere = (
-        r"<(?:script|img|link(?=[^>]*rel=\W?(?:stylesheet|icon|preconnect)))[^>]+(?:src|href)=\W?(?:https?:)?//"
-    )
+    other = r"<(?:script|img|link(?=[^>]*rel=\W?(?:stylesheet|icon|preconnect)))[^>]+(?:src|href)=\W?(?:https?:)?//"
     for path in tmp_path.rglob("*.html"):
-        assert not re.search(elsewhere, path.read_text(encoding="utf-8")), path
+        assert not re.search(other, path.read_text(encoding="utf-8")), path
 
 
 @pytest.mark.slow
