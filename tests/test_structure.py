@@ -50,17 +50,6 @@ def test_no_circular_imports() -> None:
     TopologicalSorter(graph).prepare()
 
 
-def test_only_commands_and_the_demo_print() -> None:
-    printing = [
-        name_of(path)
-        for path in FILES
-        if name_of(path).split(".")[1:2] not in (["cli"], ["demo"])
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
-    ]
-    assert printing == []
-
-
 def test_contributing_shows_the_rooms() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     shown = re.findall(r"^(\w+)(?:/|\.py) ", re.search(r"```text\n(.*?)```", text, re.DOTALL)[1], re.MULTILINE)
