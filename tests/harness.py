@@ -60,29 +60,15 @@ def slow_but(*quick: str) -> list[Any]:
     return [name if name in quick else slow(name) for name in COMMANDS]
 
 
-def start(argv: list[str], log: Path, **options: Any) -> Any:
+def run(argv: list[str], log: Path, **options: Any) -> int:
     """
-    Starts a command. `log` gets what it prints. In `folder`, it gets the signal `by` just before its change number
-    `kill_at` of the files there (new files, renames, deletions; their number is in `log` with the ending .changes). It
-    is killed while it writes a file that grows beyond `file_size` bytes; with `most_bytes` such a file is an error
-    instead, as on a full disk.
+    Runs a command to its end, natural or not, and returns the exit code. `log` gets what it prints. In `folder`, it
+    gets the signal `by` just before its change number `kill_at` of the files there (new files, renames, deletions;
+    their number is in `log` with the ending .changes). It is killed while it writes a file that grows beyond
+    `file_size` bytes; with `most_bytes` such a file is an error instead, as on a full disk.
     """
     process = CONTEXT.Process(target=_run, args=(argv, log), kwargs=options)
     process.start()
-    return process
-
-
-def run(argv: list[str], log: Path, **options: Any) -> int:
-    """Runs a command to its end, natural or not, and returns the exit code."""
-    process = start(argv, log, **options)
-    process.join(300)
-    return process.exitcode
-
-
-def kill_after(process: Any, seconds: float) -> int:
-    """Kills a process after some time and returns the exit code."""
-    process.join(seconds)
-    process.kill()
     process.join(300)
     return process.exitcode
 

@@ -3,7 +3,6 @@
 """Tiny models and data, and the commands that write: how each is given, given again, and what it has written."""
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,11 +151,10 @@ def commands(assets):
 
 @dataclass
 class Undisturbed:
-    """The files that a command writes, its seconds, how often it changes files, and the bytes of the largest one."""
+    """The files that a command writes, how often it changes files, and the bytes of the largest one."""
 
     content: object
     output: Path
-    seconds: float
     changes: int
     size: int
 
@@ -171,15 +169,11 @@ def undisturbed(commands, tmp_path_factory):
             command, folder = commands[name], tmp_path_factory.mktemp("undisturbed")
             output, log = folder / "files" / command.output, folder / "log"
             output.parent.mkdir()
-            # Not with the time in which the server of forks starts.
-            run(["--version"], log)
-            started = time.monotonic()
             assert run(command.line(output), log, folder=output.parent) == 0, log.read_text()
-            seconds = time.monotonic() - started
             sizes = [path.stat().st_size for path in output.parent.rglob("*") if path.is_file()]
             changes = int((folder / "log.changes").read_text())
             content = command.read(command.place(output))
-            known[name] = Undisturbed(content, output, seconds, changes, max(sizes))
+            known[name] = Undisturbed(content, output, changes, max(sizes))
         return known[name]
 
     return find

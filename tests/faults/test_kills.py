@@ -6,7 +6,7 @@ import random
 import shutil
 
 import pytest
-from harness import COMMANDS, KILLS, kill_after, model_folder, run, slow, start
+from harness import COMMANDS, KILLS, model_folder, run, slow
 
 from hf_dse.common.files import LOCK_FILE
 from hf_dse.training.base import complete_checkpoints
@@ -37,10 +37,7 @@ def attack(commands, undisturbed, assets, tmp_path):
             if "--output_dir" in line:
                 line += ["--overwrite_output_dir", "true"]
             old = command.read(place)
-        how = choose.choice(["change", "change", "size", "time"])
-        if how == "time":
-            code = kill_after(start(line, log), choose.random() * straight.seconds)
-        elif how == "change":
+        if choose.choice(["change", "change", "size"]) == "change":
             code = run(line, log, folder=output.parent, kill_at=choose.randint(1, straight.changes))
         else:
             code = run(line, log, file_size=choose.randint(1, straight.size - 1))

@@ -117,15 +117,11 @@ def test_similarity_function_is_that_of_the_model(tmp_path, make_model, bert_tok
     torch.testing.assert_close(loaded.similarity(embeddings, embeddings), vectors @ vectors.T, rtol=0, atol=1e-5)
 
 
-def test_sentence_transformers_saves_the_same_modules(tmp_path, make_model, bert_tokenizer):
+def test_sentence_transformers_saves_the_same_model(tmp_path, make_model, bert_tokenizer):
     model = make_model(DseModel, normalize_embeddings=True)
     prompts = {"query": "ask: ", "document": ""}
     folder, theirs = export(model, tmp_path / "model", bert_tokenizer, max_length=32), tmp_path / "theirs"
     SentenceTransformer(str(folder), prompts=prompts, device="cpu").save(str(theirs))
-    written, expected = (json.loads((place / "modules.json").read_text()) for place in (folder, theirs))
-    kinds = [[module["type"].rpartition(".")[2] for module in modules] for modules in (written, expected)]
-    assert kinds == [["Transformer", "Pooling", "Normalize"]] * 2
-    assert [module["path"] for module in written] == [module["path"] for module in expected]
     written, expected = (json.loads((place / "config.json").read_text()) for place in (folder, theirs))
     # It turns caches off, which an encoder has none of.
     assert expected["encoder"].pop("use_cache") is False and written["encoder"].pop("use_cache")
