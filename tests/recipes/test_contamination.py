@@ -103,17 +103,6 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-def test_only_what_is_evaluated_is_a_test_set(data):
-    sets = contamination.read_test_sets(data)
-    assert sets["FairytaleQA queries"].texts == ["who keeps"] and sets["FairytaleQA documents"].texts == [
-        "a tale to keep"
-    ]
-    assert sets["SQuALITY queries"].texts == ["a plot", "one reply", "another"]
-    held_out = sets["SQuAD held-out sentences"].texts
-    assert 0 < len(held_out) < 8 and all(map(contamination.is_held_out, held_out))
-    assert len(sets["SQuAD held-out questions"].texts) == len(held_out)
-
-
 def test_the_command(data, tmp_path, capsys):
     rankings = [
         {"query": "Clean?", "documents": ["Clean.", "On drugs. An abstract of the searched corpus, about drugs!"]},
@@ -138,6 +127,8 @@ def test_the_command(data, tmp_path, capsys):
     assert counts["FairytaleQA documents"] == ["1", "13", "1", "1", "1"]
     assert counts["QQP validation and test"] == ["4", "8", "1", "1", "1"]
     assert counts["NPL queries"] == ["1", "8", "0", "0", "0"]
+    # Only what is evaluated is a test set.
+    assert counts["SQuALITY queries"][0] == "3" and 0 < int(counts["SQuAD held-out sentences"][0]) < 8
     assert [line for line in printed if line.endswith("dropped")] == [
         "rankings.jsonl: 3 of 4 rows dropped",
         "lists.jsonl: 1 of 2 rows dropped",
