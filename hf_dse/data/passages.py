@@ -6,42 +6,28 @@ import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from transformers import PreTrainedTokenizerBase
 
 
-# A heading of Markdown: marked, or underlined after an empty line.
-HEADING = (
-    r"\n(?= {0,3}#{1,6}\s)"
-    r"|\n[^\S\n]*\n(?= {0,3}[^\s#>|*+-][^\n]*\n {0,3}(?:={3,}|-{3,})[^\S\n]*(?:\n|\Z))"
-)
-
-# The places where a passage may end, the best first: before a heading, after a paragraph, a sentence, a line and a
-# word. White space belongs to the passage before it. Each has the part of a passage that has to be before it, so that
-# a title stays with its text.
+# The places where a passage may end after headings, the best first: after a paragraph, a sentence, a line and a word.
+# White space belongs to the passage before it. Each has the part of a passage that has to be before it.
 BREAKS = tuple(
     (re.compile(pattern), least)
     for pattern, least in (
-        (HEADING, 1 / 2),
         (r"\n[^\S\n]*\n\s*", 1 / 2),
         (r"[.!?…][\"'”’»)\]]*\s+|[。！？][”’」』）]*\s*", 1 / 4),
         (r"\n\s*", 1 / 4),
         (r"\s+", 0),
     )
 )
+# The part before a heading, so that a title stays with its text.
+HEADING_LEAST = 1 / 2
 
-# Parts that Markdown takes as they are, where a "#" begins no heading: front matter, code, comments and formulas.
-LITERAL = re.compile(
-    r"""
-    \A(?: ---[^\S\n]*\n (?=[\w"'-]+[^\S\n]*:) .*? ^(?:---|\.\.\.)[^\S\n]*$ | \+\+\+[^\S\n]*\n .*? ^\+\+\+[^\S\n]*$ )
-    # Code may begin on the line of a list marker. ```code``` on one line is not a block.
-    | ^[^\S\n]*(?:(?:[-*+]|\d{1,9}[.)])[^\S\n]+)* (?P<fence>(?P<sign>[`~])(?P=sign){2,})
-      (?:(?<=`)[^`\n]*|(?<=~)[^\n]*)$ .*? (?:^[^\S\n]*(?P=fence)(?P=sign)*[^\S\n]*$|\Z)
-    | ^[ ]{0,3}<!-- .*? (?:-->|\Z)
-    | ^[ ]{0,3}(?i:<(?P<tag>pre|script|style)\b .*? (?:</(?P=tag)>|\Z))
-    | ^[ ]{0,3}\$\$ .*? \$\$
-    """,
-    re.MULTILINE | re.DOTALL | re.VERBOSE,
-)
+MARKDOWN = MarkdownIt("commonmark").disable("inline")
+# In YAML or TOML, which CommonMark does not know.
+FRONT_MATTER = re.compile(r"\A(---|\+\+\+)\s*\n(?=[\w\"'-]+\s*[:=]).*?^\1[^\S\n]*$", re.MULTILINE | re.DOTALL)
 
 
 def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size: int = 128) -> list[str]:
@@ -115,13 +101,20 @@ def _find_ends(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
 
 
 def _find_breaks(text: str) -> list[tuple[np.ndarray, float]]:
-    """Returns the places of each kind of [`BREAKS`]; code and the like have no headings."""
-    breaks = [(np.array([0, *(match.end() for match in kind.finditer(text))]), least) for kind, least in BREAKS]
-    headings, least = breaks[0]
-    edges = [edge for match in LITERAL.finditer(text) for edge in match.span()]
-    is_literal = np.searchsorted(edges, headings) % 2 == 1
-    breaks[0] = headings[~is_literal | (headings == 0)], least
-    return breaks
+    """Returns the places of headings, and of each kind of [`BREAKS`]."""
+    lines = [0, *(match.end() for match in re.finditer("\n", text))]
+    headings = [token.map for token in parse_markdown(text, MARKDOWN) if token.type == "heading_open" and token.map]
+    # Several lines above a rule are seldom a heading.
+    starts = [lines[first] for first, end in headings if end - first <= 2]
+    found = [([match.end() for match in kind.finditer(text)], least) for kind, least in BREAKS]
+    return [(np.array([0, *places]), least) for places, least in ((starts, HEADING_LEAST), *found)]
+
+
+def parse_markdown(text: str, parser: MarkdownIt) -> list[Token]:
+    """The tokens of a text, whose `map` counts the line breaks of the text. Front matter gives none."""
+    text = FRONT_MATTER.sub(lambda match: "\n" * match[0].count("\n"), text)
+    # The parser takes it for a line break.
+    return parser.parse(text.replace("\r", " "))
 
 
 def line_numbers(passages: Iterable[str]) -> Iterator[int]:

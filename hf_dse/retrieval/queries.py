@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 from datasets import Dataset
+from markdown_it import MarkdownIt
 from transformers.utils import logging
 
-from hf_dse.data.passages import LITERAL
+from hf_dse.data.passages import parse_markdown
 from hf_dse.data.rankings import Rankings, make_rankings
 from hf_dse.retrieval.arguments import QUERY_KINDS
 
@@ -21,36 +22,11 @@ logger = logging.get_logger(__name__)
 MIN_CHARACTERS = 20
 # Where a sentence may end: at its mark with the closing signs after it, or before an empty line.
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*|\n\s*\n\s*")
-# Parts of Markdown that are not prose, in the order in which they are taken away.
-REST_OF_PARAGRAPH = r"[^\n]*(?:\n[^\S\n]*\S[^\n]*)*"
-NOT_PROSE = (
-    LITERAL,
-    *(
-        re.compile(pattern, re.MULTILINE | re.IGNORECASE)
-        for pattern in (
-            # Headings, underlined ones, and rules between parts.
-            r"^[^\S\n]*#[^\n]*",
-            r"^[^\S\n]*\S[^\n]*\n {0,3}(?:={3,}|-{3,})[^\S\n]*$",
-            r"^[^\S\n]*(?:[-*_=+][^\S\n]*){3,}$",
-            # Tables: what is around a line of bars and dashes, and lines that begin with a bar.
-            rf"^[^\n]*\|[^\n]*\n(?=[^\n]*\|)[-:|][-:|\t ]*$(?:\n{REST_OF_PARAGRAPH})?",
-            r"^[^\S\n]*\|[^\n]*",
-            # Images, targets of links, lines of links alone, and quotes.
-            r"^[^\S\n]*\[?!\[[^\n]*",
-            r"^ {0,3}\[[^\]\n]+\]:[^\n]*",
-            r"^[^\S\n]*(?:(?:\[[^\]\n]*\]\([^)\n]*\)|<?https?://\S+(?!\S))[^\w\n]*)+$",
-            r"^[^\S\n]*>[^\n]*",
-            # HTML, and lines with a comment.
-            r"^[^\n]*<!--[^\n]*",
-            rf"^[^\S\n]*</?[a-z][\w-]*(?:[\s/>]|$){REST_OF_PARAGRAPH}",
-            # Lists. Inside a paragraph, only the number 1 begins one.
-            r"(?:^[^\S\n]*(?:[-*+]|1[.)])|(?:\A|(?<=\n\n))[^\S\n]*\d{1,9}[.)])[^\S\n]"
-            rf"{REST_OF_PARAGRAPH}",
-        )
-    ),
-)
-# A sentence with one of these is not prose: a heading, an image or a tag.
-MARKUP = re.compile(r"^#|!\[|</[a-z]|<[a-z][^<>]*/>|<br\b", re.IGNORECASE)
+# Indented lines are text as any other.
+MARKDOWN = MarkdownIt("commonmark").enable("table").disable("code")
+# The signs that begin a formula and the row of a table without a head.
+NO_PROSE = ("$$", "|")
+ADDRESS = re.compile(r"https?://\S+")
 # Characters before a point that can be of an abbreviation.
 LONGEST = 12
 # No sentence ends at the point of these, nor of a single letter.
@@ -134,7 +110,7 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
 
 def take_sentence(text: str, generator: np.random.Generator | None = None) -> tuple[str, str]:
     """A sentence of a text, the first or a random one, and the text without it; both are empty if there is none."""
-    spans = [span for span in find_sentences(_blank_markup(text)) if not MARKUP.search(text[slice(*span)])]
+    spans = [span for span in find_sentences(_blank_markup(text)) if _is_prose(text[slice(*span)])]
     if generator is None:
         spans = spans[:1]
     spans = [(start, end) for start, end in spans if end - start >= MIN_CHARACTERS]
@@ -165,8 +141,29 @@ def find_sentences(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _blank_markup(text: str) -> str:
-    """Puts line breaks in the place of all that is not prose. A text of one line has no Markdown."""
-    if "\n" in text:
-        for pattern in NOT_PROSE:
-            text = pattern.sub(lambda match: "\n" * len(match[0]), text)
-    return text
+    """Puts line breaks in the place of all that is not a paragraph. A text of one line has no Markdown."""
+    if "\n" not in text:
+        return text
+    lines: set[int] = set()
+    tokens, quotes = parse_markdown(text, MARKDOWN), 0
+    for number, token in enumerate(tokens):
+        quotes += token.nesting if token.type.startswith("blockquote") else 0
+        # The first paragraph of an item of a list is the item; others may be the text below a numbered heading.
+        if token.type == "paragraph_open" and not quotes and tokens[number - 1].type != "list_item_open":
+            inner = tokens[number + 1]
+            has_image = any(part.type == "image" for part in inner.children or [])
+            if not has_image and not inner.content.startswith(NO_PROSE):
+                lines.update(range(*(token.map or [])))
+    parts = text.split("\n")
+    return "\n".join(part if row in lines else "\n" * len(part) for row, part in enumerate(parts))
+
+
+def _is_prose(sentence: str) -> bool:
+    """Whether a sentence has words beside links, and neither images nor tags."""
+    words, depth = "", 0
+    for part in MARKDOWN.parseInline(sentence)[0].children or []:
+        if part.type in ("image", "html_inline"):
+            return False
+        depth += part.nesting if part.type.startswith("link") else 0
+        words += "" if depth else part.content
+    return re.search(r"\w", ADDRESS.sub("", words)) is not None
