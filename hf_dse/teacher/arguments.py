@@ -20,9 +20,8 @@ WINDOWS_OPTION = {
 class ScoreArguments:
     """Which teacher scores which split, and where to write the scores."""
 
-    model_name_or_path: list[str] = HfArg(
-        help="The reranker (any `CrossEncoder`): a Hub id (user/name, or user/name@revision) or a folder. The "
-        "scores of several are averaged."
+    model_name_or_path: str = HfArg(
+        help="The reranker (any `CrossEncoder`): a Hub id (user/name, or user/name@revision) or a folder."
     )
     output_file: str = HfArg(help="File of the scored pairs or rankings, .jsonl or .parquet.")
     bi_encoder: bool = HfArg(default=False, help="The model is a bi-encoder, and the score is the cosine.")

@@ -1,13 +1,11 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf_dse.score`: scores of pairs or rankings, by one teacher or the mean of several; and those of files."""
+"""`hf_dse.score`: scores of pairs or rankings; and those of files."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from datasets import Dataset
 
 from hf_dse.common.files import output_path
@@ -21,7 +19,7 @@ from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse.teacher.arguments import ScoreArguments
 from hf_dse.teacher.rerankers import check_labels, load_reranker
-from hf_dse.teacher.score import score_pairs, with_logits
+from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def score(
-    teacher: "Teacher | Sequence[Teacher]",
+    teacher: "Teacher",
     data: Data,
     *,
     split: str = "train",
@@ -53,10 +51,9 @@ def score(
     tokens as fit; the last one ends with the document, so it overlaps the one before.
 
     Args:
-        teacher (`CrossEncoder`, `SentenceTransformer`, `str` or a `Sequence` of these):
+        teacher (`CrossEncoder`, `SentenceTransformer` or `str`):
             A reranker, or its folder or Hub id; or a bi-encoder, whose score is the cosine, after its prompts for
             queries and documents. Candidates need a reranker with one logit, or two (their difference is the score).
-            The scores of several are averaged.
         data (`datasets.Dataset`, [`Rankings`], [`DataArguments`] or `str`):
             Pairs with the columns `sentence1` and `sentence2`, or queries with candidates; or their name, as
             [`load_pairs`] or [`load_rankings`] reads them.
@@ -110,25 +107,25 @@ def score(
     is_ranking = are_rankings(data, data_args)
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
-    given = list(teacher) if isinstance(teacher, list | tuple) else [teacher]
     load: Any = load_sentence_transformer if bi_encoder else load_reranker
-    loading["max_length"] = max_length
-    teachers = [load(name, **loading) if isinstance(name, str | PathLike) else name for name in given]
+    if isinstance(teacher, str | PathLike):
+        teacher = load(teacher, max_length=max_length, **loading)
     # The limit of a bi-encoder is its own.
     options: dict[str, Any] = {"max_length": None if bi_encoder else max_length, "batch_size": batch_size}
     options |= {"cache_dir": cache_dir, "show_progress": show_progress}
     if is_ranking:
         rankings = to_rankings(data, split)
-        scores = _mean_scores(teachers, rankings, windows=windows, bm25_weight=bm25_weight, **options)
-        return Rankings(with_logits(rankings.queries, scores), rankings.corpus)
-    data_args = _with_task(data_args, teachers)
+        return score_candidates(teacher, rankings, windows=windows, bm25_weight=bm25_weight, **options)
+    if data_args.task_name is None and data_args.num_labels is None:
+        data_args = replace(data_args, num_labels=getattr(teacher, "num_labels", 1))
+    task = resolve_task(data_args)
+    check_labels(teacher, task)
     pairs = to_pairs(data, data_args, split, require_labels=False, keep_columns=True)
-    return with_logits(pairs, _mean_scores(teachers, pairs, symmetric=resolve_task(data_args).symmetric, **options))
+    return score_pairs(teacher, pairs, symmetric=task.symmetric, **options)
 
 
 def score_files(args: ScoreArguments, data_args: DataArguments) -> str:
     """Scores a split, writes it, and returns what it was, such as `120 scored pairs`."""
-    args = replace(args, model_name_or_path=list(dict.fromkeys(args.model_name_or_path)))
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     options = {**vars(args), "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores"}
     del options["output_file"]
@@ -136,38 +133,10 @@ def score_files(args: ScoreArguments, data_args: DataArguments) -> str:
     if isinstance(scored, Dataset):
         write_table([scored], output)
         return f"{len(scored)} scored pairs"
-    names = " and ".join(describe_source(name).name for name in args.model_name_or_path)
-    check_scores(scored, names, are_raw=True)
-    write_rankings(scored, output, f"{names} ({_how(args)})")
+    name = describe_source(args.model_name_or_path).name
+    check_scores(scored, name, are_raw=True)
+    write_rankings(scored, output, f"{name} ({_how(args)})")
     return f"{len(scored)} queries with scored candidates ({_how(args)})"
-
-
-def _with_task(data_args: DataArguments, teachers: list[Any]) -> DataArguments:
-    """The data with a task, which has to fit the teachers: without a name, one of as many labels as logits."""
-    if data_args.task_name is None and data_args.num_labels is None:
-        data_args = replace(data_args, num_labels=getattr(teachers[0], "num_labels", 1))
-    for teacher in teachers:
-        check_labels(teacher, resolve_task(data_args))
-    return data_args
-
-
-def _mean_scores(
-    teachers: Sequence[Any],
-    data: Dataset | Rankings,
-    *,
-    symmetric: bool = False,
-    windows: str = "first",
-    bm25_weight: float = 0.0,
-    **options: Any,
-) -> list[list[float]]:
-    """For each row, the mean over teachers of its logits, or of the scores of its candidates."""
-    if isinstance(data, Rankings):
-        options |= {"windows": windows, "bm25_weight": bm25_weight}
-        parts = [score_candidates(teacher, data, **options).queries for teacher in teachers]
-    else:
-        parts = [score_pairs(teacher, data, symmetric=symmetric, **options) for teacher in teachers]
-    scores = [part["teacher_logits"][:] for part in parts]
-    return [np.mean(rows, axis=0).tolist() for rows in zip(*scores, strict=True)]
 
 
 def _how(args: ScoreArguments) -> str:
