@@ -28,12 +28,13 @@ from hf_dse.data.tables import (
     read_text,
     to_number,
 )
-from hf_dse.data.texts import join_titles, read_texts
+from hf_dse.data.texts import read_texts
 
 
 logger = logging.get_logger(__name__)
 
-DOC_ID = ("doc_id", "_id", "corpus-id", "corpus_id", "id")
+# The path of a file is its id in a folder.
+DOC_ID = ("doc_id", "_id", "corpus-id", "corpus_id", "id", "file")
 RELEVANCE = ("relevance", "score", "label")
 # pytrec_eval counts the documents of each grade up to the highest.
 MAX_GRADE = 10_000
@@ -60,8 +61,8 @@ def load_rankings(
     Args:
         data_args (`DataArguments` or `str`):
             The source, or only its name: a folder in the layout of BEIR (`corpus`, `queries`, `qrels/train`), or rows
-            with `query`, `documents` or `document_ids`, `labels` and `teacher_logits`, or in a format of
-            sentence-transformers or FlagEmbedding. Ids are those of `corpus_file`, a corpus of [`load_corpus`]; with
+            with `query`, `documents` or `document_ids`, `labels` and `teacher_logits`, or with `positive` and
+            `negative` as in sentence-transformers. Ids are those of `corpus_file`, a corpus of [`load_corpus`]; with
             it, rows may be queries alone.
         splits (`Sequence[str]`, *optional*):
             The splits to read. Defaults to those of train, validation and test that exist.
@@ -72,18 +73,20 @@ def load_rankings(
     """
     data_args = to_arguments(data_args)
     name = data_args.dataset_name
-    corpus, texts = (None, None) if data_args.corpus_file is None else _read_corpus(data_args.corpus_file)
+    corpus_name = data_args.corpus_file
     found: dict[str, Callable[[], Columns]] = {}
     table = _find_corpus(name)
     if table is not None:
-        corpus, texts = _read_corpus(str(name))
+        corpus_name = name
         found = {split: partial(_read_judgements, path) for split, path in _find_judgements(table.parent).items()}
         data_args = replace(data_args, dataset_name=None)
     found |= {split: partial(read_source, source) for split, source in find_sources(data_args).items()}
-    shared = None if corpus is None else make_corpus(corpus, data_args.corpus_file or str(name))
+    table = _find_corpus(corpus_name)
+    corpus = None if corpus_name is None else make_corpus(_read_corpus(corpus_name), corpus_name)
+    texts = None if table is None else _read_queries(table.parent)
     result = {}
     for split in wanted_splits(found, splits, name or "The data"):
-        rankings = read_rankings(found[split](), shared, texts, f"Split {split!r}")
+        rankings = read_rankings(found[split](), corpus, texts, f"Split {split!r}")
         limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
         result[split] = rankings if limit is None else rankings.select(range(min(limit, len(rankings))))
     return result
@@ -105,37 +108,22 @@ def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:
     name = data_args.corpus_file or data_args.dataset_name
     if name is None:
         raise ValueError("There are no documents: name them with `--corpus` or `--dataset`.")
-    return make_corpus(_read_corpus(name)[0], name)
+    return make_corpus(_read_corpus(name), name)
 
 
-def _read_corpus(name: str) -> tuple[Columns, dict[str, str] | None]:
-    """Returns documents, and the queries of a folder in the layout of BEIR."""
-    table = _find_corpus(name)
-    if table is not None:
-        return _corpus_columns(open_table(table), str(table), needs_ids=True), _read_queries(table.parent)
-    path = to_path(name)
-    if path.is_file() and path.suffix.lower() != ".txt":
-        return _corpus_columns(open_table(path), name), None
-    columns = read_texts(path)
-    if path.is_dir() and "file" not in columns:
-        return _corpus_columns(columns, name), None
-    # The number of a line is its id, also of those after blank lines.
-    ids = columns.get("file", list(range(len(columns["text"]))))
-    pairs = zip(ids, columns["text"][:], strict=True)
-    kept = [(doc_id, text) for doc_id, text in pairs if is_filled(text) or path.is_dir()]
-    if len(kept) < len(ids):
-        logger.warning(f"{name}: {len(ids) - len(kept)} blank lines are left out.")
-    return {"doc_id": [doc_id for doc_id, _ in kept], "text": [text for _, text in kept]}, None
-
-
-def _corpus_columns(columns: Columns, where: str, needs_ids: bool = False) -> dict[str, Sequence]:
-    """Returns `doc_id`, `text`, which begins with the title where there is one, and the titles if any."""
-    texts, titles = join_titles(columns, where)
-    # The number of a row, as of a line.
-    ids: Sequence = range(len(texts))
-    if needs_ids or any(name in DOC_ID for name in column_names(columns)):
-        ids = columns[find_column(columns, where, DOC_ID)][:]
-    return {"doc_id": ids, "text": texts} | ({"title": titles} if any(titles) else {})
+def _read_corpus(name: str) -> Columns:
+    """Returns the ids and texts of documents, and their titles if any."""
+    columns = read_texts(name)
+    found: dict[str, Sequence] = {key: columns[key][:] for key in ("text", "title") if key in column_names(columns)}
+    if to_path(name).suffix.lower() == ".txt":
+        # The number of a line is its id, also of those after blank lines.
+        rows = [row for row, text in enumerate(found["text"]) if is_filled(text)]
+        if len(rows) < len(found["text"]):
+            logger.warning(f"{name}: {len(found['text']) - len(rows)} blank lines are left out.")
+        return {"doc_id": rows, "text": [found["text"][row] for row in rows]}
+    if _find_corpus(name) is not None or any(key in DOC_ID for key in column_names(columns)):
+        found["doc_id"] = columns[find_column(columns, name, DOC_ID)][:]
+    return found
 
 
 # The layout of BEIR

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The splits of a data set: local files and folders, and data sets of the Hub."""
 
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-import pyarrow
-from datasets import Dataset, DatasetDict, concatenate_datasets, load_dataset, load_from_disk
+from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets.exceptions import DatasetGenerationError
 
 from hf_dse.common.files import to_path
 from hf_dse.data.arguments import EMBEDDED, DataArguments
@@ -21,74 +20,56 @@ EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
 ALIASES = {"training": "train", "dev": "validation", "val": "validation", "valid": "validation", "testing": "test"}
 ALIASES |= {name: name for name in ("train", "validation", "test")}
 
-# The end of a file's name where a split has several, as the Hub stores it.
-SHARD = re.compile(r"-\d{5}-of-(\d{5})(-[0-9a-f]+)?$")
-
 SPLITS = ("train", "validation", "test")
 
-# Files of one split, or the split itself.
-Source: TypeAlias = list[Path] | Dataset
+# The file of a split, or the split itself.
+Source: TypeAlias = Path | Dataset
 
 
 def read_source(source: Source) -> Columns:
-    """Returns the rows of a split, which may come in several files."""
-    if isinstance(source, Dataset):
-        return source
-    parts = [open_table(path) for path in source]
-    if len(parts) == 1:
-        return parts[0]
-    try:
-        return concatenate_datasets([part if isinstance(part, Dataset) else Dataset.from_dict(part) for part in parts])
-    except (ValueError, pyarrow.ArrowException) as error:
-        raise ValueError(f"{', '.join(map(str, source))} are not parts of one table: {error}") from error
-
-
-def is_saved(folder: Path) -> bool:
-    """Returns whether `save_to_disk` wrote a folder."""
-    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+    """Returns the rows of a split."""
+    return source if isinstance(source, Dataset) else open_table(source)
 
 
 def folder_splits(folder: Path) -> dict[str, Source]:
     """
-    Returns the splits of a folder of `save_to_disk`, or of tables such as `train.csv`; if there are none, of tables in
-    subfolders, as the Hub stores them: `data/train-00000-of-00002.parquet`.
+    Returns the splits of a folder of `save_to_disk`, of tables such as `train.csv`, or of parquet files as the Hub
+    stores them, such as `data/train-00000-of-00002.parquet`.
     """
-    if is_saved(folder):
+    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         saved = load_from_disk(str(folder))
         return dict(saved) if isinstance(saved, DatasetDict) else {"train": saved}
-    files = _group_by_split(path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS)
-    if not any(split in files for split in SPLITS):
-        files = _group_by_split(folder / name for name in find_files(folder, READERS)) or files
-    for split, paths in files.items():
-        if any(
-            not SHARD.search(path.stem) and not path.stem.isdigit() or path.parent != paths[0].parent
-            for path in paths[1:]
-        ):
-            raise ValueError(f"Several files for split {split!r}: {', '.join(map(str, paths))}; keep one.")
-    return dict(files)
-
-
-def _group_by_split(paths: Iterable[Path]) -> dict[str, list[Path]]:
-    files: dict[str, list[Path]] = {}
-    for path in paths:
-        split = SHARD.sub("", path.stem)
-        split = ALIASES.get(split.lower(), split)
-        if path.name != "dataset_infos.json":
-            files.setdefault(path.parent.name if split.isdigit() else split, []).append(path)
-    for split, parts in files.items():
-        totals = {int(match[1]) for path in parts if (match := SHARD.search(path.stem))}
-        if totals and totals != {len(parts)}:
-            raise ValueError(
-                f"Split {split!r} should have {' or '.join(map(str, sorted(totals)))} files by their names, and there "
-                f"are {len(parts)}: {', '.join(map(str, parts))}."
-            )
+    tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS]
+    tables = [path for path in tables if path.name != "dataset_infos.json"]
+    parts = [path for path in tables if "-of-" in path.stem]
+    if len(parts) == len(tables) and any(folder.rglob("*.parquet")):
+        _check_parts(folder)
+        try:
+            # Not the folder alone: its card may have other columns.
+            return {str(split): part for split, part in load_dataset("parquet", data_dir=str(folder)).items()}
+        except DatasetGenerationError as error:
+            raise ValueError(f"{folder}: the parquet files are not parts of one table: {error.__cause__}") from error
+    files: dict[str, Source] = {ALIASES.get(path.stem.lower(), path.stem): path for path in tables}
+    if parts or len(files) < len(tables):
+        raise ValueError(
+            f"{folder} has several tables for a split, or parts of one: {', '.join(path.name for path in tables)}; "
+            "keep one table for each split, or only parts in parquet."
+        )
     return files
 
 
-def find_files(folder: Path, endings: Collection[str]) -> list[Path]:
-    """Returns the relative paths of the files of a folder with these endings that are not hidden, sorted."""
-    files = (file for file in folder.rglob("*") if file.suffix.lower() in endings and file.is_file())
-    names = sorted(file.relative_to(folder) for file in files)
+def _check_parts(folder: Path) -> None:
+    """Raises a `ValueError` if a split such as `train-00000-of-00002.parquet` lacks a file."""
+    for path in folder.rglob("*-of-*.parquet"):
+        name, total = path.stem.rsplit("-of-", 1)
+        found = sum(1 for _ in path.parent.glob(f"{name[:-5]}*-of-{total[:5]}*.parquet"))
+        if not total[:5].isdigit() or found != int(total[:5]):
+            raise ValueError(f"{path}: the split should have {total[:5]} files by this name, and there are {found}.")
+
+
+def find_files(folder: Path) -> list[Path]:
+    """Returns the relative paths of files, and of links, which may be folders, that are not hidden, sorted."""
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
     return [name for name in names if not any(part.startswith(".") for part in name.parts)]
 
 
@@ -100,7 +81,7 @@ def find_sources(data_args: DataArguments, config: str | None = None) -> dict[st
         path = EMBEDDED_FOLDER if name == EMBEDDED else to_path(name)
         config = data_args.dataset_config_name or config
         if path.is_file():
-            found = {"train": [path]}
+            found = {"train": path}
         elif path.is_dir() and config is None:
             found = folder_splits(path)
         else:
@@ -108,7 +89,7 @@ def find_sources(data_args: DataArguments, config: str | None = None) -> dict[st
     for split in SPLITS:
         file = getattr(data_args, f"{split}_file")
         if file is not None:
-            found[split] = [to_path(file)]
+            found[split] = to_path(file)
     return found
 
 
@@ -118,8 +99,8 @@ def wanted_splits(found: Collection[str], splits: Sequence[str] | None, where: s
     missing = [split for split in wanted if split not in found]
     if not found and to_path(where).is_dir():
         raise FileNotFoundError(
-            f"The folder {where} has no table such as train.csv or test.jsonl, of which each is a split"
-            + (": for documents to search in, pass `--corpus`." if find_files(Path(where), (".txt", ".md")) else ".")
+            f"The folder {where} has no table such as train.csv or test.jsonl, of which each is a split, and no "
+            "parquet files: for documents to search in, pass `--corpus`."
         )
     if missing or not wanted:
         raise FileNotFoundError(

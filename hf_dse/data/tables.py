@@ -34,9 +34,6 @@ READERS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
 
-# Tables that are not read.
-PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".arrow", ".feather", ".xlsx")
-
 # A text of white space, and of characters that nobody sees.
 BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]*")
 
@@ -130,11 +127,7 @@ def open_table(path: str | Path) -> Columns:
     if ending == ".parquet":
         from datasets import Dataset
 
-        table = read_table(path)
-        try:
-            return Dataset(table)
-        except ValueError as error:
-            raise ValueError(f"{path}: a column has a type that `datasets` does not read: {error}") from error
+        return Dataset(read_table(path))
     columns = _read_csv(path) if ending in (".csv", ".tsv") else _read_json(path)
     if not columns:
         raise ValueError(f"{path} has no columns: the file is empty.")
@@ -165,10 +158,8 @@ def find_table(folder: Path, name: str) -> Path | None:
     """
     found = [path for ending in READERS if (path := folder / f"{name}{ending}").is_file()]
     found = found or [path for path in (folder / name).glob("*.parquet") if path.is_file()]
-    packed = [path for path in folder.glob(f"{name}.*") if path.suffix.lower() in PACKED]
-    if len(found) > 1 or packed:
-        advice = "keep one" if len(found) > 1 else "decompress or convert it"
-        raise ValueError(f"{folder}: the {name} is in {', '.join(map(str, found + packed))}: {advice}.")
+    if len(found) > 1:
+        raise ValueError(f"{folder}: the {name} is in {', '.join(map(str, found))}: keep one.")
     return next(iter(found), None)
 
 
@@ -215,13 +206,11 @@ def to_python(table: Columns | pyarrow.Table) -> dict[str, list]:
     """Returns columns with values of Python; times are texts, because Python has no nanoseconds and no year 10,000."""
     if isinstance(table, Mapping):
         return dict(table)
-    columns: dict[str, list] = {}
     table = table if isinstance(table, pyarrow.Table) else table.with_format("arrow")[:]
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pyarrow.types.is_timestamp(column.type) or pyarrow.types.is_time(column.type):
-            column = column.cast(pyarrow.string())
-        columns[name] = column.to_pylist()
-    return columns
+    for place, field in enumerate(table.schema):
+        if pyarrow.types.is_timestamp(field.type) or pyarrow.types.is_time(field.type):
+            table = table.set_column(place, field.name, table[place].cast(pyarrow.string()))
+    return table.to_pydict()
 
 
 def to_json(row: Any) -> bytes:

@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts: sentences without labels, and documents."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
-from hf_dse.data.sources import find_files, folder_splits, is_saved, read_source
+from hf_dse.data.sources import find_files, folder_splits, read_source
 from hf_dse.data.tables import (
-    PACKED,
-    READERS,
     Columns,
     check_texts,
     column_names,
@@ -25,14 +24,11 @@ from hf_dse.data.tables import (
 
 logger = logging.get_logger(__name__)
 
-# Names of the column of a document's text.
-TEXT = ("text", "contents", "body")
-
 
 def read_texts(path: str | Path, text_column: str = "text") -> Columns:
     """
-    Returns the lines of a .txt file, the columns of a table (one named `corpus`, also in its folder, has its titles in
-    the texts, as in BEIR), or the .txt and .md files of a folder, with the column `file`. Texts are in `text_column`.
+    Returns the lines of a .txt file, the columns of a table (that named `corpus` of a folder, as in BEIR), or the .txt
+    and .md files of a folder, with the column `file`. Texts are in `text_column`; in `text`, after their `title`.
     """
     file = to_path(path)
     table = find_table(file, "corpus")
@@ -45,54 +41,40 @@ def read_texts(path: str | Path, text_column: str = "text") -> Columns:
         lines = read_text(file).removesuffix("\n").split("\n")
         columns = {text_column: [] if lines == [""] else lines}
     else:
-        table = table or file
-        columns = open_table(table)
-        has_titles = text_column == "text" and "title" in column_names(columns)
-        if has_titles and table.stem != "corpus":
-            logger.warning(
-                f"{table}: the column title is not read, and a table named corpus has it before the texts, as in BEIR."
-            )
-        elif has_titles:
-            texts = join_titles(columns, str(table))[0]
-            if isinstance(columns, Dataset):
-                others = columns.remove_columns([name for name in ("text",) if name in columns.column_names])
-                columns = others.add_column("text", texts)
-            else:
-                columns = {**columns, "text": texts}
+        columns = open_table(table or file)
     find_column(columns, path, [text_column], "Choose one with `--text_column`, in Python `text_column`.")
-    check_texts(columns[text_column][:], path, text_column)
-    return columns
+    texts = columns[text_column][:]
+    check_texts(texts, path, text_column)
+    if text_column != "text" or "title" not in column_names(columns):
+        return columns
+    texts = join_titles(texts, columns["title"][:], path)[0]
+    if isinstance(columns, Dataset):
+        return columns.remove_columns("text").add_column("text", texts)
+    return {**columns, "text": texts}
 
 
 def _read_folder(folder: Path, text_column: str) -> Columns:
     """Returns the texts of a folder without a corpus in the layout of BEIR."""
-    names, tables = find_files(folder, (".txt", ".md")), find_files(folder, READERS)
-    packed = find_files(folder, PACKED)
-    if links := [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]:
-        logger.warning(f"{folder}: {len(links)} links to folders are not followed, such as {links[0].name}.")
-    is_data = all(name.name.lower() == "readme.md" for name in names)
-    if is_data and is_saved(folder) or (is_data and tables):
+    files = find_files(folder)
+    names = [name for name in files if name.suffix.lower() in (".txt", ".md")]
+    others = [name for name in files if name not in names]
+    if others and all(name.name.lower() == "readme.md" for name in names):
         splits = folder_splits(folder)
-        if len(splits) > 1:
-            raise ValueError(f"{folder} has the splits {', '.join(splits)}: name the file of one of them.")
+        if len(splits) != 1:
+            found = f"the splits {', '.join(splits)}" if splits else f"files that are not read, such as {others[0]}"
+            raise ValueError(f"{folder} has {found}: name a file of texts, or a table.")
         return read_source(splits.popitem()[1])
-    if not names or (is_data and packed):
-        found = f"; {packed[0]} is not read: decompress or convert it" if packed else ", and no corpus.jsonl"
-        raise FileNotFoundError(f"{folder}: there are no .txt or .md files in this folder{found}.")
-    if tables or packed:
-        others = [*tables, *packed]
-        logger.warning(f"{folder}: {len(others)} tables are not read, such as {others[0]}: name a table to read it.")
+    if not names:
+        raise FileNotFoundError(f"{folder}: there are no .txt or .md files in this folder, and no corpus.jsonl.")
+    if others:
+        logger.warning(f"{folder}: {len(others)} files or links are not read, such as {others[0]}.")
     return {"file": [name.as_posix() for name in names], text_column: [read_text(folder / name) for name in names]}
 
 
-def join_titles(columns: Columns, where: str) -> tuple[list[str], list[str]]:
-    """Returns the texts of documents, each after its title if it has one, as BEIR does it, and the titles."""
-    name = find_column(columns, where, TEXT)
-    texts = columns[name][:]
-    check_texts(texts, where, name)
+def join_titles(texts: Sequence[str], titles: Sequence, where: str | Path) -> tuple[list[str], list[str]]:
+    """Returns texts after their titles if there are any, as BEIR does it, and the titles."""
     # A data frame has NaN where there is no title.
-    given = columns["title"][:] if "title" in column_names(columns) else [None] * len(texts)
-    titles = ["" if title is None or title != title else title for title in given]
+    titles = ["" if title is None or title != title else title for title in titles]
     check_texts(titles, where, "title")
     joined = [f"{title} {text}".strip() if title else text for title, text in zip(titles, texts, strict=True)]
     return joined, titles

@@ -36,8 +36,8 @@ def test_a_folder_holds_splits(tmp_path):
     PAIRS.to_csv(tmp_path / "train.csv")
     PAIRS.to_json(tmp_path / "validation.jsonl")
     PAIRS.to_parquet(tmp_path / "extra.parquet")
-    for number, rows in enumerate(([0, 1], [2])):
-        PAIRS.select(rows).to_parquet(tmp_path / f"test-0000{number}-of-00002.parquet")
+    PAIRS.to_parquet(tmp_path / "Testing.parquet")
+    (tmp_path / "dataset_infos.json").write_text("{}")
     (tmp_path / "README.md").write_text("about")
     assert load(tmp_path) == {"train": ROWS, "validation": ROWS, "test": ROWS}
     assert load(tmp_path, ["extra"]) == {"extra": ROWS}
@@ -81,10 +81,10 @@ def test_texts_beside_tables(tmp_path, warnings):
     (tmp_path / "notes.md").write_text("a note")
     PAIRS.to_parquet(tmp_path / "rows.parquet")
     assert read_texts(tmp_path) == {"file": ["README.md", "notes.md"], "text": ["about", "a note"]}
-    assert "1 tables are not read, such as rows.parquet: name a table to read it" in warnings[0]
+    assert "1 files or links are not read, such as rows.parquet" in warnings[0]
     (tmp_path / "notes.md").unlink()
     PAIRS.to_parquet(tmp_path / "more.parquet")
-    with pytest.raises(ValueError, match="has the splits more, rows: name the file of one of them"):
+    with pytest.raises(ValueError, match="has the splits more, rows: name a file of texts, or a table"):
         read_texts(tmp_path)
 
 
@@ -118,37 +118,24 @@ def test_missing_files_and_splits(tmp_path):
         load_pairs(DataArguments(num_labels=2))
 
 
-def test_folders_that_are_not_clear(tmp_path):
-    PAIRS.to_csv(tmp_path / "train.csv")
-    PAIRS.to_json(tmp_path / "train.jsonl")
-    with pytest.raises(ValueError, match="Several files for split 'train'"):
+@pytest.mark.parametrize("name", ["train.jsonl", "training.csv", "train-00000-of-00002.parquet"])
+def test_several_tables_of_a_split(tmp_path, name):
+    for file in ("train.csv", name):
+        (tmp_path / file).write_text("")
+    with pytest.raises(ValueError, match=f"has several tables for a split, or parts of one: .*{name}.*; keep one"):
         load(tmp_path)
-    # Files of two languages are not one split.
-    for name in ("en", "fr"):
-        (tmp_path / "languages" / name / "test").mkdir(parents=True)
-        PAIRS.to_parquet(tmp_path / "languages" / name / "test" / "0000.parquet")
-    with pytest.raises(ValueError, match="Several files for split 'test'.*en/test.*fr/test"):
-        load(tmp_path / "languages")
-    assert load(tmp_path / "languages" / "fr") == {"test": ROWS}
 
 
-def test_shards_of_any_format(tmp_path):
-    for number, text in enumerate("ab"):
-        (tmp_path / f"train-0000{number}-of-00002.jsonl").write_text(json.dumps({"text": text}) + "\n")
-    (tmp_path / "dataset_infos.json").write_text("{}")
-    assert read_texts(tmp_path)["text"][:] == ["a", "b"]
-    (tmp_path / "train-00000-of-00002.jsonl").unlink()
-    with pytest.raises(ValueError, match="Split 'train' should have 2 files by their names, and there are 1: .*00001"):
+def test_parts_of_a_split(tmp_path):
+    """An incomplete download was read as it is."""
+    for number, rows in enumerate(({"text": ["a"]}, {"other": [1]})):
+        Dataset.from_dict(rows).to_parquet(tmp_path / f"train-0000{number}-of-00002.parquet")
+    with pytest.raises(ValueError, match="the parquet files are not parts of one table"):
         read_texts(tmp_path)
-    (tmp_path / "train-00000-of-00002.jsonl").write_text('{"text": [1]}\n')
-    with pytest.raises(ValueError, match="train-00000-of-00002.jsonl, .* are not parts of one table"):
+    (tmp_path / "train-00000-of-00002.parquet").unlink()
+    with pytest.raises(ValueError, match="the split should have 00002 files by this name, and there are 1"):
         read_texts(tmp_path)
-
-
-def test_other_names_of_splits(tmp_path):
-    for name in ("train", "Test", "dev"):
-        PAIRS.to_parquet(tmp_path / f"{name}.parquet")
-    assert set(load(tmp_path)) == {"train", "validation", "test"}
-    PAIRS.to_parquet(tmp_path / "validation.parquet")
-    with pytest.raises(ValueError, match="Several files for split 'validation'"):
-        load(tmp_path)
+    # Only parquet: in JSON, `load_dataset` would change values.
+    (tmp_path / "train-00001-of-00002.parquet").rename(tmp_path / "train-00001-of-00002.jsonl")
+    with pytest.raises(ValueError, match="keep one table for each split, or only parts in parquet"):
+        read_texts(tmp_path)
