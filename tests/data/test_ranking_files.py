@@ -125,7 +125,7 @@ def test_kept_scores_have_ids_and_no_text(tmp_path, monkeypatch):
         ("query-id\tcorpus-id\tscore\n", "no judgements"),
         ("query-id\tcorpus-id\tscore\n\n1\ta\n", "line 3: not valid csv: 2 cells, and 3 in the header"),
         ("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t1.667\n", "row 1: the relevance '1.667' is not a whole number"),
-        ("query-id\tcorpus-id\tscore\n1\tz\t1\n", "document id 'z' is not in the corpus of 2"),
+        ("query-id\tcorpus-id\tscore\n1\tz\t1\n", "row 0: the document 'z' is not in the corpus of 2"),
         ("query-id\tcorpus-id\tscore\n9\ta\t1\n", "the query '9' has no text"),
         ("query-id\tcorpus-id\tscore\n1\ta\t1e20\n", "the relevance '1e20' is not a whole number up to 10,000"),
         ("1\ta\t1\n", "judgements have a header, .*; the first line is '1.ta.t1'"),
@@ -150,7 +150,7 @@ def test_parts_of_a_folder_that_are_missing(tmp_path):
 
 
 def test_kinds_of_data(tmp_path):
-    rows = {"query": "A?", "pos": ["p"], "neg": ["n"]}
+    rows = {"query": "A?", "positive": "p", "negative": "n"}
     (tmp_path / "train.jsonl").write_text(json.dumps(rows) + "\n")
     (tmp_path / "dataset_infos.json").write_text('{\n  "default": {}\n}\n')
     pairs = tmp_path / "pairs.parquet"

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The form of rankings, and rows of sentence-transformers and FlagEmbedding."""
+"""The form of rankings, and rows of files and of sentence-transformers."""
 
 import math
 
@@ -43,10 +43,10 @@ def test_unknown_labels_and_scores():
 
 @pytest.mark.parametrize("doc_id", [[7, 8], ["7", "8"], None])
 def test_corpus_that_is_a_data_set(doc_id):
-    columns = {"text": ["a", "b"], "other": [1, 2]} | ({} if doc_id is None else {"doc_id": doc_id})
+    columns = {"text": ["a", "b"]} | ({} if doc_id is None else {"doc_id": doc_id})
     rankings = make_rankings({"query": ["q"], "documents": [[1]]}, Dataset.from_dict(columns))
     assert rankings.corpus["doc_id"][:] == (["0", "1"] if doc_id is None else ["7", "8"])
-    assert rankings.corpus["text"][:] == ["a", "b"] and rankings.corpus["other"][:] == [1, 2]
+    assert rankings.corpus["text"][:] == ["a", "b"]
     # As in BEIR, a title comes first.
     titled = {**columns, "title": ["T", "b"]}
     for corpus in (titled, Dataset.from_dict(titled)):
@@ -94,16 +94,16 @@ def test_columns_that_are_missing_or_unknown(warnings):
     make_rankings({"query": ["A?"], "documents": [[0]], "label": [[1]]}, CORPUS)
     assert len(warnings) == 1 and "The rankings: the columns label are left out" in warnings[0]
     titles = make_corpus(pd.DataFrame({"text": ["a", "b"], "title": ["t", None]}), "w")["title"][:]
-    assert titles == ["t", None]
+    assert titles == ["t", ""]
 
 
 def test_rows_that_contradict_each_other(warnings):
     rows = {"query": ["A?", "A?"], "document": ["a", "a"], "label": [1, 2]}
-    assert read_rankings(rows).queries["labels"][:] == [[1]]
-    assert len(warnings) == 1 and "1 candidates have another label or score in a later row" in warnings[0]
+    with pytest.raises(ValueError, match="row 1: the candidate 'a' of the query 'A.' has the label or score 2, and"):
+        read_rankings(rows)
     rankings = read_rankings({"id": [5, 6], "query": ["A?", "A?"], "document": ["a", "b"], "label": [1, 1]})
     assert rankings.queries["query_id"][:] == ["5", "6"]
-    assert len(warnings) == 2 and "1 queries have the text of another query and an id of their own" in warnings[1]
+    assert len(warnings) == 1 and "1 queries have the text of another query and an id of their own" in warnings[0]
 
 
 def test_arrays_are_lists():
@@ -117,10 +117,9 @@ def test_arrays_are_lists():
     }
     rankings = make_rankings(queries, {"text": np.array(["a", "b"])})
     assert ranking_rows(rankings) == {**expected, "teacher_logits": [[0.5, 2]]}
-    lists = Dataset.from_dict({"query": ["q"], "pos": [["a"]], "neg": [["b"]]})
+    lists = Dataset.from_dict({"query": ["q"], "documents": [["a", "b"]], "labels": [[1, 0]]})
     for rows in (
         {"query": ["q", "q"], "passage": ["a", "b"], "label": np.array([1, 0])},
-        {"query": ["q"], "documents": [np.array(["a", "b"], object)], "labels": [np.array([1, 0], "float32")]},
         lists.with_format("numpy"),
         lists.to_pandas(),
     ):
@@ -140,7 +139,7 @@ def test_written_rankings_read_the_same(tmp_path, ending):
     assert ranking_rows(load_rankings(path)["train"]) == ranking_rows(rankings)
 
 
-# Rows in the formats of other libraries
+# Rows of files
 
 
 def as_texts(rankings: Rankings) -> list[tuple]:
@@ -155,14 +154,13 @@ def as_texts(rankings: Rankings) -> list[tuple]:
     [
         {"query": ["A?"], "documents": [["p", "n", "m"]], "labels": [[1, 0, 0]], "teacher_logits": [[3, 1, -2.0]]},
         {"anchor": ["A?"], "positive": ["p"], "negative_1": ["n"], "negative_2": ["m"], "label": [[3, 1, -2.0]]},
-        {"query": ["A?"], "pos": [["p"]], "neg": [["n", "m"]], "pos_scores": [[3]], "neg_scores": [[1, -2.0]]},
         {"query": ["A?"] * 3, "answer": ["p", "n", "m"], "label": [1, 0, 0], "score": ["3", 1, -2.0]},
         {"query": ["A?"] * 2, "documents": [["p", "n"], ["m", "p"]], "labels": [[1, 0], [0, None]],
-         "scores": [[3, 1.0], [-2, 3.01]]},
+         "scores": [[3, 1.0], [-2, 3]]},
     ],
-    ids=["lists", "tuples", "FlagEmbedding", "pairs", "two rows"],
+    ids=["lists", "tuples", "pairs", "two rows"],
 )  # fmt: skip
-def test_formats_of_other_libraries(rows):
+def test_formats_of_rows(rows):
     assert as_texts(read_rankings(rows)) == [("A?", ["p", "n", "m"], [1.0, 0.0, 0.0], [3.0, 1.0, -2.0])]
 
 
@@ -176,7 +174,7 @@ def test_labelled_pairs_are_labels():
 
 
 @pytest.mark.parametrize("output_scores", [False, True])
-@pytest.mark.parametrize("output_format", ["triplet", "n-tuple", "labeled-pair", "labeled-list"])
+@pytest.mark.parametrize("output_format", ["triplet", "n-tuple", "labeled-pair"])
 def test_rows_that_sentence_transformers_mines(output_format, output_scores, save_bert, tmp_path, warnings):
     """Read without a word about the format, with the labels that its rows have, not more."""
     encoder = SentenceTransformer(str(save_bert(tmp_path / "bert")), device="cpu")
@@ -206,25 +204,8 @@ def test_negatives_under_other_names(warnings):
     assert "the columns source have no known name, and are left out" in warnings[0]
 
 
-def test_lists_of_positives_and_negatives():
-    rows = {"query": ["q", "p"], "answer": [["a"], "b"], "negative": [["x", "y"], ["z"]]}
-    assert as_texts(read_rankings(rows)) == [("q", ["a", "x", "y"], [1, 0, 0]), ("p", ["b", "z"], [1, 0])]
-    scored = {"query": ["q"], "positive": [["a"]], "negative": [["x", "y"]]}
-    assert as_texts(read_rankings({**scored, "scores": [[3, 1, 2]]}))[0][3] == [3, 1, 2]
-    rows = {"query": ["q"], "positive": [["a", "b"]]}
-    assert as_texts(read_rankings(rows)) == [("q", ["a", "b"], [1, 1])]
-    assert as_texts(read_rankings({**rows, "labels": [[1, 0]]})) == [("q", ["a", "b"], [1, 0])]
-    # With scores alone the relevant documents are unknown.
-    assert as_texts(read_rankings({**rows, "scores": [[2, 1]]})) == [("q", ["a", "b"], [None, None], [2, 1])]
-
-
 @pytest.mark.parametrize("unknown", [None, math.nan])
-def test_unknown_scores_of_a_row(unknown):
-    """FlagEmbedding writes `null` for rows without scores."""
-    rows = {"query": ["q", "p"], "pos": [["a"], ["b"]], "neg": [["x"], None]}
-    rows |= {"pos_scores": [[1.0], unknown], "neg_scores": [[0.5], unknown]}
-    expected = [("q", ["a", "x"], [1, 0], [1.0, 0.5]), ("p", ["b"], [1], [None])]
-    assert as_texts(read_rankings(rows)) == expected
+def test_unknown_labels_of_a_row(unknown):
     rows = {"query": ["q", "p"], "documents": [["a", "x"], ["b"]], "labels": [[1, unknown], unknown]}
     assert as_texts(read_rankings(rows)) == [("q", ["a", "x"], [1, None]), ("p", ["b"], [None])]
 
@@ -245,13 +226,12 @@ def test_unread_columns_of_queries_are_an_error():
 def test_texts_with_a_corpus():
     """Candidates that are texts are found by their texts; those that the corpus lacks are added."""
     for rows in (
-        {"query": ["A?"], "pos": [["Cats purr."]], "neg": [["Snow falls."]]},
         {"query": ["A?"], "positive": ["Cats purr."], "negative": ["Snow falls."]},
         {"query": ["A?"], "documents": [["Cats purr.", "Snow falls."]], "labels": [[1, 0]]},
     ):
-        rankings = read_rankings(rows, Dataset.from_dict({**CORPUS, "other": [1, 2, 3]}))
+        rankings = read_rankings(rows, Dataset.from_dict(CORPUS))
         assert as_texts(rankings) == [("A?", ["Cats purr.", "Snow falls."], [1.0, 0.0])]
-        assert rankings.queries["documents"][0] == [1, 3] and rankings.corpus["other"][:] == [1, 2, 3, None]
+        assert rankings.queries["documents"][0] == [1, 3] and len(rankings.corpus) == 4
 
 
 def test_ids_with_a_corpus():
@@ -277,18 +257,20 @@ def test_one_id_in_each_row(name):
     assert as_texts(read_rankings(graded, corpus)) == [("Cats?", ["Cats purr.", "Rain falls."], [2.0, 0.0])]
     assert as_texts(read_rankings({"query": ["Rain?"], name: [7]}, corpus)) == [("Rain?", ["Rain falls."], [1.0])]
     # A misspelt name is not a text.
-    with pytest.raises(ValueError, match="row 1: the document id 'c.md' is not in the corpus .* such as 'guide/a.md'"):
+    with pytest.raises(ValueError, match="row 1: the document 'c.md' is not in the corpus .* such as 'guide/a.md'"):
         read_rankings({"query": ["Cats?", "Cows?"], name: ["b.md", "c.md"]}, corpus)
 
 
-def test_ids_and_texts_with_a_corpus():
+def test_ids_and_texts():
     """`make_queries` takes a query out of its document, which is then another text with the same id."""
     rows = {"query": ["A?", "B?"], "document_ids": [["c", "d"], ["c"]], "documents": [["Rain.", "New."], ["Rain."]]}
     rankings = read_rankings(rows, CORPUS)
     assert [row[1] for row in as_texts(rankings)] == [["Rain.", "New."], ["Rain."]]
     assert rankings.corpus["doc_id"][:] == ["a", "b", "c", "c (2)", "d"]
-    with pytest.raises(ValueError, match="row 1: the document 'c' has another text than in a row before"):
-        read_rankings({**rows, "documents": [["Rain.", "New."], ["Snow."]]})
+    # Rows of two corpora.
+    rankings = read_rankings({**rows, "documents": [["Rain.", "New."], ["Snow."]]})
+    assert [row[1] for row in as_texts(rankings)] == [["Rain.", "New."], ["Snow."]]
+    assert rankings.corpus["doc_id"][:] == ["c", "d", "c (2)"]
 
 
 def test_blank_candidates_are_left_out(warnings):
@@ -315,8 +297,12 @@ def test_ids_name_texts():
     ("rows", "message"),
     [
         ({"query": ["A?", math.nan], "positive": ["p", "n"]}, "row 1: the query is nan, not a text"),
-        ({"query": ["A?"], "positive": ["p"], "negative": ["p"]}, "row 0: .*'p' .* both relevant and not relevant"),
-        ({"query": ["A?"] * 2, "positive": ["p", "n"], "negative": ["n", "m"]}, "row 1: .* both relevant and not"),
+        ({"query": ["A?"], "positive": ["p"], "negative": ["p"]}, "row 0: .*'p' .* score 0, and before 1: remove"),
+        ({"query": ["A?"], "positive": [["p"]]}, "row 0: the candidates .* are not texts: lists are read from"),
+        (
+            {"query": ["A?"], "pos": [["p"]], "neg": [["n"]]},
+            "no column has positives; the columns are query, pos, neg",
+        ),
         ({"query": ["A?"], "positive": [None]}, "row 0: the candidates .None. are not texts"),
         ({"query_id": [1, 1], "query": ["a", "b"], "positive": ["p", "q"]}, "row 1: the query '1' has another text"),
         ({"query": ["A?"]}, "no column has candidates; the columns are query. Rename them to `query` and `document`"),
