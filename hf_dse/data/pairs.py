@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentence pairs of GLUE tasks, Hub data sets and local files, with checks of every row."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from datasets import Dataset, DatasetDict, concatenate_datasets
@@ -73,14 +71,9 @@ def _read_labels(values: Sequence, num_labels: int, where: str) -> list:
 
 
 def _read_logits(values: Sequence, where: str) -> list[list[float | None]]:
-    rows = []
-    for value in values:
-        # Lists of a csv file are text.
-        with suppress(ValueError):
-            value = json.loads(value) if isinstance(value, str) and value.startswith("[") else value
-        rows.append([to_number(number) for number in (value if isinstance(value, list) else [value])])
+    rows = [[to_number(number) for number in (row if isinstance(row, list) else [row])] for row in values]
     size = len(rows[0])
-    problem = f"teacher_logits are {{}}, not {size} finite numbers, as in row 0"
+    problem = f"teacher_logits are {{}}, not {size} finite numbers, as in row 0 (lists: in jsonl or parquet)"
     check_rows(rows, lambda row: row and len(row) == size and None not in row, where, problem)
     return rows
 
@@ -182,10 +175,3 @@ def load_pairs(
     sources = _pair_sources(data_args, resolve_task(data_args), splits)
     parts = {split: read_source(source) for split, source in sources.items()}
     return check_pairs(parts, data_args, require_labels=require_labels, keep_columns=keep_columns)
-
-
-def mix_pairs(labelled: Dataset, unlabelled: Dataset) -> Dataset:
-    """Combines labelled pairs and pairs with teacher scores only; unknown `label` or `teacher_logits` are `None`."""
-    names = ["sentence1", "sentence2", "teacher_logits"]
-    wanted = [name for name in (*names, "label") if name in labelled.column_names]
-    return concatenate_datasets([labelled.select_columns(wanted), unlabelled.select_columns(names)])

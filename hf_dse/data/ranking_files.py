@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from datasets import Dataset
 from transformers.utils import logging
@@ -175,11 +174,6 @@ def _read_queries(folder: Path) -> dict[str, str]:
     return texts
 
 
-def _is_grade(value: Any) -> bool:
-    number = to_number(value)
-    return number is not None and number % 1 == 0 and number <= MAX_GRADE
-
-
 def _read_judgements(path: Path) -> Columns:
     """Returns judgements as lists: the documents of each query and their grades."""
     lines = read_text(path).splitlines() if path.suffix.lower() in (".tsv", ".txt") else []
@@ -196,7 +190,8 @@ def _read_judgements(path: Path) -> Columns:
     wanted = [find_column(columns, path, names) for names in (QUERY_ID, DOC_ID[:4], RELEVANCE)]
     queries, documents, grades = (columns[name][:] for name in wanted)
     queries, documents = to_ids(queries, f"{path}: the query id"), to_ids(documents, f"{path}: the document id")
-    check_rows(grades, _is_grade, str(path), f"the relevance {{}} is not a whole number up to {MAX_GRADE:,}")
+    problem = f"the relevance {{}} is not a whole number up to {MAX_GRADE:,}"
+    check_rows(grades, lambda grade: to_number(grade) in range(-MAX_GRADE, MAX_GRADE + 1), str(path), problem)
     if not queries:
         raise ValueError(f"{path} has no judgements.")
     lists: dict[str, dict[str, float]] = {}

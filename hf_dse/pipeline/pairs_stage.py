@@ -15,7 +15,7 @@ from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import limit_tokens, load_student
 from hf_dse.data.arguments import EMBEDDED, PairTask
-from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, mix_pairs, resolve_task
+from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.pipeline.arguments import PairsArguments
 from hf_dse.pipeline.shared import (
@@ -71,7 +71,8 @@ def run_pairs(
         if args.augmented_file:
             parts["augmented"] = _load_augmented(args.augmented_file, data_args)
         parts = _score_parts(parts, args, training_args, task, find_teacher)
-        return mix_pairs(*parts.values()) if "augmented" in parts else parts["labelled"]
+        # Unknown labels are `None`.
+        return concatenate_datasets([*parts.values()])
 
     train = make_once(prepare, training_args)
     # The training has the memory of the teacher.

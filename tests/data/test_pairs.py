@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 
 from hf_dse.data.arguments import PAIR_TASKS, DataArguments
-from hf_dse.data.pairs import check_pairs, load_pairs, mix_pairs, resolve_task
+from hf_dse.data.pairs import check_pairs, load_pairs, resolve_task
 
 
 def write(path, rows):
@@ -78,9 +78,8 @@ def test_columns_may_be_named(tmp_path):
     assert load(tmp_path, [row], ".csv", **columns).to_list() == [{"sentence1": "a", "sentence2": "b", "label": 3.5}]
 
 
-@pytest.mark.parametrize("logits", [[0.25, -1.0], "[0.25, -1.0]", 0.5])
+@pytest.mark.parametrize("logits", [[0.25, -1.0], 0.5])
 def test_teacher_logits_are_kept_as_lists(tmp_path, logits):
-    """In a csv file, lists are text."""
     pairs = load(tmp_path, [pair(teacher_logits=logits)])
     assert pairs["teacher_logits"][:] == [[0.5] if logits == 0.5 else [0.25, -1.0]]
 
@@ -101,7 +100,7 @@ def test_unlabelled_pairs_only_where_they_are_allowed(tmp_path):
         ([pair(), pair(label=0.5)], {"task_name": "mrpc"}, "row 1: the label '?0.5'? is not a class from 0 to 1"),
         ([pair(), pair(sentence2=" \t")], {}, "row 1: sentence2 is .*, not a text: correct or remove the row"),
         (
-            [pair(teacher_logits="[1]"), pair(teacher_logits="[1, 2]")],
+            [pair(teacher_logits=[1]), pair(teacher_logits=[1, 2])],
             {},
             "row 1: teacher_logits are \\[1.0, 2.0\\], not 1 finite numbers",
         ),
@@ -131,15 +130,6 @@ def test_pairs_in_memory_are_checked():
     bad = Dataset.from_dict({**rows, "label": [1, 2]})
     with pytest.raises(ValueError, match=r"Split 'test', row 1: the label 2 is not a class from 0 to 1"):
         check_pairs({"train": Dataset.from_dict(rows), "test": bad}, data_args)
-
-
-def test_mixing_pairs():
-    labelled = Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "label": [1.0], "other": [0]})
-    unlabelled = Dataset.from_dict({"sentence1": ["c"], "sentence2": ["d"], "label": [9.0], "teacher_logits": [[2.0]]})
-    assert mix_pairs(labelled, unlabelled).to_list() == [
-        {"sentence1": "a", "sentence2": "b", "label": 1.0, "teacher_logits": None},
-        {"sentence1": "c", "sentence2": "d", "label": None, "teacher_logits": [2.0]},
-    ]
 
 
 def test_empty_questions_of_qqp_are_left_out(tmp_path, warnings):
