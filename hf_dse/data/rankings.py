@@ -39,12 +39,7 @@ FEATURES = {
 }
 
 # The columns of a file, which has texts.
-FILE_FEATURES = {
-    **FEATURES,
-    "document_ids": [Value("string")],
-    "documents": [Value("string")],
-    "teacher": Value("string"),
-}
+FILE_FEATURES = FEATURES | {"document_ids": [Value("string")], "documents": [Value("string")]}
 
 # Names of columns, ours first, then those of other libraries.
 QUERY = ("query", "anchor", "question")
@@ -250,12 +245,11 @@ def ranking_rows(rankings: Rankings) -> dict[str, list]:
     return columns
 
 
-def write_rankings(rankings: Rankings, path: Path, teacher: str | None = None) -> None:
-    """Writes rankings as rows with texts; `teacher`, a column of this name, says which model scored them and how."""
+def write_rankings(rankings: Rankings, path: Path) -> None:
+    """Writes rankings as rows with texts."""
 
     def read_rows(start: int) -> Dataset:
-        part = rankings.select(range(start, min(start + ROWS_PER_WRITE, len(rankings))))
-        columns = ranking_rows(part) | ({} if teacher is None else {"teacher": [teacher] * len(part)})
+        columns = ranking_rows(rankings.select(range(start, min(start + ROWS_PER_WRITE, len(rankings)))))
         return Dataset.from_dict(columns, features=Features({name: FILE_FEATURES[name] for name in columns}))
 
     write_table(map(read_rows, range(0, len(rankings), ROWS_PER_WRITE)), path)
@@ -383,7 +377,7 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
         )
     else:
         candidates, known = [[] for _ in next(iter(columns.values()), [])], set()
-    if others := [name for name in columns if name not in {*known, *QUERY, *QUERY_ID, *BESIDE, "teacher"}]:
+    if others := [name for name in columns if name not in {*known, *QUERY, *QUERY_ID, *BESIDE}]:
         logger.warning(f"{where}: the columns {', '.join(others)} have no known name, and are left out.")
     kinds = str | int if has_corpus else str
     problem = "the candidates {} are not texts: lists are read from the columns `documents` and `labels`"

@@ -133,9 +133,8 @@ def score_files(args: ScoreArguments, data_args: DataArguments) -> str:
     if isinstance(scored, Dataset):
         write_table([scored], output)
         return f"{len(scored)} scored pairs"
-    name = describe_source(args.model_name_or_path).name
-    check_scores(scored, name, are_raw=True)
-    write_rankings(scored, output, f"{name} ({_how(args)})")
+    check_scores(scored, describe_source(args.model_name_or_path).name, are_raw=True)
+    write_rankings(scored, output)
     return f"{len(scored)} queries with scored candidates ({_how(args)})"
 
 
