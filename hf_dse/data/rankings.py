@@ -377,8 +377,8 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
         )
     else:
         candidates, known = [[] for _ in next(iter(columns.values()), [])], set()
-    if others := [name for name in columns if name not in {*known, *QUERY, *QUERY_ID, *BESIDE}]:
-        logger.warning(f"{where}: the columns {', '.join(others)} have no known name, and are left out.")
+    if left_out := [name for name in columns if name not in {*known, *QUERY, *QUERY_ID, *BESIDE}]:
+        logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
     kinds = str | int if has_corpus else str
     problem = "the candidates {} are not texts: lists are read from the columns `documents` and `labels`"
     check_rows(candidates, lambda row: all(isinstance(text, kinds) for text in row), where, problem)
