@@ -28,7 +28,7 @@ from hf_dse.pipeline.shared import (
     train_stage,
 )
 from hf_dse.retrieval.evaluation import evaluate_pairs
-from hf_dse.retrieval.metrics import UndefinedMetricError, compute_metrics_for
+from hf_dse.retrieval.metrics import compute_metrics_for
 from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import check_labels, limit_of, overhead
 from hf_dse.teacher.score import score_pairs
@@ -57,6 +57,13 @@ def run_pairs(
             "scores alone, or name their column with `--label_column`."
         )
     is_regression = task.problem_type == "regression"
+    labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
+    for split, part in labelled.items():
+        if is_regression and len(set(part["label"])) == 1:
+            raise ValueError(
+                f"Split {split!r}: all labels are {part['label'][0]}, so that correlations with them are undefined. "
+                "Leave the split out, or pass pairs with different labels."
+            )
     check_metric(training_args, "loss", *(("pearson", "spearman") if is_regression else ("accuracy", "f1")))
 
     set_seed(training_args.seed)
@@ -77,7 +84,6 @@ def run_pairs(
     train = make_once(prepare, training_args)
     # The training has the memory of the teacher.
     find_teacher.cache_clear()
-    labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
     if "validation" in labelled and not training_args.prediction_loss_only:
         training_args.metric_for_best_model = training_args.metric_for_best_model or task.metric_for_best_model
     trainer = DseTrainer(
@@ -90,16 +96,12 @@ def run_pairs(
     )
 
     def evaluate() -> Metrics:
-        metrics: Metrics = {}
         options: dict[str, Any] = {"max_length": training_args.max_length}
         options["batch_size"] = training_args.per_device_eval_batch_size
-        for split, part in labelled.items():
-            try:
-                metrics[split] = evaluate_pairs(trainer.model, tokenizer, part, task=task, **options)
-            except UndefinedMetricError as error:
-                # The training is not lost.
-                logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
-        return metrics
+        return {
+            split: evaluate_pairs(trainer.model, tokenizer, part, task=task, **options)
+            for split, part in labelled.items()
+        }
 
     names = ("distillation_alpha", "scale_learning_rate")
     return train_stage(

@@ -5,11 +5,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from datasets import DatasetDict
 from transformers import set_seed
 from transformers.utils import logging
 
@@ -21,7 +20,6 @@ from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import RankingArguments
-from hf_dse.pipeline.assess import assess
 from hf_dse.pipeline.shared import (
     DistillationResult,
     Given,
@@ -33,11 +31,9 @@ from hf_dse.pipeline.shared import (
     train_stage,
 )
 from hf_dse.publish.export import export
-from hf_dse.retrieval.arguments import RERANK_TOP
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.comparison import compare_runs, run_searches
 from hf_dse.retrieval.metrics import RANKING_METRICS, relevance
-from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.mining import mine
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
@@ -45,13 +41,7 @@ from hf_dse.training.ranking_data import as_rankings, check_targets, has_lists, 
 from hf_dse.training.ranking_trainer import RankingTrainer
 
 
-if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
-
 logger = logging.get_logger(__name__)
-
-# Queries with labels whose scores are checked before the teacher scores all.
-CHECKED_QUERIES = 50
 
 RECIPE_FIELDS = (
     "contrastive_weight",
@@ -85,22 +75,19 @@ def run_ranking(
         source = DataArguments(train_file=args.pairs_file, num_labels=1)
         pairs = load_pairs(source, ["train"], require_labels=False)["train"]
 
-    judged = next((splits[name] for name in ("validation", "test") if name in splits), train)
-
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
     # Before hours of mining or scoring.
     tokenizer = limit_rankings(training_args, model, given.processing_class or load_tokenizer(args.model_name_or_path))
 
-    def prepare() -> DatasetDict:
+    def prepare() -> Rankings:
         mined = _mine(args, training_args, train, given)
-        scored = _score(args, training_args, mined, given, judged)
-        return DatasetDict({"queries": scored.queries, "corpus": scored.corpus})
+        return _score(args, training_args, mined, given)
 
     trainer = RankingTrainer(
         model=model,
         args=training_args,
-        train_dataset=Rankings(**make_once(prepare, training_args)),
+        train_dataset=make_once(prepare, training_args),
         eval_dataset=splits.get("validation"),
         processing_class=tokenizer,
         pairs=pairs,
@@ -175,9 +162,7 @@ def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train
         )
 
 
-def _score(
-    args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given, judged: Rankings
-) -> Rankings:
+def _score(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
     has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
@@ -192,44 +177,11 @@ def _score(
         teacher: Any = load_teacher(args, given, training_args.device)
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
         options["cache_dir"] = args.cache_dir
-        rows = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
-        if rows:
-            # Before hours of scoring.
-            sample = score_candidates(teacher, train.select(rows), show_progress=False, **options)
-            check_scores(sample, name, are_raw=True)
-        if given.model is None and not is_bi_encoder(teacher) and has_bm25() and any(judged.positives()):
-            _check_ceiling(args, training_args, teacher, judged)
         train = score_candidates(teacher, train, **options)
     if train.has_scores:
         # Scores that were just made are raw, whatever their range is.
         check_scores(train, name, are_raw=has_teacher and is_needed and not is_scored)
     return train
-
-
-def _check_ceiling(
-    args: RankingArguments, training_args: RankingTrainingArguments, teacher: "CrossEncoder", judged: Rankings
-) -> None:
-    """Warns if the teacher ranks no better than what needs no training, on some of the judged queries."""
-    encoder = load_bi_encoder(args.model_name_or_path, args, training_args)
-    try:
-        with _autocast(training_args):
-            found = assess(
-                encoder,
-                judged,
-                reranker=teacher,
-                rerank_top=RERANK_TOP[:1],
-                windows=args.windows,
-                reranker_max_length=args.teacher_max_length,
-                max_queries=CHECKED_QUERIES,
-                batch_size=training_args.per_device_eval_batch_size,
-                show_progress=False,
-            )
-    except ValueError as error:
-        # It is advice, and labels that have no grade can be learned.
-        logger.info(f"Whether the teacher is better than what needs no training could not be measured: {error}")
-        return
-    what = str(found).replace("model 1", args.model_name_or_path)
-    (logger.info if found.pays else logger.warning)(what)
 
 
 def _autocast(training_args: RankingTrainingArguments) -> torch.autocast:

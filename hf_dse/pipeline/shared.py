@@ -4,7 +4,6 @@
 
 import json
 import resource
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -13,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
-from datasets import Dataset, DatasetDict, load_from_disk
+from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.utils import logging
 
@@ -38,11 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-Data = TypeVar("Data", Dataset, DatasetDict)
+Data = TypeVar("Data", Dataset, Rankings)
 Metrics = dict[str, dict[str, float]]
-
-# Folder in which the first of several processes passes the training data to the others.
-TRAIN_FOLDER = ".train-data"
 
 
 @dataclass(frozen=True)
@@ -96,20 +91,9 @@ def load_bi_encoder(
 
 
 def make_once(make: Callable[[], Data], training_args: TrainingArguments) -> Data:
-    """Makes a dataset in the first of several processes; the others wait, and load it from disk."""
-    if training_args.world_size <= 1:
-        return make()
-    path, state = Path(str(training_args.output_dir)) / TRAIN_FOLDER, PartialState()
-    if state.is_main_process:
-        shutil.rmtree(path, ignore_errors=True)
-        make().save_to_disk(path)
-    state.wait_for_everyone()
-    # In memory, so that the files can be deleted.
-    dataset = load_from_disk(str(path), keep_in_memory=True)
-    state.wait_for_everyone()
-    if state.is_main_process:
-        shutil.rmtree(path, ignore_errors=True)
-    return dataset
+    """Makes data in the first of several processes, which sends them to the others."""
+    data = make() if training_args.process_index == 0 else None
+    return data if training_args.world_size <= 1 else broadcast_object_list([data])[0]
 
 
 def train_stage(

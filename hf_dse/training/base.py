@@ -17,7 +17,6 @@ from datasets import Dataset, IterableDataset
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import (
-    EvalPrediction,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
@@ -36,7 +35,6 @@ from hf_dse.convert.folder import write_settings
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.retrieval.encoding import evaluating
-from hf_dse.retrieval.metrics import UndefinedMetricError
 from hf_dse.training.arguments import StudentTrainingArguments
 from hf_dse.training.losses import PairDistillationLoss
 
@@ -109,7 +107,6 @@ class ReproducibleTrainer(Trainer):
         args: StudentTrainingArguments,
         eval_dataset: Any = None,
         has_eval_loss: bool = True,
-        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
         **kwargs: Any,
     ):
         # A copy: the same arguments may be those of another trainer, with other data.
@@ -119,28 +116,11 @@ class ReproducibleTrainer(Trainer):
         args.follow_data(eval_dataset is not None, loss if has_eval_loss else None)
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
-        self._compute_metrics = compute_metrics
-        metrics = None if compute_metrics is None else self._metrics_or_nothing
-        super().__init__(args=args, eval_dataset=eval_dataset, compute_metrics=metrics, **kwargs)
+        super().__init__(args=args, eval_dataset=eval_dataset, **kwargs)
         self.guard = TrainingGuard()
         self.add_callback(self.guard)
         # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
         self._move_model_to_device(self.model, args.device)  # type: ignore[arg-type]
-
-    def _metrics_or_nothing(self, prediction: EvalPrediction) -> dict[str, float]:
-        """The metrics of an evaluation; none if they are undefined, which does not end a training."""
-        try:
-            return self._compute_metrics(prediction)  # type: ignore[misc]
-        except UndefinedMetricError as error:
-            logger.warning(f"The evaluation has no metrics but its loss: {error}")
-            return {}
-
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        try:
-            return super()._determine_best_metric(metrics, trial)
-        except KeyError as error:
-            logger.warning(f"This model is not compared with others. {error.args[0]}")
-            return False
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         return super().get_eval_dataloader(plain_rows(eval_dataset))
@@ -258,10 +238,11 @@ def is_of_head(name: str, *parts: str) -> bool:
 
 def plain_rows(dataset: Any) -> Any:
     """A dataset, or each of several, without the format of `with_format`: its rows are numbers, texts and lists."""
-    if isinstance(dataset, list | tuple):
-        raise TypeError("The rows have to be a `datasets.Dataset`, got a list: pass `Dataset.from_list(rows)`.")
-    if isinstance(dataset, IterableDataset):
-        raise TypeError("The rows are an `IterableDataset`, and have to be a `Dataset`: load them without streaming.")
+    if isinstance(dataset, list | IterableDataset):
+        raise TypeError(
+            f"The rows are of the type {type(dataset).__name__}, and have to be a `datasets.Dataset`, as "
+            "`Dataset.from_list(rows)` makes it of a list and `load_dataset` without streaming."
+        )
     if isinstance(dataset, Mapping):
         return {name: plain_rows(part) for name, part in dataset.items()}
     # What a transform makes of the rows is not in the data.

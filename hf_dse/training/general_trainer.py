@@ -16,7 +16,6 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback
 from hf_dse.convert.convert import convert_encoder
 from hf_dse.convert.student import limit_tokens, with_own_attention
 from hf_dse.data.collators import TextCollator
-from hf_dse.data.tables import check_rows, find_column, is_filled
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.modeling import DseModel
 from hf_dse.modeling.attention_dse import mask_of
@@ -82,10 +81,6 @@ class GeneralTrainer(ReproducibleTrainer):
     ):
         args = args or GeneralTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
-        parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
-        for name, part in {"training": train_dataset, **parts}.items():
-            if part is not None:
-                check_text_rows(part, f"The {name or 'evaluation'} texts")
         source: Any = model if teacher is None and isinstance(model, str | PathLike) else teacher
         student, tokenizer = read_student(model, processing_class, args.seed, convert_encoder)
         if isinstance(source, str | PathLike):
@@ -191,11 +186,3 @@ class GeneralTrainer(ReproducibleTrainer):
                 total, steps = self.accelerator.reduce(self._logged_parts.pop(name), reduction="mean").tolist()
                 logs[name] = total / steps
         super().log(logs, start_time)
-
-
-def check_text_rows(dataset: Dataset, where: str) -> None:
-    """Raises a `ValueError` if there are no texts, or one is not a text."""
-    find_column(dataset, where, ["text"])
-    if not len(dataset):
-        raise ValueError(f"{where}: there are none.")
-    check_rows(dataset["text"][:], is_filled, where, "text is {}, not a text")

@@ -16,19 +16,6 @@ CLASS_LOGIT = 2.0
 RELATION_BLOCK = 512
 
 
-def match_teacher_logits(teacher_logits: torch.Tensor, num_labels: int) -> torch.Tensor:
-    """Teacher logits in the shape of the student's. Two logits become one by their difference, as in DSE."""
-    num_teacher_labels = teacher_logits.shape[1]
-    if num_teacher_labels == num_labels:
-        return teacher_logits
-    if num_teacher_labels == 2 and num_labels == 1:
-        return teacher_logits[:, 1:] - teacher_logits[:, :1]
-    raise ValueError(
-        f"The teacher has {num_teacher_labels} logits per pair and the student {num_labels}. Score the pairs with a "
-        f"teacher for the same task, or use a student with num_labels={num_teacher_labels}."
-    )
-
-
 def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -> torch.Tensor:
     """The task loss of each pair, `(batch_size,)`, for a problem type of transformers. All labels must be known."""
     if problem_type == "regression":
@@ -107,9 +94,12 @@ class PairDistillationLoss(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Labels and teacher scores with 0 where they are unknown, and the weight of the teacher for each pair."""
         if self.alpha < 1.0 and labels is None:
-            raise ValueError("`distillation_alpha` below 1 needs labels, but the batch has none.")
+            raise ValueError("`distillation_alpha` below 1 needs labels: add the column 'label', or pass 1.")
         if self.alpha > 0.0 and teacher_logits is None:
-            raise ValueError("`distillation_alpha` above 0 needs teacher scores, but the batch has none.")
+            raise ValueError(
+                "`distillation_alpha` above 0 needs the teacher's scores: add the column 'teacher_logits' (`hf-dse "
+                "score`), or pass 0."
+            )
         if labels is None:
             labels = torch.full((len(logits),), torch.nan)
         labels = labels.to(logits.device)
@@ -117,7 +107,16 @@ class PairDistillationLoss(nn.Module):
         # At alpha 0 or 1 one of the two is only a fallback. Where it is not needed, it is not looked at.
         if teacher_logits is None or (self.alpha == 0.0 and is_labelled.all()):
             teacher_logits = torch.full_like(logits, torch.nan)
-        teacher_logits = match_teacher_logits(teacher_logits, logits.shape[1]).to(logits)
+        if self.problem_type == "multi_label_classification" and teacher_logits.shape[1] == 2:
+            # Two logits become one by their difference, as in DSE.
+            teacher_logits = teacher_logits.diff(dim=1)
+        if teacher_logits.shape[1] != logits.shape[1]:
+            raise ValueError(
+                f"The teacher has {teacher_logits.shape[1]} logits per pair and the student {logits.shape[1]}. Score "
+                "the pairs with a teacher for the same task, or use a student with "
+                f"num_labels={teacher_logits.shape[1]}."
+            )
+        teacher_logits = teacher_logits.to(logits)
         is_scored = teacher_logits.isfinite().all(dim=1)
         if self.alpha == 1.0:
             is_labelled = is_labelled & ~is_scored

@@ -4,10 +4,10 @@
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import zip_longest
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from datasets import Dataset
 from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import TrainOutput
@@ -16,7 +16,6 @@ from transformers.utils import logging
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.student import limit_tokens, load_dse_model, load_student
 from hf_dse.data.collators import PairCollator
-from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import get_problem_type
@@ -98,10 +97,10 @@ class DseTrainer(StudentTrainer):
         parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
         first = next(iter(parts.values()))
         for name, part in parts.items():
-            if part is not None:
-                check_evaluation(part, f"{name} evaluation pairs".strip(), student.config)
+            if part is not None and "label" in part.column_names:
+                check_pair_targets(part, f"{name} evaluation pairs".strip(), student.config, needs_label=True)
         if train_dataset is not None:
-            check_training(train_dataset, args.distillation_alpha, student.config)
+            check_pair_targets(train_dataset, "training pairs", student.config)
             if args.groups_by_length:
                 train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(student.config))
@@ -159,109 +158,51 @@ def infer_labels(dataset: Dataset) -> tuple[int, str]:
     """
     Number of labels and problem type of pairs: float labels or one teacher score are a regression, others classes.
     """
-    dataset = plain_rows(dataset)
-    labels = [label for label in read_labels(dataset) if label is not None]
-    if labels:
-        if all(isinstance(label, int) for label in labels):
-            # A `ClassLabel` also counts classes that do not occur.
-            num_labels = getattr(dataset.features["label"], "num_classes", None) or max(labels) + 1
-            return max(2, num_labels), "single_label_classification"
-        return 1, "regression"
-    scores = [score for score in read_scores(dataset) if score is not None]
-    if not scores:
+    labels, scores = ([value for value in part if value is not None] for part in read_targets(dataset))
+    if labels and all(isinstance(label, int) for label in labels):
+        # A `ClassLabel` also counts classes that do not occur.
+        num_labels = getattr(dataset.features["label"], "num_classes", None) or max(labels) + 1
+        return max(2, num_labels), "single_label_classification"
+    if not labels and not scores:
         raise ValueError(
             "The training pairs have neither labels nor teacher scores, only the columns "
             f"{', '.join(dataset.column_names)}: add a column 'label', or score them with `score` (`hf-dse score`)."
         )
-    return len(scores[0]), "regression" if len(scores[0]) == 1 else "single_label_classification"
+    num_scores = 1 if labels else len(scores[0])
+    return num_scores, "regression" if num_scores == 1 else "single_label_classification"
 
 
-def read_labels(dataset: Dataset, where: str = "training pairs") -> list:
-    """The labels of pairs, as far as they have any: numbers, and `None` for an unknown one."""
-    advice = "a label is a number; names become numbers with `dataset.class_encode_column('label')`"
-    return read_column(dataset, where, "label", int | float | None, advice)
-
-
-def read_scores(dataset: Dataset, where: str = "training pairs") -> list:
-    """The teacher scores of pairs, as far as they have any: lists, and `None` for unknown ones."""
-    return read_column(dataset, where, "teacher_logits", list | None, "each pair needs a list of numbers, or `None`")
-
-
-def read_column(dataset: Dataset, where: str, name: str, kind: Any, advice: str) -> list:
-    """The values of a column, none without it. Raises a `ValueError` for a value of another kind."""
-    values = dataset[name][:] if name in dataset.column_names else []
-    for row, value in enumerate(values):
-        if not isinstance(value, kind):
-            raise ValueError(f"Row {row} of the {where}: the column {name!r} holds {value!r}, and {advice}.")
-    return values
-
-
-def check_labels(dataset: Dataset, where: str, config: Any) -> list:
-    """The labels of pairs. Raises a `ValueError` for one that the student does not have, or what is not a text."""
-    if not len(dataset):
-        raise ValueError(f"There are no {where}.")
-    for name in ("sentence1", "sentence2"):
-        if name not in dataset.column_names:
-            raise ValueError(f"The {where} have no column {name!r}, only {', '.join(dataset.column_names)}.")
-        check_rows(dataset[name][:], is_filled, f"The {where}", f"{name} is {{}}, not a text")
-    labels, problem_type = read_labels(dataset, where), get_problem_type(config)
-    is_binary = problem_type == "multi_label_classification"
-    is_class = problem_type == "single_label_classification"
-    for row, label in enumerate(labels):
-        if label is None or math.isnan(label):
-            continue
-        if math.isinf(label):
-            raise ValueError(f"Row {row} of the {where} has the label {label}, which is not finite.")
-        if is_class and type(label) is not int:
-            raise ValueError(
-                f"Row {row} of the {where} has the label {label!r}, and a class is an integer: cast the column, "
-                '`dataset.cast_column("label", Value("int64"))`.'
-            )
-        if problem_type == "regression":
-            continue
-        if not (0 <= label <= 1 if is_binary else label in range(config.num_labels)):
-            raise ValueError(
-                f"Row {row} of the {where} has the label {label!r}, and the student has labels from 0 to "
-                f"{1 if is_binary else config.num_labels - 1}: use a student with one label for each class, or with "
-                '`num_labels=1` and `problem_type="regression"` for scores.'
-            )
-    return labels
-
-
-def check_evaluation(dataset: Dataset, where: str, config: Any) -> None:
-    """Checks the pairs of an evaluation, and warns if its correlations will be undefined."""
-    labels = check_labels(dataset, where, config)
-    unknown = [row for row, label in enumerate(labels) if label is None or math.isnan(label)]
-    if unknown:
+def read_targets(dataset: Dataset) -> list[list]:
+    """The labels and the teacher's scores of pairs, `None` where they are unknown."""
+    names = ("label", "teacher_logits")
+    targets = [dataset[name][:] if name in dataset.column_names else [None] * len(dataset) for name in names]
+    if any(isinstance(label, str) for label in targets[0]):
         raise ValueError(
-            f"Row {unknown[0]} of the {where} has no label, and the evaluation compares with labels: remove "
-            "it, or leave out the column 'label'."
+            "The labels of the pairs are texts, and have to be numbers: `dataset.class_encode_column('label')`."
         )
-    is_binary = get_problem_type(config) == "multi_label_classification"
-    if is_binary and not set(labels) <= {0, 1}:
-        row = next(row for row, label in enumerate(labels) if label not in (0, 1))
-        raise ValueError(f"Row {row} of the {where} has the label {labels[row]}, and its metrics need 0 or 1.")
-    if labels and get_problem_type(config) == "regression" and min(labels) == max(labels):
-        logger.warning(f"The {where} all have the label {labels[0]}, so correlations with them are undefined.")
+    return targets
 
 
-def check_training(dataset: Dataset, alpha: float, config: Any, where: str = "training pairs") -> None:
-    """Raises a `ValueError` if a training pair has nothing to learn from, or what the student does not have."""
-    needed = {"label": alpha < 1, "teacher_logits": alpha > 0}
-    for name, is_needed in needed.items():
-        if is_needed and name not in dataset.column_names:
-            columns = ", ".join(dataset.column_names)
+def check_pair_targets(dataset: Dataset, where: str, config: Any, *, needs_label: bool = False) -> None:
+    """
+    Raises a `ValueError` for a pair with a label that the student does not have, with an infinite score, or with
+    nothing to learn or to compare with.
+    """
+    problem_type = get_problem_type(config)
+    allowed = {"regression": "any number", "multi_label_classification": "from 0 to 1"}
+    for row, (label, scores) in enumerate(zip(*read_targets(dataset), strict=True)):
+        is_labelled = label is not None and not math.isnan(label)
+        # A score that is missing is not a number here.
+        known = np.array([] if scores is None else scores, dtype=float)
+        is_target = is_labelled or (not needs_label and known.size > 0 and not np.isnan(known).any())
+        if is_labelled and problem_type == "regression":
+            is_target = math.isfinite(label)
+        elif is_labelled:
+            is_target = 0 <= label <= 1 if problem_type in allowed else label in range(config.num_labels)
+        if not is_target or np.isinf(known).any():
+            labels = allowed.get(problem_type, f"a class from 0 to {config.num_labels - 1}")
             raise ValueError(
-                f"The {where} have no column {name!r}, only {columns}: add it (`hf-dse score` adds a teacher's "
-                "scores), or give it no weight by `distillation_alpha`."
+                f"Row {row} of the {where} has the label {label} and the teacher scores {scores}. A label of this "
+                f"student is {labels}, scores are finite, `None` is unknown, and a pair needs its label"
+                f"{'' if needs_label else ' or scores'}: correct the row, or remove it."
             )
-    labels, scores = check_labels(dataset, where, config), read_scores(dataset, where)
-    for row, (label, logits) in enumerate(zip_longest(labels, scores)):
-        known = [logit for logit in logits or [] if logit is not None and logit == logit]
-        if any(map(math.isinf, known)) or (logits is not None and len(logits) != config.num_labels):
-            raise ValueError(
-                f"Row {row} of the {where} has the teacher scores {logits}, and needs one finite number for each of "
-                f"{config.num_labels} logits, or `None`."
-            )
-        if not known and (label is None or label != label):
-            raise ValueError(f"Row {row} of the {where} has neither a label nor teacher scores: remove it.")

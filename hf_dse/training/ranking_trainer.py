@@ -29,7 +29,7 @@ from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, read_student
 from hf_dse.training.losses import PairDistillationLoss
-from hf_dse.training.pair_trainer import check_training
+from hf_dse.training.pair_trainer import check_pair_targets
 from hf_dse.training.ranking_data import (
     RankingSampler,
     as_rankings,
@@ -145,7 +145,7 @@ class RankingTrainer(StudentTrainer):
             kl_weight = check_targets(train_dataset, args)
             if pairs is not None:
                 self.pair_loss, pairs = read_pairs(pairs, args)
-                check_training(pairs, self.pair_loss.alpha, student.config, where="pairs")
+                check_pair_targets(pairs, "pairs", student.config)
             seed = args.seed if args.data_seed is None else args.data_seed
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
             temperature = mean_spread(rows.logits) / LOGIT_SPREAD if kl_weight else 1.0
@@ -182,13 +182,6 @@ class RankingTrainer(StudentTrainer):
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
         return RankingSampler(self, rows, sizes)
-
-    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
-        kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]
-        names = ("input_ids", "attention_mask")
-        super()._track_num_input_tokens(
-            {name: torch.cat([inputs[f"{kind}_{name}"].flatten() for kind in kinds]) for name in names}
-        )
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         return [name for name in super().get_decay_parameter_names(model) if not is_of_head(name, "scale")]

@@ -83,16 +83,6 @@ def test_classes(assets, tmp_path, run, results):
     assert (config.num_labels, config.problem_type) == (3, "single_label_classification")
 
 
-def test_a_finished_training_is_saved_without_metrics(tmp_path, run, pairs, results, warnings):
-    """The labels of the test split are all equal, so its correlation is undefined."""
-    part = pairs["test"]
-    part.remove_columns("label").add_column("label", [1.0] * len(part)).to_parquet(tmp_path / "test.parquet")
-    assert run("out", test_file=tmp_path / "test.parquet", max_steps=1) == 0
-    assert any("split 'test' has no metrics: Constant references" in message for message in warnings)
-    assert set(results("out")["metrics"]) == {"validation"}
-    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
-
-
 def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, error_of):
     pairs["train"].select_columns(["sentence1", "sentence2"]).to_parquet(tmp_path / "train.parquet")
     options = {"dataset_name": None, "train_file": tmp_path / "train.parquet"}
@@ -105,7 +95,8 @@ def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, e
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"teacher_name_or_path": None}, "no column 'teacher_logits'"),
+        ({"teacher_name_or_path": None}, "add the column 'teacher_logits'"),
+        ({"test_file": "equal.parquet"}, "Split 'test': all labels are 1.0, so that correlations with them are undef"),
         (
             {"metric_for_best_model": "pearsn"},
             "metric_for_best_model='pearsn': an evaluation has loss, pearson",
@@ -115,7 +106,9 @@ def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, e
 )
 def test_errors(options, message, assets, tmp_path, run, error_of):
     """None of them after a training or an hour of scoring."""
-    folders = ("teacher_name_or_path", "dataset_name")
+    rows = [{"sentence1": "a cat", "sentence2": "a dog", "label": 1.0}] * 4
+    Dataset.from_list(rows).to_parquet(assets / "equal.parquet")
+    folders = ("teacher_name_or_path", "dataset_name", "test_file")
     options = {key: assets / value if key in folders and value else value for key, value in options.items()}
     assert run("out", **options) == 2
     assert message in error_of()

@@ -320,19 +320,6 @@ def test_a_student_learns(make_teacher, make_student, make_trainer):
         assert total == pytest.approx(expected, rel=1e-4)
 
 
-def test_what_is_not_a_text_is_named(make_teacher, make_student, bert_tokenizer):
-    teacher = make_teacher()
-    options = {"teacher": teacher, "processing_class": bert_tokenizer}
-    for columns, message in (
-        ({"text": ["a", " "]}, "The training texts, row 1: text is ' ', not a text"),
-        ({"words": ["a"]}, "The training texts.*words"),
-        ({"text": []}, "The training texts: there are none."),
-    ):
-        with pytest.raises(ValueError, match=message):
-            args = GeneralTrainingArguments("unused", use_cpu=True)
-            GeneralTrainer(make_student(teacher), args, Dataset.from_dict(columns), **options)
-
-
 def test_accumulated_gradients_are_those_of_one_batch(make_teacher, make_student, make_trainer):
     # Texts of different lengths count alike.
     def make(batches):

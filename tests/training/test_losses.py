@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from hf_dse.training.losses import PairDistillationLoss, match_teacher_logits
+from hf_dse.training.losses import PairDistillationLoss
 
 
 # Task: (fields of the student's config, labels, logits of the teacher)
@@ -95,8 +95,10 @@ def test_targets_mix_labels_and_scores():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="teacher has 3 logits per pair and the student 1"):
-        match_teacher_logits(torch.zeros(4, 3), 1)
+    # Two logits of a regression are not those of two classes.
+    for size in (2, 3):
+        with pytest.raises(ValueError, match=f"teacher has {size} logits per pair and the student 1"):
+            PairDistillationLoss(1.0)(torch.zeros(4, 1), None, torch.zeros(4, size))
     with pytest.raises(ValueError, match=r"must be between 0 \(labels only\) and 1 \(teacher only\), got"):
         PairDistillationLoss(math.nan)
     labels, scores = torch.tensor([1.0, torch.nan]), torch.tensor([[1.0], [torch.nan]])

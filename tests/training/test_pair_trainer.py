@@ -246,22 +246,6 @@ def test_the_best_epoch_is_kept_and_the_first_of_several_sets_tells_it(make_stud
     assert trainer.state.best_model_checkpoint is None and (tmp_path / "bare" / "checkpoint-4").is_dir()
 
 
-def test_an_undefined_metric_is_announced_and_ends_no_training(
-    make_student, pairs, bert_tokenizer, tmp_path, warnings
-):
-    equal = with_column(pairs["validation"], "label", [3.0] * 16)
-    args = DseTrainingArguments(str(tmp_path), max_length=32, num_train_epochs=2, use_cpu=True,
-                                metric_for_best_model="pearson")  # fmt: skip
-    metrics = compute_metrics_for("regression", 1)
-    for part in (equal, pairs["validation"].select([0])):
-        warnings.clear()
-        trainer = DseTrainer(make_student(), args, pairs["train"], part, bert_tokenizer, compute_metrics=metrics)
-        assert len(warnings) == 1 and "The evaluation pairs all have the label" in warnings[0]
-        assert trainer.train().global_step == 4
-        assert len(logged(trainer, "eval_loss")) == 2
-        assert not any(math.isfinite(value) for value in logged(trainer, "eval_pearson"))
-
-
 def test_batches_of_similar_length_depend_on_seed_and_epoch(make_student, make_trainer, pairs, bert_tokenizer):
     # A column of this name is replaced.
     train = pairs["train"].add_column("length", ["long"] * 32)
@@ -359,62 +343,37 @@ def test_the_format_of_a_dataset_does_not_matter(encoder, args, scored):
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 2] * 2, [-1, 1] * 3, [0.0, 1.5] * 3])
-def test_labels_that_are_not_classes_are_refused(labels, encoder, args):
-    """With one logit they would train with a negative cross-entropy; in training and in evaluation alike."""
-    args.distillation_alpha = 0.0
-    right, wrong = make_pairs(label=[0, 1] * 3), make_pairs(label=labels)
-    student = DseTrainer(encoder, args, right).model
-    row = next(row for row, label in enumerate(labels) if not 0 <= label <= 1)
-    for parts, where in (((wrong, None), "training pairs"), ((right, {"far": wrong}), "far evaluation pairs")):
-        message = f"Row {row} of the {where} has the label {labels[row]}, and the student has labels from 0 to 1"
-        with pytest.raises(ValueError, match=message):
-            DseTrainer(student, args, *parts, processing_class=encoder)
+@pytest.mark.parametrize(
+    ("problem", "columns", "row"),
+    [
+        ("regression", {"label": [0.0, math.inf] * 3}, 1),
+        ("regression", {"label": [None, math.nan] * 3, "teacher_logits": [[1.0]] * 5 + [None]}, 5),
+        ("regression", {"label": [1.0] * 6, "teacher_logits": [[1.0]] * 4 + [[math.inf]] * 2}, 4),
+        # With one logit they would train with a negative cross-entropy.
+        ("binary", {"label": [0, 1, 2] * 2}, 2),
+        ("binary", {"label": [0.0, 1.5] * 3}, 1),
+        ("three", {"label": [0, 1, 2, 3, 0, 1]}, 3),
+        ("three", {"label": [0.0, 1.0, 1.5] * 2}, 2),
+        ("three", {"label": [0, -1] * 3}, 1),
+    ],
+)
+def test_a_pair_without_a_right_target_is_named(problem, columns, row, make_student, make_trainer):
+    student, wrong = make_student(**PROBLEMS[problem][0]), make_pairs(**columns)
+    with pytest.raises(
+        ValueError, match=f"Row {row} of the training pairs has the label .*A label of this student is"
+    ):
+        make_trainer(student, wrong)
+    with pytest.raises(ValueError, match="Row [0-5] of the evaluation pairs has the label"):
+        make_trainer(student, evaluate=wrong)
 
 
 def test_what_cannot_be_learned_from_is_named(make_student, make_trainer, scored):
-    unknown = with_column(scored, "label", [0.0, 1.0, 2.0, None, 4.0, 5.0])
-    for train, message in (
-        (
-            with_column(scored, "sentence1", [*TEXTS[:5], None]),
-            "The training pairs, row 5: sentence1 is None, not a",
-        ),
-        (with_column(scored, "label", ["true", "false"] * 3), "holds 'true', and a label is a number"),
-        (scored.remove_columns("teacher_logits"), "no column 'teacher_logits', only .*`hf-dse score`"),
-        (with_column(unknown, "teacher_logits", [[1.0]] * 3 + [None] * 3), "Row 3 of the training pairs has neither"),
-        (with_column(scored, "sentence2", [*TEXTS[:5], "\u200b "]), "row 5: sentence2 is '.*', not a text"),
-        (scored.remove_columns("sentence2"), "The training pairs have no column 'sentence2', only sentence1,"),
-        (scored.select([]), "There are no training pairs."),
-        (
-            with_column(scored, "label", [0.0, math.inf, 2.0, 3.0, 4.0, 5.0]),
-            "Row 1 .* has the label inf, which is",
-        ),
-        (
-            with_column(scored, "teacher_logits", [[1.0]] * 5 + [[math.inf]]),
-            "Row 5 .* scores \\[inf\\], and needs",
-        ),
-        (with_column(scored, "teacher_logits", [[1.0, 2.0]] * 6), "Row 0 .* needs one finite number for each of 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make_trainer(make_student(), train)
-    for label in (None, math.nan):
-        unknown = with_column(scored, "label", [0.0, 1.0, 2.0, label, 4.0, 5.0])
-        with pytest.raises(ValueError, match="Row 3 of the evaluation pairs has no label, and the evaluation"):
-            make_trainer(make_student(), scored, unknown)
-    with pytest.raises(TypeError, match="got a list: pass `Dataset.from_list"):
-        make_trainer(make_student(), scored.to_list())
-    with pytest.raises(TypeError, match="are an `IterableDataset`, and have to be a `Dataset`"):
-        make_trainer(make_student(), scored.to_iterable_dataset())
-
-
-def test_classes_are_integers_and_metrics_of_two_classes_need_them(make_student, make_trainer):
-    three = make_student(num_labels=3, problem_type="single_label_classification")
-    for labels in ([0.0, 1.0, 2.0] * 2, [True, False] * 3):
-        with pytest.raises(ValueError, match=r"Row 0 .* a class is an integer: cast the column"):
-            make_trainer(three, make_pairs(label=labels), distillation_alpha=0.0)
-    two = make_student(problem_type="multi_label_classification")
-    soft = make_pairs(label=[0.0, 1.0, 0.25, 0.5, 0.0, 1.0])
-    # A probability can be learned, but has no precision.
-    make_trainer(two, soft, distillation_alpha=0.0)
-    with pytest.raises(ValueError, match="Row 2 of the evaluation pairs has the label 0.25, and its metrics need"):
-        make_trainer(two, soft, soft, distillation_alpha=0.0)
+    with pytest.raises(ValueError, match="labels of the pairs are texts, and have to be numbers: `dataset.class_enc"):
+        make_trainer(make_student(), with_column(scored, "label", ["true", "false"] * 3))
+    with pytest.raises(ValueError, match=r"needs the teacher's scores: add the column 'teacher_logits' \(`hf-dse"):
+        make_trainer(make_student(), scored.remove_columns("teacher_logits")).train()
+    with pytest.raises(ValueError, match="needs labels: add the column 'label', or pass 1"):
+        make_trainer(make_student(), scored.remove_columns("label")).train()
+    for rows in (scored.to_list(), scored.to_iterable_dataset()):
+        with pytest.raises(TypeError, match=f"of the type {type(rows).__name__}, and have to be a `datasets.Dataset`"):
+            make_trainer(make_student(), rows)

@@ -208,17 +208,13 @@ def test_without_a_teacher_the_scale_is_20(make_student, make_trainer, rankings)
 
 def test_the_scale_learns_relative_to_its_size(make_student, make_trainer, rankings):
     student = make_student()
-    options = {"scale_learning_rate": 0.01, "include_num_input_tokens_seen": "non_padding"}
-    trainer = make_trainer(student, rankings, max_steps=1, warmup_steps=0, **options)
+    trainer = make_trainer(student, rankings, max_steps=1, warmup_steps=0, scale_learning_rate=0.01)
     trainer.fit_head(fit_scale=True)
     start = student.similarity.scale.item()
     assert start > 5.0
     trainer.train()
     # The first step of Adam is the learning rate.
     assert abs(student.similarity.scale.item() / start - 1) == pytest.approx(0.01, rel=0.05)
-    batch = next(iter(trainer.get_train_dataloader()))
-    expected = sum(batch[f"{kind}_attention_mask"].sum().item() for kind in ("query", "document"))
-    assert trainer.state.num_input_tokens_seen == expected > 100
 
 
 @pytest.mark.parametrize(("strategy", "size"), [("random", None), ("group_by_length", 3)])
