@@ -12,7 +12,7 @@ import sys
 
 from sentence_transformers import SentenceTransformer
 
-from hf_dse import default_encoder, distill, evaluate, load_corpus, make_queries, search
+from hf_dse import default_encoder, distill, evaluate, load_corpus, make_queries, mine, search
 
 
 documents, reranker, output_dir, question = sys.argv[1:5]
@@ -22,14 +22,16 @@ rankings = make_queries(corpus, "first_sentences", seed=42)
 held_out = rankings.select(range(0, len(rankings), 5))
 training = rankings.select([row for row in range(len(rankings)) if row % 5])
 
-# Mines documents that look like answers, scores them with the reranker, converts an encoder to linear attention,
-# trains it and writes a folder for transformers and sentence-transformers.
+# Documents that look like answers, for the reranker to score.
+mined = mine(training, SentenceTransformer(default_encoder()), num_negatives=7)
+
+# Scores them with the reranker, converts an encoder to linear attention, trains it and writes a folder for
+# transformers and sentence-transformers.
 result = distill(
     default_encoder(),
     reranker,
-    {"train": training},
+    {"train": mined},
     output_dir,
-    num_negatives=7,
     linformer_length=256,
     max_length=256,
     num_train_epochs=1,

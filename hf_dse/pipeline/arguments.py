@@ -65,11 +65,6 @@ class PairsArguments(ScoredArguments):
 class RankingArguments(WindowArguments, ScoredArguments):
     """Which student learns from the scores of which teacher, and on which candidates."""
 
-    num_negatives: int = HfArg(default=15, help="Negatives to mine for each query if the training data have none.")
-    bm25: bool = HfArg(default=False, help="Also mine with BM25.")
-    relative_margin: float = HfArg(
-        default=0.05, help="Share of a positive's cosine by which mined negatives are below it. Below 0: no margin."
-    )
     pairs_file: str | None = HfArg(
         default=None, help="Pairs with `label` or `teacher_logits`, which are mixed with the queries."
     )

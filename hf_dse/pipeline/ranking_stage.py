@@ -34,7 +34,6 @@ from hf_dse.publish.export import export
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.comparison import compare_runs, run_searches
 from hf_dse.retrieval.metrics import RANKING_METRICS, relevance
-from hf_dse.teacher.mining import mine
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.ranking_data import as_rankings, check_targets, has_lists, limit_rankings
@@ -59,7 +58,7 @@ def run_ranking(
     training_args: RankingTrainingArguments,
     given: Given,
 ) -> DistillationResult:
-    """Mines and scores candidates where needed, trains the student, and evaluates its search in the corpus."""
+    """Scores candidates where needed, trains the student, and evaluates its search in the corpus."""
     check_metric(training_args, *RANKING_METRICS)
     splits = _load_splits(data_args, given)
     train = splits.pop("train")
@@ -68,7 +67,9 @@ def run_ranking(
             relevance(rankings)
         except ValueError as error:
             raise ValueError(f"Split {split!r}: {error} Correct its labels, or leave the split out.") from error
-    if given.teacher is None and args.teacher_name_or_path is None:
+    has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
+    _check_candidates(train, has_teacher)
+    if not has_teacher:
         check_targets(train, training_args)
     pairs = None
     if args.pairs_file is not None:
@@ -77,17 +78,13 @@ def run_ranking(
 
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
-    # Before hours of mining or scoring.
+    # Before hours of scoring.
     tokenizer = limit_rankings(training_args, model, given.processing_class or load_tokenizer(args.model_name_or_path))
-
-    def prepare() -> Rankings:
-        mined = _mine(args, training_args, train, given)
-        return _score(args, training_args, mined, given)
 
     trainer = RankingTrainer(
         model=model,
         args=training_args,
-        train_dataset=make_once(prepare, training_args),
+        train_dataset=make_once(lambda: _score(args, training_args, train, given), training_args),
         eval_dataset=splits.get("validation"),
         processing_class=tokenizer,
         pairs=pairs,
@@ -138,28 +135,19 @@ def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
     return parts
 
 
-def _mine(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given) -> Rankings:
-    """The training queries, with negatives if no query has a candidate besides its positives."""
-    has_others = any(not label > 0 for labels in train.queries["labels"][:] for label in labels)
-    if has_others or args.num_negatives == 0:
-        return train
-    name = args.model_name_or_path
-    with TemporaryDirectory() as place:
-        if given.model is not None:
-            name = str(export(given.model, Path(place, "model"), given.processing_class))  # type: ignore
-        encoder = load_bi_encoder(name, args, training_args)
-    with _autocast(training_args):
-        return mine(
-            train,
-            encoder,
-            bm25=args.bm25,
-            num_negatives=args.num_negatives,
-            range_max=max(100, args.num_negatives),
-            relative_margin=args.relative_margin,
-            seed=training_args.seed,
-            batch_size=training_args.per_device_eval_batch_size,
-            cache_dir=args.cache_dir,
+def _check_candidates(train: Rankings, has_teacher: bool) -> None:
+    """Raises a `ValueError` if a teacher has nothing to compare, and warns if labels have random negatives only."""
+    if any(not label > 0 for labels in train.queries["labels"][:] for label in labels):
+        return
+    if has_teacher:
+        raise ValueError(
+            "No training query has a candidate besides its positives, whose scores could be compared: `hf-dse mine` "
+            "finds some, and writes the file to train on."
         )
+    logger.warning(
+        "No training query has a candidate besides its positives, so that only documents of other queries are its "
+        "negatives: `hf-dse mine` finds harder ones, which teach more."
+    )
 
 
 def _score(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given) -> Rankings:

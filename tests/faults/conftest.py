@@ -135,8 +135,8 @@ def commands(assets):
             **trained,
         ),
         "distill ranking": Command(
-            f"{distill} --stage ranking --dataset {assets}/queries --num_negatives 6 --num_candidates 4 "
-            "--save_steps 2 --eval_strategy no",
+            f"{distill} --stage ranking --dataset {assets}/queries --train_file {assets}/mined.jsonl "
+            "--num_candidates 4 --save_steps 2 --eval_strategy no",
             **trained,
         ),
         "distill recipe": Command(

@@ -10,6 +10,8 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
+from hf_dse import DataArguments, load_rankings, mine
+from hf_dse.data.rankings import write_rankings
 from hf_dse_cli import main
 
 
@@ -32,7 +34,7 @@ STAGES = {
         "stage": "ranking",
         "per_device_train_batch_size": 4,
         "num_candidates": 4,
-        "num_negatives": 6,
+        "train_file": "mined.jsonl",
     },
     "general": {**COMMON, "train_file": "texts.txt", "stage": "general", "teacher_name_or_path": None},
 }
@@ -73,6 +75,8 @@ def assets(tmp_path_factory, save_bert):
     for seed, (split, number) in enumerate({"train": 32, "validation": 12, "test": 12}.items()):
         Dataset.from_list(make_rows(number, seed)).to_parquet(folder / "data" / f"{split}.parquet")
     write_beir(folder / "queries")
+    train = load_rankings(DataArguments(dataset_name=str(folder / "queries")), ["train"])["train"]
+    write_rankings(mine(train, bm25=True, num_negatives=6, show_progress=False), folder / "mined.jsonl")
     (folder / "texts.txt").write_text("\n".join(row["sentence1"] for row in make_rows(16, 3)))
     return folder
 
@@ -88,8 +92,7 @@ def options_of(assets, tmp_path):
             "output_dir": tmp_path / name,
         }
         defaults |= STAGES[stage]
-        data = "train_file" if stage == "general" else "dataset_name"
-        defaults[data] = assets / STAGES[stage][data]
+        defaults |= {name: assets / defaults[name] for name in ("dataset_name", "train_file") if name in defaults}
         if stage == "pairs":
             defaults["num_labels"] = 1
         return {**defaults, **options}

@@ -56,11 +56,11 @@ def test_loaded_models_and_datasets_give_the_same_student(call, assets, results,
 
 def test_loaded_rankings_are_a_stage(call, assets, same):
     call("names", "ranking")
-    rankings = load_rankings(DataArguments(dataset_name=str(assets / "queries")))
+    files = {"dataset_name": str(assets / "queries"), "train_file": str(assets / "mined.jsonl")}
+    rankings = load_rankings(DataArguments(**files))
     teacher = CrossEncoder(str(assets / "teacher"), device="cpu")
     call("objects", "ranking", stage=None, dataset=rankings, teacher=teacher)
     assert same("names", "objects")
-    # A loaded student mines its own negatives.
     student = convert_encoder(str(assets / "encoder"), linformer_length=24)
     loaded = {"processing_class": AutoTokenizer.from_pretrained(assets / "encoder"), "linformer_length": None}
     result = call("student", "ranking", model=student, **loaded)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from hf_dse import DataArguments, evaluate, load_rankings, mine, score
+from hf_dse import DataArguments, evaluate, load_rankings, score
 from hf_dse.data.rankings import write_rankings
 
 
@@ -35,7 +35,6 @@ def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
     for row in ("student (cosine)", "BM25", "student (cosine) with BM25", f"{assets / 'encoder'} (cosine) with BM25"):
         assert sum(line.startswith(f"{row}  ") for line in told.splitlines()) == 2
     assert "ndcg@10" in printed and "validation" in printed and "test" in printed and "Saved to" in printed
-    assert results("out")["recipe"]["num_negatives"] == 6
     # What was measured is true of the folder.
     folder = tmp_path / "out" / "model"
     test = load_rankings(DataArguments(dataset_name=str(assets / "queries")), ["test"])["test"]
@@ -62,25 +61,23 @@ def test_a_teacher_that_is_worse_than_chance_is_named(assets, tmp_path, rank, ca
     assert sorted(told) == [False, True]
 
 
-def test_without_a_teacher_only_labels_count(rank, results, same):
+def test_without_a_teacher_only_labels_count(rank, results, same, capsys):
     rank("out")
     assert set(results("out")["metrics"]) == {"validation", "test"}
     rank("again")
     assert same("out", "again")
     # Mined negatives make a difference.
-    rank("random", num_negatives=0)
+    rank("random", train_file=None)
+    assert "only documents of other queries are its negatives: `hf-dse mine`" in capsys.readouterr().err
     assert not same("out", "random")
 
 
 def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path, rank, same, capsys):
-    train = load_rankings(DataArguments(dataset_name=str(assets / "queries")), ["train"])["train"]
-    mined = mine(train, bm25=True, num_negatives=3, show_progress=False)
-    scored = score(str(assets / "teacher"), mined, show_progress=False)
-    for name, rankings in (("mined", mined), ("scored", scored)):
-        write_rankings(rankings, tmp_path / f"{name}.jsonl")
+    mined = load_rankings(DataArguments(train_file=str(assets / "mined.jsonl")), ["train"])["train"]
+    write_rankings(score(str(assets / "teacher"), mined, show_progress=False), tmp_path / "scored.jsonl")
     rank("files", train_file=tmp_path / "scored.jsonl")
-    rank("teacher", train_file=tmp_path / "mined.jsonl", teacher_name_or_path=assets / "teacher")
-    rank("labels", train_file=tmp_path / "mined.jsonl")
+    rank("teacher", teacher_name_or_path=assets / "teacher")
+    rank("labels")
     assert same("files", "teacher") and not same("files", "labels")
     # A teacher beside scores is said not to be asked.
     rank("both", train_file=tmp_path / "scored.jsonl", teacher_name_or_path="no/such-teacher")
@@ -88,20 +85,17 @@ def test_candidates_with_scores_are_taken_as_they_are(assets, tmp_path, rank, sa
     assert same("files", "both")
 
 
-def test_queries_without_labels_learn_from_the_teacher(assets, tmp_path, rank, capsys):
-    """A log of queries and a folder of texts: candidates are mined, and the teacher alone says what is relevant."""
-    (tmp_path / "docs").mkdir()
-    for row in map(json.loads, (assets / "queries" / "corpus.jsonl").read_text().splitlines()):
-        (tmp_path / "docs" / f"{row['_id']}.txt").write_text(row["text"])
+def test_queries_without_candidates_have_nothing_to_learn(assets, tmp_path, rank, error_of):
+    """A log of queries, for which candidates have to be mined."""
     queries = (assets / "queries" / "queries.jsonl").read_text().splitlines()
     log = [json.dumps({"query": json.loads(line)["text"]}) + "\n" for line in queries]
     (tmp_path / "log.jsonl").write_text("".join(log))
-    options = {"dataset_name": None, "train_file": tmp_path / "log.jsonl", "corpus_file": tmp_path / "docs"}
+    options = {"train_file": tmp_path / "log.jsonl", "corpus_file": assets / "queries"}
     assert rank("none", **options) == 2
     # Two texts are one query.
-    assert "18 of 18 queries have no relevant document" in capsys.readouterr().err
-    assert rank("out", teacher_name_or_path=assets / "teacher", **options) == 0
-    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
+    assert "18 of 18 queries have no relevant document" in error_of()
+    assert rank("out", teacher_name_or_path=assets / "teacher", **options) == 2
+    assert "No training query has a candidate besides its positives" in error_of()
 
 
 def test_pairs_are_mixed_in(tmp_path, rank):

@@ -106,7 +106,8 @@ def test_recipes_share_their_first_stages(write, recipe, tmp_path, assets, capsy
 
 
 def test_a_later_stage_takes_dropout_and_prompts_only(write, recipe, tmp_path, assets, error_of, capsys):
-    ranking = {"stage": "ranking", "dataset_name": str(assets / "queries"), "num_negatives": 4, "query_prompt": "of: "}
+    files = {"dataset_name": str(assets / "queries"), "train_file": str(assets / "mined.jsonl")}
+    ranking = {"stage": "ranking", **files, "query_prompt": "of: "}
     pairs = {**recipe["stages"][1], "hidden_dropout_prob": 0.3, "num_train_epochs": 1}
     assert main(write({**recipe, "stages": [pairs, ranking]})) == 0
     last = tmp_path / "out" / "2-ranking"
