@@ -27,9 +27,9 @@ from hf_dse.training.losses import hidden_loss, relation_loss, to_full_precision
 
 class GeneralTrainer(ReproducibleTrainer):
     """
-    [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss,
-    which the log has too, are the hidden states of all layers, the relations of queries, keys and values in the last
-    layer, and the sentence embeddings. Student layer m of M learns from layer m * N / M, rounded down, of N.
+    [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss
+    are the hidden states of all layers, the relations of queries, keys and values in the last layer, and the sentence
+    embeddings. Student layer m of M learns from layer m * N / M, rounded down, of N.
 
     Args:
         model ([`DseModel`] or `str`):
@@ -120,16 +120,10 @@ class GeneralTrainer(ReproducibleTrainer):
         self.target_projection: nn.Module = nn.Identity()
         if student.projection is not None and source.projection is None:
             self.target_projection = copy.deepcopy(student.projection).requires_grad_(False)
-        # Part of the loss -> its sum over the steps since the last log line, and the number of these steps.
-        self._logged_parts: dict[str, torch.Tensor] = {}
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:
         with self.accelerator.autocast():
             losses = self.layer_losses(model, inputs)
-        for name in losses if model.training else ():
-            part = torch.stack([losses[name].detach(), losses[name].new_ones(())])
-            step = part / self.current_gradient_accumulation_steps
-            self._logged_parts[name] = self._logged_parts.get(name, 0.0) + step
         weights = {name: getattr(self.args, name.replace("loss", "weight")) for name in losses}
         loss = torch.stack([weights[name] * value for name, value in losses.items()]).sum()
         return (loss, losses) if return_outputs else loss
@@ -179,10 +173,3 @@ class GeneralTrainer(ReproducibleTrainer):
         that records is slower: it computes the keys and values of all tokens.
         """
         find_attentions(model.encoder)[-1].linformer_record = entries
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs:
-            for name in sorted(self._logged_parts):
-                total, steps = self.accelerator.reduce(self._logged_parts.pop(name), reduction="mean").tolist()
-                logs[name] = total / steps
-        super().log(logs, start_time)
