@@ -4,7 +4,6 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
@@ -15,21 +14,19 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import STAGES
 from hf_dse.pipeline.shared import DistillationResult, Given
 from hf_dse.pipeline.stages import run_stage
-from hf_dse.training.arguments import StudentTrainingArguments
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from sentence_transformers import CrossEncoder
 
 
 def distill(
     model: str | os.PathLike | PreTrainedModel,
-    teacher: "str | os.PathLike | CrossEncoder | SentenceTransformer | None" = None,
+    teacher: "str | os.PathLike | CrossEncoder | None" = None,
     dataset: str | os.PathLike | Dataset | Rankings | Mapping[str, Dataset | Rankings] | None = None,
     output_dir: str | os.PathLike = "student",
     *,
     processing_class: PreTrainedTokenizerBase | None = None,
-    args: StudentTrainingArguments | None = None,
     stage: str | None = None,
     **options: Any,
 ) -> DistillationResult:
@@ -40,9 +37,9 @@ def distill(
     Args:
         model (`str`, `os.PathLike` or `PreTrainedModel`):
             A DSE model, or an encoder that is converted first: a Hub id, a folder or a loaded DSE model.
-        teacher (`str`, `os.PathLike`, `CrossEncoder` or `SentenceTransformer`, *optional*):
-            The cross-encoder, by its name or loaded. The scores of a loaded `SentenceTransformer` are its cosines.
-            With `stage="general"` the name of the encoder to learn from, by default the source of the student.
+        teacher (`str`, `os.PathLike` or `CrossEncoder`, *optional*):
+            The cross-encoder, by its name or loaded. With `stage="general"` the name of the encoder to learn from, by
+            default the source of the student.
         dataset (`str`, `os.PathLike`, `datasets.Dataset`, [`Rankings`] or a `Mapping` of these, *optional*):
             What [`load_pairs`] or [`load_rankings`] reads or returns; a single dataset is the train split. With
             `stage="general"` a file of texts, or loaded ones with the column `text`.
@@ -50,8 +47,6 @@ def distill(
             Folder for checkpoints, `results.json` and the finished model (in the subfolder `model`).
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of the student; required with a loaded model.
-        args ([`DseTrainingArguments`], [`RankingTrainingArguments`] or [`GeneralTrainingArguments`], *optional*):
-            Training arguments, instead of passing them as options; their `output_dir` is ignored.
         stage (`str`, *optional*):
             `"pairs"`, `"ranking"` or `"general"`. Defaults to `"ranking"` for loaded rankings, else to `"pairs"`.
         options:
@@ -110,25 +105,21 @@ def distill(
         values["train_file"] = ""
     # An option that is passed twice is an error.
     values = dict(**values, **options)
-    kinds: list[Any] = [complete(kind) for kind in STAGES[stage]]
-    if args is not None:
-        args = replace(args, output_dir=values.pop("output_dir"))
-        kinds.pop()
+    kinds: Any = [complete(kind) for kind in STAGES[stage]]
     parser = HfArgumentParser(kinds)
     lists = {action.dest for action in parser._actions if action.nargs == "+"}
     for name, value in values.items():
         value = _as_name(value)
         # As on the command line, a single value is a list of one: `linformer_length=64`.
         values[name] = [value] if name in lists and not isinstance(value, list | None) else value
-    parsed: list[Any] = [*parser.parse_dict(values), *([] if args is None else [args])]
+    parsed: Any = parser.parse_dict(values)
     given: dict[str, Any] = {
         "model": model if isinstance(model, PreTrainedModel) else None,
         "processing_class": processing_class,
         "teacher": None if isinstance(teacher, str) else teacher,
         "dataset": None if isinstance(dataset, str) else dataset,
     }
-    student_args, convert_args, data_args, training_args = parsed
-    return run_stage(student_args, convert_args, data_args, training_args, Given(**given))
+    return run_stage(*parsed, given=Given(**given))
 
 
 def _as_name(value: Any) -> Any:

@@ -29,7 +29,6 @@ from hf_dse.pipeline.shared import (
 )
 from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.metrics import compute_metrics_for
-from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import check_labels, limit_of, overhead
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
@@ -125,7 +124,7 @@ def _load_task(
     if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
         teacher = find_teacher()
         if teacher is not None:
-            data_args = replace(data_args, num_labels=1 if is_bi_encoder(teacher) else teacher.num_labels)
+            data_args = replace(data_args, num_labels=teacher.num_labels)
     if given.dataset is None:
         return resolve_task(data_args), load_pairs(data_args, require_labels=False)
     pairs = check_pairs(given.dataset, data_args, require_labels=False)
@@ -160,18 +159,9 @@ def _score_parts(
     teacher = find_teacher() if unscored else None
     if teacher is None:
         return parts
-    options: dict[str, Any] = {}
-    if is_bi_encoder(teacher):
-        labels = parts["labelled"]["label"][:] if "label" in parts["labelled"].column_names else []
-        if training_args.distillation_alpha < 1 and any(label is not None and label > 1 for label in labels):
-            raise ValueError(
-                "The teacher is a bi-encoder, whose scores are cosines, and there are labels above 1: pass "
-                "`distillation_alpha=1`, or scale the labels."
-            )
-    else:
-        check_labels(teacher, task)
-        # The teacher reads as many tokens of both sentences as the student, up to its own limit.
-        length = min(2 * training_args.max_length + overhead(teacher), limit_of(teacher, None))
-        options = {"max_length": length, "symmetric": task.symmetric, "cache_dir": args.cache_dir}
+    check_labels(teacher, task)
+    # The teacher reads as many tokens of both sentences as the student, up to its own limit.
+    length = min(2 * training_args.max_length + overhead(teacher), limit_of(teacher, None))
+    options: dict[str, Any] = {"max_length": length, "symmetric": task.symmetric, "cache_dir": args.cache_dir}
     scored = {name: score_pairs(teacher, parts[name], **options) for name in unscored}
     return parts | scored

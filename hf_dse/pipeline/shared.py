@@ -46,7 +46,7 @@ class Given:
 
     model: PreTrainedModel | None = None
     processing_class: PreTrainedTokenizerBase | None = None
-    teacher: "CrossEncoder | SentenceTransformer | None" = None
+    teacher: "CrossEncoder | None" = None
     dataset: Dataset | Rankings | Mapping[str, Dataset | Rankings] | None = None
     base_model: str | None = None
 
@@ -68,13 +68,16 @@ def check_metric(training_args: StudentTrainingArguments, *names: str) -> None:
         raise ValueError(f"metric_for_best_model={metric!r}: an evaluation has {', '.join(names)}.")
 
 
-def load_teacher(
-    args: ScoredArguments, given: Given, device: torch.device
-) -> "CrossEncoder | SentenceTransformer | None":
+def load_teacher(args: ScoredArguments, given: Given, device: torch.device) -> "CrossEncoder | None":
     """The teacher whose scores the student learns, if there is one."""
     teacher = given.teacher or args.teacher_name_or_path
-    if teacher is None or is_bi_encoder(teacher):
-        return teacher
+    if teacher is None:
+        return None
+    if is_bi_encoder(teacher):
+        raise TypeError(
+            "The teacher is a bi-encoder, and has to be a cross-encoder: add the cosines of the bi-encoder to the "
+            "data with `score(teacher, data)`, and leave the teacher out."
+        )
     return load_reranker(teacher, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype, device=device)
 
 
@@ -92,7 +95,7 @@ def load_bi_encoder(
 
 def make_once(make: Callable[[], Data], training_args: TrainingArguments) -> Data:
     """Makes data in the first of several processes, which sends them to the others."""
-    data = make() if training_args.process_index == 0 else None
+    data: Any = make() if training_args.process_index == 0 else None
     return data if training_args.world_size <= 1 else broadcast_object_list([data])[0]
 
 

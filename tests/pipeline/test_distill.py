@@ -7,7 +7,7 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoTokenizer
 
-from hf_dse import DseTrainingArguments, convert_encoder, distill, load_pairs, load_rankings, make_pair_model
+from hf_dse import convert_encoder, distill, load_pairs, load_rankings, make_pair_model
 from hf_dse.data.arguments import DataArguments
 
 
@@ -67,17 +67,6 @@ def test_loaded_rankings_are_a_stage(call, assets, same):
     assert set(result.metrics) == {"validation", "test"}
 
 
-def test_a_bi_encoder_as_the_teacher(call, assets, results):
-    """Its scores are cosines: on another scale than labels of 0 to 3, and with BM25 a good start for rankings."""
-    teacher = SentenceTransformer(str(assets / "encoder"), device="cpu")
-    with pytest.raises(ValueError, match="is a bi-encoder, whose scores are cosines, and there are labels above 1"):
-        call("mixed", teacher=teacher)
-    result = call("cosines", teacher=teacher, distillation_alpha=1.0)
-    assert set(result.metrics) == {"validation", "test"}
-    call("ranking", "ranking", teacher=teacher)
-    assert results("ranking")["training"]["train_loss"] > 0
-
-
 def test_the_general_stage(call, assets, results, same):
     options = {"stage": "general", "teacher": None, "num_labels": None, "per_device_train_batch_size": 8}
     by_file = call("file", dataset=assets / "texts.txt", **options)
@@ -98,19 +87,11 @@ def test_a_single_dataset_is_the_train_split(call, assets):
     assert call("out", dataset=rows, teacher=None).metrics == {}
 
 
-def test_training_arguments_can_be_an_object(assets, tmp_path, options_of):
-    names = ("max_length", "max_steps", "use_cpu", "report_to")
-    args = DseTrainingArguments("elsewhere", **{name: {**options_of(""), "max_steps": 1}[name] for name in names})
-    folders = [assets / "encoder", assets / "teacher", assets / "data", tmp_path / "out"]
-    result = distill(*folders, args=args, linformer_length=8)
-    assert result.path.is_dir() and args.output_dir == "elsewhere"
-    with pytest.raises(ValueError, match="learning_rate"):
-        distill(*folders, args=args, learning_rate=1e-3)
-
-
 def test_errors(call, assets):
     with pytest.raises(ValueError, match="stage='rankings': it has to be one of general, pairs, ranking"):
         call("out", stage="rankings")
+    with pytest.raises(TypeError, match=r"The teacher is a bi-encoder, .* with `score\(teacher, data\)`, and leave"):
+        call("out", teacher=SentenceTransformer(str(assets / "encoder"), device="cpu"))
     with pytest.raises(TypeError, match="`dataset` is a list: pass `datasets.Dataset.from_list"):
         call("out", dataset=[{"sentence1": "a", "sentence2": "b", "label": 1.0}])
     peft = pytest.importorskip("peft")
