@@ -132,24 +132,25 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
 
 def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessment", num_train: int) -> None:
     """Logs the command for what was found."""
-    data = {name: getattr(data_args, name) for name in ("train_file", "validation_file", "test_file")}
-    data |= {"dataset": data_args.dataset_name, "corpus": data_args.corpus_file}
     corpus = data_args.corpus_file or data_args.dataset_name
     # A student begins where the best model is.
     model, teacher = {"model": found.model}, {"teacher": args.rerank}
     is_labelled = num_train >= ENOUGH_QUERIES
-    if found.pays and not is_labelled:
-        made = "--bm25 true --queries_from sentences --output_file mined.parquet"
-        say_next(
-            mine=f"{made} {_words(**model, corpus=corpus)}",
-            distill=f"--stage ranking --train_file mined.parquet --output_dir student {_words(**model, **teacher)}",
-        )
-        return
-    if is_labelled:
+    if found.pays or is_labelled:
+        data: dict[str, str | None] = {"corpus": corpus, "queries_from": "sentences"}
+        judged: dict[str, str | None] = {}
+        if is_labelled:
+            judged = {name: getattr(data_args, name) for name in ("validation_file", "test_file")}
+            judged |= {"dataset": data_args.dataset_name, "corpus": data_args.corpus_file}
+            data = {**judged, "train_file": data_args.train_file}
         if not found.pays:
             logger.info(f"The {num_train} labelled queries of the train split can teach more.")
             teacher = {}
-        say_next(distill=f"--stage ranking --bm25 true --output_dir student {_words(**model, **teacher, **data)}")
+        trained = _words(train_file="mined.parquet", output_dir="student", **model, **teacher, **judged)
+        say_next(
+            mine=f"--bm25 true --output_file mined.parquet {_words(**model, **data)}",
+            distill=f"--stage ranking {trained}",
+        )
         return
     weight = f"--bm25_weight {args.bm25_weight} " if found.best.endswith(WITH_BM25) else ""
     if found.best == BM25 and any(name.endswith(WITH_BM25) for name in found.searches):
