@@ -157,7 +157,9 @@ def pairs(folder: Path, size: int) -> None:
         str(folder / "out"), max_steps=1, distillation_alpha=0, save_strategy="no", report_to="none", use_cpu=True
     )
     with measured("first step"):
-        trainer = DseTrainer(model=make_model(folder), args=args, train_dataset=train)
+        name = make_model(folder)
+        model = make_pair_model(DseModel.from_pretrained(name), num_labels=1)
+        trainer = DseTrainer(model=model, args=args, train_dataset=train, processing_class=name)
         trainer.train()
 
 

@@ -50,6 +50,7 @@ from hf_dse import (  # noqa: E402
     encode,
     export,
     load_pairs,
+    make_pair_model,
     whiten_encoder,
 )
 from hf_dse.common.display import markdown  # noqa: E402
@@ -110,13 +111,12 @@ def write_trainer(folder: Path) -> PreTrainedModel:
 
 
 def write_dse_trainer(folder: Path) -> PreTrainedModel:
-    model, _ = source()
-    model.save_pretrained(folder.with_name("start"))
-    AutoTokenizer.from_pretrained(SOURCE).save_pretrained(folder.with_name("start"))
+    model, tokenizer = source()
     arguments = DseTrainingArguments(
         str(folder.with_name("run")), max_length=LENGTH, max_steps=2, report_to="none", use_cpu=True
     )
-    trainer = DseTrainer(str(folder.with_name("start")), arguments, pairs())
+    student = make_pair_model(model, num_labels=1)
+    trainer = DseTrainer(student, arguments, pairs(), processing_class=tokenizer)
     trainer.train()
     trainer.save_model(str(folder))
     return trainer.model

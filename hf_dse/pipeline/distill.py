@@ -119,7 +119,8 @@ def distill(
         "teacher": None if isinstance(teacher, str) else teacher,
         "dataset": None if isinstance(dataset, str) else dataset,
     }
-    return run_stage(*parsed, given=Given(**given))
+    student_args, convert_args, data_args, training_args = parsed
+    return run_stage(student_args, convert_args, data_args, training_args, Given(**given))
 
 
 def _as_name(value: Any) -> Any:

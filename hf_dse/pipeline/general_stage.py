@@ -10,8 +10,8 @@ from transformers import set_seed
 
 from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.common.provenance import describe_source
-from hf_dse.convert.convert import ConvertArguments
-from hf_dse.convert.student import limit_tokens, load_or_convert
+from hf_dse.convert.convert import ConvertArguments, convert_encoder
+from hf_dse.convert.student import limit_tokens, load_or_convert, with_own_attention
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.texts import load_texts
 from hf_dse.pipeline.arguments import GeneralArguments
@@ -51,7 +51,7 @@ def run_general(
         train_dataset=train,
         eval_dataset=validation,
         processing_class=tokenizer,
-        teacher=teacher_name,
+        teacher=with_own_attention(convert_encoder(teacher_name)),
     )
     return train_stage(
         trainer,

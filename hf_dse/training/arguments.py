@@ -105,7 +105,6 @@ class RankingTrainingArguments(RankingOptions, StudentTrainingArguments):  # typ
         check_at_least(2, num_candidates=self.num_candidates)
         check_at_least(4, query_max_length=self.query_max_length)
         check_at_least(0, freeze_layers=self.freeze_layers)
-        check_alpha(self.distillation_alpha)
         check_weights(self, "contrastive_weight", "kl_weight")
         allowed = ("random", "sequential", "group_by_length") if self.queries_per_document == 1 else ("random",)
         if self.train_sampling_strategy not in allowed:

@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
@@ -22,7 +22,6 @@ from transformers import (
     Trainer,
     TrainerCallback,
     TrainingArguments,
-    set_seed,
 )
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
 from transformers.trainer_pt_utils import get_length_grouped_indices
@@ -261,17 +260,14 @@ def check_head_learns(model: Any) -> None:
         )
 
 
-def read_student(
-    model: Any, processing_class: Any, seed: int, load: Callable[[str], Any]
-) -> tuple[Any, PreTrainedTokenizerBase]:
-    """A student and its tokenizer, which may be names. New parameters start from random numbers of the seed."""
-    if isinstance(model, str | PathLike):
-        processing_class = processing_class or model
-        set_seed(seed)
-        model = load(str(model))
-    if processing_class is None:
-        raise ValueError("A trainer of a loaded student needs its tokenizer: pass `processing_class`.")
-    return model, load_tokenizer(processing_class)
+def read_tokenizer(model: Any, processing_class: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a student. Raises a `TypeError` if one of the two is not given."""
+    if isinstance(model, str | PathLike) or processing_class is None:
+        raise TypeError(
+            "A trainer needs a loaded student, such as `make_pair_model(convert_encoder(name), num_labels=1)`, and "
+            "its tokenizer as `processing_class`. `distill` takes names."
+        )
+    return load_tokenizer(processing_class)
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:

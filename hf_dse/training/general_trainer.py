@@ -13,15 +13,14 @@ from datasets import Dataset
 from torch import nn
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
-from hf_dse.convert.convert import convert_encoder
-from hf_dse.convert.student import limit_tokens, with_own_attention
+from hf_dse.convert.student import limit_tokens
 from hf_dse.data.collators import TextCollator
 from hf_dse.data.tokenization import check_max_length, lengths
 from hf_dse.modeling import DseModel
 from hf_dse.modeling.attention_dse import mask_of
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import Optimizers, ReproducibleTrainer, plain_rows, read_student
+from hf_dse.training.base import Optimizers, ReproducibleTrainer, plain_rows, read_tokenizer
 from hf_dse.training.losses import hidden_loss, relation_loss, to_full_precision
 
 
@@ -32,8 +31,8 @@ class GeneralTrainer(ReproducibleTrainer):
     embeddings. Student layer m of M learns from layer m * N / M, rounded down, of N.
 
     Args:
-        model ([`DseModel`] or `str`):
-            The student, or the folder or Hub id of an encoder, which [`convert_encoder`] converts.
+        model ([`DseModel`]):
+            The student.
         args ([`GeneralTrainingArguments`], *optional*):
             Training arguments. Defaults to `GeneralTrainingArguments()`.
         train_dataset (`datasets.Dataset`, *optional*):
@@ -41,10 +40,10 @@ class GeneralTrainer(ReproducibleTrainer):
         eval_dataset (`datasets.Dataset` or `dict[str, datasets.Dataset]`, *optional*):
             The same for evaluation. Of several datasets the first one tells the best student.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
-            The tokenizer of student and teacher, or its folder or Hub id. Defaults to that of `model`, if a string.
-        teacher ([`DseModel`] or `str`, *optional*):
+            The tokenizer of student and teacher, or its folder or Hub id. It is required.
+        teacher ([`DseModel`], *optional*):
             The source with its own attention, such as `convert_encoder("bert-base-uncased",
-            layer_types="full_attention")`, or its folder or Hub id. Defaults to `model`, if a string.
+            layer_types="full_attention")`. It is required.
         callbacks, optimizers (*optional*):
             As for [`~transformers.Trainer`].
 
@@ -52,12 +51,15 @@ class GeneralTrainer(ReproducibleTrainer):
 
     ```python
     >>> from datasets import Dataset
-    >>> from hf_dse import GeneralTrainer, GeneralTrainingArguments
+    >>> from hf_dse import GeneralTrainer, GeneralTrainingArguments, convert_encoder
 
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> trainer = GeneralTrainer(
-    ...     model="sentence-transformers/all-MiniLM-L6-v2",
+    ...     model=convert_encoder(name),
     ...     args=GeneralTrainingArguments("outputs", num_train_epochs=1, report_to="none"),
     ...     train_dataset=Dataset.from_dict({"text": ["A cat sleeps.", "Rain again."]}),
+    ...     processing_class=name,
+    ...     teacher=convert_encoder(name, layer_types="full_attention"),
     ... )
     >>> trainer.train().global_step
     {'train_runtime': ...}
@@ -70,39 +72,36 @@ class GeneralTrainer(ReproducibleTrainer):
 
     def __init__(
         self,
-        model: DseModel | str | PathLike,
+        model: DseModel,
         args: GeneralTrainingArguments | None = None,
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
         processing_class: PreTrainedTokenizerBase | str | PathLike | None = None,
-        teacher: DseModel | str | PathLike | None = None,
+        teacher: DseModel | None = None,
         callbacks: list[TrainerCallback] | None = None,
         optimizers: Optimizers = (None, None),
     ):
         args = args or GeneralTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
-        source: Any = model if teacher is None and isinstance(model, str | PathLike) else teacher
-        student, tokenizer = read_student(model, processing_class, args.seed, convert_encoder)
-        if isinstance(source, str | PathLike):
-            source = with_own_attention(convert_encoder(str(source)))
+        tokenizer = read_tokenizer(model, processing_class)
         if args.n_gpu > 1:
             raise ValueError(
                 "`GeneralTrainer` reads the layers of one model: start one process for each device with torchrun."
             )
-        if source is None:
-            raise ValueError("`GeneralTrainer` needs a `teacher`, the source of the student.")
-        if student.config.vocab_size != source.config.vocab_size:
+        if not isinstance(teacher, nn.Module):
+            raise TypeError("`GeneralTrainer` needs a loaded `teacher`, the source of the student.")
+        if model.config.vocab_size != teacher.config.vocab_size:
             raise ValueError(
-                f"The student has a `vocab_size` of {student.config.vocab_size} and the teacher one of "
-                f"{source.config.vocab_size}: the teacher has to be the encoder that the student was converted from."
+                f"The student has a `vocab_size` of {model.config.vocab_size} and the teacher one of "
+                f"{teacher.config.vocab_size}: the teacher has to be the encoder that the student was converted from."
             )
-        check_max_length(args.max_length, source, tokenizer)
+        check_max_length(args.max_length, teacher, tokenizer)
         # What loads a checkpoint reads as much of a text as the training.
-        tokenizer = limit_tokens(tokenizer, student, args.max_length)
+        tokenizer = limit_tokens(tokenizer, model, args.max_length)
         if train_dataset is not None and args.groups_by_length:
             train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         super().__init__(
-            model=student,
+            model=model,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -112,14 +111,14 @@ class GeneralTrainer(ReproducibleTrainer):
             optimizers=optimizers,
         )
         # Only decoders have the setting that the Trainer adds.
-        vars(student.config).pop("use_cache", None)
+        vars(model.config).pop("use_cache", None)
         # An evaluation has a loss, although its rows have no labels.
         self.can_return_loss = True
-        self.teacher: DseModel = source.eval().requires_grad_(False).to(args.device)
+        self.teacher: DseModel = teacher.eval().requires_grad_(False).to(args.device)
         # The initial projection of the student also projects the targets, unless the teacher has its own.
         self.target_projection: nn.Module = nn.Identity()
-        if student.projection is not None and source.projection is None:
-            self.target_projection = copy.deepcopy(student.projection).requires_grad_(False)
+        if model.projection is not None and teacher.projection is None:
+            self.target_projection = copy.deepcopy(model.projection).requires_grad_(False)
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:
         with self.accelerator.autocast():

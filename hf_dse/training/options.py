@@ -98,9 +98,6 @@ class RankingOptions(StudentOptions):
     kl_weight: float | None = HfArg(
         default=None, help="Weight of the teacher's distribution over the candidates. Default: 1 with scores, else 0."
     )
-    distillation_alpha: float = HfArg(
-        default=0.5, help="For pairs among the queries: 0 learns labels only, 1 the teacher only."
-    )
     scale_learning_rate: float = HfArg(
         default=2e-3, help="Learning rate of the head's scale, as a share of its first value."
     )

@@ -13,14 +13,13 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase, TrainerCallbac
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_dse.convert.convert import ConvertArguments
-from hf_dse.convert.student import limit_tokens, load_dse_model, load_student
+from hf_dse.convert.student import limit_tokens
 from hf_dse.data.collators import PairCollator
 from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import get_problem_type
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_student
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_tokenizer
 from hf_dse.training.losses import PairDistillationLoss
 
 
@@ -34,10 +33,10 @@ class DseTrainer(StudentTrainer):
     [`~transformers.Trainer`] with the pair objective of DSE (see [`PairDistillationLoss`]).
 
     Args:
-        model ([`DseForSequenceClassification`] or `str`):
-            The student, or the folder or Hub id of a DSE model or of an encoder, which [`convert_encoder`] converts.
-            Its new head follows from the training data: float labels are a regression, integers are classes (two
-            classes have one logit, as in DSE); without labels the number of teacher scores decides.
+        model ([`DseForSequenceClassification`]):
+            The student, such as `make_pair_model(convert_encoder(name), num_labels=1)`. A regression has one label,
+            classes have one each; two classes have one logit, as in DSE, with `num_labels=1` and
+            `problem_type="multi_label_classification"`.
         args ([`DseTrainingArguments`], *optional*):
             Training arguments. Defaults to `DseTrainingArguments()`.
         train_dataset (`datasets.Dataset`):
@@ -48,21 +47,24 @@ class DseTrainer(StudentTrainer):
             The same for evaluation, which compares with the labels. Of several datasets the first tells the best
             model; without labels, for predictions, the last model is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
-            The tokenizer of the student, or its folder or Hub id. Defaults to that of `model`, if a string.
+            The tokenizer of the student, or its folder or Hub id. It is required.
         compute_metrics, callbacks, optimizers (*optional*):
             As for [`~transformers.Trainer`].
 
     Example:
 
     ```python
-    >>> from hf_dse import DataArguments, DseTrainer, DseTrainingArguments, load_pairs
+    >>> from hf_dse import DataArguments, DseTrainer, DseTrainingArguments
+    >>> from hf_dse import convert_encoder, load_pairs, make_pair_model
 
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> # The embedded pairs have the scores of a teacher; `score` adds them to other pairs.
     >>> pairs = load_pairs(DataArguments(dataset_name="embedded", max_train_samples=16, max_eval_samples=16))
     >>> trainer = DseTrainer(
-    ...     model="sentence-transformers/all-MiniLM-L6-v2",
+    ...     model=make_pair_model(convert_encoder(name), num_labels=1),
     ...     args=DseTrainingArguments("outputs", distillation_alpha=0.5, num_train_epochs=1, report_to="none"),
     ...     train_dataset=pairs["train"],
+    ...     processing_class=name,
     ... )
     >>> trainer.train().global_step
     {'train_runtime': ...}
@@ -74,7 +76,7 @@ class DseTrainer(StudentTrainer):
 
     def __init__(
         self,
-        model: DseForSequenceClassification | str | PathLike,
+        model: DseForSequenceClassification,
         args: DseTrainingArguments | None = None,
         train_dataset: Dataset | None = None,
         eval_dataset: Dataset | Mapping[str, Dataset] | None = None,
@@ -85,27 +87,20 @@ class DseTrainer(StudentTrainer):
     ):
         args = args or DseTrainingArguments()
         train_dataset, eval_dataset = plain_rows(train_dataset), plain_rows(eval_dataset)
-
-        def load(name: str) -> Any:
-            if train_dataset is None:
-                return load_dse_model(name)
-            return load_student(name, ConvertArguments(), *infer_labels(train_dataset))
-
-        student, tokenizer = read_student(model, processing_class, args.seed, load)
         # What loads a checkpoint reads as much of a text as the training.
-        tokenizer = limit_tokens(tokenizer, student, args.max_length)
+        tokenizer = limit_tokens(read_tokenizer(model, processing_class), model, args.max_length)
         parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
         first = next(iter(parts.values()))
         for name, part in parts.items():
             if part is not None and "label" in part.column_names:
-                check_pair_targets(part, f"{name} evaluation pairs".strip(), student.config, needs_label=True)
+                check_pair_targets(part, f"{name} evaluation pairs".strip(), model.config, needs_label=True)
         if train_dataset is not None:
-            check_pair_targets(train_dataset, "training pairs", student.config)
+            check_pair_targets(train_dataset, "training pairs", model.config)
             if args.groups_by_length:
                 train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
-        self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(student.config))
+        self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(model.config))
         super().__init__(
-            model=student,
+            model=model,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -152,24 +147,6 @@ class DseTrainer(StudentTrainer):
         if self.model.similarity.kind != "mlp" and is_of_head(name, "scale", "bias"):
             return self.scale_rate()
         return self.args.head_learning_rate if any(part in name for part in NEW_PARAMETERS) else None
-
-
-def infer_labels(dataset: Dataset) -> tuple[int, str]:
-    """
-    Number of labels and problem type of pairs: float labels or one teacher score are a regression, others classes.
-    """
-    labels, scores = ([value for value in part if value is not None] for part in read_targets(dataset))
-    if labels and all(isinstance(label, int) for label in labels):
-        # A `ClassLabel` also counts classes that do not occur.
-        num_labels = getattr(dataset.features["label"], "num_classes", None) or max(labels) + 1
-        return max(2, num_labels), "single_label_classification"
-    if not labels and not scores:
-        raise ValueError(
-            "The training pairs have neither labels nor teacher scores, only the columns "
-            f"{', '.join(dataset.column_names)}: add a column 'label', or score them with `score` (`hf-dse score`)."
-        )
-    num_scores = 1 if labels else len(scores[0])
-    return num_scores, "regression" if num_scores == 1 else "single_label_classification"
 
 
 def read_targets(dataset: Dataset) -> list[list]:

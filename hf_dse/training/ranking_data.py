@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks and preparations of [`RankingTrainer`]: students, queries, pairs, and the order of the rows."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from hf_dse.data.rankings import Rankings, check_positives, read_rankings
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import EpochSampler, plain_rows
-from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.ranking_losses import mean_spread
 
 
@@ -105,20 +103,6 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> float:
     elif mean_spread(rankings.queries["teacher_logits"][:]) == 0:
         raise ValueError("The teacher gives all candidates of a query the same score: use another, or labels alone.")
     return kl_weight
-
-
-def sample_queries(logits: Sequence[np.ndarray], uses_teacher: bool, seed: int) -> list[int]:
-    """The rows of queries in a random order, of those with two scores if the teacher counts."""
-    order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed)).tolist()
-    return [row for row in order if not uses_teacher or np.isfinite(logits[row]).sum() > 1]
-
-
-def read_pairs(pairs: Dataset, args: RankingTrainingArguments) -> tuple[PairDistillationLoss, Dataset]:
-    """The loss of pairs of sentences, by the targets that they have, and their columns."""
-    pairs = plain_rows(pairs)
-    names = [name for name in ("sentence1", "sentence2", "label", "teacher_logits") if name in pairs.column_names]
-    alpha = args.distillation_alpha if {"label", "teacher_logits"} <= set(names) else float("label" not in names)
-    return PairDistillationLoss(alpha), pairs.select_columns(names)
 
 
 def smaller_corpus(rankings: Rankings, size: int, seed: int) -> Rankings:

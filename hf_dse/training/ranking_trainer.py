@@ -3,11 +3,11 @@
 """The Trainer that distils a reranker into an embedding model on queries with candidates."""
 
 import math
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
@@ -17,8 +17,6 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_dse.convert.convert import ConvertArguments
-from hf_dse.convert.student import load_student
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
@@ -27,7 +25,7 @@ from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, read_student
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_tokenizer
 from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.pair_trainer import check_pair_targets
 from hf_dse.training.ranking_data import (
@@ -37,8 +35,6 @@ from hf_dse.training.ranking_data import (
     check_targets,
     freeze,
     limit_rankings,
-    read_pairs,
-    sample_queries,
     smaller_corpus,
 )
 from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, mean_spread
@@ -82,9 +78,9 @@ class RankingTrainer(StudentTrainer):
     that are accumulated do not share documents: for more negatives take a larger batch in parts (`cached_gradients`).
 
     Args:
-        model ([`DseForSequenceClassification`] or `str`):
-            The student, with one logit and `similarity="cosine"` or `"dot"`, or the folder or Hub id of a DSE model or
-            of an encoder, which [`convert_encoder`] converts. The prompts of its config are put before the texts.
+        model ([`DseForSequenceClassification`]):
+            The student, such as `make_pair_model(convert_encoder(name), num_labels=1)`: with one logit and
+            `similarity="cosine"` or `"dot"`. The prompts of its config are put before the texts.
         args ([`RankingTrainingArguments`], *optional*):
             Training arguments. Defaults to `RankingTrainingArguments()`.
         train_dataset ([`Rankings`] or `datasets.Dataset`):
@@ -92,7 +88,7 @@ class RankingTrainer(StudentTrainer):
         eval_dataset ([`Rankings`] or `datasets.Dataset`, *optional*):
             Queries to search with and a corpus. The student with the best `ndcg@10` is kept.
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
-            The tokenizer of the student, or its folder or Hub id. Defaults to that of `model`, if a string.
+            The tokenizer of the student, or its folder or Hub id. It is required.
         pairs (`datasets.Dataset`, *optional*):
             Pairs of sentences with a `label` that is a score, `teacher_logits` or both, to mix with the queries. They
             have a scale and a bias of their own, which are fitted before the training and fixed.
@@ -102,14 +98,16 @@ class RankingTrainer(StudentTrainer):
     Example:
 
     ```python
-    >>> from hf_dse import RankingTrainer, RankingTrainingArguments, make_rankings
+    >>> from hf_dse import RankingTrainer, RankingTrainingArguments, convert_encoder, make_pair_model, make_rankings
 
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
     >>> corpus = {"text": ["Planes fly by lift.", "Cats purr."]}
     >>> queries = {"query": ["How do planes fly?", "Which animal purrs?"], "documents": [[0, 1], [1, 0]]}
     >>> trainer = RankingTrainer(
-    ...     model="sentence-transformers/all-MiniLM-L6-v2",
+    ...     model=make_pair_model(convert_encoder(name), num_labels=1),
     ...     args=RankingTrainingArguments("outputs", num_train_epochs=1, report_to="none"),
     ...     train_dataset=make_rankings({**queries, "labels": [[1, 0], [1, 0]]}, corpus),
+    ...     processing_class=name,
     ... )
     >>> trainer.train().global_step
     {'train_runtime': ...}
@@ -122,7 +120,7 @@ class RankingTrainer(StudentTrainer):
 
     def __init__(
         self,
-        model: DseForSequenceClassification | str | PathLike,
+        model: DseForSequenceClassification,
         args: RankingTrainingArguments | None = None,
         train_dataset: Rankings | Dataset | None = None,
         eval_dataset: Rankings | Dataset | None = None,
@@ -132,11 +130,10 @@ class RankingTrainer(StudentTrainer):
         optimizers: Optimizers = (None, None),
     ):
         args = args or RankingTrainingArguments()
-        load = partial(load_student, convert_args=ConvertArguments(), num_labels=1, problem_type="regression")
-        student, tokenizer = read_student(model, processing_class, args.seed, load)
-        check_head(student)
+        tokenizer = read_tokenizer(model, processing_class)
+        check_head(model)
         # What loads a checkpoint reads as much of a text as the training.
-        self.tokenizer = limit_rankings(args, student, tokenizer)
+        self.tokenizer = limit_rankings(args, model, tokenizer)
         train_dataset = as_rankings(train_dataset, "The training rows")
         eval_dataset = as_rankings(eval_dataset, "The evaluation rows")
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
@@ -144,8 +141,13 @@ class RankingTrainer(StudentTrainer):
         if train_dataset is not None:
             kl_weight = check_targets(train_dataset, args)
             if pairs is not None:
-                self.pair_loss, pairs = read_pairs(pairs, args)
-                check_pair_targets(pairs, "pairs", student.config)
+                columns = ("sentence1", "sentence2", "label", "teacher_logits")
+                names = [name for name in columns if name in pairs.column_names]
+                pairs = plain_rows(pairs).select_columns(names)
+                # Half of each, or all of what there is.
+                has_both = {"label", "teacher_logits"} <= set(names)
+                self.pair_loss = PairDistillationLoss(0.5 if has_both else float("label" not in names))
+                check_pair_targets(pairs, "pairs", model.config)
             seed = args.seed if args.data_seed is None else args.data_seed
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
             temperature = mean_spread(rows.logits) / LOGIT_SPREAD if kl_weight else 1.0
@@ -154,9 +156,9 @@ class RankingTrainer(StudentTrainer):
             # Before the training.
             relevance(eval_dataset)
             eval_dataset = smaller_corpus(eval_dataset, EVAL_CORPUS, args.seed)
-        freeze(student, args.freeze_layers)
+        freeze(model, args.freeze_layers)
         super().__init__(
-            model=student,
+            model=model,
             args=args,
             train_dataset=rows,
             eval_dataset=eval_dataset,
@@ -164,8 +166,8 @@ class RankingTrainer(StudentTrainer):
             data_collator=RankingCollator(
                 self.tokenizer,
                 max_length=args.max_length,
-                query_max_length=student.config.query_length,
-                prompts=student.config.prompts,
+                query_max_length=model.config.query_length,
+                prompts=model.config.prompts,
             ),
             callbacks=callbacks,
             optimizers=optimizers,
@@ -255,8 +257,10 @@ class RankingTrainer(StudentTrainer):
         """
         head, rows = self.model.similarity, self.train_dataset
         uses_teacher = self.ranking_loss.kl_weight > 0
-        sample = sample_queries(rows.logits, uses_teacher, self.args.seed)[:START_QUERIES]
-        batch = self._prepare_inputs(self.data_collator([rows[row] for row in sample]))
+        order = torch.randperm(len(rows.logits), generator=torch.Generator().manual_seed(self.args.seed)).tolist()
+        # Of those with two scores if the teacher counts.
+        sample = [row for row in order if not uses_teacher or np.isfinite(rows.logits[row]).sum() > 1]
+        batch = self._prepare_inputs(self.data_collator([rows[row] for row in sample[:START_QUERIES]]))
         with evaluating(self.model):
             vectors = self._embed(self.model, batch)
         scale, bias = head.scale.item(), head.bias.item()

@@ -24,7 +24,7 @@ from datasets import Dataset
 from accelerate import PartialState
 from transformers import AutoTokenizer
 from hf_dse import (DseForSequenceClassification, DseModel, DseTrainer, DseTrainingArguments, GeneralTrainer,
-    GeneralTrainingArguments, RankingTrainer, RankingTrainingArguments)
+    GeneralTrainingArguments, RankingTrainer, RankingTrainingArguments, convert_encoder)
 
 start, output, batch_size = (Path(word) for word in sys.argv[1:])
 sys.path[:0] = [TESTS, str(Path(TESTS).parent)]
@@ -52,7 +52,8 @@ def make(kind):
         return RankingTrainer(student, args, rankings, make_lists(8, 5), tokenizer, make_pairs())
     args = GeneralTrainingArguments(folder, **by_length, **ALL_LOSSES)
     student = DseModel.from_pretrained(start / "student")
-    return GeneralTrainer(student, args, Dataset.from_dict({"text": TEXTS}), None, tokenizer, start / "teacher")
+    teacher = convert_encoder(str(start / "teacher"), layer_types="full_attention")
+    return GeneralTrainer(student, args, Dataset.from_dict({"text": TEXTS}), None, tokenizer, teacher)
 
 for kind in ("pairs", "rankings", "text"):
     for checkpoint in (None, output / kind / "checkpoint-3"):

@@ -12,7 +12,6 @@ from trainings import (
     NO_DROPOUT,
     PLAIN_SGD,
     TINY_RUN,
-    assert_accumulation_changes_nothing,
     assert_resumes,
     logged,
     same,
@@ -22,7 +21,6 @@ from trainings import (
 from hf_dse import DseConfig, DseModel, GeneralTrainer, GeneralTrainingArguments
 from hf_dse.data.collators import TextCollator
 from hf_dse.modeling.modeling_dse import find_attentions
-from hf_dse.training import losses
 from hf_dse.training.losses import hidden_loss, relation_loss
 
 
@@ -171,25 +169,6 @@ def test_losses_of_layers(padding):
         assert expected > 0.01
 
 
-def test_relations_in_blocks_are_the_same(monkeypatch, block=3):
-    student, teacher = states((3, 3, 7, 4), (3, 3, 7, 6))
-    student.requires_grad_()
-    expected = relation_loss(student, teacher, MASKS["right"])
-    (gradient,) = torch.autograd.grad(expected, student)
-    sizes = []
-    whole = losses._row_divergence
-    monkeypatch.setattr(losses, "RELATION_BLOCK", block)
-    monkeypatch.setattr(losses, "_row_divergence", lambda *call: sizes.append(call[0].shape[2]) or whole(*call))
-    actual = relation_loss(student, teacher, MASKS["right"])
-    forward = len(sizes)
-    (other,) = torch.autograd.grad(actual, student)
-    assert actual.item() == pytest.approx(expected.item(), rel=1e-12)
-    assert torch.allclose(other, gradient, rtol=1e-10, atol=1e-14)
-    assert max(sizes) == block
-    # Nothing of a block is kept: the backward pass computes it again.
-    assert len(sizes) == 2 * forward
-
-
 # Losses of a step
 
 
@@ -314,16 +293,6 @@ def test_a_student_learns(make_teacher, make_student, make_trainer):
     assert len(learned) == 4 and not any(torch.equal(start[name], student.state_dict()[name]) for name in learned)
 
 
-def test_accumulated_gradients_are_those_of_one_batch(make_teacher, make_student, make_trainer):
-    # Texts of different lengths count alike.
-    def make(batches):
-        teacher = make_teacher()
-        student = make_student(teacher, linformer_length=4, **NO_DROPOUT)
-        return make_trainer(student, teacher, **{**PLAIN_SGD, "learning_rate": 0.2, **ALL_LOSSES, **batches})
-
-    assert_accumulation_changes_nothing(make)
-
-
 def test_a_resumed_run_ends_where_a_straight_run_does(
     tmp_path, make_teacher, tiny_config, bert_tokenizer, make_trainer
 ):
@@ -341,25 +310,27 @@ def test_a_resumed_run_ends_where_a_straight_run_does(
     assert straight.state.global_step == 9
 
 
-def test_an_encoder_learns_from_itself(tmp_path, save_bert, bert_tokenizer, tiny_config):
-    source = save_bert(tmp_path / "source", num_hidden_layers=4)
+def test_the_first_of_several_sets_tells_the_best(tmp_path, make_teacher, make_student, bert_tokenizer, tiny_config):
     options = {"max_length": MAX_LENGTH, "report_to": "none", "use_cpu": True, "disable_tqdm": True}
     args = GeneralTrainingArguments(str(tmp_path / "run"), **options, per_device_train_batch_size=4)
     parts = {name: Dataset.from_dict({"text": texts}) for name, texts in (("near", TEXTS), ("far", TEXTS[:5]))}
-    trainer = GeneralTrainer(source, args, parts["near"], parts)
-    assert trainer.teacher.config.layer_types == ["full_attention"] * 4
+    teacher = make_teacher()
+    given = (args, parts["near"], parts, bert_tokenizer)
+    trainer = GeneralTrainer(make_student(teacher, linformer_length=4), *given, teacher)
     assert trainer.processing_class.model_max_length == MAX_LENGTH
     # Batches of similar length: the first has the longest text.
     longest = [batch["attention_mask"].sum(dim=1).max() for batch in trainer.get_train_dataloader()]
     assert longest[0] == max(trainer.train_dataset["length"])
     trainer.train()
-    # Of several datasets the first tells the best; others can be evaluated on.
     assert trainer.state.best_metric == min(logged(trainer, "eval_near_loss"))
+    # Others can be evaluated on.
     assert trainer.evaluate(parts["far"])["eval_loss"] > 0
 
+    with pytest.raises(TypeError, match="needs a loaded `teacher`, the source of the student"):
+        GeneralTrainer(make_student(teacher), *given, "a name")
     other = DseModel(tiny_config(bert_tokenizer, vocab_size=len(bert_tokenizer) + 9))
     with pytest.raises(ValueError, match="has a `vocab_size` of .* and the teacher one of .*converted from"):
-        GeneralTrainer(other, args, parts["near"], processing_class=bert_tokenizer, teacher=source)
+        GeneralTrainer(other, *given, teacher)
     args._n_gpu = 2
     with pytest.raises(ValueError, match="start one process for each device with torchrun"):
-        GeneralTrainer(source, args, parts["near"])
+        GeneralTrainer(make_student(teacher), *given, teacher)

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from datasets import ClassLabel, Dataset, Features, Value
+from datasets import Dataset
 from safetensors.torch import load_file
 from trainings import (
     NO_DROPOUT,
@@ -23,15 +23,12 @@ from transformers import AutoModelForSequenceClassification
 
 from hf_dse import (
     DataArguments,
-    DseForSequenceClassification,
-    DseModel,
     DseTrainer,
     DseTrainingArguments,
     PairCollator,
     compute_metrics_for,
     load_pairs,
 )
-from hf_dse.training.pair_trainer import infer_labels
 
 
 LEARNED = {"linformer_projection": "learned", "linformer_sharing": "headwise"}
@@ -282,60 +279,23 @@ def scored():
 
 
 @pytest.fixture
-def encoder(tmp_path, save_bert):
-    return save_bert(tmp_path / "encoder")
-
-
-@pytest.fixture
 def args(tmp_path):
     return DseTrainingArguments(str(tmp_path / "run"), **{**TINY_RUN, "max_steps": 2})
 
 
-def test_models_and_tokenizers_by_name(encoder, args, scored, make_model, bert_tokenizer, tmp_path):
-    trainer = DseTrainer(encoder, args, train_dataset=scored)
-    assert (trainer.model.config.num_labels, trainer.model.config.problem_type) == (1, "regression")
+def test_a_student_and_its_tokenizer_are_given(make_student, args, scored, bert_tokenizer):
+    trainer = DseTrainer(make_student(), args, train_dataset=scored, processing_class=bert_tokenizer)
     # A saved model reads as much of a text as the training.
     assert trainer.processing_class.model_max_length == args.max_length == 32
-    assert trainer.train().global_step == 2
-    for kind in (DseForSequenceClassification, DseModel):
-        model = make_model(kind)
-        for part in (model, bert_tokenizer):
-            part.save_pretrained(tmp_path / "student")
-        loaded = DseTrainer(str(tmp_path / "student"), args, train_dataset=scored).model
-        words = "encoder.embeddings.word_embeddings.weight"
-        assert torch.equal(loaded.dse.state_dict()[words], model.base_model.state_dict()[words])
-        if kind is DseForSequenceClassification:
-            assert torch.equal(loaded.similarity.scale, model.similarity.scale)
-            # A head says itself which labels it has.
-            assert DseTrainer(str(tmp_path / "student"), args).model.config.num_labels == 1
-    assert DseTrainer(loaded, args, scored, processing_class=encoder).model is loaded
-    with pytest.raises(ValueError, match="needs its tokenizer: pass `processing_class`"):
-        DseTrainer(loaded, args, scored)
-    # Two classes have one logit.
-    args.distillation_alpha = 0.0
-    config = DseTrainer(encoder, args, train_dataset=make_pairs(label=[0, 1, 0, 1, 1, 0])).model.config
-    assert (config.num_labels, config.problem_type) == (1, "multi_label_classification")
+    for given in ({"model": make_student()}, {"model": "a name", "processing_class": bert_tokenizer}):
+        with pytest.raises(TypeError, match="needs a loaded student, .* and its tokenizer as `processing_class`"):
+            DseTrainer(**given, args=args, train_dataset=scored)
 
 
-@pytest.mark.parametrize(
-    ("columns", "expected"),
-    [
-        ({"label": [0.5] * 6}, (1, "regression")),
-        ({"label": [0, 1, 2, 1, 0, None]}, (3, "single_label_classification")),
-        ({"label": [None] * 6, "teacher_logits": [[0.5]] * 6}, (1, "regression")),
-        ({"teacher_logits": [None, *[[0.5, 1.0, 2.0]] * 5]}, (3, "single_label_classification")),
-    ],
-)
-def test_labels_follow_from_the_data(columns, expected):
-    assert infer_labels(make_pairs(**columns)) == expected
-    features = {"sentence1": Value("string"), "sentence2": Value("string"), "label": ClassLabel(names=["a", "b", "c"])}
-    assert infer_labels(make_pairs(label=[0, 1] * 3).cast(Features(features)))[0] == 3
-
-
-def test_the_format_of_a_dataset_does_not_matter(encoder, args, scored):
+def test_the_format_of_a_dataset_does_not_matter(make_student, args, scored, bert_tokenizer):
     results = []
     for rows in (scored, scored.with_format("torch")):
-        trainer = DseTrainer(encoder, args, rows, {"near": rows})
+        trainer = DseTrainer(make_student(), args, rows, {"near": rows}, bert_tokenizer)
         torch.manual_seed(0)
         loss = trainer.train().training_loss
         results.append([loss, trainer.evaluate()["eval_near_loss"], trainer.evaluate(rows)["eval_loss"]])
