@@ -28,7 +28,7 @@ from hf_dse.pipeline.shared import (
     train_stage,
 )
 from hf_dse.retrieval.evaluation import evaluate_pairs
-from hf_dse.retrieval.metrics import compute_metrics_for
+from hf_dse.retrieval.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.teacher.rerankers import check_labels, limit_of, overhead
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
@@ -95,12 +95,16 @@ def run_pairs(
     )
 
     def evaluate() -> Metrics:
+        metrics: Metrics = {}
         options: dict[str, Any] = {"max_length": training_args.max_length}
         options["batch_size"] = training_args.per_device_eval_batch_size
-        return {
-            split: evaluate_pairs(trainer.model, tokenizer, part, task=task, **options)
-            for split, part in labelled.items()
-        }
+        for split, part in labelled.items():
+            try:
+                metrics[split] = evaluate_pairs(trainer.model, tokenizer, part, task=task, **options)
+            except UndefinedMetricError as error:
+                # The training is not lost.
+                logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
+        return metrics
 
     names = ("distillation_alpha", "scale_learning_rate")
     return train_stage(

@@ -5,7 +5,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import RankingArguments
+from hf_dse.pipeline.assess import assess
 from hf_dse.pipeline.shared import (
     DistillationResult,
     Given,
@@ -31,6 +32,7 @@ from hf_dse.pipeline.shared import (
     train_stage,
 )
 from hf_dse.publish.export import export
+from hf_dse.retrieval.arguments import RERANK_TOP
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.comparison import compare_runs, run_searches
 from hf_dse.retrieval.metrics import RANKING_METRICS, relevance
@@ -40,7 +42,13 @@ from hf_dse.training.ranking_data import as_rankings, check_targets, has_lists, 
 from hf_dse.training.ranking_trainer import RankingTrainer
 
 
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
+
 logger = logging.get_logger(__name__)
+
+# Queries with labels whose scores are checked before the teacher scores all.
+CHECKED_QUERIES = 50
 
 RECIPE_FIELDS = (
     "contrastive_weight",
@@ -76,6 +84,8 @@ def run_ranking(
         source = DataArguments(train_file=args.pairs_file, num_labels=1)
         pairs = load_pairs(source, ["train"], require_labels=False)["train"]
 
+    judged = next((splits[name] for name in ("validation", "test") if name in splits), train)
+
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
     # Before hours of scoring.
@@ -84,7 +94,7 @@ def run_ranking(
     trainer = RankingTrainer(
         model=model,
         args=training_args,
-        train_dataset=make_once(lambda: _score(args, training_args, train, given), training_args),
+        train_dataset=make_once(lambda: _score(args, training_args, train, given, judged), training_args),
         eval_dataset=splits.get("validation"),
         processing_class=tokenizer,
         pairs=pairs,
@@ -150,7 +160,9 @@ def _check_candidates(train: Rankings, has_teacher: bool) -> None:
     )
 
 
-def _score(args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given) -> Rankings:
+def _score(
+    args: RankingArguments, training_args: RankingTrainingArguments, train: Rankings, given: Given, judged: Rankings
+) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
     has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
@@ -165,11 +177,44 @@ def _score(args: RankingArguments, training_args: RankingTrainingArguments, trai
         teacher: Any = load_teacher(args, given, training_args.device)
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
         options["cache_dir"] = args.cache_dir
+        rows = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
+        if rows:
+            # Before hours of scoring.
+            sample = score_candidates(teacher, train.select(rows), show_progress=False, **options)
+            check_scores(sample, name, are_raw=True)
+        if given.model is None and has_bm25() and any(judged.positives()):
+            _check_ceiling(args, training_args, teacher, judged)
         train = score_candidates(teacher, train, **options)
     if train.has_scores:
         # Scores that were just made are raw, whatever their range is.
         check_scores(train, name, are_raw=has_teacher and is_needed and not is_scored)
     return train
+
+
+def _check_ceiling(
+    args: RankingArguments, training_args: RankingTrainingArguments, teacher: "CrossEncoder", judged: Rankings
+) -> None:
+    """Warns if the teacher ranks no better than what needs no training, on some of the judged queries."""
+    encoder = load_bi_encoder(args.model_name_or_path, args, training_args)
+    try:
+        with _autocast(training_args):
+            found = assess(
+                encoder,
+                judged,
+                reranker=teacher,
+                rerank_top=RERANK_TOP[:1],
+                windows=args.windows,
+                reranker_max_length=args.teacher_max_length,
+                max_queries=CHECKED_QUERIES,
+                batch_size=training_args.per_device_eval_batch_size,
+                show_progress=False,
+            )
+    except ValueError as error:
+        # It is advice, and labels that have no grade can be learned.
+        logger.info(f"Whether the teacher is better than what needs no training could not be measured: {error}")
+        return
+    what = str(found).replace("model 1", args.model_name_or_path)
+    (logger.info if found.pays else logger.warning)(what)
 
 
 def _autocast(training_args: RankingTrainingArguments) -> torch.autocast:

@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
@@ -17,6 +17,7 @@ from datasets import Dataset, IterableDataset
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers import (
+    EvalPrediction,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
@@ -34,6 +35,7 @@ from hf_dse.convert.folder import write_settings
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.retrieval.encoding import evaluating
+from hf_dse.retrieval.metrics import UndefinedMetricError
 from hf_dse.training.arguments import StudentTrainingArguments
 from hf_dse.training.losses import PairDistillationLoss
 
@@ -106,6 +108,7 @@ class ReproducibleTrainer(Trainer):
         args: StudentTrainingArguments,
         eval_dataset: Any = None,
         has_eval_loss: bool = True,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
         **kwargs: Any,
     ):
         # A copy: the same arguments may be those of another trainer, with other data.
@@ -115,11 +118,28 @@ class ReproducibleTrainer(Trainer):
         args.follow_data(eval_dataset is not None, loss if has_eval_loss else None)
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
-        super().__init__(args=args, eval_dataset=eval_dataset, **kwargs)
+        self._compute_metrics = compute_metrics
+        metrics = None if compute_metrics is None else self._metrics_or_nothing
+        super().__init__(args=args, eval_dataset=eval_dataset, compute_metrics=metrics, **kwargs)
         self.guard = TrainingGuard()
         self.add_callback(self.guard)
         # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
         self._move_model_to_device(self.model, args.device)  # type: ignore[arg-type]
+
+    def _metrics_or_nothing(self, prediction: EvalPrediction) -> dict[str, float]:
+        """The metrics of an evaluation; none if they are undefined, which does not end a training."""
+        try:
+            return self._compute_metrics(prediction)  # type: ignore[misc]
+        except UndefinedMetricError as error:
+            logger.warning(f"The evaluation has no metrics but its loss: {error}")
+            return {}
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        try:
+            return super()._determine_best_metric(metrics, trial)
+        except KeyError as error:
+            logger.warning(f"This model is not compared with others. {error.args[0]}")
+            return False
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         return super().get_eval_dataloader(plain_rows(eval_dataset))

@@ -141,7 +141,11 @@ def test_the_next_command_follows_from_what_was_found(capsys):
     cheap, words = (Assessment(rows, best, "encoder") for best in ("encoder (cosine) with BM25", "BM25"))
     good, bad = (replace(cheap, ceiling="it", gain=(0.2, low, 0.3)) for low in (0.1, -0.1))
     for found, num_train, expected in (
-        (good, 0, "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --corpus data --queries_from sent"),
+        (
+            good,
+            0,
+            "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --corpus data --queries_from sent",
+        ),
         (good, 0, "--train_file mined.parquet --output_dir student --model encoder --teacher 'a reranker'`"),
         (good, 500, "hf-dse mine --bm25 true --output_file mined.parquet --model encoder --dataset data`"),
         (good, 500, "--output_dir student --model encoder --teacher 'a reranker' --dataset data`"),

@@ -125,4 +125,4 @@ def test_augmented_pairs(assets, tmp_path, run, error_of):
     # 8 labelled and 16 augmented pairs in batches of 8
     assert json.loads((tmp_path / "out" / "trainer_state.json").read_text())["max_steps"] == 3
     assert run("alone", teacher_name_or_path=None, **options) == 2
-    assert "Row 8 of the training pairs has neither a label nor teacher scores: remove it" in error_of()
+    assert "Row 8 of the training pairs has the label None and the teacher scores None" in error_of()

@@ -3,6 +3,7 @@
 """The base of all trainers: the output folder, checkpoints to resume from, and trainings that diverge."""
 
 import pytest
+import torch
 from datasets import Dataset
 from trainings import TINY_RUN
 
@@ -59,3 +60,21 @@ def test_one_process_at_a_time_trains_into_a_folder(tmp_path):
     in_use = pytest.raises(BlockingIOError, match="is in use by another process")
     with lock_output_dir(args), in_use, locked(tmp_path / "run"):
         pass
+
+
+def test_a_training_goes_on_from_its_newest_complete_checkpoint(make_trainer, tmp_path):
+    with pytest.raises(FileNotFoundError, match="run holds no checkpoint to resume from: start without `resume_from"):
+        make_trainer().train(resume_from_checkpoint=True)
+    straight = make_trainer()
+    straight.train()
+    folders = [tmp_path / "run" / f"checkpoint-{step}" for step in (1, 2)]
+    # What a kill leaves of a checkpoint is not one to go on from.
+    (folders[1] / "optimizer.pt").unlink()
+    resumed = make_trainer()
+    seen = []
+    step = resumed.training_step
+    resumed.training_step = lambda *args: seen.append(resumed.state.global_step) or step(*args)
+    resumed.train(resume_from_checkpoint=True)
+    assert seen == [1]
+    for name, value in straight.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], value), name

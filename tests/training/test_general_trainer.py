@@ -12,6 +12,7 @@ from trainings import (
     NO_DROPOUT,
     PLAIN_SGD,
     TINY_RUN,
+    assert_accumulation_changes_nothing,
     assert_resumes,
     logged,
     same,
@@ -334,3 +335,13 @@ def test_the_first_of_several_sets_tells_the_best(tmp_path, make_teacher, make_s
     args._n_gpu = 2
     with pytest.raises(ValueError, match="start one process for each device with torchrun"):
         GeneralTrainer(make_student(teacher), *given, teacher)
+
+
+def test_accumulated_gradients_are_those_of_one_batch(make_teacher, make_student, make_trainer):
+    # Texts of different lengths count alike.
+    def make(batches):
+        teacher = make_teacher()
+        student = make_student(teacher, linformer_length=4, **NO_DROPOUT)
+        return make_trainer(student, teacher, **{**PLAIN_SGD, "learning_rate": 0.2, **ALL_LOSSES, **batches})
+
+    assert_accumulation_changes_nothing(make, ("loss", "grad_norm"))

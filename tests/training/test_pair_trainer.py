@@ -337,3 +337,19 @@ def test_what_cannot_be_learned_from_is_named(make_student, make_trainer, scored
     for rows in (scored.to_list(), scored.to_iterable_dataset()):
         with pytest.raises(TypeError, match=f"of the type {type(rows).__name__}, and have to be a `datasets.Dataset`"):
             make_trainer(make_student(), rows)
+
+
+def test_an_undefined_metric_is_announced_and_ends_no_training(
+    make_student, pairs, bert_tokenizer, tmp_path, warnings
+):
+    equal = with_column(pairs["validation"], "label", [3.0] * 16)
+    args = DseTrainingArguments(str(tmp_path), max_length=32, num_train_epochs=2, use_cpu=True,
+                                metric_for_best_model="pearson")  # fmt: skip
+    metrics = compute_metrics_for("regression", 1)
+    for part in (equal, pairs["validation"].select([0])):
+        warnings.clear()
+        trainer = DseTrainer(make_student(), args, pairs["train"], part, bert_tokenizer, compute_metrics=metrics)
+        assert trainer.train().global_step == 4
+        assert any("no metrics but its loss: Constant" in message for message in warnings)
+        assert len(logged(trainer, "eval_loss")) == 2
+        assert not any(math.isfinite(value) for value in logged(trainer, "eval_pearson"))
