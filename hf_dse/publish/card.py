@@ -9,7 +9,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,6 @@ def make_model_card(
     recipe: Mapping[str, Any] | None = None,
     max_length: int | None = None,
     license: str | None = None,
-    eval_results: Sequence[EvalResult] | None = None,
 ) -> ModelCard:
     """Renders `model_card.md` with the facts that [`export`] was given; unknown ones are left out."""
     config: Any = model.config
@@ -62,12 +60,6 @@ def make_model_card(
     measured_on = sources[0] if sources else Source("unnamed data")
     base = None if base_model is None else describe_source(base_model)
     similarity = "dot" if config.similarity == "dot" else "cosine"
-    other_results = list(eval_results or [])
-    for place, result in enumerate(other_results):
-        # The Hub tells data apart by type and configuration, not by name.
-        if result.dataset_type == "custom" and result.dataset_config is None:
-            other_results[place] = replace(result, dataset_config=result.dataset_name)
-    results = [*_eval_results(metrics, measured_on, similarity), *other_results]
     attentions: Any = find_attentions(model.base_model.encoder)
     layers = [module.linformer_layer for module in attentions]
     num_slots = sorted({layer.num_slots for layer in layers if "linear" in layer.layer_type})
@@ -82,7 +74,7 @@ def make_model_card(
         license=license,
         base_model=base.hub_id if base else None,
         datasets=list(dict.fromkeys(source.hub_id for source in sources if source.hub_id)) or None,
-        eval_results=results or None,
+        eval_results=_eval_results(metrics, measured_on, similarity) or None,
     )
     card = ModelCard.from_template(
         data,
@@ -112,15 +104,6 @@ def make_model_card(
         # Without metrics the recipe tells: only a training on rankings has this weight.
         is_search="contrastive_weight" in recipe
         or any(RANKING_METRIC.fullmatch(name) for values in metrics.values() for name in values),
-        other_results=[
-            (
-                replace(describe_source(result.dataset_type, prefix="datasets/"), name=result.dataset_name),
-                result.dataset_split or "-",
-                result.metric_name or result.metric_type,
-                result.metric_value,
-            )
-            for result in other_results
-        ],
         license=license,
         versions={
             "hf-dse": __version__,

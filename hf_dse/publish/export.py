@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import EvalResult
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -42,7 +41,6 @@ def export(
     datasets: Sequence[str | None] | None = None,
     recipe: Mapping[str, Any] | None = None,
     license: str | None = None,
-    eval_results: Sequence[EvalResult] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Path:
     """
@@ -76,7 +74,6 @@ def export(
         datasets (`Sequence[str]`, *optional*): Training data: names of pair tasks, Hub ids or folders.
         recipe (`Mapping[str, Any]`, *optional*): Settings of the training; `recipe["command"]` is a shell command.
         license (`str`, *optional*): Hub identifier of the license of the weights, such as `"apache-2.0"`.
-        eval_results (`Sequence[huggingface_hub.EvalResult]`, *optional*): Results on other data, from 0 to 1.
         dtype (`torch.dtype`, *optional*): Data type in which the weights are stored. Defaults to that of the model.
 
     Returns:
@@ -102,7 +99,7 @@ def export(
     if int8 and format != "onnx":
         raise ValueError(f'int8=True quantizes a graph of ONNX, not format={format!r}: add `--format onnx` ("onnx").')
     facts: dict[str, Any] = {"metrics": metrics, "base_model": base_model, "teacher": teacher, "datasets": datasets}
-    facts |= {"recipe": recipe, "license": license, "eval_results": eval_results}
+    facts |= {"recipe": recipe, "license": license}
     path = to_path(output_dir)
     target = path.resolve()
     check_target(target, overwrite_output_dir)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from huggingface_hub import EvalResult
+from huggingface_hub import EvalResult, ModelCard
 from transformers import AutoConfig, AutoTokenizer
 
 from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate, export, load_pairs
@@ -57,11 +57,28 @@ def result_of(name: str, value: float) -> EvalResult:
         task_type="information-retrieval" if is_search else "sentence-similarity",
         dataset_type=SETS[name][0],
         dataset_name=name.split()[0],
+        # The Hub tells data apart by type and configuration, not by name.
+        dataset_config=name.split()[0] if SETS[name][0] == "custom" else None,
         dataset_split=SETS[name][1],
         metric_type="cosine_ndcg@10" if is_search else "cosine_spearman",
         metric_name="nDCG@10" if is_search else "Spearman of the cosine",
         metric_value=value,
     )
+
+
+def add_results(path: Path, results: list[EvalResult]) -> None:
+    """Adds results on other data to a card."""
+    card = ModelCard.load(path)
+    table = "On other data, times 100:\n\n| Data | Split | Metric | Value |\n|---|---|---|--:|\n"
+    for result in results:
+        name, kind = result.dataset_name, result.dataset_type
+        data = name if kind == "custom" else f"[{name}](https://huggingface.co/datasets/{kind})"
+        value = f"{100 * result.metric_value:.2f}"
+        table += f"| {data} | {result.dataset_split or '-'} | {result.metric_name} | {value} |\n"
+    link = "[How these numbers were measured]"
+    card.text = card.text.replace(link, f"{table}\n{link}")
+    card.data.eval_results += results
+    card.save(path)
 
 
 def fit_head(model: DseForSequenceClassification, tokenizer, pairs) -> None:
@@ -129,11 +146,12 @@ def main() -> None:
         license="apache-2.0",
         # From a clone of the repository.
         model_id="checkpoints/dse-minilm-l6",
-        eval_results=others,
         # Loaded in float32, because bfloat16 is slow on many CPUs.
         dtype=torch.bfloat16,
         overwrite_output_dir=True,
     )
+    if others:
+        add_results(checkpoint / "README.md", others)
     print(f"{checkpoint}: {sum(path.stat().st_size for path in checkpoint.iterdir()) / 1e6:.1f} MB")
 
 
