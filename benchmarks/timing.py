@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from hf_dse.common.files import write_atomically
-from hf_dse.common.provenance import describe_command, describe_machine, package_versions
+from hf_dse.common.provenance import describe_machine, package_versions
 
 
 PACKAGES = ("hf-dse", "torch", "transformers", "sentence-transformers", "numpy", "faiss-cpu")
@@ -76,7 +76,6 @@ def write_results(args: argparse.Namespace, results: Mapping[str, Any]) -> None:
     if args.output is None:
         return
     report = {
-        "command": describe_command(),
         "machine": describe_machine(),
         "threads": torch.get_num_threads(),
         "versions": package_versions(PACKAGES),

@@ -82,7 +82,7 @@ def whiten(args: WhitenArguments) -> None:
     hf-dse whiten --model converted --train_file texts.txt --projection_dim 256 --output_dir smaller
     """
     from hf_dse.common.loading import choose_device, load_tokenizer
-    from hf_dse.common.provenance import describe_command, describe_source
+    from hf_dse.common.provenance import describe_source
     from hf_dse.convert.student import has_head, load_dse_model
     from hf_dse.convert.whiten import whiten_encoder
     from hf_dse.data.texts import load_texts
@@ -102,11 +102,8 @@ def whiten(args: WhitenArguments) -> None:
     options: dict[str, Any] = {"max_length": args.max_length, "batch_size": args.batch_size}
     whiten_encoder(model, tokenizer, texts, args.projection_dim, power=args.power, **options)
     source = describe_source(args.model_name_or_path).name
-    recipe = {
-        "whitened": f"{source}, {size} to {args.projection_dim} dimensions, power {args.power}, {len(texts)} texts",
-        "command": describe_command(),
-    }
-    options = {"recipe": recipe, "overwrite_output_dir": args.overwrite_output_dir}
+    whitened = f"{source}, {size} to {args.projection_dim} dimensions, power {args.power}, {len(texts)} texts"
+    options = {"recipe": {"whitened": whitened}, "overwrite_output_dir": args.overwrite_output_dir}
     folder = exporting.export(model, args.output_dir, tokenizer, **options)
     print(f"Saved to {folder}")
 

@@ -1,15 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The provenance of results: machine, versions, command, commit, models and data."""
+"""The provenance of results: machine, versions, commit, models and data."""
 
 import hashlib
 import json
 import os
 import platform
 import re
-import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,72 +15,43 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
-from huggingface_hub import metadata_load
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from yaml import YAMLError
 
-from hf_dse.common.display import escape_markdown, one_line
+from hf_dse.common.display import escape_markdown
 from hf_dse.common.loading import split_revision
 
 
 @dataclass(frozen=True)
 class Source:
-    """
-    A model or dataset that the card names; as a string, a Markdown link if it is on the Hub. A local model has the
-    `hub_id` and `url` of the model on the Hub that it was made from.
-    """
+    """A model or dataset that the card names; as a string, a Markdown link if it is on the Hub."""
 
     name: str
     hub_id: str | None = None
     url: str | None = None
     config: str | None = None
     task: str | None = None
-    is_local: bool = False
 
     def __str__(self) -> str:
-        if self.is_local and self.url:
-            return f"{escape_markdown(self.name)}, made from [{self.hub_id}]({self.url})"
         name = escape_markdown(self.name)
         return name if self.url is None else f"[{name}]({self.url})"
 
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-# An option with a token of the Hub, and its value if it is in the same word.
-TOKEN = re.compile(r"--(?:\w+[_-])?token(=.*)?", re.DOTALL)
-# Folders of `hf-dse distill` and of the Trainer, whose names say nothing without the folder around them.
-PART_OF_A_RUN = re.compile(r"model|checkpoint-\d+")
 
 
 def describe_source(name: str, prefix: str = "") -> Source:
-    """Describes a model or dataset for the card, without local paths."""
+    """Describes a model or dataset for the card, by the last part of a local path."""
     local = Path(name).expanduser()
     if local.exists() or local.is_absolute() or name.startswith((".", "~")):
         # A folder in the cache of the Hub: models--owner--name/snapshots/commit.
         if cached := re.search(r"/(?:models|datasets)--([\w.-]+)/snapshots/\w+/?$", name):
             return describe_source(cached[1].replace("--", "/"), prefix)
-        base = None if prefix else _base_of_card(local / "README.md")
-        return Source(local_name(local), hub_id=base, url=base and f"https://huggingface.co/{base}", is_local=True)
+        return Source(Path(os.path.abspath(local)).name)
     hub_id, revision = split_revision(name)
     if not HUB_ID.fullmatch(hub_id):
         return Source(name)
     url = f"https://huggingface.co/{prefix}{hub_id}" + ("" if revision == "main" else f"/tree/{revision}")
     return Source(name, hub_id, url)
-
-
-def local_name(path: Path) -> str:
-    """Returns the last part of a path, and the name of the run before it for a model folder of a run."""
-    path = Path(os.path.abspath(path.expanduser()))
-    is_in_run = PART_OF_A_RUN.fullmatch(path.name) and path.parent.name and path.parent != Path.home()
-    return f"{path.parent.name}/{path.name}" if is_in_run else path.name
-
-
-def _base_of_card(card: Path) -> str | None:
-    """Returns the model on the Hub that a model card names as its base."""
-    with suppress(OSError, ValueError, YAMLError):
-        base = (metadata_load(card) or {}).get("base_model")
-        if isinstance(base, str) and HUB_ID.fullmatch(base):
-            return base
-    return None
 
 
 def describe_machine() -> str:
@@ -99,26 +68,6 @@ def package_versions(names: Sequence[str]) -> dict[str, str | None]:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     return versions
-
-
-def describe_command() -> str | None:
-    """
-    Returns the `hf-dse` command of this process on one line, with the [`local_name`] of local paths and without
-    tokens; `None` in other programs.
-    """
-    if Path(sys.argv[0]).stem not in ("hf-dse", "hf_dse_cli"):
-        return None
-    words: list[str] = []
-    arguments = iter(sys.argv[1:])
-    for word in arguments:
-        if secret := TOKEN.fullmatch(word):
-            if not secret[1]:
-                next(arguments, None)
-            continue
-        option, separator, value = word.partition("=") if word.startswith("-") else ("", "", word)
-        is_path = value and (Path(value).exists() or Path(value).is_absolute())
-        words.append(option + separator + (local_name(Path(value)) if is_path else value))
-    return one_line(shlex.join(["hf-dse", *words]))
 
 
 def code_commit() -> str | None:

@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
 from hf_dse.common.loading import MODEL_FOLDER
-from hf_dse.common.provenance import describe_command, describe_machine
+from hf_dse.common.provenance import describe_machine
 from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import ScoredArguments
 from hf_dse.publish.export import export
@@ -145,7 +145,7 @@ def _common_recipe(training_args: StudentTrainingArguments) -> dict[str, Any]:
     loading: Any = training_args.accelerator_config
     # With `split_batches` the processes share a batch.
     num_batches = 1 if loading.split_batches else training_args.world_size
-    recipe = {
+    return {
         "learning_rate": training_args.learning_rate,
         "num_train_epochs": training_args.num_train_epochs,
         "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps * num_batches,
@@ -153,8 +153,6 @@ def _common_recipe(training_args: StudentTrainingArguments) -> dict[str, Any]:
         "seed": training_args.seed,
         "machine": describe_machine(),
     }
-    command = describe_command()
-    return recipe if command is None else {**recipe, "command": command}
 
 
 def _peak_memory(device: torch.device) -> dict[str, float]:

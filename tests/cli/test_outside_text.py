@@ -101,14 +101,3 @@ def test_a_card_shows_names(tmp_path, make_model, bert_tokenizer):
         assert {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)} <= {MARKUP}
     for row in re.findall(r"^\| Prompt .*$", text, flags=re.MULTILINE):
         assert row.count("|") == 3
-
-
-@pytest.mark.parametrize("base", ["evil](http://evil)/x", "!!python/object/apply:os.system [touch x]"])
-def test_the_base_of_a_card_from_outside_is_an_id(tmp_path, save_bert, base):
-    """The card of a source can name anything as its base."""
-    source = save_bert(tmp_path / "source")
-    (source / "README.md").write_text(f"---\nbase_model: {base}\n---\n")
-    assert main(["convert", "--model", str(source), "--output_dir", str(tmp_path / "out")]) == 0
-    card = tmp_path / "out" / "README.md"
-    assert metadata_load(card).get("base_model") is None and "evil" not in card.read_text()
-    assert not (tmp_path / "x").exists()

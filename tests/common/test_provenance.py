@@ -1,19 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The origin of results: names of models with their revision, commands, and fingerprints."""
-
-import sys
-from pathlib import Path
+"""The origin of results: names of models with their revision, and fingerprints."""
 
 import torch
 from transformers import AutoTokenizer, BertModel
 
 from hf_dse.common.provenance import (
-    describe_command,
     describe_source,
     fingerprint,
-    local_name,
-    package_versions,
     weight_bytes,
 )
 
@@ -25,25 +19,8 @@ def test_sources(tmp_path):
     cached = tmp_path / "models--user--name" / "snapshots" / "0a1"
     cached.mkdir(parents=True)
     assert describe_source(str(cached)).hub_id == "user/name"
-    folder = tmp_path / "my|run" / "model"
-    folder.mkdir(parents=True)
     # Local paths do not become public.
-    assert str(describe_source(str(folder))) == r"my\|run/model"
-    (folder / "README.md").write_text("---\nbase_model: user/base\n---\n")
-    assert str(describe_source(str(folder))).endswith("made from [user/base](https://huggingface.co/user/base)")
-    (folder / "README.md").write_text("---\nbase_model: ]\n---\n")
-    assert describe_source(str(folder)).hub_id is None
-    assert local_name(tmp_path / "run" / "checkpoint-5") == "run/checkpoint-5"
-    assert local_name(Path("~/model")) == "model"
-
-
-def test_commands_have_no_tokens_and_no_paths(tmp_path, monkeypatch):
-    words = ["/bin/hf-dse", "push", "--token", "hf_secret", "--hub_token=hf_secret", str(tmp_path / "a b"), "--x=/y/z"]
-    monkeypatch.setattr(sys, "argv", words)
-    assert describe_command() == "hf-dse push 'a b' --x=z"
-    monkeypatch.setattr(sys, "argv", ["pytest"])
-    assert describe_command() is None
-    assert package_versions(["torch", "no-such-package"]) == {"torch": torch.__version__, "no-such-package": None}
+    assert str(describe_source(str(tmp_path / "my|model"))) == r"my\|model"
 
 
 def test_fingerprints(save_bert, tmp_path):

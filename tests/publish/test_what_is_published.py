@@ -51,8 +51,7 @@ def test_a_distilled_model_is_anonymous(home, save_bert, monkeypatch, capsys):
     # The Hub would look up what a card calls its base.
     assert metadata_load(card).get("base_model") is None
     text = card.read_text()
-    assert "It was converted from my-encoder." in text and "--teacher my-teacher" in text
-    assert "--output_dir=run" in text and "token" not in text[text.index("hf-dse distill") :].splitlines()[0]
+    assert "It was converted from my-encoder." in text and "my-teacher" in text
     # The checkpoints too, but for the state of the Trainer, which names the best of them.
     assert_anonymous(home / "run" / "checkpoint-1", "trainer_state.json")
 
