@@ -67,7 +67,7 @@ def convert_encoder(
     attention, such as BERT, RoBERTa, XLM-R, ModernBERT, GTE, NomicBERT, EuroBERT or EmbeddingGemma, and MPNet. Only
     the parameters of learned length projections (Linformer's E and F) and, with a `projection_dim`, of the linear
     layer of the embedding are new. On inputs of up to `linformer_length` tokens the outputs equal those of the source,
-    which is checked. A report of kept, dropped and new weights is logged at level info.
+    which is checked. What is kept is logged at level info.
 
     Args:
         name_or_path (`str`):
@@ -165,8 +165,8 @@ def convert_encoder(
     if layers:
         source.set_submodule(stem, torch.nn.ModuleList([layers[layer] for layer in keep_layers]))
     hint = " Keep its first layer, and put it first." if has_own_start and keep_layers[0] else ""
-    new, dropped = _copy_weights(source, model, keep_layers, name_or_path, hint)
-    logger.info(_report(name_or_path, model.config, num_layers, keep_layers, limit, new, dropped))
+    _copy_weights(source, model, keep_layers, name_or_path, hint)
+    logger.info(_report(name_or_path, model.config, num_layers, keep_layers, limit))
     return model.eval()
 
 
@@ -302,8 +302,8 @@ def name_of_layers(encoder: PreTrainedModel, first_attention: torch.nn.Module) -
 
 def _copy_weights(
     source: PreTrainedModel, model: DseModel, keep_layers: list[int], name_or_path: str, hint: str
-) -> tuple[list[str], list[str]]:
-    """Copies a source that is cut to its kept layers; returns the new weights, and those of no use to the model."""
+) -> None:
+    """Copies a source that is cut to its kept layers."""
     try:
         missing, unexpected = model.encoder.load_state_dict(source.state_dict(), strict=False)
     except RuntimeError as error:
@@ -317,7 +317,6 @@ def _copy_weights(
             f"{name_or_path} cannot be converted exactly: missing weights {lost or 'none'}, weights that a DSE "
             f"encoder does not have {unused or 'none'}.{hint}"
         )
-    return [*missing, *(name for name, _ in model.named_parameters() if name.startswith("projection."))], unexpected
 
 
 @torch.no_grad()
@@ -364,30 +363,13 @@ def _check_outputs(source: PreTrainedModel, attentions: list[Any], limit: int, n
         )
 
 
-def _report(
-    name: str,
-    config: DseConfig,
-    num_layers: int,
-    keep_layers: list[int],
-    limit: int,
-    new: list[str],
-    dropped: list[str],
-) -> str:
-    kinds = sorted({re.sub(r"\.\d+\.", ".*.", entry) for entry in new})
-    others = ["pooler"] if any(entry.startswith("pooler.") for entry in dropped) else []
-    gone = [layer for layer in range(num_layers) if layer not in keep_layers]
-    length = config.max_position_embeddings or limit
-    positions = f"{min(limit, length)} of {limit} positions"
-    if length > limit:
-        positions = f"{limit} positions, extended to {length}"
-    types = config.layer_types or []
+def _report(name: str, config: DseConfig, num_layers: int, keep_layers: list[int], limit: int) -> str:
+    length, types = config.max_position_embeddings, config.layer_types or []
     counts = [f"{kind} in {types.count(kind)} of {len(types)} layers" for kind in dict.fromkeys(types)]
     if any("linear" in kind for kind in types):
         counts.append(f"{config.linformer_projection} projection to k = {config.linformer_length}")
-    lines = [
-        f"Converted {name}: {', '.join(counts)}, {config.pooling_mode} pooling",
-        f"  kept:    embeddings, {positions}, layers {keep_layers} of {num_layers}",
-        f"  dropped: {', '.join([*others, *([f'layers {gone}'] if gone else [])]) or 'nothing'}",
-        f"  new:     {', '.join(kinds) or 'nothing'}",
-    ]
-    return "\n".join(lines)
+    extension = f" (the source has {limit})" if length > limit else ""
+    return (
+        f"Converted {name}: {', '.join(counts)}, {config.pooling_mode} pooling\n"
+        f"  kept: layers {keep_layers} of {num_layers}, {length} positions{extension}"
+    )
