@@ -6,16 +6,17 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hf_dse.common.files import write_atomically
-from hf_dse.common.provenance import describe_machine, package_versions
+from hf_dse.common.provenance import describe_machine
 
 
-PACKAGES = ("hf-dse", "torch", "transformers", "sentence-transformers", "numpy", "faiss-cpu")
+PACKAGES = ("hf-dse", "torch", "transformers", "sentence-transformers", "numpy")
 
 
 def interleave(
@@ -78,7 +79,7 @@ def write_results(args: argparse.Namespace, results: Mapping[str, Any]) -> None:
     report = {
         "machine": describe_machine(),
         "threads": torch.get_num_threads(),
-        "versions": package_versions(PACKAGES),
+        "versions": {name: version(name) for name in PACKAGES},
         **results,
     }
     text = json.dumps(report, indent=2, allow_nan=False) + "\n"

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The provenance of results: machine, versions, commit, models and data."""
+"""The provenance of results: machine, commit, models and data."""
 
 import hashlib
 import json
@@ -8,10 +8,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -59,15 +56,6 @@ def describe_machine() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     return f"{os.cpu_count()} {platform.machine()} CPU cores, {torch.backends.cpu.get_cpu_capability()}"
-
-
-def package_versions(names: Sequence[str]) -> dict[str, str | None]:
-    """Returns the installed versions of packages; `None` for missing packages."""
-    versions: dict[str, str | None] = dict.fromkeys(names)
-    for name in names:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    return versions
 
 
 def code_commit() -> str | None:

@@ -5,13 +5,11 @@
 import hashlib
 import itertools
 import json
-import math
 import os
 import re
 import shlex
 import subprocess
 import sys
-import time
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -28,11 +26,9 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.display import one_line
 from hf_dse.common.files import locked, read_yaml, to_path, write_atomically
-from hf_dse.common.provenance import code_commit, describe_machine, package_versions
+from hf_dse.common.provenance import code_commit, describe_machine
 from hf_dse.training.base import RESULTS_FILE, complete_checkpoints
 
-
-PACKAGES = ("hf-dse", "torch", "transformers", "datasets", "tokenizers")
 
 # Exit codes of a training that Ctrl-C has ended.
 INTERRUPTED = (130, -2)
@@ -172,7 +168,6 @@ def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[s
     environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     if torch.cuda.is_available():
         environment["CUDA_VISIBLE_DEVICES"] = str(slot % torch.cuda.device_count())
-    start = time.monotonic()
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.run(
             [*command, *shlex.split(flags), *again], stdout=output, stderr=subprocess.STDOUT, env=environment
@@ -189,24 +184,19 @@ def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[s
     row = {
         **run.labels,
         **{f"{split}.{name}": value for split, part in results["metrics"].items() for name, value in part.items()},
-        "train_seconds": results["training"]["train_runtime"],
-        "train_loss": results["training"]["train_loss"],
         **convergence(json.loads((last_stage / "trainer_state.json").read_text()), results["training"]),
         "run": run.key,
         "options": json.dumps(run.options, sort_keys=True),
         "flags": flags,
-        "wall_seconds": time.monotonic() - start,
         "peak_memory_mb": results["training"]["peak_memory_mb"],
-        "peak_gpu_memory_mb": results["training"].get("peak_gpu_memory_mb", math.nan),
         "machine": describe_machine(),
         "threads": threads,
-        "versions": json.dumps(package_versions(PACKAGES)),
         "commit": code_commit(),
         "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     if is_resumed:
-        # Only the last part of the training has measured them.
-        row |= dict.fromkeys(("train_seconds", "train_loss", "seconds_per_step", "wall_seconds"), math.nan)
+        # Only the last part of the training has been measured.
+        del row["seconds_per_step"]
     return row
 
 

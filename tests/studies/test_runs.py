@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from hf_dse.studies.runs import append_row, convergence, finished_runs, load_study, read_results
@@ -119,11 +118,10 @@ def test_a_study_runs_once_and_reports(tiny_study, tmp_path, monkeypatch, capsys
     found = sorted(zip(results["attention"], results["seed"], strict=True))
     assert found == [("linear", 1), ("linear", 2), ("softmax", 1), ("softmax", 2)]
     assert results["test.pearson"].between(-1, 1).all() and results["test.pearson"].nunique() > 1
-    assert (results["wall_seconds"] > 0).all() and (results["peak_memory_mb"] > 50).all()
+    assert (results["peak_memory_mb"] > 50).all()
     assert set(results["flags"]) == {"--bf16"} and "bf16" not in json.loads(results["options"][0])
     # A variable stays one: the row is the same on every machine.
     assert json.loads(results["options"][0])["model_name_or_path"] == "${TINY}/encoder"
-    assert json.loads(results["versions"][0])["torch"] == torch.__version__
     # Nothing is run again.
     file = str(tiny_study(**options))
     assert main(["study", file, *where]) == 0
