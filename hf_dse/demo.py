@@ -92,7 +92,7 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
         results[name]["speed"] = speed
     print(f"\n{len(test)} embedded test pairs, seed {args.seed}, {torch.get_num_threads()} CPU threads")
     print_results(results)
-    print_reading(results, args.linformer_length)
+    print(f"\nThe cross-encoder has 12 layers of 768, and its time is extrapolated from {NUM_PAIRS} pairs.")
     print(f"\nThe demo took {time.perf_counter() - started:.0f} s.")
     return results
 
@@ -163,16 +163,3 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
         table.append((name, before, f"{100 * row['after']:.2f}", f"{row['seconds']:,.3f} s", speed))
     for name, *cells in table:
         print(f"{name:<16}" + "".join(f"{cell:>18}" for cell in cells))
-
-
-def print_reading(results: Mapping[str, Mapping[str, Any]], k: int) -> None:
-    """Prints what the table says: what is gained, and what it costs."""
-    teacher, softmax, linear = (results[name] for name in (TEACHER, SOFTMAX, LINEAR))
-    faster, longer = teacher["seconds"] / linear["seconds"], linear["speed"] / softmax["speed"]
-    print("\nWhat it says:")
-    print(f"- A cross-encoder reads the query with each text (12 layers of 768, extrapolated from {NUM_PAIRS} pairs).")
-    print(f"  A student embedded the texts before and reads only the query: {faster:,.0f} times as fast.")
-    print(f"- Linear attention reads a long text {longer:.1f} times as fast as softmax attention. Texts of up to")
-    print(f"  k = {k} tokens it reads exactly, longer ones approximately:")
-    print(f"  {100 * (linear['after'] - softmax['after']):+.2f} Pearson here, against the softmax student.")
-    print("- Below about 256 tokens it is no faster: for short texts, `--layer_types full_attention` is as good.")
