@@ -51,8 +51,7 @@ def export(
 
     A graph has no head for sentence pairs. It takes the output of the tokenizer, `(batch_size, seq_len)` of any size,
     computes in float32, and returns `sentence_embedding`, `(batch_size, embedding_size)`, and `token_embeddings`,
-    `(batch_size, seq_len, embedding_size)`. If `max_length` is given, layers of a graph that attend to so many
-    tokens exactly have softmax attention, which is faster there.
+    `(batch_size, seq_len, embedding_size)`.
 
     Args:
         model ([`DseModel`], [`DseForSequenceClassification`], `str` or `os.PathLike`): The model, with its head for
@@ -120,7 +119,7 @@ def export(
     tokenizer = limit_tokens(processing_class, model, max_length)
     if format != "transformers":
         with folder_in_one_step(target, overwrite_output_dir) as new:
-            write_graph(model, tokenizer, new, format, int8, exact_length=max_length)
+            write_graph(model, tokenizer, new, format, int8)
         return path
     name = model_id or target.name
     if card is None:

@@ -46,17 +46,13 @@ def write_graph(
     folder: Path,
     format: str,
     int8: bool = False,
-    exact_length: int | None = None,
 ) -> None:
-    """
-    Writes the encoder as a graph to an empty folder, with the files in which servers read how it embeds texts. Layers
-    that are exact up to `exact_length` tokens get softmax attention.
-    """
+    """Writes the encoder as a graph to an empty folder, with the files in which servers read how it embeds texts."""
     missing = [package for package in GRAPH_FORMATS[format] if find_spec(package) is None]
     if missing:
         raise ImportError(f"format={format!r} needs {' and '.join(missing)}: `pip install hf-dse[onnx]`.")
     logger.info(f"Exporting the encoder as a graph: {format}")
-    exported = _export(model, tokenizer, format, exact_length)
+    exported = _export(model, tokenizer, format)
     if format == "onnx":
         _save_onnx(exported.program, folder / "onnx" / "model.onnx")
         if int8:
@@ -79,7 +75,6 @@ def _export(
     model: DseModel | DseForSequenceClassification,
     tokenizer: PreTrainedTokenizerBase,
     format: str,
-    exact_length: int | None,
 ) -> Any:
     from transformers.exporters import AutoExportConfig, AutoHfExporter
 
@@ -87,8 +82,6 @@ def _export(
     encoder: Any = model.dse if has_head(model) else model
     graph_model = copy.deepcopy(encoder).float().eval()
     graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
-    if exact_length is not None:
-        _attend_fully(graph_model, exact_length)
     # Two texts and padding, and more tokens than slots, a window or a chunk hold, so that the graph assumes nothing.
     layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
     size = max(BLOCK_SIZE, *(max(layer.num_slots, layer.window) for layer in layers))
@@ -106,18 +99,6 @@ def _export(
     if format == "openvino":
         _divide_integers(exported.program)
     return exported
-
-
-def _attend_fully(model: Any, max_length: int) -> None:
-    """Gives softmax attention, which is faster in a graph, to the layers that are exact up to `max_length` tokens."""
-    for module in find_attentions(model.encoder):
-        layer = module.linformer_layer
-        exact = {"chunked_attention": layer.window, "sliding_attention": layer.window + 1}
-        # Learned E and F are never exact.
-        if getattr(module, "linformer", None) is None and max_length <= exact.get(layer.layer_type, layer.num_slots):
-            module.linformer_layer = layer._replace(layer_type="full_attention")
-            if model.config.encoder.model_type != "mpnet":
-                module.__dict__.pop("forward", None)
 
 
 def _divide_integers(graph: Any) -> None:

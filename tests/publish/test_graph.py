@@ -88,21 +88,6 @@ def test_graph_gives_the_embeddings_for_every_shape(make, bert_tokenizer, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [{}, {"linformer_length": 32, **CHUNKS}, {"model_type": "mpnet"}, MODERNBERT])
-def test_graph_for_texts_that_are_read_exactly(make, bert_tokenizer, tmp_path, fields):
-    model = make(**{"linformer_length": 20, "max_position_embeddings": 130, **fields})
-    folder = export(model, tmp_path / "graph", bert_tokenizer, format="onnx", max_length=20)
-    for shape in ((1, 1), (2, 3), (3, 17), (2, 20)):
-        batch = token_batch(*shape)
-        with torch.inference_mode():
-            expected = model(**batch).pooler_output
-        np.testing.assert_allclose(run_onnx(folder, batch)[0], expected, rtol=0, atol=1e-4)
-    # No slots and no chunks are left, unless a window is shorter.
-    nodes = {node.op_type for node in onnx.load(folder / "onnx" / "model.onnx").graph.node}
-    assert ("Pad" in nodes) == ("local_attention" in fields)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("fields", [{**CHUNKS, "attention_chunk_size": 512}, MODERNBERT, {"table": 16}])
 def test_bfloat16_rounds_no_length_and_no_position(make, bert_tokenizer, tmp_path, fields):
     model = make(max_position_embeddings=1024, **fields)
