@@ -84,9 +84,6 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
     for part in (config, inside) if isinstance(inside, dict) else (config,):
         for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures", "prompts"):
             part.pop(name, None)
-    for name in ("query_length", "document_length"):
-        if config.get(name) is None:
-            config.pop(name, None)
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     backend = getattr(processing_class, "backend_tokenizer", None)
     rules = json.loads(backend.to_str()) if backend is not None else processing_class.get_vocab()

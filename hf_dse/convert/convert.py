@@ -3,7 +3,6 @@
 """Conversion of a pretrained encoder of any architecture to a DSE encoder with linear attention."""
 
 import copy
-import os
 import re
 from dataclasses import asdict, dataclass
 from dataclasses import fields as dataclass_fields
@@ -95,7 +94,6 @@ def convert_encoder(
         [`DseModel`] in float32 and evaluation mode.
 
     Raises:
-        `TypeError`: if `name_or_path` is something else, such as a model.
         `ValueError`: for an encoder whose attention cannot be replaced, a decoder, missing weights, layers that the
             source does not have, or config fields that do not exist or are invalid.
 
@@ -109,11 +107,6 @@ def convert_encoder(
     ('linear_attention', 128)
     ```
     """
-    if not isinstance(name_or_path, str | os.PathLike):
-        raise TypeError(
-            f"`name_or_path` is a `{type(name_or_path).__name__}`: pass a Hub id or a folder, such as one that its "
-            "`save_pretrained` wrote."
-        )
     _check_names(config_overrides)
     _check_config(load_config(name_or_path), name_or_path)
     source = load_encoder(AutoModel, name_or_path, dtype=torch.float32)

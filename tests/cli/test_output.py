@@ -58,25 +58,6 @@ def test_nothing_but_our_own_output(command, commands, good, tmp_path):
     assert run("--quiet", command, *line) == (out, "")
 
 
-def test_bars_in_a_file():
-    """A few lines instead of thousands."""
-    code = """
-import hf_dse_cli, os, time
-hf_dse_cli.SETTINGS["TQDM_DELAY"] = "0.2"
-hf_dse_cli.IN_A_FILE["TQDM_MININTERVAL"] = "0.5"
-try:
-    hf_dse_cli.run("demo", ["--help"])
-except SystemExit:
-    pass
-from tqdm.auto import tqdm
-for _ in tqdm(range(40), desc="work"):
-    time.sleep(0.03)
-"""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stderr.count("work: ") in (2, 3) and "\x1b" not in done.stderr
-
-
 def test_libraries_are_as_they_were_afterwards(capsys):
     def speak():
         python_warnings.warn("of a library", FutureWarning, stacklevel=1)

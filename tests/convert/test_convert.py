@@ -328,8 +328,6 @@ def test_what_is_no_encoder_is_refused(make_model, tmp_path):
     make_model(DseModel).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="is already a DSE model: load it with `AutoModel.from_pretrained`"):
         convert(tmp_path)
-    with pytest.raises(TypeError, match="`name_or_path` is a `DseModel`: pass a Hub id or a folder"):
-        convert_encoder(make_model(DseModel))
 
 
 def test_an_encoder_that_attends_otherwise_is_refused(bert, monkeypatch):

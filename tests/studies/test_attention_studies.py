@@ -83,16 +83,6 @@ def test_which_layers(encoder, data, tmp_path, capsys):
     assert max(abs(row["divergence"]) for row in rows) < 1e-6
 
 
-def test_the_divergence_is_that_of_the_other_texts():
-    source, changed = (torch.nn.functional.normalize(torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)))
-                       for seed in (0, 1))  # fmt: skip
-    expected = 0.0
-    for row, others in enumerate([[1, 2], [0, 2], [0, 1]]):
-        p, q = ((part[others] @ part[row] / 0.1).softmax(dim=0) for part in (source, changed))
-        expected += (p * (p / q).log()).sum().item() / 3
-    assert which_layers.divergence([source], [changed], 0.1) == pytest.approx(expected, rel=1e-4)
-
-
 def test_only_e_and_f_learn_the_outputs_of_attention(encoder, data, tmp_path, capsys):
     argv = [data, encoder, str(tmp_path / "out"), "--sets", "longwiki", "--length", "32", "--batch_size", "4"]
     attention_outputs.main([*argv, "--ks", "6", "12", "--tokens", "1000", "--num_batches", "1", "--min_length", "20"])

@@ -43,29 +43,6 @@ def test_commands(name, small, places, monkeypatch):
         assert Path(script).is_file()
 
 
-def test_full_sizes_need_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("sys.argv", ["gpu.py", "--output_dir", str(tmp_path / "out")])
-    with pytest.raises(SystemExit, match="needs a GPU with CUDA, and there is none: `--small` tries"):
-        gpu.main()
-    assert not (tmp_path / "out").exists()
-
-
-def test_only_a_piece_that_ends_has_a_table(places, tmp_path):
-    def run(program, seconds=60):
-        return gpu.run_piece("speed-128", ["python", "-c", program], places, "Device: X", seconds)
-
-    assert run("import time; time.sleep(60)", 0.5) == "killed after 0.5 seconds"
-    assert run("exit(3)") == "failed with exit status 3"
-    table = tmp_path / "speed-128.md"
-    assert not table.exists()
-    assert run(f"print('| {tmp_path}/student |')") == "finished"
-    text = table.read_text()
-    assert text.startswith("Device: X\n\n```bash\npython -c ") and "\n| OUT/student |\n" in text
-    assert "time / memory: 1.5/1.7 1.7/3.0" in text and str(tmp_path) not in text
-    assert not (tmp_path / "speed-128.part").exists()
-
-
 def test_a_training_goes_on_from_its_last_whole_checkpoint(places, tmp_path, make_checkpoint):
     starts, goes_on = ["--overwrite_output_dir", "true"], ["--resume_from_checkpoint", "last"]
     assert gpu.make_words("student", places, False)[-2:] == starts
