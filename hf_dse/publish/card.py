@@ -3,7 +3,6 @@
 """Model cards."""
 
 import json
-import math
 import platform
 import re
 import shlex
@@ -60,8 +59,7 @@ def make_model_card(
     measured_on = sources[0] if sources else Source("unnamed data")
     base = None if base_model is None else describe_source(base_model)
     similarity = "dot" if config.similarity == "dot" else "cosine"
-    attentions: Any = find_attentions(model.base_model.encoder)
-    layers = [module.linformer_layer for module in attentions]
+    layers: Any = [module.linformer_layer for module in find_attentions(model.base_model.encoder)]
     num_slots = sorted({layer.num_slots for layer in layers if "linear" in layer.layer_type})
     windows = sorted({layer.window for layer in layers if "sliding" in layer.layer_type})
     tags = ["sentence-transformers", "transformers", "sentence-similarity", "feature-extraction", "hf-dse"]
@@ -88,7 +86,6 @@ def make_model_card(
         layer_counts=Counter(config.layer_types),
         num_slots=num_slots,
         windows=windows,
-        exact_length=_exact_length(attentions),
         has_head=has_head(model),
         similarity="dot product" if similarity == "dot" else "cosine",
         max_length=max_length or config.max_position_embeddings,
@@ -159,22 +156,6 @@ def _eval_results(metrics: Mapping[str, Mapping[str, float]], dataset: Source, s
                 )
             )
     return results
-
-
-def _exact_length(attentions: Sequence[Any]) -> int:
-    """Tokens of the longest text that is attended as in the encoder of transformers; 0 for none, or for any text."""
-    lengths = []
-    for module in attentions:
-        layer, own = module.linformer_layer, getattr(module, "sliding_window", None) or math.inf
-        reach = {
-            "full_attention": math.inf,
-            "sliding_attention": layer.window + 1,
-            "chunked_attention": layer.window,
-        }.get(layer.layer_type, layer.num_slots)
-        is_same = layer.layer_type == "sliding_attention" and reach == own
-        lengths.append(math.inf if is_same else min(reach, own))
-    length = min(lengths)
-    return 0 if length == math.inf else int(length)
 
 
 def _title(metric: str) -> str:
