@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The splits of a data set: local files and folders, and data sets of the Hub."""
 
+import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +24,9 @@ ALIASES |= {name: name for name in ("train", "validation", "test")}
 
 SPLITS = ("train", "validation", "test")
 
+# In the name of a file where a split has several, as the Hub stores it.
+PART = re.compile(r"-\d{5}-of-(\d{5})")
+
 # The file of a split, or the split itself.
 Source: TypeAlias = Path | Dataset
 
@@ -41,7 +46,7 @@ def folder_splits(folder: Path) -> dict[str, Source]:
         return dict(saved) if isinstance(saved, DatasetDict) else {"train": saved}
     tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS]
     tables = [path for path in tables if path.name != "dataset_infos.json"]
-    parts = [path for path in tables if "-of-" in path.stem]
+    parts = [path for path in tables if PART.search(path.stem)]
     if len(parts) == len(tables) and any(folder.rglob("*.parquet")):
         _check_parts(folder)
         try:
@@ -59,12 +64,17 @@ def folder_splits(folder: Path) -> dict[str, Source]:
 
 
 def _check_parts(folder: Path) -> None:
-    """Raises a `ValueError` if a split such as `train-00000-of-00002.parquet` lacks a file."""
-    for path in folder.rglob("*-of-*.parquet"):
-        name, total = path.stem.rsplit("-of-", 1)
-        found = sum(1 for _ in path.parent.glob(f"{name[:-5]}*-of-{total[:5]}*.parquet"))
-        if not total[:5].isdigit() or found != int(total[:5]):
-            raise ValueError(f"{path}: the split should have {total[:5]} files by this name, and there are {found}.")
+    """Raises a `ValueError` if parquet files are of several data sets, such as languages, or one is missing."""
+    files = sorted(folder.rglob("*.parquet"))
+    homes = {path.parent.parent if path.parent.name.lower() in ALIASES else path.parent for path in files}
+    if len(homes) > 1:
+        raise ValueError(f"{folder} has several data sets: name the folder of one, {' or '.join(map(str, homes))}.")
+    counts = Counter((path.parent, *PART.split(path.stem)[:2]) for path in files if PART.search(path.stem))
+    for (place, name, total), found in counts.items():
+        if found != int(total):
+            raise ValueError(
+                f"{place}: {name!r} should have {int(total)} files by their names, and there are {found}."
+            )
 
 
 def find_files(folder: Path) -> list[Path]:

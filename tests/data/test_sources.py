@@ -126,6 +126,15 @@ def test_several_tables_of_a_split(tmp_path, name):
         load(tmp_path)
 
 
+def test_folders_of_several_data_sets(tmp_path):
+    for name in ("en", "fr"):
+        (tmp_path / name / "test").mkdir(parents=True)
+        PAIRS.to_parquet(tmp_path / name / "test" / "0000.parquet")
+    with pytest.raises(ValueError, match="has several data sets: name the folder of one, .*(en|fr) or .*(en|fr)"):
+        load(tmp_path)
+    assert load(tmp_path / "fr") == {"test": ROWS}
+
+
 def test_parts_of_a_split(tmp_path):
     """An incomplete download was read as it is."""
     for number, rows in enumerate(({"text": ["a"]}, {"other": [1]})):
@@ -133,7 +142,7 @@ def test_parts_of_a_split(tmp_path):
     with pytest.raises(ValueError, match="the parquet files are not parts of one table"):
         read_texts(tmp_path)
     (tmp_path / "train-00000-of-00002.parquet").unlink()
-    with pytest.raises(ValueError, match="the split should have 00002 files by this name, and there are 1"):
+    with pytest.raises(ValueError, match="'train' should have 2 files by their names, and has 1"):
         read_texts(tmp_path)
     # Only parquet: in JSON, `load_dataset` would change values.
     (tmp_path / "train-00001-of-00002.parquet").rename(tmp_path / "train-00001-of-00002.jsonl")
