@@ -69,12 +69,11 @@ def _check_parts(folder: Path) -> None:
     homes = {path.parent.parent if path.parent.name.lower() in ALIASES else path.parent for path in files}
     if len(homes) > 1:
         raise ValueError(f"{folder} has several data sets: name the folder of one, {' or '.join(map(str, homes))}.")
-    counts = Counter((path.parent, *PART.split(path.stem)[:2]) for path in files if PART.search(path.stem))
-    for (place, name, total), found in counts.items():
-        if found != int(total):
-            raise ValueError(
-                f"{place}: {name!r} should have {int(total)} files by their names, and there are {found}."
-            )
+    matches = [(path.parent, match) for path in files if (match := PART.search(path.stem))]
+    parts = Counter((str(place), match.string[: match.start()], int(match[1])) for place, match in matches)
+    for (where, name, total), found in parts.items():
+        if found != total:
+            raise ValueError(f"{where}: {name!r} should have {total} files by their names, and has {found}.")
 
 
 def find_files(folder: Path) -> list[Path]:

@@ -142,7 +142,7 @@ def test_parts_of_a_split(tmp_path):
     with pytest.raises(ValueError, match="the parquet files are not parts of one table"):
         read_texts(tmp_path)
     (tmp_path / "train-00000-of-00002.parquet").unlink()
-    with pytest.raises(ValueError, match="'train' should have 2 files by their names, and has 1"):
+    with pytest.raises(ValueError, match="should have 2 files by their names, and has 1"):
         read_texts(tmp_path)
     # Only parquet: in JSON, `load_dataset` would change values.
     (tmp_path / "train-00001-of-00002.parquet").rename(tmp_path / "train-00001-of-00002.jsonl")
