@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
-from hf_dse.data.tables import check_texts, shorten
 from hf_dse.retrieval.arguments import BM25_WEIGHT
+from hf_dse.retrieval.encoding import list_texts
 
 
 logger = logging.get_logger(__name__)
@@ -185,10 +185,8 @@ def note_without_words(num_without: int, num_queries: int) -> None:
 
 
 def _check_search(queries: Sequence[str], corpus: Sequence[str]) -> None:
-    for name, texts in (("queries", queries), ("texts", corpus)):
-        if isinstance(texts, str):
-            raise TypeError(f"The {name} are one text, {shorten(texts)}: pass a list of texts.")
-        check_texts(texts, f"The {name}", "the value")
+    for texts in (queries, corpus):
+        list_texts(texts)
     if not len(corpus):
         raise ValueError("There are no texts to search in.")
 

@@ -105,10 +105,10 @@ def test_what_people_write_is_found(query, text):
 
 def test_what_is_not_a_list_of_texts_is_refused():
     for queries, corpus, kind, message in (
-        ("a cat", ["cat"], TypeError, "The queries are one text, 'a cat': pass a list of texts"),
-        (["cat"], "cats", TypeError, "The texts are one text, 'cats'"),
-        (["cat"], ["cat", None], ValueError, "The texts, row 1: the value is None, not a string"),
-        ([math.nan], ["cat"], ValueError, "The queries, row 0: the value is nan, not a string"),
+        ("a cat", ["cat"], TypeError, "`texts` has to be a list of strings, got str"),
+        (["cat"], "cats", TypeError, "`texts` has to be a list of strings, got str"),
+        (["cat"], ["cat", None], ValueError, "The texts, row 1: the text is None, not a string"),
+        ([math.nan], ["cat"], ValueError, "The texts, row 0: the text is nan, not a string"),
         (["cat"], [], ValueError, "There are no texts to search in"),
     ):
         with pytest.raises(kind, match=message):
