@@ -5,10 +5,7 @@
 import json
 import logging
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hf_dse.cli.arguments import MODEL, LoadArguments
@@ -85,26 +82,15 @@ def assess(
     num_queries = next(iter(found.searches.values()))["num_queries"]
     print(f"{split}: {num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
     rows = {name: {key: row[key] for key in COLUMNS if key in row} for name, row in found.searches.items()}
-    names = [name for name in (args.model_name_or_path, *args.compare_with, args.rerank) if name is not None]
-    shorten = partial(_shorten, names=names)
-    print(format_table({shorten(name): row for name, row in rows.items()}, "search"))
+    print(format_table(rows, "search"))
     print("difference: of nDCG@10 to the first row, low and high: its 95 % interval (bootstrap over the queries)")
     print("tokens: of a text that are read; query_ms, corpus_seconds: to search once, and to embed and index before")
-    print(f"\n{shorten(str(found))}")
+    print(f"\n{found}")
     _say_next(args, data_args, found, num_train)
     if output is not None:
         text = json.dumps({"split": split, "num_documents": len(rankings.corpus), **asdict(found)}, indent=2)
         write_atomically(output, lambda file: file.write((text + "\n").encode()))
         print(f"Written to {output}")
-
-
-def _shorten(text: str, names: Sequence[str]) -> str:
-    """The two last parts of the paths of models, which are long in a table."""
-    ends = [Path(*Path(name).parts[-2:]).as_posix() for name in names]
-    for name, end in zip(names, ends, strict=True):
-        if ends.count(end) == 1:
-            text = text.replace(name, end)
-    return text
 
 
 def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.common.options import HfArg
-from hf_dse.retrieval.arguments import CHUNK_SIZE
 
 
 @dataclass
@@ -21,8 +20,9 @@ class EncodeArguments:
         default="document", help="Prompt of the model before each text: document, query or another."
     )
     normalize: bool = HfArg(default=False, help="Scale the vectors to unit length.")
-    chunks: bool = HfArg(default=False, help="A vector per chunk of a document, not per document.")
-    chunk_size: int = HfArg(default=CHUNK_SIZE, help="With `--chunks`: tokens of a chunk, at most.")
+    chunk_size: int | None = HfArg(
+        default=None, help="A vector per chunk of a text, of at most so many tokens, such as 128. Default: per text."
+    )
 
 
 def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
@@ -40,7 +40,7 @@ def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
         text_column=args.text_column,
         prompt_name=args.prompt_name,
         normalize=args.normalize,
-        chunk_size=args.chunk_size if args.chunks else None,
+        chunk_size=args.chunk_size,
         batch_size=load_args.batch_size,
     )
     print(f"{number} vectors of size {size} written to {args.output}")

@@ -12,7 +12,7 @@ from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg
 from hf_dse.data.arguments import DataArguments
-from hf_dse.retrieval.arguments import BM25_WEIGHT, CHUNK_SIZE, WITH_BM25
+from hf_dse.retrieval.arguments import BM25_WEIGHT, WITH_BM25
 
 
 logger = logging.getLogger(__name__)
@@ -38,10 +38,10 @@ class EvaluateArguments:
         default=None, help="On a corpus: a reranker that orders the model's first documents, read whole, in windows."
     )
     rerank_top: int = HfArg(default=100, help="Documents of each query that the reranker reads.")
-    chunks: bool = HfArg(
-        default=False, help="On a corpus: a vector per chunk of a document, of which the best counts."
+    chunk_size: int | None = HfArg(
+        default=None,
+        help="On a corpus: a vector per chunk of at most so many tokens, such as 128, of which the best counts.",
     )
-    chunk_size: int = HfArg(default=CHUNK_SIZE, help="With `--chunks`: tokens of a chunk, at most.")
 
 
 def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
@@ -57,8 +57,10 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     if is_ranking_data(data_args):
         report = evaluate_search(args, load_args, data_args)
-    elif args.compare_with or args.bm25 or args.rerank or args.chunks:
-        raise ValueError("`--compare_with`, `--bm25`, `--rerank` and `--chunks` are for a corpus, not sentence pairs.")
+    elif args.compare_with or args.bm25 or args.rerank or args.chunk_size is not None:
+        raise ValueError(
+            "`--compare_with`, `--bm25`, `--rerank` and `--chunk_size` are for a corpus, not sentence pairs."
+        )
     else:
         report = evaluate_pairs(args, load_args, data_args)
     if output is not None:
@@ -92,18 +94,17 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
     from hf_dse.retrieval.comparison import compare_searches
 
     splits = load_rankings(data_args, args.split or ["test"])
-    chunk_size = args.chunk_size if args.chunks else None
+    names = dict.fromkeys([args.model_name_or_path, *args.compare_with])
     compared = compare_searches(
-        [args.model_name_or_path, *args.compare_with],
+        {name: load_args.load(name) for name in names},
         splits,
         bm25=args.bm25,
         bm25_weight=args.bm25_weight,
         reranker=load_args.load_reranker(args.rerank, skip_long=True),
         reranker_name=args.rerank or "",
-        rerank_top=args.rerank_top,
-        chunk_size=chunk_size,
+        rerank_top=[args.rerank_top],
+        chunk_size=args.chunk_size,
         batch_size=load_args.batch_size,
-        **load_args.loading,
     )
     num_documents = {split: len(rankings.corpus) for split, rankings in splits.items()}
     for split, rows in compared.items():
@@ -118,7 +119,7 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
         "task_name": "retrieval",
         "dataset_name": data_args.dataset_name,
         "num_documents": num_documents,
-        "chunk_size": chunk_size,
+        "chunk_size": args.chunk_size,
         "bm25_weight": args.bm25_weight if args.bm25 else None,
         "results": {split: next(iter(rows.values())) for split, rows in compared.items()},
         "comparison": compared,

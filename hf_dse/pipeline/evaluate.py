@@ -15,7 +15,8 @@ from hf_dse.convert.student import load_dse_model
 from hf_dse.data.pairs import check_pairs, resolve_task
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.publish.export import export
-from hf_dse.retrieval.evaluation import evaluate_pairs, evaluate_retrieval
+from hf_dse.retrieval.comparison import evaluate_retrieval
+from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer, to_sentence_transformer
 
 

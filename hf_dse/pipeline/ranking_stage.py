@@ -34,7 +34,7 @@ from hf_dse.pipeline.shared import (
 from hf_dse.publish.export import export
 from hf_dse.retrieval.arguments import RERANK_TOP
 from hf_dse.retrieval.bm25 import has_bm25
-from hf_dse.retrieval.comparison import compare_runs, run_searches
+from hf_dse.retrieval.comparison import compare_searches
 from hf_dse.retrieval.metrics import RANKING_METRICS, relevance
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 from hf_dse.training.arguments import RankingTrainingArguments
@@ -110,14 +110,11 @@ def run_ranking(
                 # Its source with as many tokens of a text.
                 encoders[args.model_name_or_path] = load_bi_encoder(args.model_name_or_path, args, training_args)
             size = training_args.per_device_eval_batch_size
-            found = run_searches(encoders, splits, bm25=has_bm25(), batch_size=size)
-        metrics = {}
-        for split, searches in found.items():
-            rows = compare_runs({name: search.run for name, search in searches.items()}, relevance(splits[split]))
-            metrics[split] = next(iter(rows.values()))
-            table = {name: {**row, "tokens": searches[name].tokens} for name, row in rows.items()}
-            logger.info(f"{split}\n{format_table(table, 'search')}")
-        return metrics
+            found = compare_searches(encoders, splits, bm25=has_bm25(), batch_size=size)
+        for split, rows in found.items():
+            logger.info(f"{split}\n{format_table(rows, 'search')}")
+        first = {split: next(iter(rows.values())) for split, rows in found.items()}
+        return {split: {name: row[name] for name in row if name != "tokens"} for split, row in first.items()}
 
     return train_stage(
         trainer,

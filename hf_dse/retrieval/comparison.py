@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers.utils import logging
 
-from hf_dse.common.loading import LOADING
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
 from hf_dse.retrieval.bm25 import Bm25Index, bm25_scores, import_bm25
 from hf_dse.retrieval.evaluation import TOP_K, Embedded, embed_corpus, find_documents
 from hf_dse.retrieval.metrics import Run, as_run, bootstrap_interval, mean_metrics, ranking_metrics, relevance
-from hf_dse.retrieval.sentence_transformer import (
-    embed,
-    length_of,
-    load_sentence_transformer,
-    similarity_of,
-)
+from hf_dse.retrieval.sentence_transformer import embed, length_of, similarity_of
 
 
 if TYPE_CHECKING:
@@ -57,21 +51,13 @@ class Search:
 
 
 def compare_searches(
-    names: Sequence[str],
-    splits: Mapping[str, Rankings],
-    *,
-    reranker: "Reranker | None" = None,
-    reranker_name: str = "reranker",
-    rerank_top: int = RERANK_TOP[-1],
-    **options: Any,
+    models: Mapping[str, "SentenceTransformer"], splits: Mapping[str, Rankings], **options: Any
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """
-    The metrics of searches by their names, for each split: each model, BM25, both, and a reranker of the first. Each
-    but the first has its `difference` in nDCG@10 with the ends `low` and `high` of a 95 % interval.
+    The metrics of the searches of [`run_searches`] by their names, for each split. Each but the first has its
+    `difference` in nDCG@10 with the ends `low` and `high` of a 95 % interval.
     """
     judged = {split: relevance(rankings) for split, rankings in splits.items()}
-    loading = {name: options.pop(name) for name in (*LOADING, "max_length") if name in options}
-    models = {name: load_sentence_transformer(name, **loading) for name in dict.fromkeys(names)}
     reads = {name: length_of(model, "document") for name, model in models.items()}
     if len(set(reads.values())) > 1:
         read = ", ".join(f"{name} {tokens or 'all'}" for name, tokens in reads.items())
@@ -79,12 +65,18 @@ def compare_searches(
             f"The models read different numbers of tokens of a text: {read}. For a fair comparison add "
             f"`--max_length {min(tokens for tokens in reads.values() if tokens)}`."
         )
-    options |= {"reranker": reranker, "reranker_name": reranker_name, "rerank_top": [rerank_top]}
     compared: dict[str, dict[str, dict[str, Any]]] = {}
     for split, searches in run_searches(models, splits, **options).items():
         found = compare_runs({name: search.run for name, search in searches.items()}, judged[split])
         compared[split] = {name: {**metrics, "tokens": searches[name].tokens} for name, metrics in found.items()}
     return compared
+
+
+def evaluate_retrieval(model: "SentenceTransformer", rankings: Rankings, **options: Any) -> dict[str, float]:
+    """The metrics of the search in a corpus, see `hf_dse.evaluate`. The options are those of [`run_searches`]."""
+    (row,) = compare_searches({"": model}, {"": rankings}, **options)[""].values()
+    del row["tokens"]
+    return row
 
 
 def run_searches(

@@ -22,8 +22,6 @@ from hf_dse.retrieval.metrics import (
     as_run,
     correlations,
     is_constant,
-    ranking_metrics,
-    relevance,
     score_logits,
 )
 from hf_dse.retrieval.search import nearest
@@ -124,23 +122,6 @@ def _compare(model: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
             pair = (torch.from_numpy(side[start : start + PAIRS_PER_BATCH]).to(head) for side in (first, second))
             logits.append(model.similarity(*pair).float().cpu().numpy())
     return np.concatenate(logits)
-
-
-def evaluate_retrieval(
-    model: "SentenceTransformer",
-    rankings: Rankings,
-    *,
-    chunk_size: int | None = None,
-    batch_size: int = 32,
-    show_progress: bool = True,
-) -> dict[str, float]:
-    """The metrics of the search in a corpus, see `hf_dse.evaluate`."""
-    judged = relevance(rankings)
-    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    embedded = embed_corpus(model, rankings, chunk_size, **options)
-    vectors = embed(model, rankings.queries["query"][:], "query", **options)
-    run = find_documents(model, rankings, vectors, embedded, TOP_K)
-    return {"num_queries": len(judged), **ranking_metrics(run, judged)}
 
 
 def embed_corpus(

@@ -11,7 +11,7 @@ DATA has the folders of the sets with docs.parquet and queries.parquet. OUT gets
 - `validation.jsonl`: a sample of the questions about the validation split;
 - `corpus.jsonl`: the documents of both. Documents of the train split are cut into pieces of `--words` words, at the
   ends of paragraphs or turns. The pieces with the answer are relevant for a question, or all pieces of its document.
-- a folder for each set in the layout of BEIR, with the queries of its last split, for `hf-dse evaluate --chunks`.
+- a folder for each set in the layout of BEIR, with the queries of its last split, for `hf-dse evaluate`.
 
 The queries are those of studies/prepare_long.py: questions about fairy tales, summaries that answer questions about
 stories (here all four, cut after 100 words), and answers to questions about a part of a meeting.

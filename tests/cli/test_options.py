@@ -71,7 +71,7 @@ def test_evaluation_of_a_search(good, tmp_path):
     [
         ("encode", ["--output", "o.txt"], "unsupported ending '.txt'"),
         ("search", ["--queries", "q.txt"], "Pass either `--queries FILE` or `--query`"),
-        ("evaluate", ["--bm25"], "`--rerank` and `--chunks` are for a corpus, not sentence pairs"),
+        ("evaluate", ["--bm25"], "`--rerank` and `--chunk_size` are for a corpus, not sentence pairs"),
         ("mine", ["--queries_from", "none", "--num_queries", "1"], "add `--queries_from"),
         ("export", ["--int8"], "add `--format onnx`"),
         ("distill", ["--learning_rate", "nan"], "learning_rate=nan"),

@@ -13,7 +13,7 @@ from hf_dse import DataArguments, assess, load_rankings, make_rankings
 from hf_dse.cli import assess as cli
 from hf_dse.cli.output import show_log
 from hf_dse.pipeline.assess import Assessment
-from hf_dse.retrieval.comparison import compare_searches
+from hf_dse.retrieval.comparison import evaluate_retrieval
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse_cli import main
 
@@ -85,9 +85,9 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
     assert [row["tokens"] for row in found.searches.values()] == [16, None, 16, 16, 16]
     assert found.gain is None and not found.pays and str(found).startswith("The best without a reranker is ")
     # The same values as at this length.
-    again = compare_searches([str(assets / "encoder")], {"": rankings}, device="cpu", max_length=16, **QUIET)[""]
-    (row,) = again.values()
-    assert found.searches["model 1 (cosine)"]["ndcg@10"] == row["ndcg@10"]
+    cut = load_sentence_transformer(str(assets / "encoder"), device="cpu", max_length=16)
+    again = evaluate_retrieval(cut, rankings, **QUIET)
+    assert found.searches["model 1 (cosine)"]["ndcg@10"] == again["ndcg@10"]
     found = assess(encoder, rankings, max_length=8, **QUIET)
     assert [row["tokens"] for row in found.searches.values()] == [8, None, 8]
     # The models of the caller are as before.
@@ -160,12 +160,6 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         with show_log():
             cli._say_next(args, data, found, num_train)
         assert expected in capsys.readouterr().err
-
-
-def test_names_of_models_are_short_where_they_differ():
-    names = ["/model", "/a/b/model", "user/name"]
-    assert cli._shorten("/a/b/model (cosine), user/name", names) == "b/model (cosine), user/name"
-    assert cli._shorten("/model (cosine)", names) == "/model (cosine)"
 
 
 def test_without_queries_sentences_stand_in_for_them(assets, tmp_path, capsys):

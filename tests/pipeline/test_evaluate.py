@@ -20,7 +20,8 @@ from hf_dse import (
     mine,
     score,
 )
-from hf_dse.retrieval.evaluation import evaluate_pairs, evaluate_retrieval
+from hf_dse.retrieval.comparison import evaluate_retrieval
+from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse_cli import main
 

@@ -15,7 +15,8 @@ from hf_dse.data.arguments import DataArguments, PairTask
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import evaluation
-from hf_dse.retrieval.evaluation import evaluate_pairs, evaluate_retrieval, find_documents
+from hf_dse.retrieval.comparison import evaluate_retrieval
+from hf_dse.retrieval.evaluation import evaluate_pairs, find_documents
 from hf_dse.retrieval.metrics import RANKING_METRICS
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
