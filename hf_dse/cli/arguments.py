@@ -43,7 +43,7 @@ class LoadArguments:
 
         return load_sentence_transformer(name, **self.loading)
 
-    def load_reranker(self, name: str | None, skip_long: bool = False) -> "Callable[..., list[list[float]]] | None":
+    def load_reranker(self, name: str | None) -> "Callable[..., list[list[float]]] | None":
         """The reranker that `--rerank` names, if any: a function of queries and their texts."""
         if name is None:
             return None
@@ -53,4 +53,4 @@ class LoadArguments:
         from hf_dse.teacher.score_candidates import rerank
 
         reranker = load_reranker(name, trust_remote_code=self.trust_remote_code, device=self.device)
-        return partial(rerank, reranker, batch_size=self.batch_size, skip_long=skip_long)
+        return partial(rerank, reranker, batch_size=self.batch_size)

@@ -100,7 +100,7 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
         splits,
         bm25=args.bm25,
         bm25_weight=args.bm25_weight,
-        reranker=load_args.load_reranker(args.rerank, skip_long=True),
+        reranker=load_args.load_reranker(args.rerank),
         reranker_name=args.rerank or "",
         rerank_top=[args.rerank_top],
         chunk_size=args.chunk_size,

@@ -154,7 +154,7 @@ def assess(
     if reranker is not None:
         cross_encoder = load_reranker(reranker, **loading)
         teacher["reranker"] = partial(
-            rerank, cross_encoder, windows=windows, max_length=reranker_max_length, skip_long=True, **options
+            rerank, cross_encoder, windows=windows, max_length=reranker_max_length, **options
         )
         teacher["reranker_tokens"] = limit_of(cross_encoder, reranker_max_length)
         teacher["reranker_name"] = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"

@@ -65,8 +65,8 @@ def score_candidates(
         needed = keep_documents(rankings)
         texts = needed.corpus["text"][:]
         lists = [[texts[row] for row in rows] for rows in needed.queries["documents"][:]]
-        options |= {"max_length": max_length, "skip_long": True}
-        scores = rerank(load_reranker(teacher), rankings.queries["query"][:], lists, **options)
+        queries = rankings.queries["query"][:]
+        scores = rerank(load_reranker(teacher), queries, lists, max_length=max_length, **options)
     return Rankings(with_logits(rankings.queries, scores), rankings.corpus)
 
 
@@ -77,12 +77,11 @@ def rerank(
     *,
     windows: str = "best",
     max_length: int | None = None,
-    skip_long: bool = False,
     **options: Any,
 ) -> list[list[float]]:
     """
-    The scores of the texts of each query, such as those that a search found. A query that leaves no room for a text is
-    an error, or with `skip_long` its scores are NaN. `options` are of `score_texts`.
+    The scores of the texts of each query, such as those that a search found. Those of a query that leaves no room for
+    a text are NaN, and no room for any query is an error. `options` are of `score_texts`.
     """
     if reranker.num_labels not in (1, 2):
         raise ValueError(
@@ -90,7 +89,7 @@ def rerank(
             "use a teacher that was trained for ranking."
         )
     limit = limit_of(reranker, max_length)
-    parts = _windows(reranker, queries, texts, limit, windows, skip_long)
+    parts = _windows(reranker, queries, texts, limit, windows)
     pairs = [(query, part) for query, lists in zip(queries, parts, strict=True) for read in lists for part in read]
     logits = score_texts(reranker, pairs, max_length=limit, truncation="only_second", **options)
     # Of two logits, the second one is that of "relevant".
@@ -107,7 +106,6 @@ def _windows(
     texts: Sequence[Sequence[str]],
     max_length: int,
     windows: str,
-    skip_long: bool,
 ) -> list[list[list[str]]]:
     """For each query, the windows of each of its documents that are scored."""
     tokenizer = reranker.tokenizer
@@ -146,7 +144,7 @@ def _windows(
             f"{len(too_long)} of {len(queries)} queries leave no room for a document in the max_length={max_length} "
             f"of the reranker ({too_long[0]}): shorten them, or use a reranker that reads more"
         )
-        if not skip_long or len(too_long) == len(queries):
+        if len(too_long) == len(queries):
             raise ValueError(f"{message}.")
         logger.warning(f"{message}. Their documents get no scores.")
     if num_long and windows == "first":

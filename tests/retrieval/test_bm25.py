@@ -86,15 +86,8 @@ def test_words_of_any_script_and_normal_form(text, words):
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("서울", "서울은 한국의 수도이다."),
-        ("كتاب", "الكِتَاب: كِتَابٌ جديد"),
-        ("ضدّ أحمد", "ضد احمد"),
-        ("שלום", "שָׁלוֹם עולם"),
-        ("2026", "سنة ٢٠٢٦"),
         ("STRASSE", "Eine Straße"),
         ("ΟΔΟΣ", "μια οδός οδος"),
-        ("🚀", "A rocket 🚀 flies"),
-        ("❤️", "red ❤ heart"),
         ("雨", "今天北京下雨了"),
     ],
 )

@@ -104,6 +104,18 @@ def test_a_reranker_orders_what_is_found(encoder, save_bert, bert_tokenizer, tmp
         assert all(hit["score"] in [before["score"] for before in found] for hit in hits)
 
 
+def test_a_query_without_scores_keeps_its_order(encoder):
+    """A reranker gives NaN for a query that leaves no room for a text."""
+    first = search(encoder, QUERIES, TEXTS, **QUIET)
+
+    def score(queries, texts):
+        return [[float("nan")] * len(texts[0]), [float(len(text)) for text in texts[1]]]
+
+    found = search(encoder, QUERIES, TEXTS, reranker=score, **QUIET)
+    assert [hit["row"] for hit in found[0]] == [hit["row"] for hit in first[0]]
+    assert [hit["text"] for hit in found[1]] == sorted((hit["text"] for hit in first[1]), key=len, reverse=True)
+
+
 def test_rerankers_are_read_as_teachers_are(encoder, save_bert, bert_tokenizer, tmp_path):
     """Whatever their tokenizer does: the scores are those of a pair alone."""
     folder = save_bert(tmp_path / "good", BertForSequenceClassification, num_labels=1, initializer_range=0.5)
