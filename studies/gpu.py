@@ -51,7 +51,7 @@ LONG = f"{BENCHMARKS}/long_documents.py ENCODER --dtype bfloat16 --max_length 51
 NEEDLES = f"{LONG} --needles passkey needle --long_length 32768 --lengths"
 STUDENT = "hf-dse distill --stage ranking --model ROOT/checkpoints/dse-minilm-l6 --bf16 true \
 --train_file OUT/questions/train.jsonl --corpus OUT/questions/corpus.jsonl --max_length 2048 \
---query_max_length 256 --num_negatives 0 --num_candidates 2 --queries_per_document 8 --freeze_layers 4 \
+--query_max_length 256 --num_candidates 2 --queries_per_document 8 --freeze_layers 4 \
 --per_device_train_batch_size 96 \
 --attention_probs_dropout_prob 0 --hidden_dropout_prob 0 --learning_rate 5e-5 --warmup_steps 0.1 --max_steps 400 \
 --eval_strategy no --load_best_model_at_end false --save_strategy steps --save_steps 50 --save_total_limit 1"
