@@ -3,6 +3,7 @@
 """Loading any embedding model with sentence-transformers, and embedding texts and their chunks with it."""
 
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -26,7 +27,7 @@ from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
 logger = logging.get_logger(__name__)
 
@@ -204,9 +205,13 @@ def similarity_of(model: "SentenceTransformer") -> str:
     return name
 
 
-def fingerprint_of(model: "SentenceTransformer") -> str:
-    """Identifies a model by its weights, configuration, tokenizer, modules and dimensions, by SHA-256."""
-    digest = hashlib.sha256(b"" if model.truncate_dim is None else f"{model.truncate_dim} dimensions".encode())
+def fingerprint_of(model: "SentenceTransformer | CrossEncoder") -> str:
+    """
+    A SHA-256 of all that affects vectors or scores: weights, configuration, tokenizer, modules, dimensions, prompts
+    and template.
+    """
+    settings = [model.prompts, model.default_prompt_name, getattr(model.tokenizer, "chat_template", None)]
+    digest = hashlib.sha256(json.dumps([*settings, getattr(model, "truncate_dim", None)]).encode())
     if model.transformers_model is not None:
         digest.update(fingerprint(model.transformers_model, model.tokenizer).encode())
     else:

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rerankers: a `CrossEncoder` of sentence-transformers, checked before its scores become training targets."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,7 +10,6 @@ import torch
 from torch import nn
 
 from hf_dse.common.loading import choose_device, load_config, reading, source_of
-from hf_dse.common.provenance import fingerprint
 from hf_dse.data.arguments import PairTask
 from hf_dse.data.tokenization import add_mask, check_max_length, count_token_types
 
@@ -169,14 +166,6 @@ def overhead(model: "CrossEncoder") -> int:
     prompt = model.prompts[model.default_prompt_name] if model.default_prompt_name is not None else None
     rendered = model.preprocess([("a", "a")], prompt=prompt)["input_ids"].shape[1]
     return rendered - 2 * len(model.tokenizer("a", add_special_tokens=False)["input_ids"])
-
-
-def identify(model: "CrossEncoder") -> str:
-    """A hash of all that affects scores: weights, configuration, tokenizer, modules, prompts and template."""
-    # The text of a model names its modules with their settings.
-    whole: Any = model
-    parts = [fingerprint(whole, model.tokenizer), str(model), model.prompts, model.default_prompt_name]
-    return hashlib.sha256(json.dumps([*parts, model.tokenizer.chat_template]).encode()).hexdigest()
 
 
 def check_labels(teacher: "CrossEncoder | SentenceTransformer", task: PairTask) -> None:

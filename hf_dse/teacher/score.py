@@ -17,9 +17,9 @@ from hf_dse.common.files import to_path
 from hf_dse.data.rankings import FEATURES
 from hf_dse.data.tables import check_texts
 from hf_dse.data.tokenization import is_unknown, length_batches, token_lengths, warn_of_unknown
-from hf_dse.retrieval.sentence_transformer import embed
+from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of
 from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.teacher.rerankers import Pair, identify, limit_of, load_reranker, overhead, raw_logits, reads_messages
+from hf_dse.teacher.rerankers import Pair, limit_of, load_reranker, overhead, raw_logits, reads_messages
 
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def score_texts(
     pairs = list(dict.fromkeys(pairs))
     path = None
     if cache_dir is not None:
-        path = to_path(cache_dir) / f"{identify(reranker)}-{max_length}-{truncation}.sqlite"
+        path = to_path(cache_dir) / f"{fingerprint_of(reranker)}-{max_length}-{truncation}.sqlite"
     scores: dict[Pair, list[float]] = {}
     with open_cache(path) as cache:
         for pair in pairs:

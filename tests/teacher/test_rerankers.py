@@ -19,7 +19,8 @@ from transformers import (
 
 from hf_dse import load_reranker, search
 from hf_dse.data.arguments import PAIR_TASKS
-from hf_dse.teacher.rerankers import check_labels, identify, overhead, raw_logits
+from hf_dse.retrieval.sentence_transformer import fingerprint_of
+from hf_dse.teacher.rerankers import check_labels, overhead, raw_logits
 
 
 PAIRS = [("word1", "word2"), ("word3 word4 word5", "word6"), ("word7", " ".join(f"word{n}" for n in range(20)))]
@@ -178,15 +179,15 @@ def test_the_longest_pair(save_teacher, tmp_path, word_tokenizer):
 
 def test_the_identity_is_that_of_all_that_affects_scores(language_model):
     model = CrossEncoder(language_model, device="cpu")
-    names = [identify(model)]
-    assert identify(load_reranker(language_model, device="cpu")) == names[0]
+    names = [fingerprint_of(model)]
+    assert fingerprint_of(load_reranker(language_model, device="cpu")) == names[0]
     model.prompts["web"] = "another task"
-    names.append(identify(model))
+    names.append(fingerprint_of(model))
     model[1].true_token_id += 1
-    names.append(identify(model))
+    names.append(fingerprint_of(model))
     model.tokenizer.chat_template = model.tokenizer.chat_template.replace("Instruct", "Task")
-    names.append(identify(model))
+    names.append(fingerprint_of(model))
     with torch.no_grad():
         model[0].model.model.norm.weight += 1.0
-    names.append(identify(model))
+    names.append(fingerprint_of(model))
     assert len(set(names)) == 5
