@@ -20,9 +20,6 @@ class EncodeArguments:
         default="document", help="Prompt of the model before each text: document, query or another."
     )
     normalize: bool = HfArg(default=False, help="Scale the vectors to unit length.")
-    chunk_size: int | None = HfArg(
-        default=None, help="A vector per chunk of a text, of at most so many tokens, such as 128. Default: per text."
-    )
 
 
 def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
@@ -40,7 +37,6 @@ def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
         text_column=args.text_column,
         prompt_name=args.prompt_name,
         normalize=args.normalize,
-        chunk_size=args.chunk_size,
         batch_size=load_args.batch_size,
     )
     print(f"{number} vectors of size {size} written to {args.output}")

@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
+from os import PathLike
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import key_of, open_cache
-from hf_dse.common.files import output_path, write_atomically
+from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.data.tables import to_table
 from hf_dse.data.texts import read_texts
 from hf_dse.retrieval.sentence_transformer import (
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# The column of the vectors in a parquet file, and for chunks that of the row of their text in the input.
+# The column of the vectors in a parquet file.
 EMBEDDING_COLUMN = "embedding"
-DOCUMENT_COLUMN = "document"
 # Texts that are embedded and written at once. A killed process loses one such group.
 TEXTS_PER_COMMIT = 1024
 
@@ -52,7 +51,6 @@ def encode_file(
     text_column: str = "text",
     prompt_name: str = "document",
     normalize: bool = False,
-    chunk_size: int | None = None,
     batch_size: int = 32,
     show_progress: bool = True,
 ) -> tuple[int, int]:
@@ -63,18 +61,8 @@ def encode_file(
     path = output_path(output, (".npy", ".parquet"))
     table = to_table(read_texts(source, text_column), source)
     texts = table[text_column].to_pylist()
-    added = [EMBEDDING_COLUMN] if chunk_size is None else [EMBEDDING_COLUMN, DOCUMENT_COLUMN]
-    taken = [name for name in added if name in table.column_names and path.suffix == ".parquet"]
-    if taken:
-        raise ValueError(f"{source} already has a column {taken[0]!r}: rename it.")
-    if chunk_size is not None:
-        if path.suffix == ".npy":
-            raise ValueError("A .npy file does not tell which text a chunk is of: write .parquet.")
-        chunks = split_texts(model, texts, chunk_size)
-        rows = [row for row, parts in enumerate(chunks) for _ in parts]
-        texts = [chunk for parts in chunks for chunk in parts]
-        table = table.take(rows).set_column(table.column_names.index(text_column), text_column, [texts])
-        table = table.append_column(DOCUMENT_COLUMN, pyarrow.array(rows))
+    if EMBEDDING_COLUMN in table.column_names and path.suffix == ".parquet":
+        raise ValueError(f"{source} already has a column {EMBEDDING_COLUMN!r}: rename it.")
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     vectors = embed(model, texts, prompt_name, normalize=normalize, **options)
     if path.suffix == ".npy":
@@ -92,7 +80,7 @@ def encode_file(
 def embed_once(
     model: "SentenceTransformer",
     texts: Sequence[str],
-    folder: Path,
+    folder: str | PathLike | None,
     prompt_name: str = "document",
     *,
     chunk_size: int | None = 0,
@@ -100,12 +88,12 @@ def embed_once(
     drop_others: bool = False,
     show_progress: bool = True,
 ) -> list[Entry]:
-    """Embeds the chunks of texts whose vectors are not in a folder yet. `drop_others` deletes those of other texts."""
+    """Embeds the chunks of texts whose vectors `folder` does not keep yet. `drop_others` deletes those of others."""
     size = fit_chunk_size(model, chunk_size)
     settings = [fingerprint_of(model), prompt_of(model, prompt_name), length_of(model, prompt_name), size]
     keys = [key_of([settings, text]) for text in texts]
     wanted = dict(zip(keys, texts, strict=True))
-    with open_cache(folder / "vectors.sqlite") as cache:
+    with open_cache(None if folder is None else to_path(folder) / "vectors.sqlite") as cache:
         found = {key: _decode(text, value) for key, text in wanted.items() if (value := cache.read(key)) is not None}
         missing = [key for key in wanted if key not in found]
         chunks = dict(zip(missing, split_texts(model, [wanted[key] for key in missing], size), strict=True))

@@ -1,14 +1,11 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files of `hf-dse encode`: arrays, tables, types and chunks."""
-
-import json
+"""Files of `hf-dse encode`: arrays, tables and types."""
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hf_dse import split_text
 from hf_dse.retrieval.index import encode_file
 
 
@@ -51,20 +48,3 @@ def test_what_cannot_be_written_fails_before_texts_are_embedded(encoder, rows, m
     with pytest.raises(ValueError, match=match):
         encode_file(encoder, str(tmp_path / "in.jsonl"), str(tmp_path / "out.parquet"), **QUIET)
     assert not (tmp_path / "out.parquet").exists()
-
-
-def test_chunks(encoder, tmp_path, lines):
-    texts = ["the cat sat. " * 5 + "a dog ran. " * 5, "", "a new mat"]
-    rows = [{"id": name, "text": text} for name, text in zip("xyz", texts, strict=True)]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    output = tmp_path / "out.parquet"
-    encode_file(encoder, str(tmp_path / "in.jsonl"), str(output), chunk_size=12, **QUIET)
-    chunks = [split_text(text, encoder.tokenizer, 12) for text in texts]
-    table = pq.read_table(output).to_pydict()
-    assert table["text"] == [chunk for parts in chunks for chunk in parts]
-    assert table["document"] == [row for row, parts in enumerate(chunks) for _ in parts]
-    assert table["id"] == ["xyz"[row] for row in table["document"]]
-    np.testing.assert_allclose(table["embedding"], encoder.encode(table["text"]), atol=1e-5)
-    assert len(chunks[0]) > 2
-    with pytest.raises(ValueError, match="A .npy file does not tell which text a chunk is of"):
-        encode_file(encoder, str(lines), str(tmp_path / "a.npy"), chunk_size=12)
