@@ -15,7 +15,7 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
 from hf_dse.retrieval.bm25 import Bm25Index, bm25_scores, import_bm25
 from hf_dse.retrieval.evaluation import TOP_K, Embedded, embed_corpus, find_documents
-from hf_dse.retrieval.metrics import Run, as_run, bootstrap_interval, mean_metrics, ranking_metrics, relevance
+from hf_dse.retrieval.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.retrieval.sentence_transformer import embed, length_of, similarity_of
 
 
@@ -184,23 +184,16 @@ def _rerank(
 
 def compare_runs(runs: Mapping[str, Run], judged: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, float]]:
     """The metrics of searches on the same queries, and the differences in nDCG@10 to the first one."""
-    results: dict[str, dict[str, float]] = {}
-    first = None
+    first, results = next(iter(runs)), {}
     for name, run in runs.items():
-        per_query = ranking_metrics(run, judged, per_query=True)
-        results[name] = {"num_queries": len(per_query), **mean_metrics(per_query)}
-        if first is None:
-            first = per_query
-        else:
-            results[name] |= dict(zip(("difference", "low", "high"), _gain(first, per_query), strict=True))
+        results[name] = {"num_queries": len(judged), **ranking_metrics(run, judged)}
+        if name != first:
+            results[name] |= dict(zip(("difference", "low", "high"), gain_of(runs[first], run, judged), strict=True))
     return results
 
 
 def gain_of(before: Run, after: Run, judged: Mapping[str, Mapping[str, int]]) -> tuple[float, float, float]:
     """The mean difference in nDCG@10 on the same queries, and the ends of its 95 % interval."""
-    return _gain(*(ranking_metrics(run, judged, per_query=True) for run in (before, after)))
-
-
-def _gain(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, float, float]:
-    first, second = (np.array([values["ndcg@10"] for values in part.values()]) for part in (before, after))
+    measured = (ranking_metrics(run, judged, per_query=True).values() for run in (before, after))
+    first, second = (np.array([values["ndcg@10"] for values in part]) for part in measured)
     return float((second - first).mean()), *bootstrap_interval(second - first)

@@ -189,12 +189,9 @@ def ranking_metrics(
         }
         for query_id, values in evaluator.evaluate(found).items()
     }
-    return measured if per_query else mean_metrics(measured)
-
-
-def mean_metrics(per_query: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The means over the queries."""
-    return {name: float(np.mean([values[name] for values in per_query.values()])) for name in RANKING_METRICS}
+    if per_query:
+        return measured
+    return {name: float(np.mean([values[name] for values in measured.values()])) for name in RANKING_METRICS}
 
 
 def bootstrap_interval(differences: np.ndarray, *, seed: int | np.random.Generator = 0) -> tuple[float, float]:
