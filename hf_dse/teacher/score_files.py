@@ -135,12 +135,4 @@ def score_files(args: ScoreArguments, data_args: DataArguments) -> str:
         return f"{len(scored)} scored pairs"
     check_scores(scored, describe_source(args.model_name_or_path).name, are_raw=True)
     write_rankings(scored, output)
-    return f"{len(scored)} queries with scored candidates ({_how(args)})"
-
-
-def _how(args: ScoreArguments) -> str:
-    """How candidates are scored."""
-    parts = ["cosine + BM25" if args.bm25_weight else "cosine"] if args.bi_encoder else []
-    if args.windows != "first" or not args.bi_encoder:
-        parts.append(f"windows: {args.windows}")
-    return ", ".join(parts)
+    return f"{len(scored)} queries with scored candidates"

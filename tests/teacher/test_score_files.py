@@ -94,20 +94,16 @@ def test_a_cosine_is_no_class(run, encoder, tmp_path):
 
 def test_candidates_are_scored_by_a_reranker(run, language_model):
     output, said = run(language_model, RANKINGS, windows="best")
-    assert said == "2 queries with scored candidates (windows: best)"
+    assert said == "2 queries with scored candidates"
     found = load_rankings(DataArguments(train_file=str(output)))["train"]
     assert found.queries["query"][:] == [row["query"] for row in RANKINGS]
     assert found.queries["labels"][:] == [row["labels"] for row in RANKINGS]
     assert_close(found.queries["teacher_logits"][:], scores_of(language_model, output, windows="best"))
 
 
-@pytest.mark.parametrize(
-    ("options", "how"),
-    [({"bm25_weight": 0.3}, "cosine + BM25"), ({"windows": "best", "max_length": 16}, "cosine, windows: best")],
-)
-def test_candidates_are_scored_by_a_bi_encoder(run, encoder, options, how):
-    output, said = run(encoder, RANKINGS, bi_encoder=True, **options)
-    assert said == f"2 queries with scored candidates ({how})"
+@pytest.mark.parametrize("options", [{"bm25_weight": 0.3}, {"windows": "best", "max_length": 16}])
+def test_candidates_are_scored_by_a_bi_encoder(run, encoder, options):
+    output, _ = run(encoder, RANKINGS, bi_encoder=True, **options)
     model = SentenceTransformer(encoder, device="cpu")
     model.max_seq_length = options.pop("max_length", model.max_seq_length)
     found = load_rankings(DataArguments(train_file=str(output)))["train"]
