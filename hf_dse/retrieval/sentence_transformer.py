@@ -144,8 +144,8 @@ def tokenizer_of(model: "SentenceTransformer") -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer) if isinstance(tokenizer, Tokenizer) else tokenizer
 
 
-def prompt_of(model: "SentenceTransformer", prompt_name: str | None) -> str:
-    """The text that [`embed`] puts before each text."""
+def prompt_of(model: "SentenceTransformer | CrossEncoder", prompt_name: str | None) -> str:
+    """The text that [`embed`] puts before each text; without a name the prompt that a reranker reads."""
     names = ["document", "passage", "corpus"] if prompt_name == "document" else [prompt_name]
     known = [name for name in names if name in model.prompts]
     found = next((name for name in known if model.prompts[name]), next(iter(known), model.default_prompt_name))
@@ -206,12 +206,9 @@ def similarity_of(model: "SentenceTransformer") -> str:
 
 
 def fingerprint_of(model: "SentenceTransformer | CrossEncoder") -> str:
-    """
-    A SHA-256 of all that affects vectors or scores: weights, configuration, tokenizer, modules, dimensions, prompts
-    and template.
-    """
-    settings = [model.prompts, model.default_prompt_name, getattr(model.tokenizer, "chat_template", None)]
-    digest = hashlib.sha256(json.dumps([*settings, getattr(model, "truncate_dim", None)]).encode())
+    """A SHA-256 of a model's weights, configuration, tokenizer, template, modules and dimensions, without prompts."""
+    settings = [getattr(model, "truncate_dim", None), getattr(model.tokenizer, "chat_template", None)]
+    digest = hashlib.sha256(json.dumps(settings).encode())
     if model.transformers_model is not None:
         digest.update(fingerprint(model.transformers_model, model.tokenizer).encode())
     else:

@@ -2,15 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bi-encoders as teachers: the cosines of a `SentenceTransformer`, with BM25, as scores of candidates."""
 
-from contextlib import nullcontext
 from os import PathLike
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hf_dse.common.files import to_path
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import bm25_scores
@@ -46,10 +42,9 @@ def similarities(
     # Windows of as many tokens as the model reads; 0 is whole documents.
     size = (length_of(encoder, "document") or 0) if windows == "best" else 0
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    with TemporaryDirectory() if cache_dir is None else nullcontext(to_path(cache_dir)) as folder:
-        query_parts = embed_once(encoder, queries, Path(folder), "query", **options)
-        parts = embed_once(encoder, needed.corpus["text"][:], Path(folder), chunk_size=size, **options)
-    query_vectors, vectors = ([_to_units(found) for _, found in entries] for entries in (query_parts, parts))
+    query_parts = embed_once(encoder, queries, cache_dir, "query", **options)
+    parts = embed_once(encoder, needed.corpus["text"][:], cache_dir, chunk_size=size, **options)
+    query_vectors, vectors = ([to_units(found) for _, found in entries] for entries in (query_parts, parts))
     scores = []
     for number, (documents, rows) in enumerate(zip(lists, needed.queries["documents"][:], strict=True)):
         cosines = (vectors[row] @ query_vectors[number][0] if len(vectors[row]) else np.zeros(1) for row in rows)
@@ -61,5 +56,6 @@ def similarities(
     return scores
 
 
-def _to_units(vectors: np.ndarray) -> np.ndarray:
+def to_units(vectors: np.ndarray) -> np.ndarray:
+    """Vectors of length 1, but for those of length 0."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -12,12 +12,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from datasets import Dataset
-from torch import nn
 from transformers.utils import logging
 
-from hf_dse.common.files import to_path
 from hf_dse.common.loading import check_loading
 from hf_dse.data.arguments import DataArguments
 from hf_dse.data.ranking_files import load_corpus
@@ -29,7 +26,8 @@ from hf_dse.retrieval.bm25 import bm25_search, note_without_words
 from hf_dse.retrieval.index import embed_once
 from hf_dse.retrieval.queries import make_queries
 from hf_dse.retrieval.search import nearest
-from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
+from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
+from hf_dse.teacher.bi_encoders import to_units
 
 
 if TYPE_CHECKING:
@@ -136,7 +134,6 @@ def mine(
         documents = data if isinstance(data, Dataset) else load_corpus(data)  # type: ignore[arg-type]
         rankings = make_queries(documents, queries_from, num_queries=num_queries, seed=seed)
     encoder = None if model is None else to_sentence_transformer(model, max_length=max_length, **loading)
-    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     corpus, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
     number_of, text_of, first_rows = _distinct_texts(corpus)
     barred = _barred_texts(rankings, number_of, text_of)
@@ -145,8 +142,12 @@ def mine(
     depth = range_max + max(map(len, barred))
     searches: list[np.ndarray] = []
     if encoder is not None:
-        query_vectors = _unit_vectors(encoder, queries, "query", cache_dir, **options)
-        vectors = _unit_vectors(encoder, distinct, "document", cache_dir, **options)
+        options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+        entries = (
+            embed_once(encoder, queries, cache_dir, "query", **options),
+            embed_once(encoder, distinct, cache_dir, **options),
+        )
+        query_vectors, vectors = (to_units(np.concatenate([part for _, part in found])) for found in entries)
         device = encoder.device
         searches.append(nearest(query_vectors, vectors, depth, device=device, show_progress=show_progress)[1])
     if bm25:
@@ -200,20 +201,6 @@ def _barred_texts(rankings: Rankings, number_of: dict[int, int], text_of: np.nda
         barred[key].update(text_of[rows].tolist())
     own = (text_of[rows].tolist() for rows in rankings.queries["documents"])
     return [barred[key].union(texts) for key, texts in zip(keys, own, strict=True)]
-
-
-def _unit_vectors(
-    encoder: "SentenceTransformer",
-    texts: list[str],
-    prompt_name: str,
-    cache_dir: str | PathLike | None,
-    **options: Any,
-) -> np.ndarray:
-    if cache_dir is None:
-        return embed(encoder, texts, prompt_name, normalize=True, **options)
-    entries = embed_once(encoder, texts, to_path(cache_dir), prompt_name, **options)
-    vectors = np.concatenate([part for _, part in entries])
-    return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy()
 
 
 def _fuse(lists: list[list[int]]) -> list[int]:

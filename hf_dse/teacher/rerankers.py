@@ -12,6 +12,7 @@ from torch import nn
 from hf_dse.common.loading import choose_device, load_config, reading, source_of
 from hf_dse.data.arguments import PairTask
 from hf_dse.data.tokenization import add_mask, check_max_length, count_token_types
+from hf_dse.retrieval.sentence_transformer import prompt_of
 
 
 if TYPE_CHECKING:
@@ -163,8 +164,7 @@ def reads_messages(model: "CrossEncoder") -> bool:
 
 def overhead(model: "CrossEncoder") -> int:
     """The tokens of a pair that belong to neither of its texts: special tokens, a prompt and a template."""
-    prompt = model.prompts[model.default_prompt_name] if model.default_prompt_name is not None else None
-    rendered = model.preprocess([("a", "a")], prompt=prompt)["input_ids"].shape[1]
+    rendered = model.preprocess([("a", "a")], prompt=prompt_of(model, None) or None)["input_ids"].shape[1]
     return rendered - 2 * len(model.tokenizer("a", add_special_tokens=False)["input_ids"])
 
 

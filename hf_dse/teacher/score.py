@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of sentence pairs, by a reranker or a bi-encoder, and those kept on disk, from which a run continues."""
 
-import sqlite3
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from hf_dse.common.files import to_path
 from hf_dse.data.rankings import FEATURES
 from hf_dse.data.tables import check_texts
 from hf_dse.data.tokenization import is_unknown, length_batches, token_lengths, warn_of_unknown
-from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of
+from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of, prompt_of
 from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import Pair, limit_of, load_reranker, overhead, raw_logits, reads_messages
 
@@ -89,20 +88,15 @@ def score_texts(
     if reads_messages(reranker):
         # A template makes one text of both.
         truncation = "longest_first"
-    pairs = list(dict.fromkeys(pairs))
-    path = None
+    path, settings = None, None
     if cache_dir is not None:
-        path = to_path(cache_dir) / f"{fingerprint_of(reranker)}-{max_length}-{truncation}.sqlite"
-    scores: dict[Pair, list[float]] = {}
+        path = to_path(cache_dir) / "scores.sqlite"
+        settings = [fingerprint_of(reranker), prompt_of(reranker, None), max_length, truncation]
+    keys = {pair: key_of([settings, pair]) for pair in pairs}
     with open_cache(path) as cache:
-        for pair in pairs:
-            if (value := cache.read(key_of(pair))) is not None:
-                # Eight bytes per number.
-                kept = np.frombuffer(value, "<f8") if len(value) == 8 * reranker.num_labels else np.empty(0)
-                if not kept.size or not np.isfinite(kept).all():
-                    raise sqlite3.DatabaseError(f"a score is not {reranker.num_labels} finite numbers")
-                scores[pair] = kept.tolist()
-        unknown = [pair for pair in pairs if pair not in scores]
+        found = {pair: cache.read(key) for pair, key in keys.items()}
+        scores = {pair: np.frombuffer(value, "<f8").tolist() for pair, value in found.items() if value is not None}
+        unknown = [pair for pair in keys if pair not in scores]
         added = overhead(reranker) - reranker.tokenizer.num_special_tokens_to_add(pair=True)
         texts = [first for first, _ in unknown], [second for _, second in unknown]
         _warn_of_unknown(reranker, [*texts[0], *texts[1]])
@@ -123,7 +117,7 @@ def score_texts(
                         f"The teacher's score of the pair {batch[int(damaged[0])]!r} is NaN or infinite: its weights "
                         "are damaged, or its precision is too low (float16 overflows easily)."
                     )
-                cache.write({key_of(pair): row.numpy().tobytes() for pair, row in zip(batch, logits, strict=True)})
+                cache.write({keys[pair]: row.numpy().tobytes() for pair, row in zip(batch, logits, strict=True)})
                 scores.update(zip(batch, logits.tolist(), strict=True))
                 progress.update(len(batch))
     return scores

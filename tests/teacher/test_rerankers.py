@@ -181,8 +181,6 @@ def test_the_identity_is_that_of_all_that_affects_scores(language_model):
     model = CrossEncoder(language_model, device="cpu")
     names = [fingerprint_of(model)]
     assert fingerprint_of(load_reranker(language_model, device="cpu")) == names[0]
-    model.prompts["web"] = "another task"
-    names.append(fingerprint_of(model))
     model[1].true_token_id += 1
     names.append(fingerprint_of(model))
     model.tokenizer.chat_template = model.tokenizer.chat_template.replace("Instruct", "Task")
@@ -190,4 +188,4 @@ def test_the_identity_is_that_of_all_that_affects_scores(language_model):
     with torch.no_grad():
         model[0].model.model.norm.weight += 1.0
     names.append(fingerprint_of(model))
-    assert len(set(names)) == 5
+    assert len(set(names)) == 4
