@@ -14,5 +14,5 @@ BM25_WEIGHT = 0.3
 # How many documents of a query a reranker reads.
 RERANK_TOP = (20, 100)
 
-QUERY_KINDS = ("titles", "first_sentences", "sentences")
+QUERY_KINDS = ("first_sentences", "sentences")
 SAMPLINGS = ("top", "random")

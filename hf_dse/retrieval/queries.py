@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Queries for a corpus that has none: titles or sentences of its documents stand in for them."""
+"""Queries for a corpus that has none: sentences of its documents stand in for them."""
 
 import re
 from collections.abc import Iterator
@@ -46,8 +46,8 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
         corpus (`datasets.Dataset`):
             The columns `doc_id`, `text` and optionally `title`, as the corpus of [`Rankings`].
         kind (`str`):
-            `"titles"`: the title, and no text of the result begins with one. `"first_sentences"`: the first sentence
-            after the title, of at least 20 characters. `"sentences"`: any such sentence, drawn at random.
+            `"first_sentences"`: the first sentence after the title, of at least 20 characters. `"sentences"`: any such
+            sentence, drawn at random.
         num_queries (`int`, *optional*):
             Number of queries, of documents drawn at random. Defaults to all.
         seed (`int`, *optional*, defaults to 42):
@@ -72,30 +72,20 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
         raise ValueError(f"kind={kind!r}: it has to be one of {', '.join(QUERY_KINDS)}.")
     columns = {name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title")}
     titles = columns.get("title") or [""] * len(corpus)
-    titles = [(title or "").strip() for title in titles]
-    bodies = [text.removeprefix(title).strip() for title, text in zip(titles, columns["text"], strict=True)]
     wanted = len(corpus) if num_queries is None else num_queries
     queries: dict[int, str] = {}
     for row in np.random.default_rng(seed).permutation(len(corpus)).tolist():
         if len(queries) == wanted:
             break
-        query, body = titles[row], bodies[row]
-        if kind != "titles":
-            generator = np.random.default_rng([seed, row]) if kind == "sentences" else None
-            query, body = take_sentence(body, generator)
-        if query and body:
-            queries[row], bodies[row] = query, body
+        title = (titles[row] or "").strip()
+        generator = np.random.default_rng([seed, row]) if kind == "sentences" else None
+        query, rest = take_sentence(columns["text"][row].removeprefix(title).strip(), generator)
+        if query:
+            queries[row], columns["text"][row] = query, f"{title} {rest}".strip()
     if not queries:
         raise ValueError(f"None of the {len(corpus)} documents gives a query of the kind {kind!r}.")
     if len(queries) < wanted:
         logger.info(f"{len(queries)} of {len(corpus)} documents give queries of the kind {kind!r}.")
-    if kind == "titles":
-        # A document that is only a title keeps it.
-        texts = [body or title for title, body in zip(titles, bodies, strict=True)]
-        columns = {"doc_id": columns["doc_id"], "text": texts}
-    else:
-        for row in queries:
-            columns["text"][row] = f"{titles[row]} {bodies[row]}".strip()
     rows = sorted(queries)
     return make_rankings(
         {

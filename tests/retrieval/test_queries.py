@@ -50,12 +50,7 @@ ARTICLES = {
 }
 
 
-def test_titles_and_first_sentences_are_queries():
-    rankings = make_queries(Dataset.from_dict(ARTICLES), "titles")
-    assert rankings.queries["query"][:] == ["Lift", "Purring"]
-    assert rankings.queries["query_id"][:] == ["titles-a", "titles-c"]
-    assert rankings.positives() == [[0], [2]]
-    assert [text.split()[0] for text in rankings.corpus["text"]] == ["Wings", "Only", "Cats", "Nothing"]
+def test_first_sentences_are_queries():
     rankings = make_queries(Dataset.from_dict(ARTICLES), "first_sentences")
     assert rankings.queries["query"][0] == "Wings push air downwards all the time."
     assert rankings.corpus["text"][:2] == ["Lift Air pushes wings upwards then.", ARTICLES["text"][1]]

@@ -195,7 +195,7 @@ def test_what_cannot_be_mined_is_named(encoder):
     rankings = make_rankings({"query": ["old sun"], "documents": [[0]]}, {"text": TEXTS})
     for message, passed, options in (
         ("There is nothing to search with: pass a model, bm25=True", (rankings,), {}),
-        ("num_queries=3: add `--queries_from titles", (rankings, encoder), {"num_queries": 3}),
+        ("num_queries=3: add `--queries_from first_sentences", (rankings, encoder), {"num_queries": 3}),
         ("num_negatives=15: it has to be from 1 to range_max=9", (rankings, encoder), {"range_max": 9}),
     ):
         with pytest.raises(ValueError, match=message):
