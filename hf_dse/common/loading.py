@@ -105,8 +105,9 @@ def load_config(name_or_path: Name, *, trust_remote_code: bool = False) -> PreTr
                 f"{name_or_path} is a PEFT adapter for {base}: merge it first with `merge_and_unload` of its "
                 "`PeftModel`, and save the model that it returns."
             )
-        if is_static(name_or_path):
-            raise ValueError(f"{name_or_path} is a static model, without a transformer: name one with an encoder.")
+    modules = read_json(name_or_path, "modules.json", kind=list)
+    if modules and modules[0]["type"].endswith("StaticEmbedding"):
+        raise ValueError(f"{name_or_path} is a static model, without a transformer: name one with an encoder.")
     try:
         with reading(name_or_path):
             return AutoConfig.from_pretrained(**source_of(name_or_path, trust_remote_code=trust_remote_code))
@@ -114,12 +115,6 @@ def load_config(name_or_path: Name, *, trust_remote_code: bool = False) -> PreTr
         if Path(name).exists():
             raise
         raise OSError(f"There is no folder {name}, and no such model can be had from the Hub: {error}") from error
-
-
-def is_static(name_or_path: Name) -> bool:
-    """Whether a checkpoint of sentence-transformers is a static model, which has no configuration of a transformer."""
-    modules = read_json(name_or_path, "modules.json", kind=list)
-    return bool(modules) and modules[0]["type"].endswith("StaticEmbedding")
 
 
 def load_tokenizer(tokenizer: PreTrainedTokenizerBase | Name) -> PreTrainedTokenizerBase:

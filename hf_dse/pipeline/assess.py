@@ -196,8 +196,7 @@ def _reading(models: Iterable["SentenceTransformer"], max_length: int | None) ->
     finally:
         for module, values in before:
             for name, value in values.items():
-                # A static model has no setter.
-                if value is not None and getattr(module, name) != value:
+                if value is not None:
                     setattr(module, name, value)
 
 

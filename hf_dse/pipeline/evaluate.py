@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse.common.loading import check_loading, choose_device, is_static, load_config, load_tokenizer
+from hf_dse.common.loading import check_loading, choose_device, load_config, load_tokenizer
 from hf_dse.convert.student import load_dse_model
 from hf_dse.data.pairs import check_pairs, resolve_task
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
@@ -130,7 +130,7 @@ def load_for_pairs(
 ) -> tuple[Any, PreTrainedTokenizerBase | None]:
     """A DSE model with its head for pairs and its tokenizer, or another model as a `SentenceTransformer`."""
     name = fspath(name_or_path)
-    if is_static(name) or load_config(name, trust_remote_code=trust_remote_code).model_type != "dse":
+    if load_config(name, trust_remote_code=trust_remote_code).model_type != "dse":
         return load_sentence_transformer(name, trust_remote_code=trust_remote_code, **loading), None
     model: Any = load_dse_model(name, dtype=loading.get("dtype", "float32"))
     return model.to(choose_device(loading.get("device"))), load_tokenizer(name)

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 from torch import nn
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from hf_dse.common.loading import choose_device, is_static, load_config, reading, split_revision
+from hf_dse.common.loading import choose_device, load_config, reading, split_revision
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
@@ -49,14 +47,13 @@ def load_sentence_transformer(
         ) from error
 
     name, revision = split_revision(name_or_path)
-    if not is_static(name_or_path):
-        config = load_config(name_or_path, trust_remote_code=trust_remote_code)
-        kind = next(iter(config.architectures or []), "")
-        if kind.endswith("ForSequenceClassification") and config.model_type != "dse":
-            raise ValueError(
-                f"{name_or_path} is a {kind}, which scores pairs of texts and has no embeddings: pass an encoder, and "
-                "this model as the reranker (`--rerank`) or teacher."
-            )
+    config = load_config(name_or_path, trust_remote_code=trust_remote_code)
+    kind = next(iter(config.architectures or []), "")
+    if kind.endswith("ForSequenceClassification") and config.model_type != "dse":
+        raise ValueError(
+            f"{name_or_path} is a {kind}, which scores pairs of texts and has no embeddings: pass an encoder, and "
+            "this model as the reranker (`--rerank`) or teacher."
+        )
     chosen = choose_device(device)
     with reading(name_or_path):
         model = SentenceTransformer(
@@ -77,10 +74,10 @@ def to_sentence_transformer(
     """A model itself, or that of a folder or a Hub id, with the options of [`load_sentence_transformer`]."""
     if isinstance(model, str | PathLike):
         return load_sentence_transformer(model, max_length=max_length, **loading)
-    if not hasattr(model, "encode_query"):
+    if not hasattr(model, "encode_query") or model.transformers_model is None:
         raise TypeError(
-            f"The model is a {type(model).__name__}, and has to be a `SentenceTransformer`, or a folder or a Hub id: "
-            "`export` writes a folder of a model with its tokenizer."
+            f"The model is a {type(model).__name__}, and has to be a `SentenceTransformer` with a transformer, or a "
+            "folder or a Hub id: `export` writes a folder of a model with its tokenizer."
         )
     if max_length is not None:
         raise ValueError(f"max_length={max_length} is for a model that is named: set its `max_seq_length` instead.")
@@ -88,13 +85,8 @@ def to_sentence_transformer(
 
 
 def limit_length(model: "SentenceTransformer", max_length: int) -> None:
-    """
-    Sets how many tokens of a text a model reads; a static one reads all. Warns above the length that a student was
-    trained with.
-    """
+    """Sets how many tokens of a text a model reads. Warns above the length that a student was trained with."""
     transformer: Any = model.transformers_model
-    if transformer is None:
-        return
     check_max_length(max_length, transformer, model.tokenizer)
     before, is_dse = length_of(model, "document"), transformer.config.model_type == "dse"
     if is_dse and before is not None and max_length > before:
@@ -120,9 +112,8 @@ def embed(
 ) -> np.ndarray:
     """`encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts."""
     texts = list_texts(texts)
-    if model.transformers_model is not None:
-        # sentence-transformers takes the tokenizer of a loaded model as it is.
-        pad_right(model.tokenizer)
+    # sentence-transformers takes the tokenizer of a loaded model as it is.
+    pad_right(model.tokenizer)
     if warn:
         warn_of_blank(texts)
         warn_of_texts(model, texts, prompt_name)
@@ -136,12 +127,6 @@ def embed(
     vectors = np.asarray(encode(texts, batch_size=batch_size, show_progress_bar=show_progress), dtype=np.float32)
     check_finite("embeddings", vectors)
     return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy() if normalize else vectors
-
-
-def tokenizer_of(model: "SentenceTransformer") -> PreTrainedTokenizerBase:
-    """The tokenizer of a model, in a class of transformers also for a static model."""
-    tokenizer: Any = model.tokenizer
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer) if isinstance(tokenizer, Tokenizer) else tokenizer
 
 
 def prompt_of(model: "SentenceTransformer | CrossEncoder", prompt_name: str | None) -> str:
@@ -171,14 +156,14 @@ def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
 
 def split_texts(model: "SentenceTransformer", texts: Sequence[str], chunk_size: int | None) -> list[list[str]]:
     """The chunks of each text, see [`fit_chunk_size`]. A blank text has no chunks."""
-    size, tokenizer = fit_chunk_size(model, chunk_size), tokenizer_of(model)
+    size, tokenizer = fit_chunk_size(model, chunk_size), model.tokenizer
     parts = ((split_text(text, tokenizer, size) if size else [text]) if is_filled(text) else [] for text in texts)
     return list(parts)
 
 
 def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: str | None) -> None:
     """Counts the texts that are cut, and those that the vocabulary of the model does not know."""
-    tokenizer, prompt = tokenizer_of(model), prompt_of(model, prompt_name)
+    tokenizer, prompt = model.tokenizer, prompt_of(model, prompt_name)
     max_length = length_of(model, prompt_name)
     limit = max_length or math.inf
     # A token has at least one byte; a letter of other scripts may have several tokens.
@@ -207,13 +192,10 @@ def similarity_of(model: "SentenceTransformer") -> str:
 
 def fingerprint_of(model: "SentenceTransformer | CrossEncoder") -> str:
     """A SHA-256 of a model's weights, configuration, tokenizer, template, modules and dimensions, without prompts."""
-    settings = [getattr(model, "truncate_dim", None), getattr(model.tokenizer, "chat_template", None)]
+    settings = [getattr(model, "truncate_dim", None), model.tokenizer.chat_template]
     digest = hashlib.sha256(json.dumps(settings).encode())
-    if model.transformers_model is not None:
-        digest.update(fingerprint(model.transformers_model, model.tokenizer).encode())
-    else:
-        digest.update(model.tokenizer.to_str().encode())
-    for module in list(model)[model.transformers_model is not None :]:
+    digest.update(fingerprint(model.transformers_model, model.tokenizer).encode())
+    for module in list(model)[1:]:
         digest.update(repr(module).encode())
         for name, tensor in sorted(module.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -9,15 +9,14 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models
 from transformers import BertForSequenceClassification, BertModel
 
-from hf_dse import assess, convert_encoder, encode, make_rankings
+from hf_dse import convert_encoder, encode, search
 from hf_dse.retrieval.sentence_transformer import (
     embed,
     fingerprint_of,
     load_sentence_transformer,
-    split_texts,
 )
 
 
@@ -86,6 +85,8 @@ def test_the_fingerprint_is_of_everything(save_encoder):
     edit(folder / "1_Pooling", "config.json", pooling_mode="cls")
     assert fingerprint_of(load(folder)) != first
     assert fingerprint_of(load(save_encoder(hidden_act="relu"))) != first
+    whole, cut = (SentenceTransformer(str(folder), device="cpu", truncate_dim=size) for size in (None, 8))
+    assert fingerprint_of(whole) != fingerprint_of(cut)
 
 
 def test_blank_unknown_and_no_texts(encoder, warnings):
@@ -95,28 +96,12 @@ def test_blank_unknown_and_no_texts(encoder, warnings):
     assert "2 of 5 texts are mostly unknown to the vocabulary" in warnings[1]
 
 
-def test_the_fingerprint_has_dimensions_and_the_words_of_a_static_model(save_encoder):
-    folder = str(save_encoder())
-    whole, cut = (SentenceTransformer(folder, device="cpu", truncate_dim=size) for size in (None, 8))
-    assert fingerprint_of(whole) != fingerprint_of(cut)
+def test_a_static_model_is_refused(tmp_path):
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1}, "[UNK]"))
     static = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
-    before = fingerprint_of(static)
-    static.tokenizer.normalizer = normalizers.Lowercase()
-    assert fingerprint_of(static) != before
-
-
-def test_a_static_model_searches_and_is_no_encoder_to_convert(tmp_path):
-    words = {word: place for place, word in enumerate(dict.fromkeys(["[UNK]", *" ".join(TEXTS).split()]))}
-    tokenizer = Tokenizer(models.WordLevel(words, "[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    static = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu")
     static.save(str(tmp_path / "static"))
-    model = load(tmp_path / "static")
-    np.testing.assert_allclose(embed(model, TEXTS, **QUIET), static.encode(TEXTS), atol=1e-6)
-    assert split_texts(model, ["the cat sat a dog ran"], 3) == [["the cat sat ", "a dog ran"]]
-    rankings = make_rankings({"query": ["a dog"], "documents": [[1]], "labels": [[1]]}, {"text": TEXTS})
-    searches = assess(model, rankings, compare_with=[str(tmp_path / "static")], **QUIET).searches
-    assert [row["tokens"] for name, row in searches.items() if "cosine" in name] == [None] * 4
-    with pytest.raises(ValueError, match="is a static model, without a transformer"):
-        convert_encoder(str(tmp_path / "static"))
+    for read in (load, convert_encoder):
+        with pytest.raises(ValueError, match="is a static model, without a transformer"):
+            read(str(tmp_path / "static"))
+    with pytest.raises(TypeError, match="has to be a `SentenceTransformer` with a transformer"):
+        search(static, ["cat"], TEXTS)
