@@ -51,10 +51,6 @@ def score_candidates(
     options: dict[str, Any] = {"batch_size": batch_size, "windows": windows}
     options |= {"cache_dir": cache_dir, "show_progress": show_progress}
     if is_bi_encoder(teacher):
-        if max_length is not None:
-            raise ValueError(
-                f"max_length={max_length} is an option of rerankers: set `max_seq_length` of the bi-encoder instead."
-            )
         scores = similarities(teacher, rankings, bm25_weight=bm25_weight, **options)
     else:
         if bm25_weight:

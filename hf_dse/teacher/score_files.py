@@ -16,8 +16,9 @@ from hf_dse.data.pairs import resolve_task
 from hf_dse.data.rankings import Rankings, write_rankings
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
-from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 from hf_dse.teacher.arguments import ScoreArguments
+from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import check_labels, load_reranker
 from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
@@ -107,11 +108,13 @@ def score(
     is_ranking = are_rankings(data, data_args)
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
-    load: Any = load_sentence_transformer if bi_encoder else load_reranker
-    if isinstance(teacher, str | PathLike):
-        teacher = load(teacher, max_length=max_length, **loading)
-    # The limit of a bi-encoder is its own.
-    options: dict[str, Any] = {"max_length": None if bi_encoder else max_length, "batch_size": batch_size}
+    options: dict[str, Any] = {"batch_size": batch_size}
+    if bi_encoder or is_bi_encoder(teacher):
+        teacher = to_sentence_transformer(teacher, max_length=max_length, **loading)  # type: ignore[arg-type]
+    else:
+        options["max_length"] = max_length
+        if isinstance(teacher, str | PathLike):
+            teacher = load_reranker(teacher, max_length=max_length, **loading)
     options |= {"cache_dir": cache_dir, "show_progress": show_progress}
     if is_ranking:
         rankings = to_rankings(data, split)

@@ -9,6 +9,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
+import hf_dse
 from hf_dse import bm25_scores, make_rankings
 from hf_dse.data.passages import split_text
 from hf_dse.teacher.score_candidates import score_candidates
@@ -92,8 +93,8 @@ def test_documents_that_are_read_whole_or_blank(make_encoder):
     first, best = (score(encoder, rankings, windows=windows) for windows in ("first", "best"))
     assert_close(first, best)
     assert [row[1] for row in first] == [0.0, 0.0, 0.0]
-    with pytest.raises(ValueError, match="max_length=16 is an option of rerankers: set `max_seq_length` of the bi-"):
-        score(encoder, rankings, max_length=16)
+    with pytest.raises(ValueError, match="max_length=16 is for a model that is named: set its `max_seq_length`"):
+        hf_dse.score(encoder, rankings, max_length=16)
 
 
 def test_each_document_is_embedded_once(make_encoder, rankings, tmp_path, monkeypatch):
