@@ -18,9 +18,6 @@ from hf_dse.retrieval.encoding import check_finite
 # Below this ratio of spread to size, predictions differ by rounding errors only.
 CONSTANT_SPREAD = 1e-6
 
-# Values of a bootstrap that are in memory at a time.
-RESAMPLED_VALUES = 2**22
-
 # The measures of `ranking_metrics`.
 RANKING_METRICS = ("ndcg@10", "mrr@10", "map", "recall@1", "recall@10", "recall@100")
 
@@ -204,7 +201,8 @@ def bootstrap_interval(differences: np.ndarray, *, seed: int | np.random.Generat
         (differences,),
         np.mean,
         n_resamples=10_000,
-        batch=max(1, RESAMPLED_VALUES // len(differences)),
+        # Not all resamples at once in memory.
+        batch=100,
         method="percentile",
         random_state=np.random.default_rng(seed),
     ).confidence_interval

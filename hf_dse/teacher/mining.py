@@ -7,11 +7,11 @@ candidates, and positives in another case as negatives.
 """
 
 import math
-from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from datasets import Dataset
 from transformers.utils import logging
 
@@ -135,8 +135,9 @@ def mine(
         rankings = make_queries(documents, queries_from, num_queries=num_queries, seed=seed)
     encoder = None if model is None else to_sentence_transformer(model, max_length=max_length, **loading)
     corpus, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
-    number_of, text_of, first_rows = _distinct_texts(corpus)
-    barred = _barred_texts(rankings, number_of, text_of)
+    text_of, texts = pd.factorize(np.array([fold(text) if is_filled(text) else None for text in corpus], dtype=object))
+    first_rows = np.flatnonzero(~pd.Series(text_of).duplicated() & (text_of >= 0))
+    barred = _barred_texts(rankings, text_of, pd.Index(texts))
     distinct = [corpus[row] for row in first_rows]
     # Barred texts may take the first ranks.
     depth = range_max + max(map(len, barred))
@@ -177,26 +178,14 @@ def mine(
     if not any(mined):
         logger.warning("Nothing was mined: lower `--relative_margin`, or raise `--range_max`.")
     num_short = sum(len(rows) < num_negatives for rows in mined)
-    logger.info(
-        f"Mined {sum(map(len, mined)):,} negatives for {len(mined):,} queries in {len(distinct):,} distinct texts. "
-        f"{num_short:,} queries have fewer than {num_negatives}."
-    )
+    logger.info(f"{num_short:,} of {len(mined):,} queries have fewer than {num_negatives} negatives.")
     return make_rankings(columns, rankings.corpus)
 
 
-def _distinct_texts(corpus: Sequence[str]) -> tuple[dict[int, int], np.ndarray, np.ndarray]:
-    """The numbers of the distinct texts by their hashes and by row (-1 for a blank one), and their first rows."""
-    number_of: dict[int, int] = {}
-    hashes = (hash(fold(text)) if is_filled(text) else None for text in corpus)
-    text_of = np.array([-1 if key is None else number_of.setdefault(key, len(number_of)) for key in hashes])
-    numbers, rows = np.unique(text_of, return_index=True)
-    return number_of, text_of, rows[numbers >= 0]
-
-
-def _barred_texts(rankings: Rankings, number_of: dict[int, int], text_of: np.ndarray) -> list[set[int]]:
+def _barred_texts(rankings: Rankings, text_of: np.ndarray, texts: pd.Index) -> list[set[int]]:
     """For each query, the texts of its candidates, of the positives of the same query, and of the query."""
-    keys = [hash(fold(query)) for query in rankings.queries["query"]]
-    barred: dict[int, set[int]] = {key: {number_of.get(key, -1)} for key in keys}
+    keys = [fold(query) for query in rankings.queries["query"]]
+    barred: dict[str, set[int]] = {key: {number} for key, number in zip(keys, texts.get_indexer(keys), strict=True)}
     for key, rows in zip(keys, rankings.positives(), strict=True):
         barred[key].update(text_of[rows].tolist())
     own = (text_of[rows].tolist() for rows in rankings.queries["documents"])
