@@ -55,7 +55,6 @@ def convert_encoder(
     name_or_path: str,
     *,
     num_hidden_layers: int | None = None,
-    keep_layers: list[int] | None = None,
     max_position_embeddings: int | None = None,
     hidden_dropout_prob: float | None = None,
     attention_probs_dropout_prob: float = 0.0,
@@ -75,8 +74,6 @@ def convert_encoder(
             or dot product) are kept, and if it scales its embeddings to length 1 (`Normalize`), so does the student.
         num_hidden_layers (`int`, *optional*):
             Layers of the student, evenly spaced ones of the source. Defaults to all.
-        keep_layers (`list[int]`, *optional*):
-            Layers of the source to keep instead, counted from 0.
         max_position_embeddings (`int`, *optional*):
             Longest input in tokens. Defaults to the source's limit. Beyond it rotary positions go on, as the source
             defines them, and those of a table start again. Inputs that the source takes stay exact.
@@ -119,20 +116,9 @@ def convert_encoder(
     layers: Any = [] if "groups" in stem else [*source.get_submodule(stem)]
     # As in ModernBERT, whose first layer has no norm before its attention.
     has_own_start = len({frozenset(layer.state_dict()) for layer in layers[:2]}) > 1
-    if keep_layers is None:
-        num_kept = num_layers if num_hidden_layers is None else num_hidden_layers
-        keep_layers = _evenly_spaced(num_layers, num_kept, has_own_start)
-    elif num_hidden_layers not in (None, len(keep_layers)):
-        raise ValueError(
-            f"`keep_layers` lists {len(keep_layers)} layers, but `num_hidden_layers` is {num_hidden_layers}: give one "
-            "of the two."
-        )
-    wrong = [layer for layer in keep_layers if not 0 <= layer < num_layers]
-    if wrong or not keep_layers:
-        raise ValueError(
-            f"`keep_layers` must name layers of {name_or_path} between 0 and {num_layers - 1}, got {keep_layers}."
-        )
-    if len(attentions) not in (1, num_layers) and keep_layers != [*range(num_layers)]:
+    num_kept = num_layers if num_hidden_layers is None else num_hidden_layers
+    keep_layers = _evenly_spaced(num_layers, num_kept, has_own_start)
+    if len(attentions) not in (1, num_layers) and num_kept != num_layers:
         raise ValueError(f"{name_or_path} has groups of layers that share their weights: keep all of its layers.")
     encoder = _cut_config(source.config, keep_layers)
     set_dropout(encoder, hidden_dropout_prob, attention_probs_dropout_prob)
@@ -157,8 +143,7 @@ def convert_encoder(
     model = DseModel(DseConfig(encoder=encoder, **fields))
     if layers:
         source.set_submodule(stem, torch.nn.ModuleList([layers[layer] for layer in keep_layers]))
-    hint = " Keep its first layer, and put it first." if has_own_start and keep_layers[0] else ""
-    _copy_weights(source, model, keep_layers, name_or_path, hint)
+    _copy_weights(source, model, keep_layers, name_or_path)
     logger.info(_report(name_or_path, model.config, num_layers, keep_layers, limit))
     return model.eval()
 
@@ -293,9 +278,7 @@ def name_of_layers(encoder: PreTrainedModel, first_attention: torch.nn.Module) -
     return name.partition(".0.")[0]
 
 
-def _copy_weights(
-    source: PreTrainedModel, model: DseModel, keep_layers: list[int], name_or_path: str, hint: str
-) -> None:
+def _copy_weights(source: PreTrainedModel, model: DseModel, keep_layers: list[int], name_or_path: str) -> None:
     """Copies a source that is cut to its kept layers."""
     try:
         missing, unexpected = model.encoder.load_state_dict(source.state_dict(), strict=False)
@@ -308,7 +291,7 @@ def _copy_weights(
     if lost or unused:
         raise ValueError(
             f"{name_or_path} cannot be converted exactly: missing weights {lost or 'none'}, weights that a DSE "
-            f"encoder does not have {unused or 'none'}.{hint}"
+            f"encoder does not have {unused or 'none'}."
         )
 
 

@@ -66,7 +66,6 @@ class ConvertOptions:
     num_hidden_layers: int | None = HfArg(
         default=None, help="Layers of the student; evenly spaced layers of the source are kept."
     )
-    keep_layers: list[int] | None = HfArg(default=None, help="Which layers of the source are kept, counted from 0.")
     max_position_embeddings: int | None = HfArg(
         default=None, help="Longest text, in tokens; beyond the source's limit its positions go on or start again."
     )

@@ -188,12 +188,10 @@ def test_a_model_with_a_head_that_is_stored_in_bfloat16(save_source, tmp_path):
     [
         ("bert", {"num_hidden_layers": 2}, [1, 3]),
         ("bert", {"num_hidden_layers": 3}, [0, 1, 3]),
-        ("distilbert", {"keep_layers": [2, 0, 0]}, [2, 0, 0]),
         ("mpnet", {"num_hidden_layers": 2}, [1, 3]),
         ("eurobert", {"num_hidden_layers": 2}, [1, 3]),
         # Only its first layer can be the first.
         ("modernbert", {"num_hidden_layers": 2}, [0, 2]),
-        ("modernbert", {"keep_layers": [0, 3, 2]}, [0, 3, 2]),
         ("albert", {"num_hidden_layers": 2}, [1, 3]),
     ],
 )
@@ -214,11 +212,8 @@ def test_fewer_layers_equal_the_source_cut_to_them(sources, kind, choice, kept):
 @pytest.mark.parametrize(
     ("kind", "choice", "message"),
     [
-        ("bert", {"keep_layers": [0, 4]}, r"`keep_layers` must name layers of .* between 0 and 3, got \[0, 4\]"),
-        ("bert", {"keep_layers": [0, 1], "num_hidden_layers": 3}, "lists 2 layers, but `num_hidden_layers` is 3"),
         ("bert", {"num_hidden_layers": 5}, "`num_hidden_layers` must be between 1 and 4, .* got 5"),
         ("bert", {"num_hidden_layers": 0}, "`num_hidden_layers` must be between 1 and 4, .* got 0"),
-        ("modernbert", {"keep_layers": [1, 2]}, r"not have \['layers.0.attn_norm.weight'\]. Keep its first layer"),
         ("bert", {"hidden_size": 32}, r"has no fields \['hidden_size'\] that can be chosen. .*'linformer_length'"),
         ("bert", {"encoder": None}, r"has no fields \['encoder'\] that can be chosen"),
     ],
@@ -310,7 +305,7 @@ RELATIVE = {"position_embedding_type": "relative_key"}
         # Other parts of them depend on the layers.
         ("esm", ESM, {"num_hidden_layers": 2}, r"cannot be cut to the layers \[1, 3\]: size mismatch"),
         ("embedding_gemma2_text", GEMMA, {"num_hidden_layers": 2}, r"cannot be cut to the layers \[1, 3\]: size"),
-        ("albert", {"num_hidden_groups": 2}, {"keep_layers": [3]}, "groups of layers that share their weights"),
+        ("albert", {"num_hidden_groups": 2}, {"num_hidden_layers": 2}, "groups of layers that share their weights"),
     ],
 )
 def test_sources_that_are_refused(save_source, tmp_path, kind, own, choice, reason):
@@ -399,7 +394,7 @@ def test_arguments(bert):
     assert parse().convert(bert.path).config.to_dict() == convert_encoder(bert.path).config.to_dict()
     # A value per layer.
     arguments = parse(
-        *"--linformer_length 8 6 --layer_types linear_attention full_attention --keep_layers 0 3".split(),
+        *"--linformer_length 8 6 --layer_types linear_attention full_attention --num_hidden_layers 2".split(),
         *"--linformer_projection mean --normalize_embeddings true".split(),
     )
     config = arguments.convert(bert.path).config
