@@ -27,6 +27,7 @@ class FolderArguments:
 
     model_name_or_path: str = HfArg(help="The encoder to convert: a Hub id or a folder.")
     output_dir: str = HfArg(help="Folder to write.")
+    model_id: str | None = HfArg(default=None, help="Name of the model in its card, such as user/name.")
     max_length: int | None = HfArg(default=None, help="Tokens per text that everything that loads the folder reads.")
     overwrite_output_dir: bool = HfArg(default=False, help="Replace a folder that is not empty.")
 
@@ -52,6 +53,7 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
         encoder,
         args.output_dir,
         load_tokenizer(args.model_name_or_path),
+        model_id=args.model_id,
         base_model=args.model_name_or_path,
         max_length=max_length,
         overwrite_output_dir=args.overwrite_output_dir,
@@ -104,7 +106,7 @@ def whiten(args: WhitenArguments) -> None:
     source = describe_source(args.model_name_or_path).name
     whitened = f"{source}, {size} to {args.projection_dim} dimensions, power {args.power}, {len(texts)} texts"
     options = {"recipe": {"whitened": whitened}, "overwrite_output_dir": args.overwrite_output_dir}
-    folder = exporting.export(model, args.output_dir, tokenizer, **options)
+    folder = exporting.export(model, args.output_dir, tokenizer, model_id=args.model_id, **options)
     print(f"Saved to {folder}")
 
 
@@ -113,7 +115,6 @@ class ExportArguments(FolderArguments):
     """Which model to export, and where to save it."""
 
     model_name_or_path: str = HfArg(help=DSE_MODEL)
-    model_id: str | None = HfArg(default=None, help="Name of the model in its card, such as user/name.")
     format: str = HfArg(
         default="transformers",
         help="transformers: a complete model folder. onnx, openvino: a graph that returns sentence embeddings.",

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model cards."""
 
-import json
 import platform
 import re
 import shlex
@@ -27,17 +26,6 @@ from hf_dse.modeling.modeling_dse import find_attentions
 
 CARD_TEMPLATE = Path(__file__).with_name("model_card.md")
 
-# Titles of metrics in tables. Other metrics are capitalized.
-TITLES = {
-    "num_pairs": "Pairs",
-    "num_queries": "Queries",
-    "ap": "Average precision",
-    "ndcg@10": "nDCG@10",
-    "mrr@10": "MRR@10",
-    "map": "MAP",
-}
-RANKING_METRIC = re.compile(r"(ndcg|mrr|recall|precision)@\d+|map")
-
 
 def make_model_card(
     model: DseModel | DseForSequenceClassification,
@@ -58,7 +46,8 @@ def make_model_card(
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
     measured_on = sources[0] if sources else Source("unnamed data")
     base = None if base_model is None else describe_source(base_model)
-    similarity = "dot" if config.similarity == "dot" else "cosine"
+    # Without metrics the recipe tells: only a training on rankings has this weight.
+    is_search = "contrastive_weight" in recipe or any("ndcg@10" in values for values in metrics.values())
     layers: Any = [module.linformer_layer for module in find_attentions(model.base_model.encoder)]
     num_slots = sorted({layer.num_slots for layer in layers if "linear" in layer.layer_type})
     windows = sorted({layer.window for layer in layers if "sliding" in layer.layer_type})
@@ -72,7 +61,21 @@ def make_model_card(
         license=license,
         base_model=base.hub_id if base else None,
         datasets=list(dict.fromkeys(source.hub_id for source in sources if source.hub_id)) or None,
-        eval_results=_eval_results(metrics, measured_on, similarity) or None,
+        eval_results=[
+            EvalResult(
+                task_type="information-retrieval" if is_search else "sentence-similarity",
+                dataset_type=measured_on.hub_id or "custom",
+                dataset_name=measured_on.name,
+                dataset_config=measured_on.config,
+                dataset_split=split,
+                metric_type=name,
+                metric_value=value,
+            )
+            for split, values in metrics.items()
+            for name, value in values.items()
+            if not name.startswith("num_")
+        ]
+        or None,
     )
     card = ModelCard.from_template(
         data,
@@ -87,7 +90,7 @@ def make_model_card(
         num_slots=num_slots,
         windows=windows,
         has_head=has_head(model),
-        similarity="dot product" if similarity == "dot" else "cosine",
+        similarity="dot product" if config.similarity == "dot" else "cosine",
         max_length=max_length or config.max_position_embeddings,
         base=base,
         teacher=None if teacher is None else describe_source(teacher),
@@ -97,10 +100,8 @@ def make_model_card(
         recipe=recipe,
         metrics=metrics,
         splits=shlex.join(map(one_line, metrics)),
-        titles={name: escape_markdown(_title(name)) for values in metrics.values() for name in values},
-        # Without metrics the recipe tells: only a training on rankings has this weight.
-        is_search="contrastive_weight" in recipe
-        or any(RANKING_METRIC.fullmatch(name) for values in metrics.values() for name in values),
+        metric_names=list(dict.fromkeys(name for values in metrics.values() for name in values)),
+        is_search=is_search,
         license=license,
         versions={
             "hf-dse": __version__,
@@ -115,53 +116,6 @@ def make_model_card(
     # Remove the blank lines of sections that are left out.
     card.content = re.sub(r"\n{3,}", "\n\n", card.content).rstrip() + "\n"
     return card
-
-
-def rename_card(text: str, model_id: str) -> str:
-    """Puts another `model_id` into title, metadata and examples of a card that hf-dse made; others stay unchanged."""
-    example = re.search(r'SentenceTransformer\("([^"\n\\]+)"', text)
-    if example is None or not re.search("^- hf-dse$", text, re.MULTILINE):
-        return text
-    old, old_name, name = re.escape(example[1]), re.escape(example[1].split("/")[-1]), model_id.split("/")[-1]
-    for pattern, new in (
-        (rf'^(model-index:\n- name: |model_name: )[\'"]?{old_name}[\'"]?$', json.dumps(name)),
-        (rf"^(# ){old_name}$", escape_markdown(name)),
-        (rf'((?:SentenceTransformer|from_pretrained)\()"{old}"', json.dumps(model_id)),
-        (rf"^(hf-dse evaluate --model ){old}(?= )", shlex.quote(one_line(model_id))),
-    ):
-        text = re.sub(pattern, r"\g<1>" + new.replace("\\", r"\\"), text, flags=re.MULTILINE)
-    return text
-
-
-def _eval_results(metrics: Mapping[str, Mapping[str, float]], dataset: Source, similarity: str) -> list[EvalResult]:
-    results = []
-    for split, values in metrics.items():
-        for name, value in values.items():
-            if name.startswith("num_"):
-                continue
-            kind, task = name, "text-classification" if name in ("accuracy", "f1") else "sentence-similarity"
-            if RANKING_METRIC.fullmatch(name):
-                # As in the cards of sentence-transformers: with what ranks, and how many.
-                task, kind = "information-retrieval", f"{similarity}_{'map@100' if name == 'map' else name}"
-            results.append(
-                EvalResult(
-                    task_type=task,
-                    dataset_type=dataset.hub_id or "custom",
-                    dataset_name=dataset.name,
-                    dataset_config=dataset.config,
-                    dataset_split=split,
-                    metric_type=kind,
-                    metric_name=_title(name),
-                    metric_value=value,
-                )
-            )
-    return results
-
-
-def _title(metric: str) -> str:
-    kind = metric.removeprefix("cosine_")
-    title = TITLES.get(kind, kind.capitalize())
-    return title if kind == metric else f"{title} of the cosine"
 
 
 def _describe_dataset(name: str) -> Source:

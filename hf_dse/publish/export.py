@@ -16,7 +16,7 @@ from hf_dse.common.loading import load_tokenizer, read_file
 from hf_dse.convert.folder import write_settings
 from hf_dse.convert.student import CODE_FILES, limit_tokens, load_dse_model, stored_dtype
 from hf_dse.modeling import DseForSequenceClassification, DseModel
-from hf_dse.publish.card import make_model_card, rename_card
+from hf_dse.publish.card import make_model_card
 from hf_dse.publish.graph import GRAPH_FORMATS, write_graph
 
 
@@ -121,12 +121,10 @@ def export(
         with folder_in_one_step(target, overwrite_output_dir) as new:
             write_graph(model, tokenizer, new, format, int8)
         return path
-    name = model_id or target.name
     if card is None:
         length = tokenizer.model_max_length
-        card = make_model_card(model, model_id=name, max_length=length, **facts).content
+        card = make_model_card(model, model_id=model_id or target.name, max_length=length, **facts).content
     else:
-        card = rename_card(card, name)
         if model_id is not None and model_id not in card:
             logger.warning(f"README.md is kept and does not mention {model_id}: edit it in {path}.")
         old = processing_class.model_max_length
