@@ -30,13 +30,7 @@ def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
     """
     from hf_dse.retrieval.index import encode_file
 
-    number, size = encode_file(
-        load_args.load(args.model_name_or_path),
-        args.input,
-        args.output,
-        text_column=args.text_column,
-        prompt_name=args.prompt_name,
-        normalize=args.normalize,
-        batch_size=load_args.batch_size,
-    )
+    options = dict(vars(args))
+    model = load_args.load(options.pop("model_name_or_path"))
+    number, size = encode_file(model, options.pop("input"), batch_size=load_args.batch_size, **options)
     print(f"{number} vectors of size {size} written to {args.output}")

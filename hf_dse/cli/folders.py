@@ -131,15 +131,8 @@ def export(args: ExportArguments) -> None:
     """
     from hf_dse.publish import export as exporting
 
-    folder = exporting.export(
-        args.model_name_or_path,
-        args.output_dir,
-        format=args.format,
-        int8=args.int8,
-        max_length=args.max_length,
-        overwrite_output_dir=args.overwrite_output_dir,
-        model_id=args.model_id,
-    )
+    options = dict(vars(args))
+    folder = exporting.export(options.pop("model_name_or_path"), **options)
     for file in sorted(file for file in folder.rglob("*") if file.suffix in WEIGHTS):
         print(f"{file.relative_to(folder).as_posix():<30}{file.stat().st_size / 10**6:>10,.1f} MB")
     print(f"Saved to {folder}")

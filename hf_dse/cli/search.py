@@ -3,7 +3,6 @@
 """`hf-dse search`."""
 
 import shutil
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,11 +39,6 @@ class SearchArguments:
     )
     index_dir: str | None = HfArg(default=None, help="Folder of the index. Default: in the cache of Hugging Face.")
     output_file: str | None = HfArg(default=None, help=".jsonl file for the results: a line per query.")
-    format: str = HfArg(
-        default="text",
-        help="Printed form: a table, or the lines of `--output_file`.",
-        metadata={"choices": ["text", "json"]},
-    )
 
     def __post_init__(self) -> None:
         if (self.queries is None) != bool(self.query):
@@ -62,29 +56,21 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     queries = args.query or read_queries(str(args.queries), args.text_column)
+    names = ("text_column", "top_k", "bm25_weight", "rerank_top", "chunk_size", "index_dir")
     found = search_corpus(
         load_args.load(args.model_name_or_path),
         args.model_name_or_path,
         args.corpus,
         queries,
-        text_column=args.text_column,
-        top_k=args.top_k,
-        bm25_weight=args.bm25_weight,
         reranker=load_args.load_reranker(args.rerank),
-        rerank_top=args.rerank_top,
-        chunk_size=args.chunk_size,
-        index_dir=args.index_dir,
         batch_size=load_args.batch_size,
+        **{name: getattr(args, name) for name in names},
     )
-    lines = list(map(to_json, found.rows))
-    is_json = args.format == "json"
     if args.query or output is None:
-        width = shutil.get_terminal_size().columns
-        table = "" if is_json else format_results(found.rows, found.shown, found.num_scores, width) + "\n"
-        print(b"".join(lines).decode() if is_json else table, end="")
+        print(format_results(found.rows, found.shown, found.num_scores, shutil.get_terminal_size().columns))
     if output is not None:
-        write_atomically(output, lambda file: file.writelines(lines))
-        print(f"{len(lines)} queries written to {output}", file=sys.stderr if is_json else sys.stdout)
+        write_atomically(output, lambda file: file.writelines(map(to_json, found.rows)))
+        print(f"{len(found.rows)} queries written to {output}")
 
 
 def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], num_scores: int, width: int) -> str:
