@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the data, and known tasks. Modules named `arguments` import nothing heavy, so that help is fast."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
@@ -92,14 +91,15 @@ class DataArguments:
         check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
 
 
-def to_arguments(data: Any, *others: str) -> DataArguments:
-    """Returns the arguments themselves, or those of a data set's name, folder or file. An error names `others` too."""
+def to_arguments(data: Any) -> DataArguments:
+    """Returns the arguments themselves, or those of a data set's name, folder or file."""
     if isinstance(data, DataArguments):
         return data
     if not isinstance(data, str | PathLike):
-        allowed = ", ".join([*others, "`DataArguments`", "or the name of a data set, a folder or a file"])
-        hint = f": pass one of its splits, {', '.join(map(str, data))}" if isinstance(data, Mapping) else ""
-        raise TypeError(f"The data are of the type {type(data).__name__}, and have to be {allowed}{hint}.")
+        raise TypeError(
+            f"The data are of the type {type(data).__name__}: pass `DataArguments`, the name of a data set, a folder "
+            "or a file, or one loaded split (`Rankings`, or a `Dataset` of sentence pairs, where they are taken)."
+        )
     return DataArguments(dataset_name=fspath(data))
 
 

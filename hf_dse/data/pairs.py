@@ -51,11 +51,11 @@ def resolve_task(data_args: DataArguments) -> PairTask:
 
 def _pair_sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | None) -> dict[str, Source]:
     """Returns the wanted splits; those of GLUE by default."""
-    found = find_sources(data_args, config=task.glue_name if data_args.dataset_name == GLUE else None)
+    found = find_sources(data_args)
     if not found and data_args.dataset_name is None:
         if task.glue_name is None:
             raise ValueError("No data: pass `dataset_name`, `train_file`, `validation_file` or `test_file`.")
-        found = find_sources(replace(data_args, dataset_name=GLUE), config=task.glue_name)
+        found = find_sources(replace(data_args, dataset_name=GLUE, dataset_config_name=task.glue_name))
     # MNLI calls its validation and test splits "matched" and "mismatched": the first is the usual one.
     found = {split.removesuffix("_matched"): source for split, source in found.items()}
     return {split: found[split] for split in wanted_splits(found, splits, data_args.dataset_name or "The data")}

@@ -175,7 +175,7 @@ def _read_queries(folder: Path) -> dict[str, str]:
 
 
 def _read_judgements(path: Path) -> Columns:
-    """Returns judgements as lists: the documents of each query and their grades."""
+    """Returns judgements as rows of one document each."""
     lines = read_text(path).splitlines() if path.suffix.lower() in (".tsv", ".txt") else []
     rows = [row for line in lines if (row := line.split()) and not row[0].startswith("#")]
     # The format of TREC has no header.
@@ -194,18 +194,13 @@ def _read_judgements(path: Path) -> Columns:
     check_rows(grades, lambda grade: to_number(grade) in range(-MAX_GRADE, MAX_GRADE + 1), str(path), problem)
     if not queries:
         raise ValueError(f"{path} has no judgements.")
-    lists: dict[str, dict[str, float]] = {}
-    for query, document, grade in zip(queries, documents, grades, strict=True):
-        # A grade below 0 is not relevant.
-        new = max(0.0, float(grade))
-        if lists.setdefault(query, {}).setdefault(document, new) != new:
-            logger.warning(
-                f"{path}: the document {document!r} has two grades for the query {query!r}: the last one counts, as "
-                "in BEIR."
-            )
-        lists[query][document] = new
+    judged = dict(zip(zip(queries, documents, strict=True), grades, strict=True))
+    if len(judged) < len(grades):
+        logger.warning(f"{path}: {len(grades) - len(judged)} judgements are repeated: the last counts, as in BEIR.")
+    queries, documents = map(list, zip(*judged, strict=True))
+    # A grade below 0 is not relevant.
     return {
-        "query_id": list(lists),
-        "document_ids": [list(judged) for judged in lists.values()],
-        "labels": [list(judged.values()) for judged in lists.values()],
+        "query_id": queries,
+        "document_id": documents,
+        "label": [max(0, float(grade)) for grade in judged.values()],
     }

@@ -27,14 +27,14 @@ def to_rankings(data: Data, split: str | None = None) -> Rankings:
     """Rankings themselves, or a split of those that a name stands for, by default that of [`choose_split`]."""
     if isinstance(data, Rankings):
         return data
-    splits = load_rankings(to_arguments(data, "`Rankings`"), None if split is None else [split])
+    splits = load_rankings(to_arguments(data), None if split is None else [split])
     return splits[choose_split(splits) if split is None else split]
 
 
 def options_of(data: Data, **options: Any) -> DataArguments:
     """How data are read, with the options that are not `None`; loaded data have these alone."""
     is_loaded = isinstance(data, Dataset | Rankings)
-    args = DataArguments() if is_loaded else to_arguments(data, "`Rankings`", "a `Dataset` of sentence pairs")
+    args = DataArguments() if is_loaded else to_arguments(data)
     return replace(args, **{name: value for name, value in options.items() if value is not None})
 
 

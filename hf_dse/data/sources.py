@@ -82,13 +82,12 @@ def find_files(folder: Path) -> list[Path]:
     return [name for name in names if not any(part.startswith(".") for part in name.parts)]
 
 
-def find_sources(data_args: DataArguments, config: str | None = None) -> dict[str, Source]:
+def find_sources(data_args: DataArguments) -> dict[str, Source]:
     """Returns the splits that arguments name."""
-    name = data_args.dataset_name
+    name, config = data_args.dataset_name, data_args.dataset_config_name
     found: dict[str, Source] = {}
     if name is not None:
         path = EMBEDDED_FOLDER if name == EMBEDDED else to_path(name)
-        config = data_args.dataset_config_name or config
         if path.is_file():
             found = {"train": path}
         elif path.is_dir() and config is None:

@@ -41,7 +41,7 @@ QUERIES = {
     "judgements",
     [
         JUDGEMENTS,
-        # The last of two judgements counts, as in BEIR.
+        # As in BEIR, the last of two counts.
         JUDGEMENTS.replace("1\ta\t2\n", "1\ta\t1\n\n1\ta\t2\n") + "\n",
         "1 0 a 2\n1 0 b -1\n2 0 b 1\n",
         "1\t0\ta\t2\n1\t0\tb\t-1\n2\t0\tb\t1\n",

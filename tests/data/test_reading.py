@@ -52,14 +52,9 @@ def test_pairs_by_name(folder):
 
 def test_other_kinds_are_errors(folder):
     splits = load_rankings(str(folder / "rankings"))
-    for data, message in (
-        (3, "The data are of the type int, and have to be `Rankings`, `DataArguments`, or the name of a data set"),
-        (Dataset.from_list([PAIR]), "type Dataset, and have to be `Rankings`, "),
-        (splits, "type dict, .*: pass one of its splits, train, validation, test."),
-    ):
-        with pytest.raises(TypeError, match=message):
+    for data in (Dataset.from_list([PAIR]), splits):
+        kind = type(data).__name__
+        with pytest.raises(TypeError, match=f"type {kind}: pass `DataArguments`, the name .*, or one loaded split"):
             to_rankings(data)
-    with pytest.raises(TypeError, match="type int, and have to be `DataArguments`, or the name"):
-        load_rankings(3)
     with pytest.raises(ValueError, match="columns query, documents, labels, and sentence pairs need sentence1 and"):
         to_pairs(Dataset.from_list([RANKING]), DataArguments(), "train")
