@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.data.tokenization import pad, tokenize
+from hf_dse.data.tokenization import tokenize
 
 
 logger = logging.get_logger(__name__)
@@ -37,7 +37,8 @@ class TextCollator:
                 f"`{option}` if the ends of the texts matter. Later ones are only counted."
             )
         self.n_truncated += cut
-        batch = pad(self.processing_class, encoded, torch.device("cpu"))
+        options: dict = {"return_attention_mask": True, "return_tensors": "pt", "verbose": False}
+        batch = self.processing_class.pad(encoded, **options)
         return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
 

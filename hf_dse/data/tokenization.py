@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenization, padding, lengths in tokens, and batches of similar length."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from datasets import Dataset
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -78,14 +77,6 @@ def tokenize(
         num_cut = sum(size > kept for size, kept in zip(whole, lengths, strict=True))
     features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
     return features, num_cut
-
-
-def pad(
-    processing_class: PreTrainedTokenizerBase, features: list[dict[str, list[int]]], device: torch.device
-) -> Mapping[str, torch.Tensor]:
-    """Pads tokenized texts to the longest one; returns tensors of shape `(batch_size, seq_len)`."""
-    padded = processing_class.pad(features, return_attention_mask=True, return_tensors="pt", verbose=False)
-    return padded.to(device)
 
 
 def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
