@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model folders that somebody else wrote run no code without `trust_remote_code`."""
 
-import ast
 import json
 import re
 import shutil
@@ -14,13 +13,6 @@ from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
 from hf_dse_cli import main
-
-
-ROOT = Path(__file__).parents[2]
-SOURCES = [ROOT / "hf_dse_cli.py", *sorted((ROOT / "hf_dse").rglob("*.py")), *sorted((ROOT / "modeling").glob("*.py"))]
-RUNNING_CODE = {"eval", "exec", "compile", "__import__"}
-UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
-UNSAFE_CALLS = {"torch.load", "np.load", "numpy.load", "yaml.load", "yaml.full_load", "yaml.unsafe_load", "os.system"}
 
 
 class Bomb:
@@ -38,20 +30,6 @@ def trap(tmp_path):
     """A file that exists once foreign code has run."""
     yield tmp_path / "code has run"
     assert not (tmp_path / "code has run").exists()
-
-
-def test_no_call_reads_code():
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            where = f"{path.relative_to(ROOT)}, line {getattr(node, 'lineno', 0)}"
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names]
-                assert not {name.partition(".")[0] for name in names} & UNSAFE_MODULES, where
-            if not isinstance(node, ast.Call):
-                continue
-            called, options = ast.unparse(node.func), {option.arg: option.value for option in node.keywords}
-            assert called not in UNSAFE_CALLS | RUNNING_CODE, where
-            assert not options.keys() & {"allow_pickle", "shell", "weights_only"}, where
 
 
 COMMANDS = [
