@@ -22,17 +22,13 @@ class StageArguments:
         "has options of its own: `hf-dse distill --stage ranking --help`.",
         metadata={"choices": ["general", "pairs", "ranking"]},
     )
+    teacher_name_or_path: str | None = HfArg(
+        default=None,
+        help="Cross-encoder that scores training data without `teacher_logits`. In the general stage: the encoder "
+        "with softmax attention to learn from, by default the student's source.",
+    )
     overwrite_output_dir: bool = HfArg(
         default=False, help="Train into a folder that is not empty; its old checkpoints are deleted."
-    )
-
-
-@dataclass
-class GeneralArguments(StageArguments):
-    """Which student learns from the layers of which encoder."""
-
-    teacher_name_or_path: str | None = HfArg(
-        default=None, help="Encoder with softmax attention to learn from. Default: the student's source."
     )
 
 
@@ -40,9 +36,6 @@ class GeneralArguments(StageArguments):
 class ScoredArguments(StageArguments):
     """Which student learns from the scores of which teacher."""
 
-    teacher_name_or_path: str | None = HfArg(
-        default=None, help="Cross-encoder that scores training data without `teacher_logits`."
-    )
     teacher_dtype: str = HfArg(
         default="float32",
         help="Data type of the teacher's weights.",
@@ -72,7 +65,7 @@ class RankingArguments(WindowArguments, ScoredArguments):
 
 # The options of each stage. The parser completes those of a conversion and of a training when it has read them.
 STAGES: dict[str, tuple[type, ...]] = {
-    "general": (GeneralArguments, ConvertOptions, TextArguments, GeneralOptions),
+    "general": (StageArguments, ConvertOptions, TextArguments, GeneralOptions),
     "pairs": (PairsArguments, ConvertOptions, DataArguments, DseOptions),
     "ranking": (RankingArguments, ConvertOptions, DataArguments, RankingOptions),
 }

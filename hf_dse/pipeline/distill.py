@@ -86,8 +86,10 @@ def distill(
         raise TypeError("`dataset` is a list: pass `datasets.Dataset.from_list(rows)`.")
     if isinstance(model, PreTrainedModel) and processing_class is None:
         raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
+    if not isinstance(dataset, str | Mapping | None):
+        dataset = {"train": dataset}
     if stage is None:
-        parts = dataset.values() if isinstance(dataset, Mapping) else [dataset]
+        parts = dataset.values() if isinstance(dataset, Mapping) else ()
         stage = "ranking" if any(isinstance(part, Rankings) for part in parts) else "pairs"
     if stage not in STAGES:
         raise ValueError(f"stage={stage!r}: it has to be one of {', '.join(STAGES)}.")

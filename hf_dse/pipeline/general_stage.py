@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The general stage: a student learns the layers of its source encoder on unlabelled text."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from datasets import Dataset
@@ -14,7 +13,7 @@ from hf_dse.convert.convert import ConvertArguments, convert_encoder
 from hf_dse.convert.student import limit_tokens, load_or_convert, with_own_attention
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.texts import load_texts
-from hf_dse.pipeline.arguments import GeneralArguments
+from hf_dse.pipeline.arguments import StageArguments
 from hf_dse.pipeline.shared import DistillationResult, Given, train_stage
 from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.general_trainer import GeneralTrainer
@@ -24,7 +23,7 @@ RECIPE_FIELDS = ("hidden_weight", "relation_weight", "sentence_weight")
 
 
 def run_general(
-    args: GeneralArguments,
+    args: StageArguments,
     convert_args: ConvertArguments,
     text_args: TextArguments,
     training_args: GeneralTrainingArguments,
@@ -71,7 +70,7 @@ def run_general(
 def _load_splits(text_args: TextArguments, given: Given) -> tuple[Dataset, Dataset | None]:
     """The texts to train on, and those to evaluate on if there are any."""
     if given.dataset is not None:
-        splits: Any = given.dataset if isinstance(given.dataset, Mapping) else {"train": given.dataset}
+        splits: Any = given.dataset
         return splits["train"], splits.get("validation")
     validation = None
     if text_args.validation_file is not None:

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranking stage: a student learns to search from labels and the scores of a teacher."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Queries with labels whose scores are checked before the teacher scores all.
+# Judged queries on which a teacher is measured before it scores all.
 CHECKED_QUERIES = 50
 
 RECIPE_FIELDS = (
@@ -131,11 +130,7 @@ def run_ranking(
 
 def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
     """The rankings of each split, of which train is required."""
-    splits: Any = given.dataset
-    if splits is None:
-        splits = load_rankings(data_args)
-    elif not isinstance(splits, Mapping):
-        splits = {"train": splits}
+    splits: Any = load_rankings(data_args) if given.dataset is None else given.dataset
     if "train" not in splits:
         raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
     parts: Any = {name: as_rankings(part, f"The split {name!r}") for name, part in splits.items()}
@@ -174,11 +169,6 @@ def _score(
         teacher: Any = load_teacher(args, given, training_args.device)
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
         options["cache_dir"] = args.cache_dir
-        rows = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
-        if rows:
-            # Before hours of scoring.
-            sample = score_candidates(teacher, train.select(rows), show_progress=False, **options)
-            check_scores(sample, name, are_raw=True)
         if given.model is None and has_bm25() and any(judged.positives()):
             _check_ceiling(args, training_args, teacher, judged)
         train = score_candidates(teacher, train, **options)

@@ -47,7 +47,7 @@ class Given:
     model: PreTrainedModel | None = None
     processing_class: PreTrainedTokenizerBase | None = None
     teacher: "CrossEncoder | None" = None
-    dataset: Dataset | Rankings | Mapping[str, Dataset | Rankings] | None = None
+    dataset: Mapping[str, Dataset | Rankings] | None = None
     base_model: str | None = None
 
 
@@ -95,8 +95,7 @@ def load_bi_encoder(
 
 def make_once(make: Callable[[], Data], training_args: TrainingArguments) -> Data:
     """Makes data in the first of several processes, which sends them to the others."""
-    data: Any = make() if training_args.process_index == 0 else None
-    return data if training_args.world_size <= 1 else broadcast_object_list([data])[0]
+    return broadcast_object_list([make() if training_args.process_index == 0 else None])[0]
 
 
 def train_stage(
@@ -121,7 +120,9 @@ def train_stage(
     output_dir = Path(str(training_args.output_dir))
     path, metrics = output_dir / MODEL_FOLDER, {}
     if training_args.process_index == 0:
-        training |= _peak_memory(training_args.device)
+        # In KB, but on a Mac in bytes.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        training["peak_memory_mb"] = peak / (2**20 if sys.platform == "darwin" else 2**10)
         metrics = evaluate()
         recipe = {name: value for name, value in recipe.items() if value is not None} | _common_recipe(training_args)
         name = training_args.hub_model_id or output_dir.name
@@ -135,8 +136,7 @@ def train_stage(
         if training_args.push_to_hub:
             commit = push_model(path, name, revision=training_args.hub_revision, token=training_args.hub_token)
             logger.info(f"Pushed to {commit}")
-    if training_args.world_size > 1:
-        (metrics,) = broadcast_object_list([metrics])
+    (metrics,) = broadcast_object_list([metrics])
     return DistillationResult(student, tokenizer, metrics, path)
 
 
@@ -153,12 +153,3 @@ def _common_recipe(training_args: StudentTrainingArguments) -> dict[str, Any]:
         "seed": training_args.seed,
         "machine": describe_machine(),
     }
-
-
-def _peak_memory(device: torch.device) -> dict[str, float]:
-    """The most memory that this process has had, in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    memory = {"peak_memory_mb": peak / (2**20 if sys.platform == "darwin" else 2**10)}
-    if device.type == "cuda":
-        memory["peak_gpu_memory_mb"] = torch.cuda.max_memory_allocated(device) / 2**20
-    return memory
