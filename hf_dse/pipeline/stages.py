@@ -50,7 +50,10 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
     (first_args, *_, first_training), *_ = stages
     given, result, student, key = Given(base_model=first_args.model_name_or_path), None, None, ""
     for *_, training_args in stages:
-        training_args.resume_from_checkpoint = _resume_last(training_args.resume_from_checkpoint)
+        resume = str(training_args.resume_from_checkpoint or "false").lower()
+        if resume not in ("false", "true", "last"):
+            raise ValueError(f"resume_from_checkpoint={resume}: each stage of a recipe goes on from its `last` one.")
+        training_args.resume_from_checkpoint = None if resume == "false" else "last"
     with lock_output_dir(first_training):
         folders = [Path(args.output_dir) / f"{n}-{own.stage}" for n, (own, *_, args) in enumerate(stages, start=1)]
         if not first_training.resume_from_checkpoint:
@@ -95,14 +98,6 @@ def _check_later_stages(stages: list[tuple[Any, ...]]) -> None:
             wrong.append("model_name_or_path")
         if wrong:
             raise ValueError(f"Stage {number} names `{wrong[0]}`, but it goes on with the model of the stage before.")
-
-
-def _resume_last(value: str | bool | None) -> str | None:
-    """Whether to resume, which each stage does from its own last checkpoint."""
-    known = {"none": None, "false": None, "true": "last", "last": "last"}
-    if str(value).lower() not in known:
-        raise ValueError(f"resume_from_checkpoint={value!r}: each stage of a recipe goes on from its own `last` one.")
-    return known[str(value).lower()]
 
 
 def stage_key(previous: str, *arguments: Any) -> str:
