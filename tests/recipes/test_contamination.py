@@ -10,6 +10,7 @@ import pytest
 
 
 STS = "the quick brown fox jumps over the lazy dog near the old river bank today"
+ABSTRACT = "On drugs. An abstract of the searched corpus, about drugs"
 CLAIM = "a low dose of the new drug lowers the risk of heart failure in adults"
 
 
@@ -63,49 +64,19 @@ def test_overlap(monkeypatch, num_words):
     assert contamination.overlap(train, ["other words"], num_words).empty
 
 
-@pytest.fixture
-def data(tmp_path):
-    """Test sets in which hardly anything is said."""
-    tables = {
-        "qqp/validation": {"question1": ["Is q one new?"], "question2": ["Is q two new?"]},
-        "qqp/test": {"question1": ["Is q three new?"], "question2": ["Is q four new?"]},
-        "scifact/queries_test": {"query": [CLAIM]},
-        "scifact/corpus": {"title": ["On drugs."], "text": ["An abstract of the searched corpus, about drugs."]},
-        "squad_sent/train": {
-            "sentence": [f"sentence {number} ." for number in range(8)],
-            "question": [f"question {number} ?" for number in range(8)],
-        },
-        "fairytaleqa/docs": {"split": ["train", "test"], "text": ["a tale to learn", "a tale to keep"]},
-        "fairytaleqa/queries": {"split": ["train", "test"], "question": ["who learns", "who keeps"]},
-        "qmsum/docs": {"split": ["test"], "text": ["a meeting"]},
-        "qmsum/queries": {"split": ["test"], "query": ["the meeting"], "answer": ["it was long"]},
-        "squality/docs": {"split": ["validation"], "text": ["a story"]},
-        "squality/queries": {"split": ["validation"], "question": ["a plot"], "responses": [["one reply", "another"]]},
-        "longwiki/docs": {"split": ["validation"], "lead": ["a lead"], "body": ["a body"]},
-        "longwiki/queries_late": {"split": ["validation"], "query": ["a late part"]},
-        "rfc/docs": {"split": ["validation"], "title": ["a title"], "abstract": ["in short"], "body": ["a protocol"]},
-        "pubmedqa/pairs": {
-            "split": ["test"],
-            "question": ["does it"],
-            "conclusion": ["it does"],
-            "abstract": ["we tried"],
-        },
+def test_the_command(tmp_path, capsys, monkeypatch):
+    sets = {
+        "STS-B test": contamination.TestSet([STS, "other"]),
+        "SciFact test claims": contamination.TestSet([CLAIM]),
+        "SciFact corpus": contamination.TestSet([ABSTRACT], is_dropped=False),
+        "FairytaleQA queries": contamination.TestSet(["who keeps"]),
+        "FairytaleQA documents": contamination.TestSet(["a tale to keep"], contamination.LONG),
+        "QQP test": contamination.TestSet(["Is q three new?", "Is q four new?"]),
+        "NPL queries": contamination.TestSet(["npl asks"]),
     }
-    for name in ("stsb/validation", "stsb/test", "sick/validation"):
-        tables[name] = {"sentence1": [f"a text of {name}" if name != "stsb/test" else STS], "sentence2": ["other"]}
-    for name in ("cranfield", "npl", "cacm"):
-        tables[f"{name}/queries"] = {"query": [f"{name} asks"]}
-        tables[f"{name}/corpus"] = {"title": [""], "text": [f"{name} tells"]}
-    for name, columns in tables.items():
-        path = tmp_path / "data" / f"{name}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame(columns).to_parquet(path)
-    return tmp_path / "data"
-
-
-def test_the_command(data, tmp_path, capsys):
+    monkeypatch.setattr(contamination, "read_test_sets", lambda data: sets)
     rankings = [
-        {"query": "Clean?", "documents": ["Clean.", "On drugs. An abstract of the searched corpus, about drugs!"]},
+        {"query": "Clean?", "documents": ["Clean.", f"{ABSTRACT}!"]},
         {"query": "Who keeps?", "documents": ["A tale."]},
         {"query": "Who learns?", "documents": ["A tale to learn.", "A tale to keep."]},
         {"query": CLAIM.replace("in adults", "of adults"), "documents": ["Something else."]},
@@ -117,7 +88,7 @@ def test_the_command(data, tmp_path, capsys):
     pairs = pd.DataFrame({"sentence1": [f"Yes, {STS}", "mine"], "sentence2": ["kept", "own"], "label": [1.0, 2.0]})
     pairs.to_parquet(tmp_path / "pairs.parquet")
     files = [str(tmp_path / name) for name in ("rankings.jsonl", "lists.jsonl", "pairs.parquet")]
-    contamination.main([str(data), *files, "--drop", str(tmp_path / "out")])
+    contamination.main(["data", *files, "--drop", str(tmp_path / "out")])
     printed = capsys.readouterr().out.splitlines()
     counts = {cells[0]: cells[1:] for line in printed if line[:1] == "|" for cells in [line.strip("| ").split(" | ")]}
     assert counts["STS-B test"] == ["2", "8", "0", "1", "1"]
@@ -125,10 +96,8 @@ def test_the_command(data, tmp_path, capsys):
     assert counts["SciFact corpus"] == ["1", "8", "1", "1", "1"]
     assert counts["FairytaleQA queries"] == ["1", "8", "1", "1", "1"]
     assert counts["FairytaleQA documents"] == ["1", "13", "1", "1", "1"]
-    assert counts["QQP validation and test"] == ["4", "8", "1", "1", "1"]
+    assert counts["QQP test"] == ["2", "8", "1", "1", "1"]
     assert counts["NPL queries"] == ["1", "8", "0", "0", "0"]
-    # Only what is evaluated is a test set.
-    assert counts["SQuALITY queries"][0] == "3" and 0 < int(counts["SQuAD held-out sentences"][0]) < 8
     assert [line for line in printed if line.endswith("dropped")] == [
         "rankings.jsonl: 3 of 4 rows dropped",
         "lists.jsonl: 1 of 2 rows dropped",
