@@ -7,15 +7,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import (
     CrossEncoder,
     SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, export
 
@@ -136,17 +132,3 @@ def test_sentence_transformers_saves_the_same_model(tmp_path, make_model, bert_t
     ours = encode(model, AutoTokenizer.from_pretrained(theirs), TEXTS, show_progress=False)
     for vectors in (again.encode(TEXTS), ours):
         np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
-
-
-def test_its_trainer_fine_tunes(tmp_path, make_model, bert_tokenizer):
-    model = SentenceTransformer(str(export(make_model(), tmp_path / "model", bert_tokenizer)), device="cpu")
-    columns = Dataset.from_dict({"sentence1": TEXTS, "sentence2": TEXTS[1:] + TEXTS[:1]})
-    args = SentenceTransformerTrainingArguments(
-        str(tmp_path / "run"), max_steps=8, learning_rate=1e-2, report_to="none", use_cpu=True, disable_tqdm=True
-    )
-    before = model.encode(TEXTS)
-    SentenceTransformerTrainer(model, args, columns, loss=MultipleNegativesRankingLoss(model)).train()
-    model.save_pretrained(str(tmp_path / "second"))
-    after = embed_alone(AutoModel.from_pretrained(tmp_path / "second"), bert_tokenizer)
-    assert np.isfinite(after).all() and not np.allclose(before, after, atol=1e-2)
-    np.testing.assert_allclose(model.encode(TEXTS), after, rtol=0, atol=1e-5)
