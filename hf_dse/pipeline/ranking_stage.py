@@ -169,6 +169,12 @@ def _score(
         teacher: Any = load_teacher(args, given, training_args.device)
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
         options["cache_dir"] = args.cache_dir
+        rows = [row for row, positives in enumerate(train.positives()) if positives][:CHECKED_QUERIES]
+        if rows:
+            # Before hours of scoring.
+            check_scores(
+                score_candidates(teacher, train.select(rows), show_progress=False, **options), name, are_raw=True
+            )
         if given.model is None and has_bm25() and any(judged.positives()):
             _check_ceiling(args, training_args, teacher, judged)
         train = score_candidates(teacher, train, **options)
