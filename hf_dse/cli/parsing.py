@@ -18,7 +18,7 @@ from typing import Any, get_type_hints
 from transformers import HfArgumentParser
 
 from hf_dse.common.files import read_yaml
-from hf_dse.common.options import complete, did_you_mean
+from hf_dse.common.options import check_numbers, complete, did_you_mean
 
 
 # The names of options whose fields have the names of transformers, which work too.
@@ -119,6 +119,8 @@ def parse_options(
     *parsed, rest = parser.parse_args_into_dataclasses(words, return_remaining_strings=True, look_for_args_file=False)
     if rest:
         raise ValueError(f"unexpected word {rest[0]!r}: options begin with `--`, see `{prog} --help`")
+    for args in parsed[: len(kinds)]:
+        check_numbers(args)
     return tuple(parsed[: len(kinds)])
 
 

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of options that several commands share."""
 
+import dataclasses
 import difflib
 import importlib
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +21,14 @@ def check_at_least(least: float, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
             raise ValueError(f"{name}={value}: it has to be at least {least}.")
+
+
+def check_numbers(args: Any) -> None:
+    """Raises a `ValueError` if a field of a dataclass has NaN or an infinite number."""
+    for entry in dataclasses.fields(args):
+        value = getattr(args, entry.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{entry.name}={value}: it has to be a finite number.")
 
 
 def complete(kind: type) -> type:

@@ -94,6 +94,7 @@ def test_config_gives_values_that_the_command_line_overrides(config_file):
         ([], "required: --name; see `hf-dse test --help`"),
         (["--name", "m", "--alhpa", "1"], r"unknown option '--alhpa' \(did you mean '--alpha'\?\); `hf-dse test --he"),
         (["--name", "m", "stray"], "unexpected word 'stray': options begin with `--`"),
+        (["--name", "m", "--alpha", "nan"], "alpha=nan: it has to be a finite number"),
     ],
 )
 def test_bad_options(argv, message):
