@@ -42,7 +42,7 @@ def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
     measured = evaluate(SentenceTransformer(str(folder), device="cpu"), test, show_progress=False)
     assert measured == pytest.approx(results("out")["metrics"]["test"])
     card = (folder / "README.md").read_text()
-    assert "nDCG@10" in card and "teacher" in card
+    assert "ndcg@10" in card and "teacher" in card
     assert list((tmp_path / "cache").iterdir())
 
 
