@@ -31,7 +31,6 @@ PAIRS = {
     "sentence1": ["the cat sat", "a dog ran", "old house", "the cat sat", "is old", "new dog"],
     "sentence2": ["a cat sat on the mat", "the cat sat", "new house", "old mat", "the dog sat", "a dog ran"],
 }
-SCORES = [4.5, 1.0, 3.0, 0.5, 2.0, 2.5]
 
 
 def logits_of(model, tokenizer):

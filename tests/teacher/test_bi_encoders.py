@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bi-encoders as teachers: cosines with BM25 against slow code."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
@@ -15,7 +13,6 @@ from hf_dse.data.passages import split_text
 from hf_dse.teacher.score_candidates import score_candidates
 
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "flagship" / "run.sh"
 # The last two are not candidates, and the last query shares no word with the corpus.
 TEXTS = ["red cat moon", "wall wall dog", "moon", "cat", "sun red wall", "dog moon sun", "red red red cat", "wall"]
 QUERIES = ["red cat", "moon wall", "tree"]
