@@ -194,7 +194,8 @@ def fingerprint_of(model: "SentenceTransformer | CrossEncoder") -> str:
     """A SHA-256 of a model's weights, configuration, tokenizer, template, modules and dimensions, without prompts."""
     settings = [getattr(model, "truncate_dim", None), model.tokenizer.chat_template]
     digest = hashlib.sha256(json.dumps(settings).encode())
-    digest.update(fingerprint(model.transformers_model, model.tokenizer).encode())
+    transformer: Any = model.transformers_model
+    digest.update(fingerprint(transformer, model.tokenizer).encode())
     for module in list(model)[1:]:
         digest.update(repr(module).encode())
         for name, tensor in sorted(module.state_dict().items()):
