@@ -20,6 +20,7 @@ become one vector. Shapes in comments: B batch, N tokens, D hidden size.
 import inspect
 import json
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -253,7 +254,7 @@ class DseModel(DsePreTrainedModel):
         super().__init__(config)
         self.encoder = build_encoder(config)
         self.has_token_types = "token_type_ids" in inspect.signature(self.encoder.forward).parameters
-        self.first_position, self.num_positions = 0, config.max_position_embeddings
+        self.first_position, self.num_positions = 0, sys.maxsize
         if (table := find_table(self.encoder)) is not None:
             self.first_position, self.num_positions = first_position(table), count_positions(table)
         self.projection = (
@@ -306,8 +307,7 @@ class DseModel(DsePreTrainedModel):
                 inputs[name] = take_rows(tokens.expand(*shape, *tokens.shape[2:]), order.tokens)
         if lengths is not None:
             inputs["attention_mask"] = mask_of(lengths, shape[1]).long()
-        tokens: Any = inputs_embeds if input_ids is None else input_ids
-        if position_ids is None and (positions := self.repeat_positions(tokens)) is not None:
+        if position_ids is None and (positions := self.repeat_positions(inputs)) is not None:
             inputs["position_ids"] = positions
             # Otherwise the encoder would look the type of a token up at its position.
             if self.has_token_types:
@@ -353,12 +353,13 @@ class DseModel(DsePreTrainedModel):
                 f"encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
             )
 
-    def repeat_positions(self, tokens: torch.Tensor) -> torch.Tensor | None:
+    def repeat_positions(self, inputs: dict[str, Any]) -> torch.Tensor | None:
         """Positions `(1, seq_len)` that start again at the end of the table, where the input may be longer than it."""
-        num_tokens, is_always_short = tokens.shape[1], self.config.max_position_embeddings <= self.num_positions
-        if is_always_short or (num_tokens <= self.num_positions and not is_tracing(tokens)):
+        tokens: Any = inputs.get("input_ids", inputs.get("inputs_embeds"))
+        length: Any = self.config.max_position_embeddings if is_tracing(tokens) else tokens.shape[1]
+        if length <= self.num_positions:
             return None
-        positions = torch.arange(num_tokens, device=tokens.device)[None]
+        positions = torch.arange(tokens.shape[1], device=tokens.device)[None]
         return self.first_position + positions % self.num_positions
 
     def pool(self, hidden_states: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:

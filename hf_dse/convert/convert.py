@@ -340,7 +340,7 @@ def _check_outputs(source: PreTrainedModel, attentions: list[Any], limit: int, n
 
 
 def _report(name: str, config: DseConfig, num_layers: int, keep_layers: list[int], limit: int) -> str:
-    length, types = config.max_position_embeddings, config.layer_types or []
+    length, types = config.max_position_embeddings or limit, config.layer_types or []
     counts = [f"{kind} in {types.count(kind)} of {len(types)} layers" for kind in dict.fromkeys(types)]
     if any("linear" in kind for kind in types):
         counts.append(f"{config.linformer_projection} projection to k = {config.linformer_length}")

@@ -97,7 +97,7 @@ def test_what_cannot_be_evaluated_is_named(student, assets, make_model, bert_tok
     for given, options, error, message in (
         ((model, rows), {**one, "chunk_size": 8}, ValueError, "chunk_size=8 is for the search in a corpus"),
         ((model, rows), {**one, "max_length": 8}, ValueError, "max_length=8 is for a model that is named"),
-        ((3, rows), one, TypeError, "The model is a int, and has to be a `SentenceTransformer` with a transformer, or a folder"),
+        ((3, rows), one, TypeError, "The model is a int, and has to be a `SentenceTransformer` with a transf"),
         ((make_model(), rows), one, TypeError, "A loaded `model` needs its tokenizer: pass `processing_class`"),
     ):
         with pytest.raises(error, match=message):
