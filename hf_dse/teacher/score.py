@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of sentence pairs, by a reranker or a bi-encoder, and those kept on disk, from which a run continues."""
 
+import sqlite3
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -94,8 +95,11 @@ def score_texts(
         settings = [fingerprint_of(reranker), prompt_of(reranker, None), max_length, truncation]
     keys = {pair: key_of([settings, pair]) for pair in pairs}
     with open_cache(path) as cache:
-        found = {pair: cache.read(key) for pair, key in keys.items()}
-        scores = {pair: np.frombuffer(value, "<f8").tolist() for pair, value in found.items() if value is not None}
+        found = {pair: value for pair, key in keys.items() if (value := cache.read(key)) is not None}
+        # Eight bytes per number.
+        if not all(len(value) == 8 * reranker.num_labels for value in found.values()):
+            raise sqlite3.DatabaseError(f"a score is not {reranker.num_labels} numbers")
+        scores = {pair: np.frombuffer(value, "<f8").tolist() for pair, value in found.items()}
         unknown = [pair for pair in keys if pair not in scores]
         added = overhead(reranker) - reranker.tokenizer.num_special_tokens_to_add(pair=True)
         texts = [first for first, _ in unknown], [second for _, second in unknown]

@@ -126,10 +126,15 @@ def test_kept_scores_are_not_computed_again(tmp_path, pairs, reranker, count_pai
     assert sum(count_pairs) == 11
 
 
-def test_a_damaged_cache_names_the_file_to_delete(tmp_path, pairs, reranker):
+@pytest.mark.parametrize("damage", ["garbage", "width"])
+def test_a_damaged_cache_names_the_file_to_delete(tmp_path, pairs, reranker, damage):
     score(reranker, pairs, cache_dir=tmp_path / "cache")
     file = next((tmp_path / "cache").iterdir())
-    file.write_bytes(b"no database" * 100)
+    if damage == "garbage":
+        file.write_bytes(b"no database" * 100)
+    else:
+        with sqlite3.connect(file) as connection:
+            connection.execute("UPDATE entries SET value = ?", (bytes(16),))
     with pytest.raises(OSError, match=f"The cache .*{file.name} cannot be used .*: delete this file if it is damaged"):
         score(reranker, pairs, cache_dir=file.parent)
     file.unlink()
