@@ -41,9 +41,9 @@ from hf_dse import (
     make_rankings,
     mine,
 )
+from hf_dse.common.cache import key_of, open_cache
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
-from hf_dse.teacher.score import open_cache
 from hf_dse_cli import main as command
 
 
@@ -134,16 +134,17 @@ def search(folder: Path, size: int) -> None:
 
 
 def cache(folder: Path, size: int) -> None:
-    teacher = "random numbers"
-    with measured(f"{size:,} scores written"), open_cache(folder, teacher, 1) as scores:
+    path = folder / "scores.sqlite"
+    with measured(f"{size:,} scores written"), open_cache(path) as scores:
         for start in range(0, size, 10_000):
             rows = range(start, min(start + 10_000, size))
-            scores.write({(f"text {row}", f"other {row}"): [row / size] for row in rows})
+            values = {key_of([f"text {row}", f"other {row}"]): np.float64(row / size).tobytes() for row in rows}
+            scores.write(values)
     print(f"the file has {sum(file.stat().st_size for file in folder.iterdir()) / 2**30:.2f} GB")
-    with open_cache(folder, teacher, 1) as scores, measured("10,000 pairs looked up"):
+    with open_cache(path) as scores, measured("10,000 pairs looked up"):
         rows = np.random.default_rng(0).integers(0, size, 10_000).tolist()
-        found = scores.read([(f"text {row}", f"other {row}") for row in rows])
-    print(f"{len(found):,} of {len(set(rows)):,} different pairs found")
+        found = [row for row in rows if scores.read(key_of([f"text {row}", f"other {row}"])) is not None]
+    print(f"{len(found):,} of {len(rows):,} pairs found")
 
 
 def pairs(folder: Path, size: int) -> None:
