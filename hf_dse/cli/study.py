@@ -107,7 +107,7 @@ def study_report(args: ReportArguments) -> None:
     for choice in args.baseline:
         factor, label = _choice(choice, content)
         print(f"\nCompared with {factor} {label}, runs paired by all other factors:\n")
-        print(report.comparison_table(report.compare(results, factors, metric, factor, label), metric))
+        print(report.comparison_table(results, factors, metric, factor, label))
 
 
 def _results_file(study_file: str, results_file: str | None) -> Path:

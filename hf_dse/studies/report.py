@@ -38,7 +38,7 @@ def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[s
     return pd.DataFrame(rows)
 
 
-def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: object) -> pd.DataFrame:
+def comparison_table(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: str) -> str:
     """Differences to a baseline label, between runs that are equal otherwise, with 95 % intervals and verdicts."""
     _check_columns(results, [metric])
     labels = list(dict.fromkeys(results[factor]))
@@ -48,13 +48,11 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
     others = [name for name in factors if name != factor]
     # A column that all runs share lets them be paired where there is no other factor.
     values = results.assign(study=0).pivot(index=["study", *others], columns=factor, values=metric)
-    rng = np.random.default_rng(0)
+    rng, (scale, digits) = np.random.default_rng(0), _format_of(metric)
     rows = []
     for label in labels:
-        if label == matches[0]:
-            continue
-        differences = (values[label] - values[matches[0]]).dropna().to_numpy(dtype=float)
-        if not len(differences):
+        differences = scale * (values[label] - values[matches[0]]).dropna().to_numpy(dtype=float)
+        if label == matches[0] or not len(differences):
             continue
         low, high = bootstrap_interval(differences, seed=rng)
         verdict = "not separated"
@@ -64,9 +62,9 @@ def compare(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: 
             verdict = "higher"
         elif high < 0:
             verdict = "lower"
-        row = {"pairs": len(differences), "difference": differences.mean(), "low": low, "high": high}
-        rows.append({factor: label, **row, "verdict": verdict})
-    return pd.DataFrame(rows)
+        mean, least, most = (f"{value:+.{digits}f}" for value in (differences.mean(), low, high))
+        rows.append([str(label), str(len(differences)), mean, f"{least} to {most}", verdict])
+    return markdown([factor, "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
 
 
 def summary_table(summary: pd.DataFrame, metrics: Sequence[str]) -> str:
@@ -83,22 +81,6 @@ def summary_table(summary: pd.DataFrame, metrics: Sequence[str]) -> str:
             cells.append(cell if np.isnan(spread) else f"{cell} ± {scale * spread:.{digits}f}")
         rows.append(cells)
     return markdown([*others, "n", *metrics], rows, num_left=len(others))
-
-
-def comparison_table(comparison: pd.DataFrame, metric: str) -> str:
-    """A comparison as a Markdown table, differences with their intervals."""
-    scale, digits = _format_of(metric)
-    rows = [
-        [
-            str(row.iloc[0]),
-            str(row["pairs"]),
-            f"{scale * row['difference']:+.{digits}f}",
-            f"{scale * row['low']:+.{digits}f} to {scale * row['high']:+.{digits}f}",
-            row["verdict"],
-        ]
-        for _, row in comparison.iterrows()
-    ]
-    return markdown([comparison.columns[0], "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
 
 
 def _format_of(metric: str) -> tuple[int, int]:

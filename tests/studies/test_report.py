@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a study: means with their spread, and differences with intervals."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from hf_dse.studies.report import compare, summarize, summary_table
+from hf_dse.studies.report import comparison_table, summarize, summary_table
 
 
 FACTORS = ["attention", "depth", "seed"]
@@ -41,19 +43,18 @@ def test_means_and_spreads(results):
 
 def test_what_the_noise_does_not_separate_is_not_ranked(results):
     # A run without its partner has no difference.
-    comparison = compare(results.drop(index=0), FACTORS, "test.pearson", "attention", "softmax")
-    linear, none = comparison.to_dict("records")
-    assert (linear["attention"], linear["pairs"], linear["verdict"]) == ("linear", 11, "not separated")
-    assert linear["low"] < 0 < linear["high"]
-    assert none["verdict"] == "lower" and none["difference"] == pytest.approx(-0.2)
-    (depth,) = compare(results, FACTORS, "test.pearson", "depth", "2").to_dict("records")
-    assert depth["depth"] == 4 and depth["verdict"] == "higher"
-    few = compare(results[results["seed"] == 0], FACTORS, "test.pearson", "attention", "softmax")
-    assert set(few["verdict"]) == {"too few pairs"}
+    table = comparison_table(results.drop(index=0), FACTORS, "test.pearson", "attention", "softmax")
+    linear, none = table.splitlines()[2:]
+    assert re.fullmatch(r"\| linear \| 11 \| .* \| -\d\.\d\d to \+\d\.\d\d \| not separated \|", linear)
+    assert re.fullmatch(r"\| none \| 11 \| -20\.00 \| .* \| lower \|", none)
+    (depth,) = comparison_table(results, FACTORS, "test.pearson", "depth", "2").splitlines()[2:]
+    assert depth.startswith("| 4 | 18 | +") and depth.endswith("| higher |")
+    few = comparison_table(results[results["seed"] == 0], FACTORS, "test.pearson", "attention", "softmax")
+    assert few.count("too few pairs") == 2
 
 
 def test_errors_name_what_there_is(results):
     with pytest.raises(ValueError, match="have no 'test.f1'; they have attention, depth, seed, test.pearson"):
         summarize(results, FACTORS, ["test.f1"])
     with pytest.raises(ValueError, match="no finished runs for 'x', only for softmax, linear, none"):
-        compare(results, FACTORS, "test.pearson", "attention", "x")
+        comparison_table(results, FACTORS, "test.pearson", "attention", "x")
