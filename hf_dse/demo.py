@@ -162,4 +162,4 @@ def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
         speed = f"{row['speed']:,.0f}" if "speed" in row else "reads 512 at most"
         table.append((name, before, f"{100 * row['after']:.2f}", f"{row['seconds']:,.3f} s", speed))
     for name, *cells in table:
-        print(f"{name:<16}" + "".join(f"{cell:>18}" for cell in cells))
+        print(f"{name:<16}" + "".join(f"{cell:>20}" for cell in cells))
