@@ -4,12 +4,16 @@
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint as recompute
 
 from hf_dse.training.arguments import check_alpha
 
 
 # Gold classes 0 and 1 as logits: a probability of 0.88, confident but not certain.
 CLASS_LOGIT = 2.0
+
+# Relations of longer texts are computed in blocks of this many rows.
+RELATION_BLOCK = 512
 
 
 def task_losses(logits: torch.Tensor, labels: torch.Tensor, problem_type: str) -> torch.Tensor:
@@ -135,20 +139,40 @@ def hidden_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor
 def relation_loss(student: torch.Tensor, teacher: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
     KL(teacher || student) of softmax(X X^T / sqrt(d)) of queries, keys or values `(batch_size, num_heads, seq_len,
-    d)`, averaged over heads ([MiniLMv2](https://huggingface.co/papers/2012.15828)).
+    d)`, averaged over heads ([MiniLMv2](https://huggingface.co/papers/2012.15828)). Blocks of rows bound the memory of
+    long texts.
     """
-    is_padding = ~mask.bool()
+    num_tokens, is_padding = student.shape[2], ~mask.bool()
+    blocks = []
+    for start in range(0, num_tokens, RELATION_BLOCK):
+        rows = slice(start, start + RELATION_BLOCK)
+        inputs = (student[:, :, rows], student, teacher[:, :, rows], teacher, is_padding)
+        if num_tokens <= RELATION_BLOCK:
+            blocks.append(_row_divergence(*inputs))
+        else:
+            blocks.append(recompute(_row_divergence, *inputs, use_reentrant=False, preserve_rng_state=False))
+    return _mean_of_texts(torch.cat(blocks, dim=1), mask).mean()
+
+
+def _row_divergence(
+    student_rows: torch.Tensor,
+    student: torch.Tensor,
+    teacher_rows: torch.Tensor,
+    teacher: torch.Tensor,
+    is_padding: torch.Tensor,
+) -> torch.Tensor:
+    """KL divergence of some rows of the relations, averaged over heads, `(batch_size, num_rows)`."""
     with torch.autocast(student.device.type, enabled=False):
         logs = []
-        for states in (student, teacher):
-            states = to_full_precision(states)
-            logits = torch.matmul(states, states.mT) * states.shape[-1] ** -0.5  # [B, H, N, N]
+        for rows, states in ((student_rows, student), (teacher_rows, teacher)):
+            rows, states = to_full_precision(rows), to_full_precision(states)
+            logits = torch.matmul(rows, states.mT) * states.shape[-1] ** -0.5  # [B, H, R, N]
             # Not infinity, because the difference of two infinities is NaN.
             logits = logits.masked_fill(is_padding[:, None, None], torch.finfo(logits.dtype).min)
             logs.append(logits.log_softmax(dim=-1))
         of_student, of_teacher = logs
         divergence = nn.functional.kl_div(of_student, of_teacher, reduction="none", log_target=True)
-    return _mean_of_texts(divergence.sum(dim=-1).mean(dim=1), mask).mean()
+    return divergence.sum(dim=-1).mean(dim=1)
 
 
 def to_full_precision(states: torch.Tensor) -> torch.Tensor:

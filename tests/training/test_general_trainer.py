@@ -22,6 +22,7 @@ from trainings import (
 from hf_dse import DseConfig, DseModel, GeneralTrainer, GeneralTrainingArguments
 from hf_dse.data.collators import TextCollator
 from hf_dse.modeling.modeling_dse import find_attentions
+from hf_dse.training import losses
 from hf_dse.training.losses import hidden_loss, relation_loss
 
 
@@ -345,3 +346,22 @@ def test_accumulated_gradients_are_those_of_one_batch(make_teacher, make_student
         return make_trainer(student, teacher, **{**PLAIN_SGD, "learning_rate": 0.2, **ALL_LOSSES, **batches})
 
     assert_accumulation_changes_nothing(make)
+
+
+def test_relations_in_blocks_are_the_same(monkeypatch, block=3):
+    student, teacher = states((3, 3, 7, 4), (3, 3, 7, 6))
+    student.requires_grad_()
+    expected = relation_loss(student, teacher, MASKS["right"])
+    (gradient,) = torch.autograd.grad(expected, student)
+    sizes = []
+    whole = losses._row_divergence
+    monkeypatch.setattr(losses, "RELATION_BLOCK", block)
+    monkeypatch.setattr(losses, "_row_divergence", lambda *call: sizes.append(call[0].shape[2]) or whole(*call))
+    actual = relation_loss(student, teacher, MASKS["right"])
+    forward = len(sizes)
+    (other,) = torch.autograd.grad(actual, student)
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert torch.allclose(other, gradient, rtol=1e-10, atol=1e-14)
+    assert max(sizes) == block
+    # Nothing of a block is kept: the backward pass computes it again.
+    assert len(sizes) == 2 * forward
