@@ -82,7 +82,7 @@ def _find_ends(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
     encoded = processing_class(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
     # In a few tokenizers, tokens do not have the order of the text.
     starts = np.maximum.accumulate([0, *(first for first, _ in encoded["offset_mapping"])])[1:]
-    breaks = _find_breaks(text)
+    breaks = _find_breaks(text) if len(starts) > chunk_size else []
     ends: list[int] = []
     start = 0
     while len(starts) - (token := int(np.searchsorted(starts, start))) > chunk_size:

@@ -4,7 +4,7 @@
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 from datasets import Dataset
@@ -100,10 +100,9 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
 
 def take_sentence(text: str, generator: np.random.Generator | None = None) -> tuple[str, str]:
     """A sentence of a text, the first or a random one, and the text without it; both are empty if there is none."""
-    spans = [span for span in find_sentences(_blank_markup(text)) if _is_prose(text[slice(*span)])]
-    if generator is None:
-        spans = spans[:1]
-    spans = [(start, end) for start, end in spans if end - start >= MIN_CHARACTERS]
+    prose = (span for span in find_sentences(_blank_markup(text)) if _is_prose(text[slice(*span)]))
+    found = prose if generator is not None else islice(prose, 1)
+    spans = [(start, end) for start, end in found if end - start >= MIN_CHARACTERS]
     if not spans:
         return "", ""
     start, end = spans[0 if generator is None else int(generator.choice(len(spans)))]
