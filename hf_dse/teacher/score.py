@@ -100,6 +100,8 @@ def score_texts(
         if not all(len(value) == 8 * reranker.num_labels for value in found.values()):
             raise sqlite3.DatabaseError(f"a score is not {reranker.num_labels} numbers")
         scores = {pair: np.frombuffer(value, "<f8").tolist() for pair, value in found.items()}
+        if not all(np.isfinite(values).all() for values in scores.values()):
+            raise sqlite3.DatabaseError("a score is not a finite number")
         unknown = [pair for pair in keys if pair not in scores]
         added = overhead(reranker) - reranker.tokenizer.num_special_tokens_to_add(pair=True)
         texts = [first for first, _ in unknown], [second for _, second in unknown]
