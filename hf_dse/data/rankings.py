@@ -324,7 +324,7 @@ def _name_documents(lists: list[list[list]], corpus: Dataset | None, where: str)
     known = {} if corpus is None else dict(zip(corpus["doc_id"][:], corpus["text"][:], strict=True))
     # The first of equal ones.
     by_text = {text: doc_id for doc_id, text in reversed(known.items())}
-    # Of texts that may be ids, one is an id of the corpus.
+    # Texts are ids where one of them is an id of the corpus.
     are_ids = any(text in known for row in lists for doc_id, text, *_ in row if doc_id is None) and corpus is not None
     for number, candidates in enumerate(lists):
         for candidate in candidates:

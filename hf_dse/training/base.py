@@ -181,8 +181,6 @@ class ReproducibleTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Trains, from the start, from a checkpoint, or with `True` or `"last"` from the newest complete one."""
         checkpoint = find_checkpoint(str(self.args.output_dir), resume_from_checkpoint)
-        if self.args.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.args.device)
         self.guard.has_begun = False
         try:
             return self._train(checkpoint, *args, **kwargs)

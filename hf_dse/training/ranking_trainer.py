@@ -265,7 +265,7 @@ class RankingTrainer(StudentTrainer):
         head, rows = self.model.similarity, self.train_dataset
         uses_teacher = self.ranking_loss.kl_weight > 0
         order = torch.randperm(len(rows.logits), generator=torch.Generator().manual_seed(self.args.seed)).tolist()
-        # Of those with two scores if the teacher counts.
+        # Queries with two scores alone, if the teacher counts.
         sample = [row for row in order if not uses_teacher or np.isfinite(rows.logits[row]).sum() > 1]
         batch = self._prepare_inputs(self.data_collator([rows[row] for row in sample[:START_QUERIES]]))
         with evaluating(self.model):
