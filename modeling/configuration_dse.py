@@ -20,6 +20,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import auto_docstring
+from transformers.utils.type_validators import positive_int_field
 
 
 LAYER_TYPES = (
@@ -32,16 +33,6 @@ LAYER_TYPES = (
 
 # Fields that the configuration of an encoder must have.
 NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
-
-# Fields that are sizes or counts.
-SIZES = (
-    "max_position_embeddings",
-    "sliding_window",
-    "attention_chunk_size",
-    "projection_dim",
-    "similarity_hidden_size",
-    "num_labels",
-)
 
 
 @auto_docstring(
@@ -133,19 +124,19 @@ class DseConfig(PreTrainedConfig):
     linformer_projection: Literal["learned", "mean", "strided"] = "strided"
     linformer_init: Literal["mean", "strided"] = "mean"
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = "key_value"
-    sliding_window: int | None = None
-    attention_chunk_size: int = 512
-    max_position_embeddings: int | None = None
+    sliding_window: int | None = positive_int_field(default=None)
+    attention_chunk_size: int = positive_int_field(default=512)
+    max_position_embeddings: int | None = positive_int_field(default=None)
     pooling_mode: Literal["mean", "cls"] = "mean"
-    projection_dim: int | None = None
+    projection_dim: int | None = positive_int_field(default=None)
     normalize_embeddings: bool = False
     prompts: dict[str, str] | None = None
-    query_length: int | None = None
-    document_length: int | None = None
+    query_length: int | None = positive_int_field(default=None)
+    document_length: int | None = positive_int_field(default=None)
     similarity: Literal["cosine", "dot", "mlp"] = "cosine"
-    similarity_hidden_size: int = 512
+    similarity_hidden_size: int = positive_int_field(default=512)
     sep_token_id: int | None = None
-    num_pair_separators: int = 1
+    num_pair_separators: Literal[1, 2] = 1
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.encoder is None:
@@ -255,19 +246,6 @@ class DseConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates the architecture of the config."""
-        for name in SIZES:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {value}.")
-        for name in ("query_length", "document_length"):
-            length = getattr(self, name)
-            if length is not None and not 1 <= length <= self.max_position_embeddings:
-                raise ValueError(
-                    f"`{name}` must be from 1 to `max_position_embeddings` ({self.max_position_embeddings}), got "
-                    f"{length}."
-                )
-        if self.num_pair_separators not in (1, 2):
-            raise ValueError(f"`num_pair_separators` must be 1 or 2, got {self.num_pair_separators}.")
         lengths = self.projected_lengths
         if len(lengths) != self.num_hidden_layers:
             raise ValueError(
