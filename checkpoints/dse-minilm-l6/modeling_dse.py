@@ -195,17 +195,11 @@ class DsePreTrainedModel(PreTrainedModel):
     base_model_prefix = "dse"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
-    _supports_attention_backend = True
+    # Servers such as vLLM, which ask `is_backend_compatible()`, would attend to all tokens.
+    _supports_attention_backend = False
     # Packed rows of several texts would be mixed by the projection along the sequence.
     _supports_flash_attn = False
     _supports_flex_attn = False
-
-    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
-        if requested_attention == "vllm":
-            raise ValueError(
-                "vLLM attends to all tokens, but DSE to slots: serve a graph (`hf-dse export --format onnx`) instead."
-            )
-        return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
         """Does nothing: the encoder inside keeps its linear attention."""
