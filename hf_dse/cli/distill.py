@@ -22,10 +22,10 @@ logger = logging.getLogger(__name__)
 def parse(argv: list[str]) -> Callable[[], None]:
     """Reads the options of all stages before the first one runs, so that errors are raised early."""
     config, argv = read_config(argv)
-    return partial(distill, parse_stages(argv, config), config.get("stage_cache_dir"), "stages" in config)
+    return partial(distill, parse_stages(argv, config), "stages" in config)
 
 
-def distill(stages: list[tuple[Any, ...]], stage_cache_dir: str | None, is_recipe: bool) -> None:
+def distill(stages: list[tuple[Any, ...]], is_recipe: bool) -> None:
     """
     Train a student on labels and teacher scores, of pairs or of queries with candidates, or on text and the layers of
     its source. Every option of transformers.TrainingArguments works too: `hf-dse distill --help all` lists them.
@@ -38,7 +38,7 @@ def distill(stages: list[tuple[Any, ...]], stage_cache_dir: str | None, is_recip
     from hf_dse.common.display import CAPTION, format_table
     from hf_dse.pipeline.stages import run_stage, run_stages
 
-    result = run_stages(stages, stage_cache_dir) if is_recipe else run_stage(*stages[0])
+    result = run_stages(stages) if is_recipe else run_stage(*stages[0])
     *_, training_args = stages[-1]
     if result is not None and training_args.process_index == 0:
         if result.metrics:
@@ -57,7 +57,7 @@ def parse_stages(argv: list[str], config: dict[str, Any]) -> list[tuple[Any, ...
     """The options of each stage of a recipe, or of the one stage where there are no `stages`."""
     if "stages" not in config:
         return [_parse_stage(argv, config)]
-    shared = {name: value for name, value in config.items() if name not in ("stages", "stage_cache_dir")}
+    shared = {name: value for name, value in config.items() if name != "stages"}
     stages = config["stages"]
     if not isinstance(stages, list) or not stages or not all(isinstance(stage, dict) for stage in stages):
         raise ValueError("--config: `stages` has to be a list of stages, each with its own `name: value` lines.")

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths that users name, YAML, and writing files and folders in one step while other processes are kept out."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -70,18 +69,6 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def digest_of(path: Path) -> str:
-    """Returns a hash of a file, or of all files of a folder and their names."""
-    digest = hashlib.sha256()
-    files = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
-    for part in files:
-        digest.update(os.fsencode(part.relative_to(path)))
-        with part.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 @contextmanager

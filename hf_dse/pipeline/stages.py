@@ -2,20 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stages of a recipe, one after the other."""
 
-import hashlib
-import json
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
-from filelock import FileLock
-from transformers import TrainingArguments
 from transformers.utils import logging
 
-from hf_dse.common.files import digest_of
 from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.options import LATER_OPTIONS
 from hf_dse.pipeline.general_stage import run_general
@@ -27,12 +20,6 @@ from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkp
 
 logger = logging.get_logger(__name__)
 
-# Options that name data and models, at their ends.
-INPUTS = ("_file", "_files", "_name_or_path", "dataset_name")
-
-# Options that do not change the result of a stage.
-PLACES = ("output_dir", "resume_from_checkpoint", "overwrite_output_dir", "logging_dir", "run_name")
-
 RUN: dict[str, Callable[..., DistillationResult]] = {
     "general": run_general,
     "pairs": run_pairs,
@@ -40,15 +27,14 @@ RUN: dict[str, Callable[..., DistillationResult]] = {
 }
 
 
-def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> DistillationResult | None:
+def run_stages(stages: list[tuple[Any, ...]]) -> DistillationResult | None:
     """
     Runs stages one after the other, each in its own subfolder, from the model of the one before. Finished stages are
-    skipped when resuming. All but the last are in `cache_dir`, if given, for other recipes with the same options.
-    Returns the result of the last stage, or `None` if all were finished.
+    skipped when resuming. Returns the result of the last stage, or `None` if all were finished.
     """
     _check_later_stages(stages)
     (first_args, *_, first_training), *_ = stages
-    given, result, student, key = Given(base_model=first_args.model_name_or_path), None, None, ""
+    given, result, student = Given(base_model=first_args.model_name_or_path), None, None
     for *_, training_args in stages:
         resume = str(training_args.resume_from_checkpoint or "false").lower()
         if resume not in ("false", "true", "last"):
@@ -66,25 +52,17 @@ def run_stages(stages: list[tuple[Any, ...]], cache_dir: str | None = None) -> D
                 # The model of the previous stage takes no other options.
                 taken = {name: getattr(convert_args, name) for name in LATER_OPTIONS}
                 args.model_name_or_path, convert_args = str(student), ConvertArguments(**taken)
-            is_shared = cache_dir is not None and number < len(stages)
-            if cache_dir is not None and is_shared:
-                key = stage_key(key, args, convert_args, data_args, training_args)
-                folder = Path(cache_dir) / f"{folder.name}-{key}"
-                folder.parent.mkdir(parents=True, exist_ok=True)
             training_args.output_dir, student = str(folder), folder / MODEL_FOLDER
             title = f"Stage {number} of {len(stages)} ({args.stage})"
-            with FileLock(f"{folder}.lock") if is_shared and training_args.process_index == 0 else nullcontext():
-                # The others wait until the first of several processes has the lock.
-                PartialState().wait_for_everyone()
-                if is_shared or training_args.resume_from_checkpoint:
-                    if (folder / RESULTS_FILE).is_file():
-                        logger.info(f"{title} is already finished: {student}")
-                        continue
-                    is_begun = bool(complete_checkpoints(folder))
-                    training_args.resume_from_checkpoint = "last" if is_begun else None
-                    args.overwrite_output_dir = not is_begun
-                logger.info(f"{title}: {args.model_name_or_path} to {student}")
-                result = run_stage(args, convert_args, data_args, training_args, given)
+            if training_args.resume_from_checkpoint:
+                if (folder / RESULTS_FILE).is_file():
+                    logger.info(f"{title} is already finished: {student}")
+                    continue
+                is_begun = bool(complete_checkpoints(folder))
+                training_args.resume_from_checkpoint = "last" if is_begun else None
+                args.overwrite_output_dir = not is_begun
+            logger.info(f"{title}: {args.model_name_or_path} to {student}")
+            result = run_stage(args, convert_args, data_args, training_args, given)
     return result
 
 
@@ -98,21 +76,6 @@ def _check_later_stages(stages: list[tuple[Any, ...]]) -> None:
             wrong.append("model_name_or_path")
         if wrong:
             raise ValueError(f"Stage {number} names `{wrong[0]}`, but it goes on with the model of the stage before.")
-
-
-def stage_key(previous: str, *arguments: Any) -> str:
-    """Identifies a stage by all options that affect its result, what local files hold, and the stages before it."""
-    options: dict[str, Any] = {}
-    for part in arguments:
-        options |= part.to_dict() if isinstance(part, TrainingArguments) else asdict(part)
-    # The key of the previous stage stands for its model.
-    for name in (*PLACES, *(["model_name_or_path"] if previous else [])):
-        options.pop(name, None)
-    named = [value for name, value in options.items() if name.endswith(INPUTS) and value]
-    paths = [Path(path) for value in named for path in (value if isinstance(value, list) else [value])]
-    contents = [digest_of(path) for path in paths if path.exists()]
-    text = previous + json.dumps([options, contents], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def run_stage(

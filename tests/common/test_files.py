@@ -12,7 +12,6 @@ import pytest
 from hf_dse.common.files import (
     LOCK_FILE,
     check_target,
-    digest_of,
     folder_in_one_step,
     locked,
     output_path,
@@ -83,15 +82,6 @@ def test_errors_of_a_full_disk_name_the_output(error, is_named):
     message = "^out could not be written .*make room on its disk" if is_named else str(error).replace("[", r"\[")
     with pytest.raises(kind, match=message), writing(Path("out")):
         raise error
-
-
-def test_digests(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text("x")
-    assert digest_of(tmp_path / "a") == digest_of(tmp_path / "b") != digest_of(tmp_path / "a" / "file")
-    (tmp_path / "b" / "file").rename(tmp_path / "b" / "other")
-    assert digest_of(tmp_path / "a") != digest_of(tmp_path / "b")
 
 
 def test_names_of_outputs(tmp_path):

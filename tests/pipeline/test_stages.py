@@ -1,8 +1,7 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes: options from a file, several stages, and how these go on and are shared."""
+"""Recipes: options from a file, several stages, and how these go on."""
 
-import copy
 import json
 import shutil
 
@@ -79,30 +78,6 @@ def test_a_killed_recipe_goes_on(write, recipe, tmp_path, error_of, capsys):
     assert all(torch.equal(resumed[name], straight[name]) for name in straight)
     assert main(command) == 2
     assert "not empty" in error_of()
-
-
-@pytest.mark.slow
-def test_recipes_share_their_first_stages(write, recipe, tmp_path, assets, capsys):
-    texts = tmp_path / "texts.txt"
-    shutil.copy(assets / "texts.txt", texts)
-    recipe["stages"][0]["train_file"] = str(texts)
-    recipe["stages"][1]["max_steps"] = 1
-    recipe["stage_cache_dir"] = str(tmp_path / "stages")
-
-    def run(name, number, **options):
-        changed = copy.deepcopy(recipe)
-        changed["stages"][number] |= options
-        assert main(write({**changed, "output_dir": str(tmp_path / name)})) == 0
-        assert (tmp_path / name / "2-pairs" / "model").is_dir() and not (tmp_path / name / "1-general").exists()
-        return "(general) is already finished" in capsys.readouterr().err
-
-    assert not run("first", 1, learning_rate=1e-3)
-    assert run("second", 1, learning_rate=1e-4)
-    # Other options are another stage, and so are other texts in the same file.
-    assert not run("third", 0, relation_weight=0.0)
-    texts.write_text(texts.read_text().replace("cat", "dog"))
-    assert not run("fourth", 1)
-    assert len(list((tmp_path / "stages").glob("1-general-*/model"))) == 3
 
 
 def test_a_later_stage_takes_dropout_and_prompts_only(write, recipe, tmp_path, assets, error_of, capsys):
