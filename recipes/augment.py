@@ -3,15 +3,16 @@
 """
 Pairs that nobody has labelled, for a teacher to score (Augmented SBERT, https://arxiv.org/abs/2010.08240).
 
-    python recipes/augment.py make FILE... --output pairs.parquet [--encoder ENCODER] [--exclude FILE...]
+    python recipes/augment.py make FILE... --output pairs.parquet [--encoder ENCODER] [--labelled FILE...]
     hf-dse score --model TEACHER --train_file pairs.parquet --num_labels 1 --output_file scored.parquet
     python recipes/augment.py balance scored.parquet --num_pairs 20000 --output balanced.parquet
 
 FILE is .txt, one text per line, or .csv, .jsonl or .parquet, as FILE or FILE:column,column; the columns are by default
 sentence1 and sentence2, otherwise text. A row has texts that belong together. `make` pairs the texts of a row, each
 text with similar ones of other rows, and each with random ones of the file. Texts that differ only in case,
-punctuation and spaces are the same text; each pair occurs once. `balance` draws scored pairs evenly over the range of
-the scores, because most pairs of a corpus are unrelated.
+punctuation and spaces are the same text; each pair occurs once. Pairs of `--labelled` come first, with their `label`,
+which the others lack. `balance` draws scored pairs without a label evenly over the range of the scores, because most
+pairs of a corpus are unrelated, and keeps all labelled ones. A student trains on the file that it writes.
 """
 
 import argparse
@@ -102,11 +103,12 @@ def random_pairs(texts: list[str], number: int, rng: np.random.Generator) -> Ite
 
 
 def make(args: argparse.Namespace) -> pd.DataFrame:
-    """Pairs with the column `kind`: row, similar or random."""
+    """Pairs with the column `kind`: row, similar or random; before them the labelled ones, if there are any."""
+    labelled = [READERS[Path(file).suffix](Path(file))[["sentence1", "sentence2", "label"]] for file in args.labelled]
     excluded = {pair_key(*row) for file in args.exclude for row in read_rows(file) if len(row) == 2}
     barred = {normalize_text(text) for file in args.exclude_texts for row in read_rows(file) for text in row}
     made: list[tuple[str, str, str]] = []
-    seen: set[Pair] = set()
+    seen = {pair_key(*row) for part in labelled for row in zip(part["sentence1"], part["sentence2"], strict=True)}
     for file in args.files:
         # The pairs of a file do not depend on other files, so kept scores stay valid if a file is added.
         rng = np.random.default_rng(args.seed)
@@ -125,14 +127,20 @@ def make(args: argparse.Namespace) -> pd.DataFrame:
                 if key[0] != key[1] and key not in seen and key not in excluded:
                     made.append((*pair, kind))
                 seen.add(key)
-    return pd.DataFrame(made, columns=["sentence1", "sentence2", "kind"])
+    parts = [part.assign(kind="labelled") for part in labelled]
+    return pd.concat([*parts, pd.DataFrame(made, columns=["sentence1", "sentence2", "kind"])], ignore_index=True)
 
 
 def balance(scored: pd.DataFrame, num_pairs: int, num_bins: int = 10, seed: int = 42) -> pd.DataFrame:
     """
     Draws pairs evenly over the range of the teacher's scores: as many from each of `num_bins` equal parts, and more
-    from the others where a part has too few; for a teacher with several logits, from each class.
+    from the others where a part has too few; for a teacher with several logits, from each class. Labelled pairs are
+    kept, and are not counted.
     """
+    if "label" in scored:
+        is_known = scored["label"].notna()
+        drawn = balance(scored[~is_known].drop(columns="label"), num_pairs, num_bins, seed)
+        return pd.concat([scored[is_known], drawn], ignore_index=True)
     if len(scored) <= num_pairs:
         return scored
     bins = np.zeros(len(scored), dtype=int)
@@ -162,6 +170,7 @@ def main() -> None:
     maker.add_argument("--num_random", type=int, default=1, help="random texts for each text")
     maker.add_argument("--max_rows", type=int, help="rows of each file, at most, drawn at random")
     maker.add_argument("--num_pairs", type=int, help="pairs to keep, drawn at random")
+    maker.add_argument("--labelled", nargs="+", default=[], help="files of labelled pairs, which come first")
     maker.add_argument("--exclude", nargs="+", default=[], help="files of pairs to leave out")
     maker.add_argument("--exclude_texts", nargs="+", default=[], help="files of texts to leave out of all pairs")
     maker.set_defaults(run=make)

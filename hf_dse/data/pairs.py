@@ -61,13 +61,15 @@ def _pair_sources(data_args: DataArguments, task: PairTask, splits: Sequence[str
     return {split: found[split] for split in wanted_splits(found, splits, data_args.dataset_name or "The data")}
 
 
-def _read_labels(values: Sequence, num_labels: int, where: str) -> list:
+def _read_labels(values: Sequence, num_labels: int, where: str, unknown: Sequence) -> list:
+    """Labels as numbers, and `None` for what stands for an unknown one."""
     if num_labels == 1:
-        check_rows(values, lambda value: to_number(value) is not None, where, "the label {} is not a finite number")
-        return [float(value) for value in values]
+        problem = "the label {} is not a finite number"
+        check_rows(values, lambda value: value in unknown or to_number(value) is not None, where, problem)
+        return [None if value in unknown else float(value) for value in values]
     problem = f"the label {{}} is not a class from 0 to {num_labels - 1}: correct it, or `num_labels`"
-    check_rows(values, lambda value: to_number(value) in range(num_labels), where, problem)
-    return [int(float(value)) for value in values]
+    check_rows(values, lambda value: value in unknown or to_number(value) in range(num_labels), where, problem)
+    return [None if value in unknown else int(float(value)) for value in values]
 
 
 def _read_logits(values: Sequence, where: str) -> list[list[float | None]]:
@@ -125,7 +127,9 @@ def _check_split(
         logger.warning(f"{where}: every label is -1, as in the GLUE test sets; the split is read without labels.")
         del found["label"]
     if "label" in found:
-        found["label"] = _read_labels(found["label"], task.num_labels, where)
+        # A cell of a csv file cannot be `None`.
+        unknown = (None, "") if split == "train" and not require_labels else ()
+        found["label"] = _read_labels(found["label"], task.num_labels, where, unknown)
     if "teacher_logits" in found:
         found["teacher_logits"] = _read_logits(found["teacher_logits"], where)
     pairs = Dataset.from_dict(found)
@@ -154,13 +158,15 @@ def load_pairs(
         splits (`Sequence[str]`, *optional*):
             The splits to read. Defaults to train, validation and test.
         require_labels (`bool`, *optional*, defaults to `True`):
-            Whether a missing label column is an error.
+            Whether a missing label is an error. Otherwise splits may have no label column, and training pairs may
+            have labels that are `None`, or empty cells of csv files.
         keep_columns (`bool`, *optional*, defaults to `False`):
             Whether to keep other columns, such as ids, as they are.
 
     Returns:
         `DatasetDict`: per split the columns `sentence1`, `sentence2`, `label` (a float for a regression, otherwise an
-        integer; missing if the labels are hidden) and, if the source has them, `teacher_logits` (a list of floats).
+        integer; `None` where it is unknown, missing if the labels are hidden) and, if the source has them,
+        `teacher_logits` (a list of floats).
 
     Example:
 

@@ -46,15 +46,6 @@ class ScoredArguments(StageArguments):
 
 
 @dataclass
-class PairsArguments(ScoredArguments):
-    """Which student learns from the scores of which teacher."""
-
-    augmented_file: list[str] | None = HfArg(
-        default=None, help="Files of further pairs, of which only the teacher's scores are learned."
-    )
-
-
-@dataclass
 class RankingArguments(WindowArguments, ScoredArguments):
     """Which student learns from the scores of which teacher, and on which candidates."""
 
@@ -66,7 +57,7 @@ class RankingArguments(WindowArguments, ScoredArguments):
 # The options of each stage. The parser completes those of a conversion and of a training when it has read them.
 STAGES: dict[str, tuple[type, ...]] = {
     "general": (StageArguments, ConvertOptions, TextArguments, GeneralOptions),
-    "pairs": (PairsArguments, ConvertOptions, DataArguments, DseOptions),
+    "pairs": (ScoredArguments, ConvertOptions, DataArguments, DseOptions),
     "ranking": (RankingArguments, ConvertOptions, DataArguments, RankingOptions),
 }
 

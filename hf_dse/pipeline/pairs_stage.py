@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Dataset, DatasetDict
 from transformers import set_seed
 from transformers.utils import logging
 
@@ -17,7 +17,7 @@ from hf_dse.convert.student import limit_tokens, load_student
 from hf_dse.data.arguments import EMBEDDED, PairTask
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
-from hf_dse.pipeline.arguments import PairsArguments
+from hf_dse.pipeline.arguments import ScoredArguments
 from hf_dse.pipeline.shared import (
     DistillationResult,
     Given,
@@ -32,14 +32,14 @@ from hf_dse.retrieval.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.teacher.rerankers import check_labels, limit_of, overhead
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.pair_trainer import DseTrainer
+from hf_dse.training.pair_trainer import DseTrainer, read_targets
 
 
 logger = logging.get_logger(__name__)
 
 
 def run_pairs(
-    args: PairsArguments,
+    args: ScoredArguments,
     convert_args: ConvertArguments,
     data_args: DataArguments,
     training_args: DseTrainingArguments,
@@ -54,6 +54,12 @@ def run_pairs(
         raise ValueError(
             "The training pairs have no column 'label': pass `--distillation_alpha 1` to learn from the teacher's "
             "scores alone, or name their column with `--label_column`."
+        )
+    num_unlabelled = read_targets(pairs["train"])[0].count(None)
+    if training_args.distillation_alpha < 1 and num_unlabelled:
+        logger.warning(
+            f"{num_unlabelled:,} of {len(pairs['train']):,} training pairs have no label: the teacher's scores alone "
+            "teach them."
         )
     is_regression = task.problem_type == "regression"
     labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
@@ -72,15 +78,7 @@ def run_pairs(
         given.processing_class or load_tokenizer(args.model_name_or_path), model, training_args.max_length
     )
 
-    def prepare() -> Dataset:
-        parts = {"labelled": pairs["train"]}
-        if args.augmented_file:
-            parts["augmented"] = _load_augmented(args.augmented_file, data_args)
-        parts = _score_parts(parts, args, training_args, task, find_teacher)
-        # Unknown labels are `None`.
-        return concatenate_datasets([*parts.values()])
-
-    train = make_once(prepare, training_args)
+    train = make_once(lambda: _score(pairs["train"], args, training_args, task, find_teacher), training_args)
     # The training has the memory of the teacher.
     find_teacher.cache_clear()
     if "validation" in labelled and not training_args.prediction_loss_only:
@@ -135,37 +133,23 @@ def _load_task(
     return resolve_task(data_args), pairs
 
 
-def _load_augmented(files: list[str], data_args: DataArguments) -> Dataset:
-    """Loads further pairs with the options in `data_args`, except those for the labelled pairs."""
-    own: dict[str, Any] = {"dataset_name": None, "validation_file": None, "test_file": None, "max_train_samples": None}
-    # No column has the name "", so labels of other tasks are ignored.
-    own |= {"sentence1_column": None, "sentence2_column": None, "label_column": ""}
-    if data_args.task_name is None:
-        own["num_labels"] = data_args.num_labels or 1
-    parts = [load_pairs(replace(data_args, train_file=file, **own), require_labels=False)["train"] for file in files]
-    return concatenate_datasets(parts)
-
-
-def _score_parts(
-    parts: dict[str, Dataset],
-    args: PairsArguments,
+def _score(
+    pairs: Dataset,
+    args: ScoredArguments,
     training_args: DseTrainingArguments,
     task: PairTask,
     find_teacher: Callable[[], Any],
-) -> dict[str, Dataset]:
-    """Adds the teacher's scores to the labelled and the augmented training pairs where needed and missing."""
-    needed = [name for name in parts if name == "augmented" or training_args.distillation_alpha > 0]
-    unscored = [name for name in needed if "teacher_logits" not in parts[name].column_names]
-    if needed and not unscored and args.teacher_name_or_path is not None:
+) -> Dataset:
+    """The training pairs, with the teacher's scores if these are needed and missing."""
+    is_scored = "teacher_logits" in pairs.column_names
+    if training_args.distillation_alpha > 0 and is_scored and args.teacher_name_or_path is not None:
         logger.warning(
             f"{args.teacher_name_or_path} is not asked: all pairs have scores already, in the column `teacher_logits`."
         )
-    teacher = find_teacher() if unscored else None
+    teacher = find_teacher() if training_args.distillation_alpha > 0 and not is_scored else None
     if teacher is None:
-        return parts
+        return pairs
     check_labels(teacher, task)
     # The teacher reads as many tokens of both sentences as the student, up to its own limit.
     length = min(2 * training_args.max_length + overhead(teacher), limit_of(teacher, None))
-    options: dict[str, Any] = {"max_length": length, "symmetric": task.symmetric, "cache_dir": args.cache_dir}
-    scored = {name: score_pairs(teacher, parts[name], **options) for name in unscored}
-    return parts | scored
+    return score_pairs(teacher, pairs, max_length=length, symmetric=task.symmetric, cache_dir=args.cache_dir)

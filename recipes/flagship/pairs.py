@@ -71,16 +71,19 @@ def unlabelled(out: Path) -> None:
 
 def training(out: Path) -> None:
     """
-    silver.parquet: 20,000 scored pairs without labels, drawn evenly over the range of the teacher's scores.
-    scored_stsb.parquet: STS-B train alone, for studies.
+    train.parquet: the labelled pairs, and 20,000 scored ones without labels, drawn evenly over the range of the
+    teacher's scores. For studies scored_stsb.parquet, STS-B train alone, and augmented_stsb.parquet, both together.
     """
     gold, pool = (pd.read_parquet(out / f"scored_{name}.parquet") for name in ("gold", "pool"))
-    gold[: -len(pd.read_parquet(out / "extra.parquet"))].to_parquet(out / "scored_stsb.parquet", index=False)
+    stsb = gold[: -len(pd.read_parquet(out / "extra.parquet"))]
+    stsb.to_parquet(out / "scored_stsb.parquet", index=False)
     gold_pairs = set(map(frozenset, rows(gold)))
     is_new = [frozenset(row) not in gold_pairs for row in rows(pool)]
-    silver = pool[is_new][[*TEXTS, "teacher_logits"]]
-    balance(silver, 20_000).to_parquet(out / "silver.parquet", index=False)
-    print(f"20,000 of {len(silver)} scored pairs")
+    unlabelled = pool[is_new][[*TEXTS, "teacher_logits"]]
+    drawn = balance(unlabelled, 20_000)
+    pd.concat([gold, drawn]).to_parquet(out / "train.parquet", index=False)
+    pd.concat([stsb, drawn]).to_parquet(out / "augmented_stsb.parquet", index=False)
+    print(f"20,000 of {len(unlabelled)} scored pairs")
 
 
 if __name__ == "__main__":

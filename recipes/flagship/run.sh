@@ -46,7 +46,7 @@ done
 if [ ! -f "$out/scored_pool.parquet" ]; then
     source "$here/teacher.sh"
 fi
-[ -f "$out/silver.parquet" ] || python "$here/pairs.py" training "$out"
+[ -f "$out/augmented_stsb.parquet" ] || python "$here/pairs.py" training "$out"
 
 # Similarity: three students, and the mean of their weights.
 merge() {
@@ -54,8 +54,7 @@ merge() {
 }
 for seed in 42 43 44; do
     [ -f "$out/student-$seed/results.json" ] || hf-dse distill --config "$here/student.yaml" --seed "$seed" \
-        --model "$encoder" --train_file "$out/scored_gold.parquet" "${sts[@]:4}" \
-        --augmented_file "$out/silver.parquet" --output_dir "$out/student-$seed" \
+        --model "$encoder" --train_file "$out/train.parquet" "${sts[@]:4}" --output_dir "$out/student-$seed" \
         --overwrite_output_dir $flags
 done
 merge "$out/pairs" "$out"/student-{42,43,44}/model

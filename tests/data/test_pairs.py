@@ -92,6 +92,19 @@ def test_unlabelled_pairs_only_where_they_are_allowed(tmp_path):
         load_pairs(arguments)
 
 
+@pytest.mark.parametrize(("ending", "unknown"), [(".csv", "''"), (".jsonl", None), (".parquet", None)])
+@pytest.mark.parametrize(("num_labels", "label"), [(1, 0.5), (3, 2)])
+def test_training_pairs_may_lack_a_label(tmp_path, ending, unknown, num_labels, label):
+    file = write(tmp_path / f"pairs{ending}", [pair(label=None), pair(label=label)])
+    arguments = DataArguments(num_labels=num_labels, train_file=file)
+    assert load_pairs(arguments, require_labels=False)["train"]["label"][:] == [None, label]
+    with pytest.raises(ValueError, match=f"Split 'train', row 0: the label {unknown} is not a"):
+        load_pairs(arguments)
+    arguments = DataArguments(num_labels=num_labels, test_file=file)
+    with pytest.raises(ValueError, match=f"Split 'test', row 0: the label {unknown} is not a"):
+        load_pairs(arguments, require_labels=False)
+
+
 @pytest.mark.parametrize(
     ("rows", "arguments", "message"),
     [

@@ -115,14 +115,20 @@ def test_errors(options, message, assets, tmp_path, run, error_of):
     assert not list(tmp_path.glob("out/checkpoint-*"))
 
 
-def test_augmented_pairs(assets, tmp_path, run, error_of):
-    """Further pairs without scores are scored, and labels of other tasks are ignored."""
+def test_pairs_without_a_label(tmp_path, run, weights, error_of, caplog):
+    """They learn from the teacher's scores alone, in any order of the columns and kind of file."""
     texts = ["A cat sat.", "The dog ran.", "A house is new.", "The cat sat on the mat."]
-    rows = [{"sentence1": first, "sentence2": second, "label": "foreign"} for first in texts for second in texts]
-    Dataset.from_list(rows).to_parquet(tmp_path / "augmented.parquet")
-    options = {"augmented_file": tmp_path / "augmented.parquet", "max_train_samples": 8, "distillation_alpha": 0.0}
-    assert run("out", **options) == 0
-    # 8 labelled and 16 augmented pairs in batches of 8
-    assert json.loads((tmp_path / "out" / "trainer_state.json").read_text())["max_steps"] == 3
-    assert run("alone", teacher_name_or_path=None, **options) == 2
-    assert "Row 8 of the training pairs has the label None and the teacher scores None" in error_of()
+    rows = [{"sentence1": first, "sentence2": second, "label": None} for first in texts for second in texts]
+    rows[0]["label"] = 1.5
+    Dataset.from_list(rows).to_parquet(tmp_path / "train.parquet")
+    Dataset.from_list(rows).to_csv(tmp_path / "train.csv")
+    for ending in ("parquet", "csv"):
+        assert run(ending, train_file=tmp_path / f"train.{ending}") == 0
+        assert "15 of 16 training pairs have no label: the teacher's scores alone teach them" in caplog.text
+        caplog.clear()
+    first, second = weights("parquet"), weights("csv")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    for options in ({"teacher_name_or_path": None}, {"distillation_alpha": 0.0}):
+        assert run("never", train_file=tmp_path / "train.csv", **options) == 2
+        assert "Row 1 of the training pairs has the label None and the teacher scores None" in error_of()
+    assert not list(tmp_path.glob("never/checkpoint-*"))
