@@ -3,6 +3,7 @@
 """Tables of a study: means with their spread, and paired differences with intervals."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,15 +28,12 @@ def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[s
     """`n`, the mean and the sample standard deviation (`metric std`) over the seeds, for all other labels."""
     _check_columns(results, metrics)
     others = [factor for factor in factors if factor != SEED]
-    rows = []
-    groups = results.groupby(others, sort=False, dropna=False) if others else [((), results)]
-    for labels, group in groups:
-        row = dict(zip(others, labels, strict=True))
-        row["n"] = len(group)
-        for metric in metrics:
-            row[metric], row[f"{metric} std"] = group[metric].mean(), group[metric].std(ddof=1)
-        rows.append(row)
-    return pd.DataFrame(rows)
+    columns: dict[str, Any] = {"n": (metrics[0], "size")}
+    for metric in metrics:
+        columns |= {metric: (metric, "mean"), f"{metric} std": (metric, "std")}
+    # Without other labels, the runs are one group.
+    groups = results.groupby(others or (lambda row: 0), sort=False, dropna=False)
+    return groups.agg(**columns).reset_index(drop=not others)
 
 
 def comparison_table(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: str) -> str:

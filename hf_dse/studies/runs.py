@@ -216,18 +216,14 @@ def convergence(state: dict[str, Any], training: dict[str, float]) -> dict[str, 
     return measured
 
 
-def expand(value: Any, strict: bool = True) -> Any:
+def expand(options: dict[str, Any], strict: bool = True) -> dict[str, Any]:
     """Puts environment variables in the place of `${NAME}`. An unknown name is an error, or stays if not `strict`."""
-    if isinstance(value, dict):
-        return {name: expand(part, strict) for name, part in value.items()}
-    if isinstance(value, list):
-        return [expand(part, strict) for part in value]
-    if not isinstance(value, str):
-        return value
-    missing = [name for name in re.findall(r"\$\{(\w+)\}", value) if name not in os.environ]
+    text = json.dumps(options, ensure_ascii=False)
+    missing = [name for name in re.findall(r"\$\{(\w+)\}", text) if name not in os.environ]
     if missing and strict:
-        raise ValueError(f"The study needs the environment variable {missing[0]}, for {value!r}: set it.")
-    return re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), value)
+        raise ValueError(f"The study needs the environment variable {missing[0]}: set it.")
+    expanded = re.sub(r"\$\{(\w+)\}", lambda match: json.dumps(os.environ.get(match[1], match[0]))[1:-1], text)
+    return json.loads(expanded)
 
 
 def read_results(results_file: str | Path) -> pd.DataFrame:
@@ -238,8 +234,7 @@ def read_results(results_file: str | Path) -> pd.DataFrame:
 
 def finished_runs(results_file: str | Path) -> set[str]:
     """The keys of the runs that a results file holds."""
-    results = read_results(results_file)
-    return set() if results.empty else set(results["run"])
+    return set(read_results(results_file).get("run", ()))
 
 
 def append_row(results_file: Path, row: dict[str, Any]) -> None:
@@ -256,9 +251,5 @@ def append_row(results_file: Path, row: dict[str, Any]) -> None:
 
 def select_results(study: Study, results: pd.DataFrame) -> pd.DataFrame:
     """The rows of a study's runs, in its order and under its labels, as far as they are finished."""
-    rows = []
-    for run in study.runs():
-        found = results[results["run"] == run.key] if not results.empty else results
-        if len(found):
-            rows.append({**found.iloc[-1].to_dict(), **run.labels})
-    return pd.DataFrame(rows)
+    found = {row["run"]: row for row in results.to_dict("records")}
+    return pd.DataFrame([found[run.key] | run.labels for run in study.runs() if run.key in found])
