@@ -114,15 +114,13 @@ def distill(
         value = _as_name(value)
         # As on the command line, a single value is a list of one: `linformer_length=64`.
         values[name] = [value] if name in lists and not isinstance(value, list | None) else value
-    parsed: Any = parser.parse_dict(values)
     given: dict[str, Any] = {
         "model": model if isinstance(model, PreTrainedModel) else None,
         "processing_class": processing_class,
         "teacher": None if isinstance(teacher, str) else teacher,
         "dataset": None if isinstance(dataset, str) else dataset,
     }
-    student_args, convert_args, data_args, training_args = parsed
-    return run_stage(student_args, convert_args, data_args, training_args, Given(**given))
+    return run_stage(*parser.parse_dict(values), given=Given(**given))
 
 
 def _as_name(value: Any) -> Any:

@@ -127,10 +127,9 @@ def _load_task(
         teacher = find_teacher()
         if teacher is not None:
             data_args = replace(data_args, num_labels=teacher.num_labels)
-    if given.dataset is None:
-        return resolve_task(data_args), load_pairs(data_args, require_labels=False)
-    pairs = check_pairs(given.dataset, data_args, require_labels=False)
-    return resolve_task(data_args), pairs
+    if given.dataset is not None:
+        return resolve_task(data_args), check_pairs(given.dataset, data_args, require_labels=False)
+    return resolve_task(data_args), load_pairs(data_args, require_labels=False)
 
 
 def _score(
