@@ -19,7 +19,6 @@ from hf_dse.data.tables import (
     check_rows,
     column_names,
     find_column,
-    is_blank,
     is_filled,
     shorten,
     to_number,
@@ -125,23 +124,22 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
         logger.warning(
             f"{where}: the columns {', '.join(others)} are left out; those that count are {', '.join(FEATURES)}."
         )
-    queries = {name: queries[name][:] for name in FEATURES if name in names}
-    texts = to_lists(queries["query"])
+    given = {name: to_lists(queries[name][:]) for name in FEATURES if name in names}
+    texts, size = given["query"], len(documents)
     if not texts:
         raise ValueError(f"{where}: there are no queries.")
     # Not the numbers that documents have without ids: a document with the id of a query is the query itself.
-    ids = _to_unique(queries.get("query_id", [f"q{row}" for row in range(len(texts))]), f"{where}: the query id")
-    place = f"{where}, query"
+    ids = given.get("query_id", [f"q{row}" for row in range(len(texts))])
+    ids, place = to_ids(ids, f"{where}: the query id", unique=True), f"{where}, query"
     check_rows(texts, is_filled, place, "the query is {}, not a text", ids)
-    lists = [list(rows) for rows in to_lists(queries["documents"])]
-    size = len(documents)
+    lists = [list(rows) for rows in given["documents"]]
     problem = f"the candidates {{}} are not rows of the {size} documents, as numbers, each once"
     check_rows(lists, lambda rows: len({row for row in rows if row in range(size)}) == len(rows), place, problem, ids)
     columns: dict[str, list] = {"query_id": ids, "query": texts, "documents": lists}
     columns["labels"] = [[math.nan] * len(rows) for rows in lists]
     for name in ("labels", "teacher_logits"):
-        if queries.get(name) is not None:
-            numbers = read_numbers(to_lists(queries[name]), lists, place, name, ids)
+        if name in given:
+            numbers = read_numbers(given[name], lists, place, name, ids)
             columns[name] = [[math.nan if number is None else number for number in row] for row in numbers]
     features = Features({name: FEATURES[name] for name in columns})
     return Rankings(Dataset.from_dict(columns, features=features), documents)
@@ -158,7 +156,7 @@ def read_numbers(
     problem = f"{name} and candidates are {{}}: one finite number for each is needed"
     pairs = zip(rows, candidates, strict=True)
     check_rows(pairs, lambda pair: len(pair[0]) == len(pair[1]) and all(map(_is_number, pair[0])), where, problem, ids)
-    return [[None if is_unknown(cell) else to_number(cell) for cell in row] for row in rows]
+    return [list(map(to_number, row)) for row in rows]
 
 
 def is_unknown(value: Any) -> bool:
@@ -177,7 +175,7 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     if not texts:
         raise ValueError(f"{where}: the corpus is empty.")
     given = to_lists(corpus["doc_id"][:]) if "doc_id" in names else range(len(texts))
-    ids = _to_unique(given, f"{where}: the document id")
+    ids = to_ids(given, f"{where}: the document id", unique=True)
     check_rows(texts, lambda text: isinstance(text, str), f"{where}, document", "the text is {}, not a text", ids)
     columns = {"doc_id": ids, "text": texts}
     if "title" in names:
@@ -192,11 +190,14 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     return Dataset.from_dict(columns, features=Features({name: Value("string") for name in columns}))
 
 
-def to_ids(values: Any, where: str) -> list[str]:
+def to_ids(values: Sequence, where: str, unique: bool = False) -> list[str]:
     """Returns ids as texts; a whole number is one, also where a missing id has made it 12.0."""
-    values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in to_lists(values)]
+    values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     check_rows(values, lambda value: not (is_unknown(value) or isinstance(value, ID_NOT)), where, "{} names no text")
-    return [str(value) for value in values]
+    ids = list(map(str, values))
+    if unique and len(set(ids)) < len(ids):
+        raise ValueError(f"{where} {Counter(ids).most_common(1)[0][0]!r} occurs twice: ids name one text each.")
+    return ids
 
 
 def to_lists(values: Any) -> list:
@@ -221,24 +222,13 @@ def check_positives(rankings: Rankings, where: str = "The rankings") -> None:
         )
 
 
-def _to_unique(values: Any, what: str) -> list[str]:
-    ids = to_ids(values, what)
-    if len(set(ids)) < len(ids):
-        twice = Counter(ids).most_common(1)[0][0]
-        raise ValueError(f"{what} {twice!r} occurs twice: ids name one text each.")
-    return ids
-
-
 def ranking_rows(rankings: Rankings) -> dict[str, list]:
     """Returns rankings as rows with texts, which sentence-transformers reads too; `None` is an unknown number."""
     queries = rankings.queries
     columns: dict[str, list] = {name: queries[name][:] for name in ("query_id", "query")}
-    lists = queries["documents"][:]
-    needed = sorted({row for rows in lists for row in rows})
-    found = rankings.corpus.select(needed)
     for name, source in (("document_ids", "doc_id"), ("documents", "text")):
-        values = dict(zip(needed, found[source][:], strict=True))
-        columns[name] = [[values[row] for row in rows] for rows in lists]
+        values = rankings.corpus[source]
+        columns[name] = [values[rows] for rows in queries["documents"][:]]
     for name in ("labels", "teacher_logits"):
         if name in queries.column_names:
             columns[name] = [[None if math.isnan(value) else value for value in row] for row in queries[name][:]]
@@ -273,9 +263,16 @@ def read_rankings(
     documents: Any = None if corpus is None else make_corpus(corpus, where)
     lists, has_scores = _read_candidates(columns, documents is not None, where)
     texts = _name_documents(lists, documents, where)
+    id_column = _first(columns, QUERY_ID)
+    query_ids = None if id_column is None else to_ids(columns[id_column], f"{where}: the query id")
     # As in BEIR.
     query_names = QUERY if any(lists) else (*QUERY, "text")
-    queries, query_ids = _read_queries(columns, query_names, query_texts, where)
+    if query_ids is None or query_texts is None or _first(columns, query_names) is not None:
+        queries = columns[find_column(columns, where, query_names)]
+    else:
+        problem = f"the query {{}} has no text; the queries have ids such as {next(iter(query_texts), None)!r}"
+        check_rows(query_ids, query_texts.__contains__, where, problem)
+        queries = [query_texts[value] for value in query_ids]
     check_rows(queries, is_filled, where, "the query is {}, not a text")
     # The candidates of each query: label and score by the id.
     merged: dict[str, tuple[str, dict[str, list]]] = {}
@@ -347,18 +344,18 @@ def _name_documents(lists: list[list[list]], corpus: Dataset | None, where: str)
 
 def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> tuple[list[list[list]], bool]:
     """Returns id, text, label and score of the candidates of each row, `None` if unknown, and if there are scores."""
-    lists = [name for name in LISTS if name in columns]
+    found = {name: columns[name] for name in LISTS if name in columns}
     labels, scores = _first(columns, LABELS), _first(columns, TEACHER_LOGITS)
     document = _first(columns, (*DOCUMENT, *DOCUMENT_ID) if has_corpus else DOCUMENT)
     negatives = [name for name in columns if NEGATIVE.fullmatch(name)]
     # Labels of the candidates unless a column tells them.
     relevance: list[float | None] = []
-    if lists:
-        if not has_corpus and "documents" not in lists:
+    known = [*found]
+    if found:
+        if not has_corpus and "documents" not in found:
             raise ValueError(f"{where}: the texts of the document ids are unknown: name their `--corpus`.")
-        for name in lists:
-            check_rows(columns[name], lambda value: isinstance(value, list), where, f"{name} is {{}}, not a list")
-        candidates, known = [list(row) for row in columns[lists[0]]], {*lists, labels, scores}
+        for name, rows in found.items():
+            check_rows(rows, lambda value: isinstance(value, list), where, f"{name} is {{}}, not a list")
     elif document is not None:
         relevance = [1.0 if negatives or not (labels or scores) else None, *(0.0 for _ in negatives)]
         if negatives:
@@ -366,8 +363,9 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
             labels, scores = None, scores or labels
         # Rows may have fewer negatives than others.
         others = [["" if is_unknown(text) else text for text in columns[name]] for name in negatives]
-        candidates = [list(row) for row in zip(columns[document], *others, strict=True)]
-        known = {document, *negatives, labels, scores}
+        name = "document_ids" if document in DOCUMENT_ID else "documents"
+        found = {name: [list(row) for row in zip(columns[document], *others, strict=True)]}
+        known = [document, *negatives]
     elif negatives or not has_corpus or not {*QUERY, *QUERY_ID, *BESIDE}.issuperset(columns):
         raise ValueError(
             f"{where}: no column has {'positives' if negatives else 'candidates'}; the columns are "
@@ -376,43 +374,26 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
             "and remove those of queries that have no candidates."
         )
     else:
-        candidates, known = [[] for _ in next(iter(columns.values()), [])], set()
-    if left_out := [name for name in columns if name not in {*known, *QUERY, *QUERY_ID, *BESIDE}]:
+        found = {"documents": [[] for _ in next(iter(columns.values()), [])]}
+    if left_out := [name for name in columns if name not in {*known, labels, scores, *QUERY, *QUERY_ID, *BESIDE}]:
         logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
+    candidates = next(iter(found.values()))
     kinds = str | int if has_corpus else str
     problem = "the candidates {} are not texts: lists are read from the columns `documents` and `labels`"
     check_rows(candidates, lambda row: all(isinstance(text, kinds) for text in row), where, problem)
     unknown: list[list] = [[None] * len(row) for row in candidates]
-    names = _to_names(candidates)
-    are_ids = lists == ["document_ids"] or (not lists and document in DOCUMENT_ID)
+    names = {name: [list(map(str, row)) for row in rows] for name, rows in found.items()}
     values = (
-        names if are_ids else unknown if "document_ids" not in lists else _to_names(columns["document_ids"]),
-        unknown if are_ids else names,
+        names.get("document_ids", unknown),
+        names.get("documents", unknown),
         read_numbers(columns[labels], candidates, where, labels) if labels else [relevance or row for row in unknown],
         read_numbers(columns[scores], candidates, where, scores) if scores else unknown,
     )
-    found = [list(map(list, zip(*row, strict=True))) for row in zip(*values, strict=True)]
-    kept = [[one for one in row if one[1] is None or not is_blank(one[1])] for row in found]
-    if num_blank := sum(map(len, found)) - sum(map(len, kept)):
+    joined = [list(map(list, zip(*row, strict=True))) for row in zip(*values, strict=True)]
+    kept = [[one for one in row if one[1] is None or is_filled(one[1])] for row in joined]
+    if num_blank := sum(map(len, candidates)) - sum(map(len, kept)):
         logger.warning(f"{where}: {num_blank} blank candidates are left out.")
     return kept, scores is not None
-
-
-def _to_names(rows: list[list]) -> list[list]:
-    return [list(map(str, row)) for row in rows]
-
-
-def _read_queries(
-    columns: dict[str, list], query_names: Sequence[str], query_texts: Mapping[str, str] | None, where: str
-) -> tuple[list, list[str] | None]:
-    """Returns the queries and their ids."""
-    query_id = _first(columns, QUERY_ID)
-    query_ids = None if query_id is None else to_ids(columns[query_id], f"{where}: the query id")
-    if query_ids is None or query_texts is None or _first(columns, query_names) is not None:
-        return columns[find_column(columns, where, query_names)], query_ids
-    problem = f"the query {{}} has no text; the queries have ids such as {next(iter(query_texts), None)!r}"
-    check_rows(query_ids, query_texts.__contains__, where, problem)
-    return [query_texts[value] for value in query_ids], query_ids
 
 
 def _first(names: Iterable[str], wanted: Sequence[str]) -> str | None:
