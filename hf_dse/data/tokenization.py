@@ -40,17 +40,13 @@ def is_unknown(processing_class: PreTrainedTokenizerBase, text: str, ids: list[i
     return not text.isascii() and unknown is not None and 2 * ids.count(unknown) >= max(1, len(ids) - special)
 
 
-def warn_of_cut(num_cut: int, num_texts: int, max_length: int | None) -> None:
-    """Says how many texts are longer than what is read of one, if any."""
+def warn_of_read(num_texts: int, num_unknown: int, num_cut: int = 0, max_length: int | None = None) -> None:
+    """Says how many texts are longer than what is read of one, and how many are mostly unknown, if any."""
     if num_cut:
         logger.warning(
             f"{num_cut} of {num_texts} texts are longer than the {max_length} tokens that are read of one, and were "
             "truncated: split them into chunks if their ends matter."
         )
-
-
-def warn_of_unknown(num_unknown: int, num_texts: int) -> None:
-    """Says how many texts are mostly unknown, if any."""
     if num_unknown:
         logger.warning(
             f"{num_unknown} of {num_texts} texts are mostly unknown to the vocabulary of the model, so what it makes "
@@ -85,14 +81,12 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
     `batch_size * 512` tokens with padding, or a single text.
     """
     batch: list[int] = []
-    longest = 0
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        longest = lengths[batch[0]] if batch else 0
         is_full = len(batch) == batch_size or (len(batch) + 1) * longest > batch_size * TOKENS_PER_TEXT
         if batch and (is_full or longest > max(SHORT_TEXT, 2 * lengths[row])):
             yield batch
             batch = []
-        if not batch:
-            longest = lengths[row]
         batch.append(row)
     if batch:
         yield batch

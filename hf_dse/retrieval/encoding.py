@@ -21,8 +21,7 @@ from hf_dse.data.tokenization import (
     is_unknown,
     length_batches,
     tokenize,
-    warn_of_cut,
-    warn_of_unknown,
+    warn_of_read,
 )
 
 
@@ -119,8 +118,7 @@ def encode(
                     embeddings = np.empty((len(texts), vectors.shape[-1]), dtype=np.float32)
                 embeddings[[start + row for row in rows]] = vectors.cpu().numpy()
                 progress.update(len(rows))
-    warn_of_cut(num_cut, len(texts), max_length)
-    warn_of_unknown(num_unknown, len(texts))
+    warn_of_read(len(texts), num_unknown, num_cut, max_length)
     check_finite("embeddings", embeddings)
     return embeddings
 

@@ -19,7 +19,7 @@ from hf_dse.common.loading import choose_device, load_config, reading, split_rev
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
-from hf_dse.data.tokenization import check_max_length, is_unknown, pad_right, warn_of_cut, warn_of_unknown
+from hf_dse.data.tokenization import check_max_length, is_unknown, pad_right, warn_of_read
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
@@ -175,8 +175,7 @@ def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: s
         for text, ids in zip(block, tokenizer(block, verbose=False)["input_ids"], strict=True):
             num_cut += len(ids) > limit
             num_unknown += is_unknown(tokenizer, text, ids)
-    warn_of_cut(num_cut, len(texts), max_length)
-    warn_of_unknown(num_unknown, len(texts))
+    warn_of_read(len(texts), num_unknown, num_cut, max_length)
 
 
 def similarity_of(model: "SentenceTransformer") -> str:

@@ -16,7 +16,7 @@ from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
 from hf_dse.data.rankings import FEATURES
 from hf_dse.data.tables import check_texts
-from hf_dse.data.tokenization import is_unknown, length_batches, token_lengths, warn_of_unknown
+from hf_dse.data.tokenization import is_unknown, length_batches, token_lengths, warn_of_read
 from hf_dse.retrieval.sentence_transformer import embed, fingerprint_of, prompt_of
 from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.teacher.rerankers import Pair, limit_of, load_reranker, overhead, raw_logits, reads_messages
@@ -72,7 +72,7 @@ def _warn_of_unknown(reranker: "CrossEncoder", texts: list[str]) -> None:
     suspects = [text for text in texts if not text.isascii()]
     found = reranker.tokenizer(suspects, verbose=False)["input_ids"] if suspects else []
     num_unknown = sum(is_unknown(reranker.tokenizer, *read) for read in zip(suspects, found, strict=True))
-    warn_of_unknown(num_unknown, len(texts))
+    warn_of_read(len(texts), num_unknown)
 
 
 def score_texts(
