@@ -178,14 +178,9 @@ def check_texts(texts: Sequence, where: str | Path, column: str) -> None:
     check_rows(texts, lambda text: isinstance(text, str), str(where), f"{column} is {{}}, not a string")
 
 
-def is_blank(text: str) -> bool:
-    """Returns whether nobody sees anything of a text."""
-    return BLANK.fullmatch(text) is not None
-
-
 def is_filled(text: Any) -> bool:
-    """Returns whether a value is a text that is not blank."""
-    return isinstance(text, str) and not is_blank(text)
+    """Returns whether a value is a text that is not blank: somebody sees something of it."""
+    return isinstance(text, str) and BLANK.fullmatch(text) is None
 
 
 def shorten(value: Any) -> str:

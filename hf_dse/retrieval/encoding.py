@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from hf_dse.data.tables import check_texts, is_blank
+from hf_dse.data.tables import check_texts, is_filled
 from hf_dse.data.tokenization import (
     check_max_length,
     count_token_types,
@@ -159,7 +159,7 @@ def list_texts(texts: Iterable[str]) -> list[str]:
 
 def warn_of_blank(texts: Sequence[str]) -> None:
     """Counts the texts that are blank."""
-    blank = [row for row, text in enumerate(texts) if is_blank(text)]
+    blank = [row for row, text in enumerate(texts) if not is_filled(text)]
     if blank:
         logger.warning(
             f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings are "

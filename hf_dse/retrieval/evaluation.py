@@ -14,7 +14,7 @@ from transformers.utils import logging
 
 from hf_dse.data.arguments import PAIR_TASKS, PairTask
 from hf_dse.data.rankings import Rankings
-from hf_dse.data.tables import is_blank
+from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import (
     Run,
@@ -129,7 +129,7 @@ def embed_corpus(
 ) -> Embedded:
     """Embeds the documents that are not blank, each as one text or in chunks. The options are those of [`embed`]."""
     texts = rankings.corpus["text"][:]
-    documents = np.array([row for row, text in enumerate(texts) if not is_blank(text)], dtype=np.int64)
+    documents = np.array([row for row, text in enumerate(texts) if is_filled(text)], dtype=np.int64)
     if len(documents) < len(texts):
         logger.warning(f"{len(texts) - len(documents)} of {len(texts)} documents are blank and are left out.")
     texts = [texts[row] for row in documents]

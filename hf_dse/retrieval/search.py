@@ -13,7 +13,7 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.common.options import check_at_least
-from hf_dse.data.tables import check_rows, is_blank, is_filled
+from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import add_mask, count_token_types, pad_right
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
 from hf_dse.retrieval.encoding import check_finite, list_texts
@@ -101,7 +101,7 @@ def search(
     if vectors is not None:
         vectors = np.asarray(torch.as_tensor(vectors).cpu())
         check_finite("vectors", vectors)
-    kept = np.array([row for row, text in enumerate(texts) if not is_blank(text)], dtype=np.int64)
+    kept = np.array([row for row, text in enumerate(texts) if is_filled(text)], dtype=np.int64)
     if len(kept) < len(texts):
         logger.warning(f"{len(texts) - len(kept)} of {len(texts)} texts are blank and are left out.")
         vectors = None if vectors is None else vectors[kept]
