@@ -71,19 +71,17 @@ def _read_csv(path: Path) -> dict[str, list]:
 
 def _parse_csv(path: Path, text: str, **style: Any) -> dict[str, list]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, **style)
-    names: list[str] = []
-    rows = []
+    rows: list[list[str]] = []
     try:
         for row in filter(None, reader):
-            names = names or row
-            if len(row) != len(names):
-                raise ValueError(f"{len(row)} cells, and {len(names)} in the header")
-            if len(set(names)) < len(names):
-                raise ValueError(f"two columns have one name: {', '.join(names)}")
             rows.append(row)
+            if len(row) != len(rows[0]):
+                raise ValueError(f"{len(row)} cells, and {len(rows[0])} in the header")
+            if len(set(rows[0])) < len(rows[0]):
+                raise ValueError(f"two columns have one name: {', '.join(rows[0])}")
     except (csv.Error, ValueError) as error:
         raise ValueError(f"{path}, line {reader.line_num}: not valid csv: {error}.") from error
-    return {name: [row[column] for row in rows[1:]] for column, name in enumerate(names)}
+    return {name: cells for name, *cells in zip(*rows, strict=True)}
 
 
 def _read_json(path: Path) -> dict[str, list]:
@@ -210,16 +208,9 @@ def to_python(table: Columns | pyarrow.Table) -> dict[str, list]:
 
 def to_json(row: Any) -> bytes:
     """Returns a row as a line of JSON, which has no NaN and no infinity. Other types than its own are texts."""
+    row = json.loads(json.dumps(row, default=str), parse_constant=lambda _: None)
     # Names of files may have bytes that are not characters.
-    return f"{json.dumps(_finite(row), ensure_ascii=False, default=str)}\n".encode(errors="backslashreplace")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return f"{json.dumps(row, ensure_ascii=False)}\n".encode(errors="backslashreplace")
 
 
 def to_table(columns: Columns, where: str | Path) -> pyarrow.Table:
@@ -240,9 +231,9 @@ def to_table(columns: Columns, where: str | Path) -> pyarrow.Table:
 
 def write_table(parts: Iterable["Dataset"], path: Path) -> None:
     """Writes parts of a data set atomically, as JSON lines or parquet by the ending of the file."""
+    tables = (table for part in parts for table in part.with_format("arrow").iter(ROWS_PER_WRITE))
 
     def write_parquet(file: BinaryIO) -> None:
-        tables = (table for part in parts for table in part.with_format("arrow").iter(ROWS_PER_WRITE))
         first = next(tables)
         with pyarrow.parquet.ParquetWriter(file, first.schema, compression="zstd") as writer:
             for table in chain([first], tables):
@@ -250,9 +241,8 @@ def write_table(parts: Iterable["Dataset"], path: Path) -> None:
 
     def write_lines(file: BinaryIO) -> None:
         # `Dataset.to_json` would round numbers to ten digits.
-        for table in (table for part in parts for table in part.with_format("arrow").iter(ROWS_PER_WRITE)):
-            columns = to_python(table)
-            for row in zip(*columns.values(), strict=True):
-                file.write(to_json(dict(zip(columns, row, strict=True))))
+        for columns in map(to_python, tables):
+            rows = zip(*columns.values(), strict=True)
+            file.writelines(to_json(dict(zip(columns, row, strict=True))) for row in rows)
 
     write_atomically(path, write_parquet if path.suffix == ".parquet" else write_lines)
