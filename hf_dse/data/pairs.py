@@ -23,15 +23,15 @@ def resolve_task(data_args: DataArguments) -> PairTask:
     if name is None and num_labels is None and data_args.dataset_name == EMBEDDED:
         name = "stsb"
     known = ", ".join(PAIR_TASKS)
-    if name is not None and name not in PAIR_TASKS:
+    if name in PAIR_TASKS:
+        task = PAIR_TASKS[name]
+        if num_labels not in (None, task.num_labels):
+            raise ValueError(f"num_labels={num_labels} contradicts task {name!r}, which has {task.num_labels}.")
+    elif name is not None:
         raise ValueError(
             f"Unknown task {name!r}: the known tasks are {known}. For other data omit `task_name` and pass "
             "`num_labels` together with `dataset_name` or `train_file`."
         )
-    if name is not None:
-        task = PAIR_TASKS[name]
-        if num_labels not in (None, task.num_labels):
-            raise ValueError(f"num_labels={num_labels} contradicts task {name!r}, which has {task.num_labels}.")
     elif num_labels is not None:
         metric = {1: "pearson", 2: "f1"}.get(num_labels, "accuracy")
         task = PairTask("pairs", num_labels=num_labels, metric_for_best_model=metric)
@@ -80,22 +80,17 @@ def _read_logits(values: Sequence, where: str) -> list[list[float | None]]:
     return rows
 
 
-def check_pairs(
-    parts: Dataset | Mapping[str, Columns],
-    data_args: DataArguments,
-    *,
-    require_labels: bool = True,
-    keep_columns: bool = False,
-) -> DatasetDict:
-    """Returns columns as the pairs of [`load_pairs`], each row checked. A single data set is the train split."""
+def check_pairs(parts: Dataset | Mapping[str, Columns], data_args: DataArguments, **options: bool) -> DatasetDict:
+    """
+    Returns columns as the pairs of [`load_pairs`], each row checked, with its `options`. A single data set is the
+    train split.
+    """
     parts = {"train": parts} if isinstance(parts, Dataset) else parts
-    return DatasetDict(
-        {split: _check_split(part, split, data_args, require_labels, keep_columns) for split, part in parts.items()}
-    )
+    return DatasetDict({split: _check_split(part, split, data_args, **options) for split, part in parts.items()})
 
 
 def _check_split(
-    columns: Columns, split: str, data_args: DataArguments, require_labels: bool, keep_columns: bool
+    columns: Columns, split: str, data_args: DataArguments, require_labels: bool = True, keep_columns: bool = False
 ) -> Dataset:
     task = resolve_task(data_args)
     where = f"Split {split!r}"
@@ -113,11 +108,10 @@ def _check_split(
         sources["teacher_logits"] = "teacher_logits"
     # Whole columns: reading a column of a data set for each row takes minutes.
     found = {key: list(columns[name][:limit]) for key, name in sources.items()}
-    kept = list(range(len(found["sentence1"])))
-    if task.skip_empty:
-        kept = [row for row in kept if found["sentence1"][row] and found["sentence2"][row]]
-        if len(kept) < len(found["sentence1"]):
-            logger.warning(f"{where}: left out {len(found['sentence1']) - len(kept)} pairs with an empty question.")
+    texts = list(zip(found["sentence1"], found["sentence2"], strict=True))
+    kept = [row for row, pair in enumerate(texts) if all(pair) or not task.skip_empty]
+    if len(kept) < len(texts):
+        logger.warning(f"{where}: left out {len(texts) - len(kept)} pairs with an empty question.")
         found = {key: [values[row] for row in kept] for key, values in found.items()}
     if not kept:
         raise ValueError(f"{where} has no rows.")
