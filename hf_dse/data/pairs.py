@@ -10,8 +10,8 @@ from datasets import Dataset, DatasetDict, concatenate_datasets
 from transformers.utils import logging
 
 from hf_dse.data.arguments import EMBEDDED, GLUE, PAIR_TASKS, DataArguments, PairTask, to_arguments
-from hf_dse.data.sources import Source, find_sources, read_source, wanted_splits
-from hf_dse.data.tables import Columns, check_rows, column_names, find_column, is_filled, to_number
+from hf_dse.data.sources import find_sources, wanted_splits
+from hf_dse.data.tables import Columns, check_rows, column_names, find_column, is_filled, open_table, to_number
 
 
 logger = logging.get_logger(__name__)
@@ -47,18 +47,6 @@ def resolve_task(data_args: DataArguments) -> PairTask:
         sentence2=data_args.sentence2_column or task.sentence2,
         symmetric=task.symmetric if data_args.symmetric is None else data_args.symmetric,
     )
-
-
-def _pair_sources(data_args: DataArguments, task: PairTask, splits: Sequence[str] | None) -> dict[str, Source]:
-    """Returns the wanted splits; those of GLUE by default."""
-    found = find_sources(data_args)
-    if not found and data_args.dataset_name is None:
-        if task.glue_name is None:
-            raise ValueError("No data: pass `dataset_name`, `train_file`, `validation_file` or `test_file`.")
-        found = find_sources(replace(data_args, dataset_name=GLUE, dataset_config_name=task.glue_name))
-    # MNLI calls its validation and test splits "matched" and "mismatched": the first is the usual one.
-    found = {split.removesuffix("_matched"): source for split, source in found.items()}
-    return {split: found[split] for split in wanted_splits(found, splits, data_args.dataset_name or "The data")}
 
 
 def _read_labels(values: Sequence, num_labels: int, where: str, unknown: Sequence) -> list:
@@ -172,6 +160,13 @@ def load_pairs(
     ```
     """
     data_args = to_arguments(data_args)
-    sources = _pair_sources(data_args, resolve_task(data_args), splits)
-    parts = {split: read_source(source) for split, source in sources.items()}
+    task, found = resolve_task(data_args), find_sources(data_args)
+    if not found and data_args.dataset_name is None:
+        if data_args.task_name is None:
+            raise ValueError("No data: pass `dataset_name`, `train_file`, `validation_file` or `test_file`.")
+        found = find_sources(replace(data_args, dataset_name=GLUE, dataset_config_name=task.name))
+    # MNLI calls its validation and test splits "matched" and "mismatched": the first is the usual one.
+    found = {split.removesuffix("_matched"): source for split, source in found.items()}
+    wanted = wanted_splits(found, splits, data_args.dataset_name or "The data")
+    parts = {split: open_table(found[split]) for split in wanted}
     return check_pairs(parts, data_args, require_labels=require_labels, keep_columns=keep_columns)

@@ -14,7 +14,7 @@ from transformers.utils import logging
 from hf_dse.common.files import to_path
 from hf_dse.data.arguments import DataArguments, to_arguments
 from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings, to_ids
-from hf_dse.data.sources import SPLITS, find_sources, read_source, wanted_splits
+from hf_dse.data.sources import SPLITS, find_sources, wanted_splits
 from hf_dse.data.tables import (
     READERS,
     Columns,
@@ -44,11 +44,12 @@ def is_ranking_data(data_args: DataArguments) -> bool:
     """Returns whether the data are queries with candidates, not pairs of sentences: by the folder or the columns."""
     if data_args.task_name is not None or data_args.num_labels is not None:
         return False
-    if data_args.corpus_file is not None or _find_corpus(data_args.dataset_name) is not None:
+    name = data_args.dataset_name
+    if data_args.corpus_file is not None or (name and find_table(name, "corpus")):
         return True
     found = find_sources(data_args)
     first = next((found[split] for split in (*SPLITS, *found) if split in found), None)
-    return first is not None and is_ranking(column_names(read_source(first)))
+    return first is not None and is_ranking(column_names(open_table(first)))
 
 
 def load_rankings(
@@ -71,18 +72,15 @@ def load_rankings(
         judged documents.
     """
     data_args = to_arguments(data_args)
-    name = data_args.dataset_name
-    corpus_name = data_args.corpus_file
+    name, corpus_name = data_args.dataset_name, data_args.corpus_file
     found: dict[str, Callable[[], Columns]] = {}
-    table = _find_corpus(name)
-    if table is not None:
+    if name and find_table(name, "corpus"):
         corpus_name = name
-        found = {split: partial(_read_judgements, path) for split, path in _find_judgements(table.parent).items()}
+        found = {split: partial(_read_judgements, path) for split, path in _find_judgements(to_path(name)).items()}
         data_args = replace(data_args, dataset_name=None)
-    found |= {split: partial(read_source, source) for split, source in find_sources(data_args).items()}
-    table = _find_corpus(corpus_name)
-    corpus = None if corpus_name is None else make_corpus(_read_corpus(corpus_name), corpus_name)
-    texts = None if table is None else _read_queries(table.parent)
+    found |= {split: partial(open_table, source) for split, source in find_sources(data_args).items()}
+    corpus = None if corpus_name is None else load_corpus(corpus_name)
+    texts = _read_queries(to_path(corpus_name)) if corpus_name and find_table(corpus_name, "corpus") else None
     result = {}
     for split in wanted_splits(found, splits, name or "The data"):
         rankings = read_rankings(found[split](), corpus, texts, f"Split {split!r}")
@@ -107,30 +105,21 @@ def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:
     name = data_args.corpus_file or data_args.dataset_name
     if name is None:
         raise ValueError("There are no documents: name them with `--corpus` or `--dataset`.")
-    return make_corpus(_read_corpus(name), name)
-
-
-def _read_corpus(name: str) -> Columns:
-    """Returns the ids and texts of documents, and their titles if any."""
     columns = read_texts(name)
-    found: dict[str, Sequence] = {key: columns[key][:] for key in ("text", "title") if key in column_names(columns)}
+    names = column_names(columns)
+    found: dict[str, list] = {key: columns[key][:] for key in ("text", "title") if key in names}
     if to_path(name).suffix.lower() == ".txt":
         # The number of a line is its id, also of those after blank lines.
-        rows = [row for row, text in enumerate(found["text"]) if is_filled(text)]
-        if len(rows) < len(found["text"]):
-            logger.warning(f"{name}: {len(found['text']) - len(rows)} blank lines are left out.")
-        return {"doc_id": rows, "text": [found["text"][row] for row in rows]}
-    if _find_corpus(name) is not None or any(key in DOC_ID for key in column_names(columns)):
+        found["doc_id"] = [row for row, text in enumerate(found["text"]) if is_filled(text)]
+        if num_blank := len(found["text"]) - len(found["doc_id"]):
+            logger.warning(f"{name}: {num_blank} blank lines are left out.")
+        found["text"] = [found["text"][row] for row in found["doc_id"]]
+    elif find_table(name, "corpus") or any(key in DOC_ID for key in names):
         found["doc_id"] = columns[find_column(columns, name, DOC_ID)][:]
-    return found
+    return make_corpus(found, name)
 
 
 # The layout of BEIR
-
-
-def _find_corpus(name: str | None) -> Path | None:
-    """Returns the table `corpus` of a folder in the layout of BEIR; `None` for other data."""
-    return None if name is None else find_table(to_path(name), "corpus")
 
 
 def _find_judgements(folder: Path) -> dict[str, Path]:
@@ -160,8 +149,7 @@ def _read_queries(folder: Path) -> dict[str, str]:
     """Returns the texts of the queries by their ids."""
     texts: dict[str, str] = {}
     files = [path for path in sorted(folder.glob("queries*")) if path.suffix.lower() in READERS]
-    if not files and (table := find_table(folder, "queries")) is not None:
-        files = [table]
+    files = files or list(filter(None, [find_table(folder, "queries")]))
     for path in files:
         columns = open_queries(path)
         query_id, text = find_column(columns, path, QUERY_ID), find_column(columns, path, (*QUERY, "text"))
@@ -197,10 +185,9 @@ def _read_judgements(path: Path) -> Columns:
     judged = dict(zip(zip(queries, documents, strict=True), grades, strict=True))
     if len(judged) < len(grades):
         logger.warning(f"{path}: {len(grades) - len(judged)} judgements are repeated: the last counts, as in BEIR.")
-    queries, documents = map(list, zip(*judged, strict=True))
-    # A grade below 0 is not relevant.
     return {
-        "query_id": queries,
-        "document_id": documents,
+        "query_id": [query for query, _ in judged],
+        "document_id": [document for _, document in judged],
+        # A grade below 0 is not relevant.
         "label": [max(0, float(grade)) for grade in judged.values()],
     }

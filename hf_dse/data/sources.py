@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
-from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets import DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 
 from hf_dse.common.files import to_path
 from hf_dse.data.arguments import EMBEDDED, DataArguments
-from hf_dse.data.tables import READERS, Columns, open_table
+from hf_dse.data.tables import READERS, Source
 
 
 EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
@@ -25,15 +24,7 @@ ALIASES |= {name: name for name in ("train", "validation", "test")}
 SPLITS = ("train", "validation", "test")
 
 # In the name of a file where a split has several, as the Hub stores it.
-PART = re.compile(r"-\d{5}-of-(\d{5})")
-
-# The file of a split, or the split itself.
-Source: TypeAlias = Path | Dataset
-
-
-def read_source(source: Source) -> Columns:
-    """Returns the rows of a split."""
-    return source if isinstance(source, Dataset) else open_table(source)
+PART = re.compile(r"(.*)-\d{5}-of-(\d{5})[^/]*")
 
 
 def folder_splits(folder: Path) -> dict[str, Source]:
@@ -46,9 +37,17 @@ def folder_splits(folder: Path) -> dict[str, Source]:
         return dict(saved) if isinstance(saved, DatasetDict) else {"train": saved}
     tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in READERS]
     tables = [path for path in tables if path.name != "dataset_infos.json"]
-    parts = [path for path in tables if PART.search(path.stem)]
-    if len(parts) == len(tables) and any(folder.rglob("*.parquet")):
-        _check_parts(folder)
+    parts = [path for path in tables if PART.fullmatch(path.as_posix())]
+    if len(parts) == len(tables) and (shards := sorted(folder.rglob("*.parquet"))):
+        homes = {path.parent.parent if path.parent.name.lower() in ALIASES else path.parent for path in shards}
+        if len(homes) > 1:
+            raise ValueError(
+                f"{folder} has several data sets: name the folder of one, {' or '.join(map(str, homes))}."
+            )
+        counts = Counter(match.groups() for path in shards if (match := PART.fullmatch(path.as_posix())))
+        for (name, total), count in counts.items():
+            if count != int(total):
+                raise ValueError(f"{name} should have {int(total)} files by their names, and has {count}.")
         try:
             # Not the folder alone: its card may have other columns.
             return {str(split): part for split, part in load_dataset("parquet", data_dir=str(folder)).items()}
@@ -63,25 +62,6 @@ def folder_splits(folder: Path) -> dict[str, Source]:
     return files
 
 
-def _check_parts(folder: Path) -> None:
-    """Raises a `ValueError` if parquet files are of several data sets, such as languages, or one is missing."""
-    files = sorted(folder.rglob("*.parquet"))
-    homes = {path.parent.parent if path.parent.name.lower() in ALIASES else path.parent for path in files}
-    if len(homes) > 1:
-        raise ValueError(f"{folder} has several data sets: name the folder of one, {' or '.join(map(str, homes))}.")
-    matches = [(path.parent, match) for path in files if (match := PART.search(path.stem))]
-    parts = Counter((str(place), match.string[: match.start()], int(match[1])) for place, match in matches)
-    for (where, name, total), found in parts.items():
-        if found != total:
-            raise ValueError(f"{where}: {name!r} should have {total} files by their names, and has {found}.")
-
-
-def find_files(folder: Path) -> list[Path]:
-    """Returns the relative paths of files, and of links, which may be folders, that are not hidden, sorted."""
-    names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
-    return [name for name in names if not any(part.startswith(".") for part in name.parts)]
-
-
 def find_sources(data_args: DataArguments) -> dict[str, Source]:
     """Returns the splits that arguments name."""
     name, config = data_args.dataset_name, data_args.dataset_config_name
@@ -94,11 +74,8 @@ def find_sources(data_args: DataArguments) -> dict[str, Source]:
             found = folder_splits(path)
         else:
             found = {str(split): part for split, part in load_dataset(str(path), config).items()}
-    for split in SPLITS:
-        file = getattr(data_args, f"{split}_file")
-        if file is not None:
-            found[split] = to_path(file)
-    return found
+    files = {split: getattr(data_args, f"{split}_file") for split in SPLITS}
+    return found | {split: file for split, file in files.items() if file is not None}
 
 
 def wanted_splits(found: Collection[str], splits: Sequence[str] | None, where: str) -> list[str]:

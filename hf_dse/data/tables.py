@@ -42,6 +42,9 @@ ROWS_PER_WRITE = 1000
 # Columns by name. A data set keeps types that Python lacks, such as nanoseconds.
 Columns: TypeAlias = Union[Mapping[str, list], "Dataset"]
 
+# A file, or what it would hold.
+Source: TypeAlias = Union[str, Path, "Dataset"]
+
 
 def read_text(path: Path, newline: str | None = None) -> str:
     """Returns the text of a file, without a byte order mark."""
@@ -106,26 +109,26 @@ def _read_json(path: Path) -> dict[str, list]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def read_table(path: Path) -> pyarrow.Table:
-    """Returns a parquet file."""
-    # Not `pyarrow.parquet.read_table`, which also makes columns of the names of folders.
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            return file.read()
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: not a readable parquet file: {error}") from error
-
-
-def open_table(path: str | Path) -> Columns:
-    """Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts."""
-    path = to_path(path)
+def open_table(source: Source) -> Columns:
+    """
+    Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts. A data
+    set is returned as it is.
+    """
+    if not isinstance(source, str | Path):
+        return source
+    path = to_path(source)
     ending = path.suffix.lower()
     if ending not in READERS:
         raise ValueError(f"{path}: unsupported ending {path.suffix!r}; supported are {', '.join(READERS)}.")
     if ending == ".parquet":
         from datasets import Dataset
 
-        return Dataset(read_table(path))
+        # Not `pyarrow.parquet.read_table`, which also makes columns of the names of folders.
+        try:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                return Dataset(file.read())
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: not a readable parquet file: {error}") from error
     columns = _read_csv(path) if ending in (".csv", ".tsv") else _read_json(path)
     if not columns:
         raise ValueError(f"{path} has no columns: the file is empty.")
@@ -149,11 +152,12 @@ def find_column(columns: Columns, where: str | Path, wanted: Sequence[str], advi
     return found
 
 
-def find_table(folder: Path, name: str) -> Path | None:
+def find_table(folder: str | Path, name: str) -> Path | None:
     """
     Returns the table of a folder with this name and any ending, such as the `corpus` of BEIR, or the one table of the
-    subfolder of this name, as the Hub stores it.
+    subfolder of this name, as the Hub stores it; `None` without one.
     """
+    folder = to_path(folder)
     found = [path for ending in READERS if (path := folder / f"{name}{ending}").is_file()]
     found = found or [path for path in (folder / name).glob("*.parquet") if path.is_file()]
     if len(found) > 1:

@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
-from hf_dse.data.sources import find_files, folder_splits, read_source
+from hf_dse.data.sources import folder_splits
 from hf_dse.data.tables import (
     Columns,
     check_texts,
@@ -55,7 +55,9 @@ def read_texts(path: str | Path, text_column: str = "text") -> Columns:
 
 def _read_folder(folder: Path, text_column: str) -> Columns:
     """Returns the texts of a folder without a corpus in the layout of BEIR."""
-    files = find_files(folder)
+    # Links may be folders.
+    paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
+    files = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
     names = [name for name in files if name.suffix.lower() in (".txt", ".md")]
     others = [name for name in files if name not in names]
     if others and all(name.name.lower() == "readme.md" for name in names):
@@ -63,7 +65,7 @@ def _read_folder(folder: Path, text_column: str) -> Columns:
         if len(splits) != 1:
             found = f"the splits {', '.join(splits)}" if splits else f"files that are not read, such as {others[0]}"
             raise ValueError(f"{folder} has {found}: name a file of texts, or a table.")
-        return read_source(splits.popitem()[1])
+        return open_table(splits.popitem()[1])
     if not names:
         raise FileNotFoundError(f"{folder}: there are no .txt or .md files in this folder, and no corpus.jsonl.")
     if others:
