@@ -27,7 +27,6 @@ class PairTask:
     num_labels: int = 1
     symmetric: bool = False
     metric_for_best_model: str = "pearson"
-    glue_name: str | None = None
     skip_empty: bool = False
 
     @property
@@ -36,14 +35,15 @@ class PairTask:
         return "regression" if self.num_labels == 1 else "single_label_classification"
 
 
+# Named as in GLUE.
 PAIR_TASKS: dict[str, PairTask] = {
     task.name: task
     for task in (
-        PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson", "stsb"),
-        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1", "mrpc"),
-        PairTask("qqp", "question1", "question2", 2, True, "f1", "qqp", skip_empty=True),
-        PairTask("qnli", "question", "sentence", 2, False, "accuracy", "qnli"),
-        PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy", "mnli"),
+        PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson"),
+        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1"),
+        PairTask("qqp", "question1", "question2", 2, True, "f1", skip_empty=True),
+        PairTask("qnli", "question", "sentence", 2, False, "accuracy"),
+        PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy"),
     )
 }
 

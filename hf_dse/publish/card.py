@@ -120,9 +120,8 @@ def make_model_card(
 
 def _describe_dataset(name: str) -> Source:
     if name in PAIR_TASKS:
-        task = PAIR_TASKS[name]
         url = f"https://huggingface.co/datasets/{GLUE}"
-        return Source(f"{GLUE} ({task.glue_name})", GLUE, url, config=task.glue_name, task=name)
+        return Source(f"{GLUE} ({name})", GLUE, url, config=name, task=name)
     if name == EMBEDDED:
         return Source("the sentence pairs embedded in hf-dse")
     return describe_source(name, prefix="datasets/")
