@@ -37,8 +37,7 @@ class TextCollator:
                 f"`{option}` if the ends of the texts matter. Later ones are only counted."
             )
         self.n_truncated += cut
-        options: dict = {"return_attention_mask": True, "return_tensors": "pt", "verbose": False}
-        batch = self.processing_class.pad(encoded, **options)
+        batch = self.processing_class.pad(encoded, return_attention_mask=True, return_tensors="pt", verbose=False)
         return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
 
@@ -63,9 +62,7 @@ class PairCollator(TextCollator):
         batch = {name: values.view(len(features), 2, -1) for name, values in batch.items()}  # [B, 2, S]
         if "label" in features[0]:
             labels = [feature["label"] for feature in features]
-            if not all(isinstance(label, int) for label in labels):
-                labels = [math.nan if label is None else float(label) for label in labels]
-            batch["labels"] = torch.tensor(labels)
+            batch["labels"] = torch.tensor([math.nan if label is None else label for label in labels])
         if "teacher_logits" in features[0]:
             scores = [feature["teacher_logits"] for feature in features]
             size = max(len(score or []) for score in scores)

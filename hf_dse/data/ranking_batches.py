@@ -127,15 +127,14 @@ class RankingCollator(TextCollator):
         return batch
 
     def _collate_lists(self, lists: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        # Each distinct document: a list that it is in, and its place there.
-        first: dict[int, tuple[Mapping[str, Any], int]] = {}
+        documents: dict[int, str] = {}
         for features in lists:
-            for order, number in enumerate(features["document_ids"].tolist()):
-                first.setdefault(number, (features, order))
-        position = {number: place for place, number in enumerate(first)}
+            for number, text in zip(features["document_ids"].tolist(), features["documents"], strict=True):
+                documents.setdefault(number, text)
+        position = {number: place for place, number in enumerate(documents)}
         texts = {
             "query": [features["query"] for features in lists],
-            "document": [features["documents"][order] for features, order in first.values()],
+            "document": list(documents.values()),
         }
         batch: dict[str, torch.Tensor] = {}
         for kind, option in (("query", "query_max_length"), ("document", "max_length")):
