@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from hf_dse.data.collators import PairCollator, TextCollator
@@ -142,15 +143,12 @@ class RankingCollator(TextCollator):
             tokens = self.tokenize(prompted, f"{kind} texts", getattr(self, option), option)
             batch |= {f"{kind}_{name}": values for name, values in tokens.items()}
         places = [[position[number] for number in features["document_ids"].tolist()] for features in lists]
-        batch["documents"] = fill(places, NOTHING)
+        positives = [features["positives"] for features in lists]
+        for name, numbers in (("documents", places), ("positives", positives)):
+            rows = [torch.tensor(row, dtype=torch.long) for row in numbers]
+            batch[name] = pad_sequence(rows, batch_first=True, padding_value=NOTHING)
         for name in ("labels", "teacher_logits"):
-            batch[name] = fill([features[name] for features in lists], math.nan).float()
+            rows = [torch.from_numpy(features[name]) for features in lists]
+            batch[name] = pad_sequence(rows, batch_first=True, padding_value=math.nan).float()
         batch["document_ids"] = torch.tensor(list(position))
-        batch["positives"] = fill([features["positives"] for features in lists], NOTHING)
         return batch
-
-
-def fill(rows: Sequence[Sequence], value: float) -> torch.Tensor:
-    """Returns rows of different lengths as a tensor `(num_rows, longest)`, filled up with a value."""
-    longest = max(map(len, rows), default=0)
-    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows]).view(len(rows), longest)

@@ -322,7 +322,7 @@ def _name_documents(lists: list[list[list]], corpus: Dataset | None, where: str)
     # The first of equal ones.
     by_text = {text: doc_id for doc_id, text in reversed(known.items())}
     # Texts are ids where one of them is an id of the corpus.
-    are_ids = any(text in known for row in lists for doc_id, text, *_ in row if doc_id is None) and corpus is not None
+    are_ids = any(text in known for row in lists for doc_id, text, *_ in row if doc_id is None)
     for number, candidates in enumerate(lists):
         for candidate in candidates:
             doc_id, text = candidate[:2]

@@ -145,10 +145,8 @@ def find_column(columns: Columns, where: str | Path, wanted: Sequence[str], advi
     names = column_names(columns)
     found = next((name for name in wanted if name in names), None)
     if found is None:
-        others = "".join(f" or {name!r}" for name in dict.fromkeys(wanted[1:]) if name != wanted[0])
-        raise ValueError(
-            f"{where}: there is no column {wanted[0]!r}{others}; the columns are {', '.join(names)}. {advice}"
-        )
+        options = " or ".join(map(repr, dict.fromkeys(wanted)))
+        raise ValueError(f"{where}: there is no column {options}; the columns are {', '.join(names)}. {advice}")
     return found
 
 

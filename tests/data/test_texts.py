@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 
 from hf_dse.data.arguments import DataArguments
-from hf_dse.data.ranking_files import load_corpus
+from hf_dse.data.ranking_files import load_corpus, load_rankings
 from hf_dse.data.texts import load_texts, read_texts
 
 
@@ -105,3 +105,9 @@ def test_a_corpus_in_a_subfolder(tmp_path):
     (tmp_path / "corpus").mkdir()
     Dataset.from_dict({"_id": ["a"], "text": ["x"]}).to_parquet(tmp_path / "corpus/corpus-00000-of-00001.parquet")
     assert load_corpus(tmp_path).to_dict() == {"doc_id": ["a"], "text": ["x"]}
+    # Its queries and judgements are beside it.
+    (tmp_path / "queries").mkdir()
+    Dataset.from_dict({"_id": ["1"], "text": ["q"]}).to_parquet(tmp_path / "queries/queries-00000-of-00001.parquet")
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n")
+    rankings = load_rankings(tmp_path)["test"]
+    assert rankings.queries["query"][:] == ["q"] and rankings.positives() == [[0]]
