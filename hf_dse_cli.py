@@ -29,7 +29,7 @@ COMMANDS = {
     "bench": "compare the speed of linear and softmax attention",
     "study": "run a grid of trainings; `study report` reports on it",
     "encode": "write the embeddings of texts",
-    "export": "write a complete model folder, or a graph for ONNX or OpenVINO",
+    "export": "write a complete model folder, or an ONNX graph",
     "push": "publish a model folder on the Hub",
 }
 MODULES = {"demo": "bench", "mine": "score", **dict.fromkeys(("convert", "whiten", "export", "push"), "folders")}

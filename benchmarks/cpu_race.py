@@ -75,13 +75,12 @@ def load(name: str, kind: str, args: argparse.Namespace, tokenizer: Any) -> Embe
             loaded = load_sentence_transformer(folder, dtype=runtime.split()[-1])
             loaded.max_seq_length = longest
         return lambda texts, size: loaded.encode(texts, batch_size=size, show_progress_bar=False)
-    folder = args.folder / f"{model}-{longest}-{runtime.split()[0]}"
+    file = args.folder / f"{model}-{longest}" / "onnx" / f"model{'_quantized' if 'int8' in runtime else ''}.onnx"
     if runtime.startswith("ONNX"):
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = args.threads
-        file = folder / "onnx" / f"model{'_quantized' if 'int8' in runtime else ''}.onnx"
         session = onnxruntime.InferenceSession(file, options)
         names = [entry.name for entry in session.get_inputs()]
 
@@ -92,7 +91,7 @@ def load(name: str, kind: str, args: argparse.Namespace, tokenizer: Any) -> Embe
 
         hints = {"INFERENCE_PRECISION_HINT": "f32" if "float32" in runtime else "bf16"}
         hints["INFERENCE_NUM_THREADS"] = args.threads
-        graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", hints)
+        graph = openvino.compile_model(file, "CPU", hints)
         names = [entry.any_name for entry in graph.inputs]
 
         def run(batch: Any) -> np.ndarray:
@@ -143,12 +142,10 @@ def make_graphs(args: argparse.Namespace) -> None:
     source = convert_encoder(args.encoder, layer_types="full_attention")
     ours = load_dse_model(args.model)
     for name, model, longest in (("ours", ours, LONGEST), ("ours", ours, LIMIT), ("source", source, LIMIT)):
-        for runtime in ("ONNX", "OpenVINO"):
-            folder = args.folder / f"{name}-{longest}-{runtime}"
-            if not folder.exists():
-                tokenizer = AutoTokenizer.from_pretrained(args.encoder)
-                options = {"format": runtime.lower(), "int8": runtime == "ONNX", "max_length": longest}
-                export(model, folder, tokenizer, **options)
+        folder = args.folder / f"{name}-{longest}"
+        if not folder.exists():
+            tokenizer = AutoTokenizer.from_pretrained(args.encoder)
+            export(model, folder, tokenizer, format="onnx", int8=True, max_length=longest)
 
 
 def make_static(encoder: str, folder: str) -> None:

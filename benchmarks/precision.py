@@ -78,7 +78,7 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
         return batched(names, lambda inputs: session.run(["sentence_embedding"], inputs)[0])
 
     def open_vino(precision: str) -> Embed:
-        path = folder / "openvino" / "openvino_model.xml"
+        path = folder / "onnx" / "onnx" / "model.onnx"
         graph = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": precision})
         names = [entry.any_name for entry in graph.inputs]
         return batched(names, lambda inputs: graph(inputs)["sentence_embedding"])
@@ -87,7 +87,6 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
     left.padding_side = "left"
     export(model, folder / "saved", tokenizer)
     export(model, folder / "onnx", tokenizer, format="onnx", int8=True)
-    export(model, folder / "openvino", tokenizer, format="openvino")
     compiled = copy.deepcopy(model)
     compiled.compile(dynamic=True)
     dynamic = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)

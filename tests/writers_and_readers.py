@@ -169,9 +169,9 @@ def write_push(folder: Path) -> PreTrainedModel:
     return model
 
 
-def write_graph(folder: Path, format: str) -> PreTrainedModel:
+def write_onnx(folder: Path) -> PreTrainedModel:
     model = write_whiten(folder.with_name("start"))
-    export(model, folder, AutoTokenizer.from_pretrained(folder.with_name("start")), format=format)
+    export(model, folder, AutoTokenizer.from_pretrained(folder.with_name("start")), format="onnx")
     return model
 
 
@@ -184,8 +184,7 @@ WRITERS: dict[str, Callable[[Path], PreTrainedModel]] = {
     "`whiten_encoder`": write_whiten,
     "`SentenceTransformer.save`": write_sentence_transformers,
     "`push_model`": write_push,
-    "ONNX": lambda folder: write_graph(folder, "onnx"),
-    "OpenVINO": lambda folder: write_graph(folder, "openvino"),
+    "ONNX": write_onnx,
 }
 
 
@@ -272,7 +271,7 @@ def read_onnx_pooled(folder: Path) -> np.ndarray:
 
 
 def read_openvino(folder: Path) -> np.ndarray:
-    graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    graph = openvino.compile_model(folder / "onnx" / "model.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return check_alone([graph(inputs)["sentence_embedding"].copy() for inputs in graph_inputs(folder)])
 
 
@@ -287,7 +286,7 @@ READERS: dict[str, tuple[str, Callable[[Path], np.ndarray]]] = {
     "the same without hf-dse": (TORCH, read_without_hf_dse),
     "ONNX Runtime": ("onnx/model.onnx", read_onnx),
     "its tokens, pooled": ("onnx/model.onnx", read_onnx_pooled),
-    "OpenVINO": ("openvino_model.xml", read_openvino),
+    "OpenVINO": ("onnx/model.onnx", read_openvino),
 }
 
 

@@ -117,8 +117,8 @@ class ExportArguments(FolderArguments):
     model_name_or_path: str = HfArg(help=DSE_MODEL)
     format: str = HfArg(
         default="transformers",
-        help="transformers: a complete model folder. onnx, openvino: a graph that returns sentence embeddings.",
-        metadata={"choices": ["transformers", "onnx", "openvino"]},
+        help="transformers: a complete model folder. onnx: a graph that returns sentence embeddings.",
+        metadata={"choices": ["transformers", "onnx"]},
     )
     int8: bool = HfArg(default=False, help="Add an ONNX graph with weights of 8 bits.")
 

@@ -17,7 +17,7 @@ from hf_dse.convert.folder import write_settings
 from hf_dse.convert.student import CODE_FILES, limit_tokens, load_dse_model, stored_dtype
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.publish.card import make_model_card
-from hf_dse.publish.graph import GRAPH_FORMATS, write_graph
+from hf_dse.publish.graph import write_graph
 
 
 logger = logging.get_logger(__name__)
@@ -45,9 +45,9 @@ def export(
 ) -> Path:
     """
     Writes a complete model folder, like `hf-dse export`: weights, configuration, code, tokenizer, files of
-    sentence-transformers, and a model card. The folder loads without hf_dse installed. Or writes a graph for ONNX
-    Runtime or OpenVINO with the exporters of transformers, its tokenizer, and the files in which servers read how the
-    model embeds texts. If an error occurs, nothing is written.
+    sentence-transformers, and a model card. The folder loads without hf_dse installed. Or writes an ONNX graph, which
+    ONNX Runtime and OpenVINO run, with its tokenizer and the files in which servers read how the model embeds texts.
+    If an error occurs, nothing is written.
 
     A graph has no head for sentence pairs. It takes the output of the tokenizer, `(batch_size, seq_len)` of any size,
     computes in float32, and returns `sentence_embedding`, `(batch_size, embedding_size)`, and `token_embeddings`,
@@ -58,9 +58,9 @@ def export(
             sentence pairs if any, or its folder or Hub id.
         output_dir (`str` or `os.PathLike`): Folder to write.
         processing_class (`PreTrainedTokenizerBase`, *optional*): The tokenizer; required with a loaded model.
-        format (`str`, *optional*, defaults to `"transformers"`): `"transformers"`: a model folder. `"onnx"` or
-            `"openvino"`: a graph, `onnx/model.onnx` or `openvino_model.xml`. On CPUs with bfloat16 instructions,
-            OpenVINO computes in bfloat16 unless `INFERENCE_PRECISION_HINT` is `"f32"`.
+        format (`str`, *optional*, defaults to `"transformers"`): `"transformers"`: a model folder. `"onnx"`: a
+            graph, `onnx/model.onnx`. On CPUs with bfloat16 instructions, OpenVINO computes in bfloat16 unless
+            `INFERENCE_PRECISION_HINT` is `"f32"`.
         int8 (`bool`, *optional*, defaults to `False`): Whether to add `onnx/model_quantized.onnx`, with weights of 8
             bits and dynamically quantized activations.
         max_length (`int`, *optional*): Tokens per text that everything that loads the folder reads. Defaults to the
@@ -93,8 +93,8 @@ def export(
     PosixPath('shorter')
     ```
     """
-    if format not in ("transformers", *GRAPH_FORMATS):
-        raise ValueError(f"format={format!r}: it has to be one of transformers, {', '.join(GRAPH_FORMATS)}.")
+    if format not in ("transformers", "onnx"):
+        raise ValueError(f"format={format!r}: it has to be transformers or onnx. OpenVINO reads the graph of onnx.")
     if int8 and format != "onnx":
         raise ValueError(f'int8=True quantizes a graph of ONNX, not format={format!r}: add `--format onnx` ("onnx").')
     facts: dict[str, Any] = {"metrics": metrics, "base_model": base_model, "teacher": teacher, "datasets": datasets}
@@ -117,9 +117,9 @@ def export(
             "to be a DSE model with its tokenizer, `processing_class`, or a folder or Hub id."
         )
     tokenizer = limit_tokens(processing_class, model, max_length)
-    if format != "transformers":
+    if format == "onnx":
         with folder_in_one_step(target, overwrite_output_dir) as new:
-            write_graph(model, tokenizer, new, format, int8)
+            write_graph(model, tokenizer, new, int8)
         return path
     if card is None:
         length = tokenizer.model_max_length

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exporting an encoder as a graph for ONNX Runtime or OpenVINO."""
+"""Exporting an encoder as an ONNX graph, for ONNX Runtime, OpenVINO and others."""
 
 import contextlib
 import copy
@@ -23,8 +23,7 @@ from hf_dse.modeling.modeling_dse import find_attentions, save_pooling
 
 logger = logging.get_logger(__name__)
 
-# Formats and the packages that they need.
-GRAPH_FORMATS = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 # An ONNX file holds at most 2 GB. Larger weights are written to a file beside it.
 MOST_BYTES_INSIDE = 2**31 - 2**24
@@ -44,23 +43,23 @@ def write_graph(
     model: DseModel | DseForSequenceClassification,
     tokenizer: PreTrainedTokenizerBase,
     folder: Path,
-    format: str,
     int8: bool = False,
 ) -> None:
     """Writes the encoder as a graph to an empty folder, with the files in which servers read how it embeds texts."""
-    missing = [package for package in GRAPH_FORMATS[format] if find_spec(package) is None]
+    missing = [package for package in PACKAGES if find_spec(package) is None]
     if missing:
-        raise ImportError(f"format={format!r} needs {' and '.join(missing)}: `pip install hf-dse[onnx]`.")
-    logger.info(f"Exporting the encoder as a graph: {format}")
-    exported = _export(model, tokenizer, format)
-    if format == "onnx":
-        _save_onnx(exported.program, folder / "onnx" / "model.onnx")
-        if int8:
-            logger.info("Quantizing the weights to 8 bits")
-            _save_onnx(_quantize(exported.program), folder / "onnx" / "model_quantized.onnx")
-        exported.config.save_pretrained(folder)
-    else:
-        exported.save_pretrained(folder)
+        raise ImportError(f"format='onnx' needs {' and '.join(missing)}: `pip install hf-dse[onnx]`.")
+    from transformers.exporters import ExportFormat, OnnxRuntimeDynamicConfig, OnnxRuntimeQuantizer
+
+    logger.info("Exporting the encoder as an ONNX graph")
+    exported = _export(model, tokenizer)
+    _save(exported.program, folder / "onnx" / "model.onnx")
+    if int8:
+        logger.info("Quantizing the weights to 8 bits")
+        quantizer = OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True))
+        quantized = quantizer.quantize(exported.program, {}, ExportFormat("onnx"))
+        _save(quantized, folder / "onnx" / "model_quantized.onnx")
+    exported.config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     save_pooling(model.config, folder)
     write_settings(model, folder)
@@ -71,16 +70,12 @@ def write_graph(
     file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
-def _export(
-    model: DseModel | DseForSequenceClassification,
-    tokenizer: PreTrainedTokenizerBase,
-    format: str,
-) -> Any:
-    from transformers.exporters import AutoExportConfig, AutoHfExporter
+def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase) -> Any:
+    from transformers.exporters import OnnxConfig, OnnxExporter
 
     # A copy in float32, the one precision that every runtime has.
     encoder: Any = model.dse if has_head(model) else model
-    graph_model = copy.deepcopy(encoder).float().eval()
+    graph_model = copy.deepcopy(encoder).float().cpu().eval()
     graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
     # Two texts and padding, and more tokens than slots, a window or a chunk hold, so that the graph assumes nothing.
     layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
@@ -91,47 +86,13 @@ def _export(
     inputs: dict[str, Any] = {"input_ids": torch.zeros_like(attention_mask), "attention_mask": attention_mask}
     if "token_type_ids" in tokenizer.model_input_names:
         inputs["token_type_ids"] = torch.zeros_like(attention_mask)
-    inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
-    export_config = AutoExportConfig.from_dict({"export_format": format, "dynamic": True})
     # torch prints its steps.
     with contextlib.redirect_stdout(io.StringIO()):
-        exported = AutoHfExporter.from_config(export_config).export(graph_model, inputs, export_config)
-    if format == "openvino":
-        _divide_integers(exported.program)
-    return exported
+        return OnnxExporter().export(graph_model, inputs, OnnxConfig(dynamic=True))
 
 
-def _divide_integers(graph: Any) -> None:
-    """
-    Makes the divisions of lengths in an OpenVINO graph divisions of integers. The converter writes them with floats,
-    which OpenVINO rounds to bfloat16 where a CPU has it: 511 becomes 512, the shapes no longer fit, and the result is
-    that of the text before.
-    """
-    import openvino.opset14 as operators
-
-    def as_integers(value: Any) -> Any:
-        node = value.get_node()
-        if node.get_type_name() == "Constant":
-            return operators.constant(node.get_data().astype("int64"))
-        return node.input_value(0)
-
-    for node in graph.get_ordered_ops():
-        is_float = node.get_type_name() == "Floor" and node.get_element_type().is_real()
-        divide = node.input_value(0).get_node() if is_float else None
-        if divide is not None and divide.get_type_name() == "Divide":
-            quotient = operators.divide(*(as_integers(divide.input_value(side)) for side in range(2))).output(0)
-            for target in list(node.output(0).get_target_inputs()):
-                target.get_node().output(0).replace(quotient)
-
-
-def _quantize(program: Any) -> Any:
-    from transformers.exporters import ExportFormat, OnnxRuntimeDynamicConfig, OnnxRuntimeQuantizer
-
-    return OnnxRuntimeQuantizer(OnnxRuntimeDynamicConfig(per_channel=True)).quantize(program, {}, ExportFormat("onnx"))
-
-
-def _save_onnx(program: Any, path: Path) -> None:
-    """Writes an ONNX graph, as one file if it is small enough: `save_pretrained` of transformers always writes two."""
+def _save(program: Any, path: Path) -> None:
+    """Writes a graph, as one file if it is small enough: `save_pretrained` of transformers always writes two."""
     import onnx_ir
 
     # The metadata of a node names the line of code that it comes from, with its path on this machine.

@@ -48,50 +48,48 @@ def run_onnx(folder, batch, name="model.onnx"):
 
 
 def run_openvino(folder, batch, precision="f32"):
-    graph = openvino.compile_model(folder / "openvino_model.xml", "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    path = folder / "onnx" / "model.onnx"
+    graph = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": precision})
     return tuple(graph({name: tensor.numpy() for name, tensor in batch.items()}).values())
-
-
-RUNTIMES = {"onnx": run_onnx, "openvino": run_openvino}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("format", "fields"),
+    "fields",
     [
-        ("onnx", {"linformer_projection": "learned"}),
-        ("onnx", {"linformer_projection": "learned", "linformer_init": "strided", "linformer_sharing": "none"}),
-        ("onnx", {"linformer_projection": "mean", "table": 16}),
-        ("onnx", {"linformer_length": 100, "projection_dim": 6, **CHUNKS}),
-        ("onnx", {"model_type": "roberta", "linformer_projection": "mean", "table": 18}),
-        ("onnx", {"model_type": "mpnet", "max_position_embeddings": 258}),
-        ("onnx", {"model_type": "gte", "linformer_projection": "mean", "layer_types": ["linear_attention"] * 2}),
-        ("onnx", {"model_type": "nomic_bert", "pooling_mode": "cls"}),
-        ("onnx", {"model_type": "eurobert", "layer_types": ["full_attention", "linear_attention"], **GROUPS}),
-        ("onnx", {"model_type": "embedding_gemma2_text", "head_dim": 8, "sliding_window": 8, **GROUPS}),
-        ("onnx", MODERNBERT),
-        ("openvino", MODERNBERT),
-        ("openvino", CHUNKS),
+        {"linformer_projection": "learned"},
+        {"linformer_projection": "learned", "linformer_init": "strided", "linformer_sharing": "none"},
+        {"linformer_projection": "mean", "table": 16},
+        {"linformer_length": 100, "projection_dim": 6, **CHUNKS},
+        {"model_type": "roberta", "linformer_projection": "mean", "table": 18},
+        {"model_type": "mpnet", "max_position_embeddings": 258},
+        {"model_type": "gte", "linformer_projection": "mean", "layer_types": ["linear_attention"] * 2},
+        {"model_type": "nomic_bert", "pooling_mode": "cls"},
+        {"model_type": "eurobert", "layer_types": ["full_attention", "linear_attention"], **GROUPS},
+        {"model_type": "embedding_gemma2_text", "head_dim": 8, "sliding_window": 8, **GROUPS},
+        MODERNBERT,
+        CHUNKS,
     ],
 )
-def test_graph_gives_the_embeddings_for_every_shape(make, bert_tokenizer, tmp_path, format, fields):
+def test_graph_gives_the_embeddings_for_every_shape(make, bert_tokenizer, tmp_path, fields):
     model = make(**fields)
-    folder = export(model, tmp_path / "graph", bert_tokenizer, format=format)
+    folder = export(model, tmp_path / "graph", bert_tokenizer, format="onnx")
     with torch.inference_mode():
         for shape in SHAPES:
             batch = token_batch(*shape)
-            embeddings, tokens = RUNTIMES[format](folder, batch)
             outputs = model(**batch)
-            np.testing.assert_allclose(embeddings, outputs.pooler_output, rtol=0, atol=1e-4)
             real = batch["attention_mask"].numpy() > 0
-            np.testing.assert_allclose(tokens[real], outputs.last_hidden_state.numpy()[real], rtol=0, atol=1e-4)
+            for run in (run_onnx, run_openvino):
+                embeddings, tokens = run(folder, batch)
+                np.testing.assert_allclose(embeddings, outputs.pooler_output, rtol=0, atol=1e-4)
+                np.testing.assert_allclose(tokens[real], outputs.last_hidden_state.numpy()[real], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [{**CHUNKS, "attention_chunk_size": 512}, MODERNBERT, {"table": 16}])
 def test_bfloat16_rounds_no_length_and_no_position(make, bert_tokenizer, tmp_path, fields):
     model = make(max_position_embeddings=1024, **fields)
-    folder = export(model, tmp_path / "graph", bert_tokenizer, format="openvino")
+    folder = export(model, tmp_path / "graph", bert_tokenizer, format="onnx")
     for num_tokens in (7, 255, 257, 509, 511, 1001):
         batch = token_batch(2, num_tokens)
         with torch.inference_mode():
