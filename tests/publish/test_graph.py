@@ -5,6 +5,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -47,9 +48,15 @@ def run_onnx(folder, batch, name="model.onnx"):
     return session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})
 
 
-def run_openvino(folder, batch, precision="f32"):
+@cache
+def compile_openvino(folder, precision):
     path = folder / "onnx" / "model.onnx"
-    graph = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    return openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": precision})
+
+
+def run_openvino(folder, batch, precision="f32"):
+    # One graph for all lengths: after a wrong one it would return what it returned before.
+    graph = compile_openvino(folder, precision)
     return tuple(graph({name: tensor.numpy() for name, tensor in batch.items()}).values())
 
 
