@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.display import escape_markdown
-from hf_dse.common.loading import split_revision
+from hf_dse.common.loading import HUB_ID, split_revision
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,6 @@ class Source:
         return name if self.url is None else f"[{name}]({self.url})"
 
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-
-
 def describe_source(name: str, prefix: str = "") -> Source:
     """Describes a model or dataset for the card, by the last part of a local path."""
     local = Path(name).expanduser()
@@ -45,7 +42,7 @@ def describe_source(name: str, prefix: str = "") -> Source:
             return describe_source(cached[1].replace("--", "/"), prefix)
         return Source(Path(os.path.abspath(local)).name)
     hub_id, revision = split_revision(name)
-    if not HUB_ID.fullmatch(hub_id):
+    if "/" not in hub_id or not HUB_ID.fullmatch(hub_id):
         return Source(name)
     url = f"https://huggingface.co/{prefix}{hub_id}" + ("" if revision == "main" else f"/tree/{revision}")
     return Source(name, hub_id, url)

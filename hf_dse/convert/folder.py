@@ -9,13 +9,12 @@ from typing import Any
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
-from hf_dse.common.loading import read_json, reading
+from hf_dse.common.loading import LENGTHS, read_json, reading
 
 
 logger = logging.get_logger(__name__)
 
 SETTINGS = "config_sentence_transformers.json"
-LENGTHS = "sentence_bert_config.json"
 POOLING = "1_Pooling/config.json"
 
 # Maximum tokens of texts of one kind.

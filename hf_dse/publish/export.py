@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
-from transformers.utils import logging
+from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.common.loading import load_tokenizer, read_file
@@ -21,8 +21,6 @@ from hf_dse.publish.graph import write_graph
 
 
 logger = logging.get_logger(__name__)
-
-WEIGHTS = "model.safetensors"
 
 
 def export(
@@ -133,7 +131,7 @@ def export(
     with folder_in_one_step(target, overwrite_output_dir) as new:
         weights = {key: tensor.to(dtype or tensor.dtype) for key, tensor in model.state_dict().items()}
         model.save_pretrained(new, state_dict=weights)
-        missing = [file for file in (WEIGHTS, *CODE_FILES) if not (new / file).is_file()]
+        missing = [file for file in (SAFE_WEIGHTS_NAME, *CODE_FILES) if not (new / file).is_file()]
         if missing:
             raise TypeError(
                 f"{type(model).__name__} was saved without {', '.join(missing)}: export a `DseModel` or "

@@ -14,7 +14,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.convert.folder import LENGTHS, write_settings
+from hf_dse.common.loading import LENGTHS, read_json
+from hf_dse.convert.folder import write_settings
 from hf_dse.convert.student import has_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.attention_dse import BLOCK_SIZE
@@ -64,10 +65,9 @@ def write_graph(
     save_pooling(model.config, folder)
     write_settings(model, folder)
     # Servers read the length here.
-    file = folder / LENGTHS
-    stored = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    stored = read_json(folder, LENGTHS)
     settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **stored}
-    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    (folder / LENGTHS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTrainedTokenizerBase) -> Any:

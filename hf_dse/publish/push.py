@@ -8,7 +8,7 @@ from huggingface_hub import CommitInfo, HfApi
 
 from hf_dse import __version__
 from hf_dse.common.files import to_path
-from hf_dse.convert.folder import LENGTHS
+from hf_dse.common.loading import LENGTHS
 from hf_dse.convert.student import TRAINING_STATE
 
 
