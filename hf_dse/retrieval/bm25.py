@@ -208,8 +208,6 @@ def import_bm25() -> tuple[Any, Any]:
 
 def _best(scores: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     """The best of a row, the best first; ties are broken by the lower position, also those for the last place."""
-    least = np.partition(scores, -top_k)[-top_k]
-    above, equal = np.flatnonzero(scores > least), np.flatnonzero(scores == least)
-    above = above[np.argsort(-scores[above], kind="stable")]
-    positions = np.concatenate([above, equal[: top_k - len(above)]])
+    among = np.flatnonzero(scores >= np.partition(scores, -top_k)[-top_k])
+    positions = among[np.argsort(-scores[among], kind="stable")[:top_k]]
     return scores[positions], positions
