@@ -34,10 +34,6 @@ class EvaluateArguments:
     bm25_weight: float = HfArg(
         default=BM25_WEIGHT, help="With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."
     )
-    rerank: str | None = HfArg(
-        default=None, help="On a corpus: a reranker that orders the model's first documents, read whole, in windows."
-    )
-    rerank_top: int = HfArg(default=100, help="Documents of each query that the reranker reads.")
     chunk_size: int | None = HfArg(
         default=None,
         help="On a corpus: a vector per chunk of at most so many tokens, such as 128, of which the best counts.",
@@ -57,10 +53,8 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     if is_ranking_data(data_args):
         report = evaluate_search(args, load_args, data_args)
-    elif args.compare_with or args.bm25 or args.rerank or args.chunk_size is not None:
-        raise ValueError(
-            "`--compare_with`, `--bm25`, `--rerank` and `--chunk_size` are for a corpus, not sentence pairs."
-        )
+    elif args.compare_with or args.bm25 or args.chunk_size is not None:
+        raise ValueError("`--compare_with`, `--bm25` and `--chunk_size` are for a corpus, not sentence pairs.")
     else:
         report = evaluate_pairs(args, load_args, data_args)
     if output is not None:
@@ -100,9 +94,6 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
         splits,
         bm25=args.bm25,
         bm25_weight=args.bm25_weight,
-        reranker=load_args.load_reranker(args.rerank),
-        reranker_name=args.rerank or "",
-        rerank_top=[args.rerank_top],
         chunk_size=args.chunk_size,
         batch_size=load_args.batch_size,
     )

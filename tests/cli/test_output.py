@@ -36,7 +36,7 @@ COMMANDS = {
         "split       pearson",
     ),
     "mine": ("--relative_margin -1", "10 queries with "),
-    "evaluate": ("--test_file RANKINGS --bm25 --rerank TEACHER --rerank_top 2", "test: each query ranks all "),
+    "evaluate": ("--test_file RANKINGS --bm25", "test: each query ranks all "),
     "export": ("--format onnx --int8", "onnx/model.onnx "),
 }
 
@@ -45,7 +45,7 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_but_our_own_output(command, commands, good, tmp_path):
     more, result = COMMANDS[command]
-    more = more.replace("RANKINGS", str(good / "rankings.jsonl")).replace("TEACHER", str(good / "teacher"))
+    more = more.replace("RANKINGS", str(good / "rankings.jsonl"))
     line = [*commands["encode"][:2], *more.split()] if command == "evaluate" else [*commands[command], *more.split()]
     out, err = run(command, *line)
     assert out.startswith(result)
