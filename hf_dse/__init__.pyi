@@ -27,9 +27,9 @@ from .retrieval.bm25 import bm25_scores as bm25_scores
 from .retrieval.encoding import encode as encode
 from .retrieval.metrics import compute_metrics_for as compute_metrics_for
 from .retrieval.queries import make_queries as make_queries
+from .retrieval.rerankers import load_reranker as load_reranker
 from .retrieval.search import search as search
 from .teacher.mining import mine as mine
-from .teacher.rerankers import load_reranker as load_reranker
 from .teacher.score_files import score as score
 from .training.arguments import DseTrainingArguments as DseTrainingArguments
 from .training.arguments import GeneralTrainingArguments as GeneralTrainingArguments

@@ -9,8 +9,6 @@ from hf_dse.common.options import HfArg
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sentence_transformers import SentenceTransformer
 
 
@@ -42,15 +40,3 @@ class LoadArguments:
         from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
         return load_sentence_transformer(name, **self.loading)
-
-    def load_reranker(self, name: str | None) -> "Callable[..., list[list[float]]] | None":
-        """The reranker that `--rerank` names, if any: a function of queries and their texts."""
-        if name is None:
-            return None
-        from functools import partial
-
-        from hf_dse.teacher.rerankers import load_reranker
-        from hf_dse.teacher.score_candidates import rerank
-
-        reranker = load_reranker(name, trust_remote_code=self.trust_remote_code, device=self.device)
-        return partial(rerank, reranker, batch_size=self.batch_size)

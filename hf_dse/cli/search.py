@@ -53,16 +53,18 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     """
     from hf_dse.data.tables import to_json
     from hf_dse.retrieval.folder import read_queries, search_corpus
+    from hf_dse.retrieval.rerankers import load_reranker
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     queries = args.query or read_queries(str(args.queries), args.text_column)
     names = ("text_column", "top_k", "bm25_weight", "rerank_top", "chunk_size", "index_dir")
+    loading: dict[str, Any] = {"trust_remote_code": load_args.trust_remote_code, "device": load_args.device}
     found = search_corpus(
         load_args.load(args.model_name_or_path),
         args.model_name_or_path,
         args.corpus,
         queries,
-        reranker=load_args.load_reranker(args.rerank),
+        reranker=args.rerank and load_reranker(args.rerank, **loading),
         batch_size=load_args.batch_size,
         **{name: getattr(args, name) for name in names},
     )

@@ -19,9 +19,9 @@ from hf_dse.data.reading import to_rankings
 from hf_dse.retrieval.arguments import BM25_WEIGHT, RERANK_TOP
 from hf_dse.retrieval.comparison import RERANKS, compare_runs, gain_of, run_searches
 from hf_dse.retrieval.metrics import relevance
+from hf_dse.retrieval.rerankers import limit_of, load_reranker
+from hf_dse.retrieval.reranking import rerank
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
-from hf_dse.teacher.rerankers import limit_of, load_reranker
-from hf_dse.teacher.score_candidates import rerank
 
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from hf_dse.pipeline.shared import (
 )
 from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.metrics import UndefinedMetricError, compute_metrics_for
-from hf_dse.teacher.rerankers import check_labels, limit_of, overhead
+from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.pair_trainer import DseTrainer, read_targets

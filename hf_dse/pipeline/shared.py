@@ -24,9 +24,9 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.pipeline.arguments import ScoredArguments
 from hf_dse.publish.export import export
 from hf_dse.publish.push import push_model
+from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.teacher.rerankers import load_reranker
 from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments, StudentTrainingArguments
 from hf_dse.training.base import RESULTS_FILE
 

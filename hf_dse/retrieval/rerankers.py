@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rerankers: a `CrossEncoder` of sentence-transformers, checked before its scores become training targets."""
+"""Rerankers: a `CrossEncoder` of sentence-transformers, checked before its scores count."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -42,7 +42,7 @@ def load_reranker(
     max_length: int | None = None,
 ) -> "CrossEncoder":
     """
-    Loads a `CrossEncoder` of sentence-transformers, or checks a loaded one, before its scores teach a student.
+    Loads a `CrossEncoder` of sentence-transformers, or checks a loaded one, before its scores count.
 
     A head that the checkpoint lacks, and that would be random, is an error. The attention mask is always read, and
     token types that the model lacks are dropped. A model whose scores depend on the padding of their batch is padded
@@ -76,7 +76,7 @@ def load_reranker(
         model = _load(str(name_or_model), trust_remote_code, dtype, choose_device(device))
     elif not hasattr(name_or_model, "predict"):
         raise TypeError(
-            f"The teacher is a {type(name_or_model).__name__}, and has to be a `CrossEncoder` of "
+            f"The reranker is a {type(name_or_model).__name__}, and has to be a `CrossEncoder` of "
             "sentence-transformers: save the model and its tokenizer to a folder, and pass the folder."
         )
     else:
@@ -95,7 +95,7 @@ def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: 
     try:
         from sentence_transformers import CrossEncoder
     except ImportError as error:
-        raise ImportError("Teachers need sentence-transformers: `pip install hf-dse[st]`.") from error
+        raise ImportError("Rerankers need sentence-transformers: `pip install hf-dse[st]`.") from error
     load_config(name, trust_remote_code=trust_remote_code)
     source = source_of(name, trust_remote_code=trust_remote_code)
     repository = source.pop("pretrained_model_name_or_path")
@@ -130,8 +130,8 @@ def _check_padding(model: "CrossEncoder") -> None:
             return
     model.tokenizer.padding_side = given
     raise ValueError(
-        "The teacher's score of a pair depends on the other pairs of its batch, because the model does not ignore "
-        "padding: check `padding_side` and `pad_token` of its tokenizer, or use another teacher."
+        "The reranker's score of a pair depends on the other pairs of its batch, because the model does not ignore "
+        "padding: check `padding_side` and `pad_token` of its tokenizer, or use another one."
     )
 
 

@@ -3,7 +3,8 @@
 """Exact search in vectors, alone or with BM25 and a reranker."""
 
 from collections.abc import Callable, Sequence
-from os import PathLike, fspath
+from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.options import check_at_least
 from hf_dse.data.tables import check_rows, is_filled
-from hf_dse.data.tokenization import add_mask, count_token_types, pad_right
 from hf_dse.retrieval.bm25 import bm25_scores, import_bm25
 from hf_dse.retrieval.encoding import check_finite, list_texts
+from hf_dse.retrieval.rerankers import load_reranker
+from hf_dse.retrieval.reranking import rerank
 from hf_dse.retrieval.sentence_transformer import embed, similarity_of, to_sentence_transformer
 
 
@@ -41,7 +43,7 @@ def search(
     groups: Sequence | None = None,
     top_k: int = 10,
     bm25_weight: float = 0.0,
-    reranker: "CrossEncoder | Reranker | None" = None,
+    reranker: "CrossEncoder | Reranker | str | PathLike | None" = None,
     rerank_top: int = 50,
     batch_size: int = 32,
     show_progress: bool = True,
@@ -65,8 +67,9 @@ def search(
             Number of texts to return per query.
         bm25_weight (`float`, *optional*, defaults to 0.0):
             Weight of BM25 beside the cosine, see [`bm25_scores`].
-        reranker (`CrossEncoder` or `Callable`, *optional*):
-            Orders the best texts of each query: a `CrossEncoder`, or a function of the queries and their texts.
+        reranker (`CrossEncoder`, `str` or `Callable`, *optional*):
+            Orders the best texts of each query: a `CrossEncoder`, or its folder or Hub id, as [`load_reranker`] takes
+            them; or a function of the queries and their texts. A longer text has the score of its best window.
         rerank_top (`int`, *optional*, defaults to 50):
             How many texts of each query the reranker reads, at least `top_k`.
         batch_size (`int`, *optional*, defaults to 32):
@@ -93,8 +96,6 @@ def search(
     queries, texts = list_texts(queries), list_texts(texts)
     check_search(model, queries, bm25_weight)
     check_at_least(1, top_k=top_k, rerank_top=rerank_top)
-    if isinstance(reranker, str | PathLike):
-        raise TypeError(f"The reranker is a name: pass a model, `load_reranker({fspath(reranker)!r})`.")
     for name, values in (("vectors", vectors), ("groups", groups)):
         if values is not None and len(values) != len(texts):
             raise ValueError(f"`{name}` has {len(values)} entries for {len(texts)} texts: pass one for each.")
@@ -108,6 +109,10 @@ def search(
         groups = None if groups is None else [groups[row] for row in kept]
     found_in = [texts[row] for row in kept]
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+    score: Any = reranker
+    if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict"):
+        # Before the texts are embedded, because it may be refused.
+        score = partial(rerank, load_reranker(reranker), **options)  # type: ignore[arg-type]
     scores, positions = nearest(
         embed(model, queries, "query", **options),
         embed(model, found_in, **options) if vectors is None else vectors,
@@ -125,7 +130,7 @@ def search(
     ]
     if reranker is not None:
         read = [[hit["text"] for hit in found] for found in hits]
-        for found, values in zip(hits, _rerank(reranker, queries, read, batch_size), strict=True):
+        for found, values in zip(hits, score(queries, read), strict=True):
             for hit, value in zip(found, values, strict=True):
                 hit["rerank"] = float(value)
             found.sort(key=lambda hit: -hit["rerank"])
@@ -140,26 +145,6 @@ def check_search(model: "SentenceTransformer", queries: Sequence[str], bm25_weig
         import_bm25()
         if is_dot:
             raise ValueError("BM25 is added to the cosine, and this model is made for dot products: leave it out.")
-
-
-def _rerank(reranker: Any, queries: list[str], texts: list[list[str]], batch_size: int) -> list[list[float]]:
-    if not hasattr(reranker, "predict"):
-        return reranker(queries, texts)
-    if reranker.num_labels != 1:
-        raise ValueError(
-            f"The reranker has {reranker.num_labels} logits for a text, and a search needs one score: pass a function "
-            "of the queries and their texts."
-        )
-    # Language models read the last token of a batch, and have relative positions.
-    is_generator = getattr(reranker[0], "transformer_task", None) in ("text-generation", "any-to-any")
-    (add_mask if is_generator else pad_right)(reranker.tokenizer)
-    if count_token_types(reranker.config) < 2:
-        names = reranker.tokenizer.model_input_names
-        reranker.tokenizer.model_input_names = [name for name in names if name != "token_type_ids"]
-    pairs = [(query, text) for query, found in zip(queries, texts, strict=True) for text in found]
-    # Raw scores: a sigmoid makes high ones equal.
-    values = iter(reranker.predict(pairs, batch_size=batch_size, activation_fn=nn.Identity()).reshape(-1).tolist())
-    return [[next(values) for _ in found] for found in texts]
 
 
 @torch.inference_mode()

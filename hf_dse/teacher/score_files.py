@@ -16,16 +16,16 @@ from hf_dse.data.pairs import resolve_task
 from hf_dse.data.rankings import Rankings, write_rankings
 from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
+from hf_dse.retrieval.rerankers import check_labels, load_reranker
 from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 from hf_dse.teacher.arguments import ScoreArguments
 from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.teacher.rerankers import check_labels, load_reranker
 from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import check_scores, score_candidates
 
 
 if TYPE_CHECKING:
-    from hf_dse.teacher.rerankers import Teacher
+    from hf_dse.retrieval.rerankers import Teacher
 
 
 def score(

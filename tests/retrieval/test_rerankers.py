@@ -19,8 +19,8 @@ from transformers import (
 
 from hf_dse import load_reranker, search
 from hf_dse.data.arguments import PAIR_TASKS
+from hf_dse.retrieval.rerankers import check_labels, overhead, raw_logits
 from hf_dse.retrieval.sentence_transformer import fingerprint_of
-from hf_dse.teacher.rerankers import check_labels, overhead, raw_logits
 
 
 PAIRS = [("word1", "word2"), ("word3 word4 word5", "word6"), ("word7", " ".join(f"word{n}" for n in range(20)))]

@@ -11,7 +11,7 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 from hf_dse import load_reranker
-from hf_dse.teacher import score as scoring
+from hf_dse.retrieval import reranking as scoring
 from hf_dse.teacher.score import score_pairs
 
 

@@ -10,9 +10,10 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder
 
 from hf_dse import load_reranker, make_rankings
-from hf_dse.teacher.rerankers import overhead
+from hf_dse.retrieval.rerankers import overhead
+from hf_dse.retrieval.reranking import TEMPLATE_MARGIN
 from hf_dse.teacher.score import score_pairs
-from hf_dse.teacher.score_candidates import TEMPLATE_MARGIN, check_scores, score_candidates
+from hf_dse.teacher.score_candidates import check_scores, score_candidates
 
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -105,7 +106,7 @@ def test_a_query_is_never_truncated(reranker, raw, warnings):
 def test_invalid_arguments(rankings, reranker, save_teacher):
     with pytest.raises(ValueError, match="bm25_weight=0.3 is an option of bi-encoders"):
         score(reranker, rankings, bm25_weight=0.3)
-    with pytest.raises(ValueError, match="The teacher has 3 logits, and a reranker has 1, or 2"):
+    with pytest.raises(ValueError, match="The reranker has 3 logits, and needs 1, or 2"):
         score(save_teacher("three", num_labels=3), rankings)
     with pytest.raises(ValueError, match="no candidates to score: mine them with"):
         score(reranker, make_rankings({"query": QUERIES, "documents": [[], [], []]}, {"text": TEXTS}))
