@@ -30,7 +30,7 @@ from .retrieval.queries import make_queries as make_queries
 from .retrieval.rerankers import load_reranker as load_reranker
 from .retrieval.search import search as search
 from .teacher.mining import mine as mine
-from .teacher.score_files import score as score
+from .teacher.score import score as score
 from .training.arguments import DseTrainingArguments as DseTrainingArguments
 from .training.arguments import GeneralTrainingArguments as GeneralTrainingArguments
 from .training.arguments import RankingTrainingArguments as RankingTrainingArguments

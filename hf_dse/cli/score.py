@@ -11,7 +11,7 @@ from hf_dse.cli.output import say_next
 from hf_dse.common.files import output_path
 from hf_dse.common.options import HfArg
 from hf_dse.data.arguments import DataArguments
-from hf_dse.data.tables import OUTPUT_ENDINGS
+from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
 from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS
 from hf_dse.teacher.arguments import ScoreArguments
 
@@ -24,11 +24,23 @@ def score(args: ScoreArguments, data_args: DataArguments) -> None:
 
     hf-dse score --model teacher --task_name stsb --split train --output_file scored.parquet
     """
-    from hf_dse.teacher.score_files import score_files
+    from hf_dse.common.provenance import describe_source
+    from hf_dse.data.rankings import Rankings, write_rankings
+    from hf_dse.teacher import score as scoring
+    from hf_dse.teacher.score_candidates import check_scores
 
-    what = score_files(args, data_args)
-    print(f"{what} written to {args.output_file}")
-    stage = "--stage ranking" if "queries" in what else f"--task_name {data_args.task_name or 'TASK'}"
+    output = output_path(args.output_file, OUTPUT_ENDINGS)
+    options = {**vars(args), "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores"}
+    del options["output_file"]
+    scored = scoring.score(options.pop("model_name_or_path"), data_args, **options)
+    if isinstance(scored, Rankings):
+        check_scores(scored, describe_source(args.model_name_or_path).name, are_raw=True)
+        write_rankings(scored, output)
+        what, stage = "queries with scored candidates", "--stage ranking"
+    else:
+        write_table([scored], output)
+        what, stage = "scored pairs", f"--task_name {data_args.task_name or 'TASK'}"
+    print(f"{len(scored)} {what} written to {args.output_file}")
     say_next(distill=f"{stage} --model ENCODER --train_file {shlex.quote(args.output_file)} --output_dir student")
 
 

@@ -1,23 +1,127 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of sentence pairs, by a reranker or a bi-encoder."""
+"""`hf_dse.score`: scores of pairs or rankings, by a reranker or a bi-encoder."""
 
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from datasets import Dataset
 
-from hf_dse.data.rankings import FEATURES
+from hf_dse.common.loading import check_loading
+from hf_dse.data.pairs import resolve_task
+from hf_dse.data.rankings import Rankings
+from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.data.tables import check_texts
-from hf_dse.retrieval.rerankers import limit_of, load_reranker
+from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker
 from hf_dse.retrieval.reranking import score_texts
-from hf_dse.retrieval.sentence_transformer import embed
+from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder
+from hf_dse.teacher.score_candidates import score_candidates, with_logits
 
 
 if TYPE_CHECKING:
     from hf_dse.retrieval.rerankers import Teacher
+
+
+def score(
+    teacher: "Teacher",
+    data: Data,
+    *,
+    split: str = "train",
+    bi_encoder: bool = False,
+    bm25_weight: float = 0.0,
+    windows: str = "first",
+    task_name: str | None = None,
+    symmetric: bool | None = None,
+    max_length: int | None = None,
+    batch_size: int = 64,
+    cache_dir: str | PathLike | None = None,
+    show_progress: bool = True,
+    **loading: Any,
+) -> Dataset | Rankings:
+    """
+    Adds a teacher's scores to sentence pairs, or to the candidates of queries, as the column `teacher_logits`, like
+    `hf-dse score`: raw logits, without sigmoid or softmax, or cosines plus BM25. Each distinct pair is scored once.
+
+    A reranker always reads a query whole. A document that does not fit next to it is cut into windows of as many
+    tokens as fit; the last one ends with the document, so it overlaps the one before.
+
+    Args:
+        teacher (`CrossEncoder`, `SentenceTransformer` or `str`):
+            A reranker, or its folder or Hub id; or a bi-encoder, whose score is the cosine, after its prompts for
+            queries and documents. Candidates need a reranker with one logit, or two (their difference is the score).
+        data (`datasets.Dataset`, [`Rankings`], [`DataArguments`] or `str`):
+            Pairs with the columns `sentence1` and `sentence2`, or queries with candidates; or their name, as
+            [`load_pairs`] or [`load_rankings`] reads them.
+        split (`str`, *optional*, defaults to `"train"`):
+            The split of named data.
+        bi_encoder (`bool`, *optional*, defaults to `False`):
+            Whether a named teacher is a bi-encoder.
+        bm25_weight (`float`, *optional*, defaults to 0.0):
+            For candidates and a bi-encoder: the weight of BM25 on the whole corpus, see [`bm25_scores`]. 0.3 is a good
+            start.
+        windows (`str`, *optional*, defaults to `"first"`):
+            For candidates: how longer documents are scored, by their `"first"` window, or by the `"best"` score of all
+            windows.
+        task_name (`str`, *optional*):
+            For pairs: a known task. Defaults to one of as many labels as the teacher has logits.
+        symmetric (`bool`, *optional*):
+            For pairs: whether a reranker scores both orders, and their mean counts. Defaults to that of the task.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per pair, or of a text for a named bi-encoder. Defaults to the teacher's limit.
+        batch_size (`int`, *optional*, defaults to 64):
+            Maximum number of pairs, or of texts for a bi-encoder, per batch; fewer for pairs longer than 512 tokens.
+        cache_dir (`str` or `Path`, *optional*):
+            Folder of kept scores, or vectors of a bi-encoder, from which an interrupted run continues.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show a progress bar.
+        loading (*optional*):
+            `trust_remote_code`, `dtype` and `device` of teachers that are loaded.
+
+    Returns:
+        `datasets.Dataset` or [`Rankings`]: the data with their scores.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import DataArguments, make_rankings, score
+
+    >>> # A reranker: a folder or a Hub id.
+    >>> pairs = DataArguments(dataset_name="embedded", max_train_samples=8)
+    >>> score("teacher", pairs, symmetric=True, cache_dir="scores", show_progress=False)["teacher_logits"][0]
+    [...]
+    >>> corpus = {"text": ["Error 4711: no paper.", "Error 4712: no ink.", "Rain again."]}
+    >>> rankings = make_rankings({"query": ["What is error 4712?"], "documents": [[0, 1]]}, corpus)
+    >>> encoder = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> scored = score(encoder, rankings, bi_encoder=True, bm25_weight=0.3, show_progress=False)
+    >>> [round(value, 2) for value in scored.queries["teacher_logits"][0]]
+    [0.77, 0.95]
+    ```
+    """
+    check_loading("score", loading)
+    data_args = options_of(data, task_name=task_name, symmetric=symmetric)
+    is_ranking = are_rankings(data, data_args)
+    if not is_ranking and (bm25_weight or windows != "first"):
+        raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
+    options: dict[str, Any] = {"batch_size": batch_size}
+    if bi_encoder or is_bi_encoder(teacher):
+        teacher = to_sentence_transformer(teacher, max_length=max_length, **loading)  # type: ignore[arg-type]
+    else:
+        options["max_length"] = max_length
+        if isinstance(teacher, str | PathLike):
+            teacher = load_reranker(teacher, max_length=max_length, **loading)
+    options |= {"cache_dir": cache_dir, "show_progress": show_progress}
+    if is_ranking:
+        rankings = to_rankings(data, split)
+        return score_candidates(teacher, rankings, windows=windows, bm25_weight=bm25_weight, **options)
+    if data_args.task_name is None and data_args.num_labels is None:
+        data_args = replace(data_args, num_labels=getattr(teacher, "num_labels", 1))
+    task = resolve_task(data_args)
+    check_labels(teacher, task)
+    pairs = to_pairs(data, data_args, split, require_labels=False, keep_columns=True)
+    return score_pairs(teacher, pairs, symmetric=task.symmetric, **options)
 
 
 def score_pairs(
@@ -48,10 +152,3 @@ def score_pairs(
         scores = score_texts(reranker, pairs, max_length=limit, cache_dir=cache_dir, **options)
         logits = np.mean([[scores[pair] for pair in order] for order in orders], axis=0)
     return with_logits(dataset, logits.tolist())
-
-
-def with_logits(dataset: Dataset, logits: list[list[float]]) -> Dataset:
-    """A dataset with the column `teacher_logits`, which replaces an earlier one."""
-    if "teacher_logits" in dataset.column_names:
-        dataset = dataset.remove_columns("teacher_logits")
-    return dataset.add_column("teacher_logits", logits, feature=FEATURES["teacher_logits"])

@@ -6,15 +6,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.data.ranking_batches import keep_documents
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import FEATURES, Rankings
 from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.retrieval.reranking import rerank
 from hf_dse.teacher.arguments import WINDOWS
 from hf_dse.teacher.bi_encoders import is_bi_encoder, similarities
-from hf_dse.teacher.score import with_logits
 
 
 if TYPE_CHECKING:
@@ -55,6 +55,13 @@ def score_candidates(
         queries = rankings.queries["query"][:]
         scores = rerank(load_reranker(teacher), queries, lists, max_length=max_length, **options)
     return Rankings(with_logits(rankings.queries, scores), rankings.corpus)
+
+
+def with_logits(dataset: Dataset, logits: list[list[float]]) -> Dataset:
+    """A dataset with the column `teacher_logits`, which replaces an earlier one."""
+    if "teacher_logits" in dataset.column_names:
+        dataset = dataset.remove_columns("teacher_logits")
+    return dataset.add_column("teacher_logits", logits, feature=FEATURES["teacher_logits"])
 
 
 def check_scores(rankings: Rankings, name: str, *, are_raw: bool) -> None:

@@ -12,10 +12,10 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertForSequenceClassification
 
 from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, score
+from hf_dse.cli.score import score as score_files
 from hf_dse.teacher.arguments import ScoreArguments
 from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import score_candidates
-from hf_dse.teacher.score_files import score_files
 
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -37,14 +37,14 @@ def write(path, rows):
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, capsys):
     """Scores a file of these rows, and returns the output with what is said of it."""
 
     def run(teacher, rows, name="scored.jsonl", data=None, **options):
         data_args = DataArguments(train_file=write(tmp_path / "data.jsonl", rows), **(data or {}))
         args = ScoreArguments(str(teacher), str(tmp_path / name), device="cpu", **options)
-        said = score_files(args, data_args)
-        return tmp_path / name, said
+        score_files(args, data_args)
+        return tmp_path / name, capsys.readouterr().out.partition(" written to ")[0]
 
     return run
 
