@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of [`RankingTrainer`]: embedding the texts of a batch, and one batch of those of all processes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 
+import numpy as np
+import pandas as pd
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 
@@ -88,29 +91,18 @@ def gather_lists(
             batch["documents"] = torch.where(batch["documents"] < 0, -1, batch["documents"] + start)
             start += len(batch["document_ids"])
         for name in filled[0]:
-            parts = [batch[name].to(accelerator.device) for batch in filled]
-            lists[name] = _stack(parts, TARGETS.get(name))
+            parts, value = [batch[name].to(accelerator.device) for batch in filled], TARGETS.get(name)
+            rows = [row for part in parts for row in part]
+            lists[name] = torch.cat(parts) if value is None else pad_sequence(rows, True, value)
         lists = _merge_documents(lists)
     return lists, sum(count for _, count in gathered)
 
 
 def _merge_documents(lists: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same with each text once, where several processes have it: the first."""
-    first: dict[int, int] = {}
-    rows: list[int] = []
-    positions: list[int] = []
-    for row, number in enumerate(lists["document_ids"].tolist()):
-        if number not in first:
-            first[number] = len(rows)
-            rows.append(row)
-        positions.append(first[number])
-    documents = torch.tensor(positions, device=lists["documents"].device)[lists["documents"].clamp(min=0)]
-    merged = {name: part[rows] for name, part in lists.items() if name.startswith("document") and name != "documents"}
+    device = lists["documents"].device
+    positions = pd.factorize(lists["document_ids"].cpu().numpy())[0]
+    rows = np.unique(positions, return_index=True)[1]
+    documents = torch.from_numpy(positions).to(device)[lists["documents"].clamp(min=0)]
+    merged = {name: lists[name][rows] for name in ("document", "document_ids")}
     return {**lists, **merged, "documents": documents.masked_fill(lists["documents"] < 0, -1)}
-
-
-def _stack(parts: Sequence[torch.Tensor], value: float | None) -> torch.Tensor:
-    if value is not None:
-        longest = max(part.shape[1] for part in parts)
-        parts = [nn.functional.pad(part, (0, longest - part.shape[1]), value=value) for part in parts]
-    return torch.cat(list(parts))
