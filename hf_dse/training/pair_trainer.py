@@ -149,25 +149,20 @@ class DseTrainer(StudentTrainer):
         return self.args.head_learning_rate if any(part in name for part in NEW_PARAMETERS) else None
 
 
-def read_targets(dataset: Dataset) -> list[list]:
-    """The labels and the teacher's scores of pairs, `None` where they are unknown."""
+def check_pair_targets(dataset: Dataset, where: str, config: Any, *, needs_label: bool = False) -> None:
+    """
+    Raises a `ValueError` for a pair with a label that the student does not have, with an infinite score, or with
+    nothing to learn or to compare with.
+    """
     names = ("label", "teacher_logits")
     targets = [dataset[name][:] if name in dataset.column_names else [None] * len(dataset) for name in names]
     if any(isinstance(label, str) for label in targets[0]):
         raise ValueError(
             "The labels of the pairs are texts, and have to be numbers: `dataset.class_encode_column('label')`."
         )
-    return targets
-
-
-def check_pair_targets(dataset: Dataset, where: str, config: Any, *, needs_label: bool = False) -> None:
-    """
-    Raises a `ValueError` for a pair with a label that the student does not have, with an infinite score, or with
-    nothing to learn or to compare with.
-    """
     problem_type = get_problem_type(config)
     allowed = {"regression": "any number", "multi_label_classification": "from 0 to 1"}
-    for row, (label, scores) in enumerate(zip(*read_targets(dataset), strict=True)):
+    for row, (label, scores) in enumerate(zip(*targets, strict=True)):
         is_labelled = label is not None and not math.isnan(label)
         # A score that is missing is not a number here.
         known = np.array([] if scores is None else scores, dtype=float)
