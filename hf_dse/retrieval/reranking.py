@@ -124,7 +124,7 @@ def score_texts(
     truncation: str = "longest_first",
     batch_size: int = 64,
     cache_dir: str | PathLike | None = None,
-    show_progress: bool = False,
+    show_progress: bool = True,
 ) -> dict[Pair, list[float]]:
     """The raw logits of pairs of texts, each once: kept ones, and others in batches, each of which is kept at once."""
     if reads_messages(reranker):

@@ -28,11 +28,11 @@ def similarities(
     encoder: "SentenceTransformer",
     rankings: Rankings,
     *,
-    batch_size: int,
     windows: str,
     bm25_weight: float,
-    cache_dir: str | PathLike | None,
-    show_progress: bool,
+    batch_size: int = 64,
+    cache_dir: str | PathLike | None = None,
+    show_progress: bool = True,
 ) -> list[list[float]]:
     """The cosines of queries and their candidates, 0 for a blank document, plus BM25 times its weight."""
     queries, lists = (rankings.queries[name][:] for name in ("query", "documents"))

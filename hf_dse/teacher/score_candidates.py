@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of the candidates of queries, by a reranker or a bi-encoder with BM25, and checks of these scores."""
 
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,20 +26,17 @@ def score_candidates(
     teacher: "Teacher",
     rankings: Rankings,
     *,
-    batch_size: int = 64,
     max_length: int | None = None,
     windows: str = "first",
     bm25_weight: float = 0.0,
-    cache_dir: str | PathLike | None = None,
-    show_progress: bool = True,
+    **options: Any,
 ) -> Rankings:
-    """Queries with the scores of their candidates, see `hf_dse.score`."""
+    """Queries with the scores of their candidates, see `hf_dse.score`. `options` are of [`score_texts`]."""
     if windows not in WINDOWS:
         raise ValueError(f"windows={windows!r}: it has to be {' or '.join(map(repr, WINDOWS))}.")
     if not any(rankings.queries["documents"][:]):
         raise ValueError("The queries have no candidates to score: mine them with `mine` or `hf-dse mine`.")
-    options: dict[str, Any] = {"batch_size": batch_size, "windows": windows}
-    options |= {"cache_dir": cache_dir, "show_progress": show_progress}
+    options["windows"] = windows
     if is_bi_encoder(teacher):
         scores = similarities(teacher, rankings, bm25_weight=bm25_weight, **options)
     else:
