@@ -116,12 +116,10 @@ def _cosine_metrics(sides: Sequence[np.ndarray], labels: np.ndarray, task: PairT
 def _compare(model: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """The logits `(num_pairs, num_labels)` of the head for embeddings `(num_pairs, embedding_size)`."""
     head = next(model.similarity.parameters())
-    logits = []
+    batches = zip(*(torch.from_numpy(side).split(PAIRS_PER_BATCH) for side in (first, second)), strict=True)
     with evaluating(model), torch.inference_mode():
-        for start in range(0, len(first), PAIRS_PER_BATCH):
-            pair = (torch.from_numpy(side[start : start + PAIRS_PER_BATCH]).to(head) for side in (first, second))
-            logits.append(model.similarity(*pair).float().cpu().numpy())
-    return np.concatenate(logits)
+        logits = [model.similarity(*(part.to(head) for part in pair)).float().cpu() for pair in batches]
+    return torch.cat(logits).numpy()
 
 
 def embed_corpus(
