@@ -27,8 +27,8 @@ class LoadArguments:
         metadata={"choices": ["float32", "bfloat16", "float16", "auto"]},
     )
     device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
-    max_length: int | None = HfArg(default=None, help="Tokens per text. Default: as the model says.")
-    batch_size: int = HfArg(default=32, help="Texts per batch.")
+    max_length: int | None = HfArg(default=None, help="Tokens per text, or pair of a reranker. Default: its limit.")
+    batch_size: int = HfArg(default=32, help="Texts or pairs per batch; fewer if they are long.")
 
     @property
     def loading(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS
 from hf_dse.teacher.arguments import ScoreArguments
 
 
-def score(args: ScoreArguments, data_args: DataArguments) -> None:
+def score(args: ScoreArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
     """
     Add a teacher's scores to sentence pairs, or to queries with candidates. Both orders of a pair are scored if the
     task is symmetric: `--symmetric` overrides the setting of the task. A query always comes first, and only the
@@ -30,7 +30,7 @@ def score(args: ScoreArguments, data_args: DataArguments) -> None:
     from hf_dse.teacher.score_candidates import check_scores
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
-    options = {**vars(args), "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores"}
+    options = {**vars(args), **vars(load_args), "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores"}
     del options["output_file"]
     scored = scoring.score(options.pop("model_name_or_path"), data_args, **options)
     if isinstance(scored, Rankings):

@@ -31,18 +31,7 @@ class ScoreArguments:
         "cosine; 0.3 is a good start.",
     )
     split: str = HfArg(default="train", help="Split to score; for a folder, the name of any file in it.")
-    trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the model.")
-    dtype: str = HfArg(
-        default="float32",
-        help="Data type of the teacher's weights.",
-        metadata={"choices": ["float32", "bfloat16", "float16"]},
-    )
-    device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
-    max_length: int | None = HfArg(
-        default=None, help="Maximum tokens of a pair, or of a text of a bi-encoder. Default: the teacher's limit."
-    )
     windows: str = field(default="first", metadata=WINDOWS_OPTION)
-    batch_size: int = HfArg(default=64, help="Pairs per batch; fewer for pairs longer than 512 tokens.")
     cache_dir: str | None = HfArg(
         default=None, help="Folder of kept scores and vectors. Default: `.hf-dse-scores` next to the output file."
     )
