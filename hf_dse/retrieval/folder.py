@@ -20,12 +20,12 @@ from hf_dse.data.rankings import QUERY
 from hf_dse.data.tables import READERS, check_rows, find_column, find_table, is_filled, to_python
 from hf_dse.data.texts import read_texts
 from hf_dse.retrieval.index import embed_once
-from hf_dse.retrieval.search import Reranker, check_search, search
+from hf_dse.retrieval.search import check_search, search
 from hf_dse.retrieval.sentence_transformer import similarity_of
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from sentence_transformers import SentenceTransformer
 
 logger = logging.get_logger(__name__)
 
@@ -49,22 +49,21 @@ def search_corpus(
     queries: Sequence[str],
     *,
     text_column: str = "text",
-    top_k: int = 10,
     bm25_weight: float = 0.0,
-    reranker: "CrossEncoder | Reranker | None" = None,
-    rerank_top: int = 50,
     chunk_size: int | None = None,
     index_dir: str | None = None,
     batch_size: int = 32,
     show_progress: bool = True,
+    **ranking: Any,
 ) -> Results:
     """
     Ranks the texts of a corpus with [`search`], by the best of their passages: files of a folder are split, other
-    texts only with a `chunk_size`. Vectors are kept in `index_dir`, by default in the cache of Hugging Face.
+    texts only with a `chunk_size`. Vectors are kept in `index_dir`, by default in the cache of Hugging Face. `ranking`
+    is `top_k`, `reranker` and `rerank_top` of a search.
     """
     check_search(model, queries, bm25_weight)
     scores = {"score": similarity_of(model) + (" + BM25" if bm25_weight else "")}
-    scores = scores if reranker is None else {"rerank": "rerank", **scores}
+    scores = scores if ranking.get("reranker") is None else {"rerank": "rerank", **scores}
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     columns = to_python(read_texts(corpus, text_column))
     if taken := [name for name in scores.values() if name in columns]:
@@ -95,10 +94,8 @@ def search_corpus(
         passages,
         vectors=np.concatenate([part for parts, part in entries if parts] or [np.empty((0, 0))]),
         groups=groups if len(set(groups)) < len(groups) else None,
-        top_k=top_k,
         bm25_weight=bm25_weight,
-        reranker=reranker,
-        rerank_top=rerank_top,
+        **ranking,
         **options,
     )
     rows: list[dict[str, Any]] = []
