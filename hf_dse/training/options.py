@@ -18,14 +18,10 @@ class StudentOptions:
         default=None, help="Folder of model, results and checkpoints. Default: trainer_output."
     )
     num_train_epochs: float = HfArg(default=3.0, help="Passes over the training data.")
-    max_steps: int = HfArg(default=-1, help="Optimizer steps instead of `--num_train_epochs`; below 1: no limit.")
     learning_rate: float = HfArg(default=5e-5, help="The highest learning rate, after the warmup.")
     per_device_train_batch_size: int = HfArg(default=16, help="Training pairs, queries or texts per device and step.")
     per_device_eval_batch_size: int = HfArg(default=64, help="Pairs or texts per device and step of an evaluation.")
     max_length: int = HfArg(default=128, help="Maximum number of tokens of a text.")
-    gradient_accumulation_steps: int = HfArg(
-        default=1, help="Batches per optimizer step: a larger batch in less memory."
-    )
     bf16: bool = HfArg(default=False, help="Compute in bfloat16, with weights in float32.")
     seed: int = HfArg(default=42, help="Random seed.")
     resume_from_checkpoint: str | None = HfArg(
