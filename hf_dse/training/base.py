@@ -50,6 +50,9 @@ CHECKPOINT_FILES = ("*.safetensors", OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state*
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
 
+# Parts of the names of what a conversion adds.
+NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
+
 Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None]
 
 
@@ -206,12 +209,12 @@ class StudentTrainer(ReproducibleTrainer):
 
     def own_rate(self, name: str) -> float | None:
         """The learning rate of a parameter, if it is not that of the arguments."""
-        raise NotImplementedError
-
-    def scale_rate(self) -> float:
-        """The learning rate of the head's scale. Adam changes a number by about the rate, whatever its size is."""
-        scale: Any = self.model.similarity.scale
-        return self.args.scale_learning_rate * scale.detach().abs().mean().item()
+        head: Any = self.model.similarity
+        if head.kind != "mlp" and is_of_head(name, "scale", "bias"):
+            # Adam changes a number by about the rate, whatever its size is.
+            return self.args.scale_learning_rate * head.scale.detach().abs().mean().item()
+        is_new = any(part in name for part in NEW_PARAMETERS)
+        return getattr(self.args, "head_learning_rate", None) if is_new else None
 
     @torch.no_grad()
     def fit_line(self, pairs: Any, collate: Any, loss: PairDistillationLoss) -> tuple[torch.Tensor, torch.Tensor]:

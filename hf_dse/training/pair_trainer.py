@@ -19,13 +19,11 @@ from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import get_problem_type
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_tokenizer
+from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, plain_rows, read_tokenizer
 from hf_dse.training.losses import PairDistillationLoss
 
 
 logger = logging.get_logger(__name__)
-
-NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 
 
 class DseTrainer(StudentTrainer):
@@ -140,11 +138,6 @@ class DseTrainer(StudentTrainer):
         head.calibrate(*self.fit_line(self.train_dataset, self.data_collator, self.pair_loss))
         start = [", ".join(f"{value:.4g}" for value in part.tolist()) for part in (head.scale, head.bias)]
         logger.info(f"The head starts with the scale {start[0]} and the bias {start[1]}.")
-
-    def own_rate(self, name: str) -> float | None:
-        if self.model.similarity.kind != "mlp" and is_of_head(name, "scale", "bias"):
-            return self.scale_rate()
-        return self.args.head_learning_rate if any(part in name for part in NEW_PARAMETERS) else None
 
 
 def check_pair_targets(dataset: Dataset, where: str, config: Any, *, needs_label: bool = False) -> None:

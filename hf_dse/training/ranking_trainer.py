@@ -188,9 +188,6 @@ class RankingTrainer(StudentTrainer):
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         return [name for name in super().get_decay_parameter_names(model) if not is_of_head(name, "scale")]
 
-    def own_rate(self, name: str) -> float | None:
-        return self.scale_rate() if is_of_head(name, "scale") else None
-
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any) -> Any:
         vectors = self._embed(model, inputs)
         pairs = vectors.pop("pair", None)
@@ -241,7 +238,11 @@ class RankingTrainer(StudentTrainer):
         check_head_learns(self.model)
         if checkpoint is None:
             self.fit_head(fit_scale=True)
-            self.fit_pair_head()
+            if self.train_dataset.pairs is not None:
+                collate: Any = self.data_collator
+                line = self.fit_line(self.train_dataset.pairs, collate.pair_collator, self.pair_loss)
+                self.pair_head.scale, self.pair_head.bias = (value.item() for value in line)
+                logger.info(f"Pairs have the scale {self.pair_head.scale:.4g} and the bias {self.pair_head.bias:.4g}.")
         else:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
             values: Any = state.stateful_callbacks[PairHead.__name__]
@@ -284,15 +285,6 @@ class RankingTrainer(StudentTrainer):
             scale = LABEL_SCALE
         head.calibrate(scale, bias)
         logger.info(f"The head has the scale {scale:.4g} and the bias {bias:.4g}.")
-
-    def fit_pair_head(self) -> None:
-        """Fits scale and bias of the pairs, if there are any, to their targets by least squares."""
-        if self.train_dataset.pairs is None:
-            return
-        collate: Any = self.data_collator
-        scale, bias = self.fit_line(self.train_dataset.pairs, collate.pair_collator, self.pair_loss)
-        self.pair_head.scale, self.pair_head.bias = scale.item(), bias.item()
-        logger.info(f"Pairs have the scale {self.pair_head.scale:.4g} and the bias {self.pair_head.bias:.4g}.")
 
     def evaluate(  # type: ignore[override]
         self,
