@@ -143,11 +143,8 @@ class ReproducibleTrainer(Trainer):
             logger.warning(f"This model is not compared with others. {error.args[0]}")
             return False
 
-    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
-        return super().get_eval_dataloader(plain_rows(eval_dataset))
-
-    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
-        return super().get_test_dataloader(plain_rows(test_dataset))
+    def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> DataLoader:
+        return super()._get_dataloader(plain_rows(dataset), *args, **kwargs)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # Predictions must be in the order of the rows, so these are not grouped by length.
