@@ -66,18 +66,15 @@ def assess(
 
     output = None if args.output_file is None else output_path(args.output_file, (".json",))
     split, rankings, num_train = _load(args, data_args)
+    names = ("compare_with", "rerank_top", "bm25_weight", "max_queries")
     found = assessment.assess(
         args.model_name_or_path,
         rankings,
         reranker=args.rerank,
-        compare_with=args.compare_with,
-        rerank_top=args.rerank_top,
-        bm25_weight=args.bm25_weight,
         windows=window_args.windows,
         reranker_max_length=window_args.teacher_max_length,
-        max_queries=args.max_queries,
-        batch_size=load_args.batch_size,
-        **load_args.loading,
+        **{name: getattr(args, name) for name in names},
+        **vars(load_args),
     )
     num_queries = next(iter(found.searches.values()))["num_queries"]
     print(f"{split}: {num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
