@@ -161,10 +161,10 @@ def mine(
         ranked = _fuse([[text for text in ranked if text >= 0 and text not in texts] for ranked in lists])
         pool = np.array(ranked[:range_max], dtype=np.int64)
         known = text_of[positives]
-        if encoder is not None:
-            query = query_vectors[number]
-            limit = _limit(vectors[known[known >= 0]] @ query, relative_margin)
-            pool = pool[vectors[pool] @ query <= limit]
+        known = known[known >= 0]
+        if encoder is not None and len(known) and relative_margin is not None and relative_margin >= 0:
+            lowest = float((vectors[known] @ query_vectors[number]).min())
+            pool = pool[vectors[pool] @ query_vectors[number] <= lowest - relative_margin * abs(lowest)]
         if sampling == "random":
             pool = np.random.default_rng([seed, number]).permutation(pool)
         mined.append(first_rows[pool[:num_negatives]].tolist())
@@ -199,11 +199,3 @@ def _fuse(lists: list[list[int]]) -> list[int]:
         for rank, text in enumerate(ranked, start=1):
             sums[text] = sums.get(text, 0.0) + 1 / (FUSION_CONSTANT + rank)
     return lists[0] if len(lists) == 1 else sorted(sums, key=lambda text: (-sums[text], text))
-
-
-def _limit(positives: np.ndarray, relative_margin: float | None) -> float:
-    """The highest cosine of a negative."""
-    if not len(positives) or relative_margin is None or relative_margin < 0:
-        return math.inf
-    lowest = float(min(positives))
-    return lowest - relative_margin * abs(lowest)
