@@ -56,15 +56,6 @@ def as_rankings(rows: Any, where: str) -> Rankings | None:
     return read_rankings(plain_rows(rows), where=where)
 
 
-def check_head(model: Any) -> None:
-    """Checks that a student has a head with one logit that ranks like its embeddings."""
-    if model.config.similarity == "mlp" or model.config.num_labels != 1:
-        raise ValueError(
-            f'The student has `similarity="{model.config.similarity}"` and {model.config.num_labels} logits: a search '
-            'needs `similarity="cosine"` or `"dot"` and `num_labels=1`.'
-        )
-
-
 def limit_rankings(
     args: RankingTrainingArguments, model: Any, processing_class: PreTrainedTokenizerBase
 ) -> PreTrainedTokenizerBase:

@@ -31,7 +31,6 @@ from hf_dse.training.pair_trainer import check_pair_targets
 from hf_dse.training.ranking_data import (
     RankingSampler,
     as_rankings,
-    check_head,
     check_targets,
     freeze,
     limit_rankings,
@@ -131,7 +130,11 @@ class RankingTrainer(StudentTrainer):
     ):
         args = args or RankingTrainingArguments()
         tokenizer = read_tokenizer(model, processing_class)
-        check_head(model)
+        if model.config.similarity == "mlp" or model.config.num_labels != 1:
+            raise ValueError(
+                f'The student has `similarity="{model.config.similarity}"` and {model.config.num_labels} logits: a '
+                'search needs `similarity="cosine"` or `"dot"` and `num_labels=1`.'
+            )
         # What loads a checkpoint reads as much of a text as the training.
         self.tokenizer = limit_rankings(args, model, tokenizer)
         train_dataset = as_rankings(train_dataset, "The training rows")
@@ -245,8 +248,8 @@ class RankingTrainer(StudentTrainer):
                 logger.info(f"Pairs have the scale {self.pair_head.scale:.4g} and the bias {self.pair_head.bias:.4g}.")
         else:
             state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
-            values: Any = state.stateful_callbacks[PairHead.__name__]
-            self.pair_head.scale, self.pair_head.bias = (values["args"][name] for name in ("scale", "bias"))
+            head: Any = state.stateful_callbacks[PairHead.__name__]
+            vars(self.pair_head).update(head["args"])
         result = super()._train(checkpoint, *args, **kwargs)
         self.fit_head(fit_scale=False)
         return result
