@@ -27,14 +27,13 @@ class LoadArguments:
         metadata={"choices": ["float32", "bfloat16", "float16", "auto"]},
     )
     device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
-    max_length: int | None = HfArg(default=None, help="Tokens per text, or pair of a reranker. Default: its limit.")
+    max_length: int | None = HfArg(default=None, help="Tokens per text or pair. Default: as the model says.")
     batch_size: int = HfArg(default=32, help="Texts or pairs per batch; fewer if they are long.")
 
     @property
     def loading(self) -> dict[str, Any]:
         """The options of `load_sentence_transformer`."""
-        names = ("trust_remote_code", "dtype", "device", "max_length")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name != "batch_size"}
 
     def load(self, name: str) -> "SentenceTransformer":
         from hf_dse.retrieval.sentence_transformer import load_sentence_transformer

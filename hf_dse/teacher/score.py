@@ -105,14 +105,13 @@ def score(
     is_ranking = are_rankings(data, data_args)
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
-    options: dict[str, Any] = {"batch_size": batch_size}
+    options: dict[str, Any] = {"batch_size": batch_size, "cache_dir": cache_dir, "show_progress": show_progress}
     if bi_encoder or is_bi_encoder(teacher):
         teacher = to_sentence_transformer(teacher, max_length=max_length, **loading)  # type: ignore[arg-type]
     else:
         options["max_length"] = max_length
         if isinstance(teacher, str | PathLike):
             teacher = load_reranker(teacher, max_length=max_length, **loading)
-    options |= {"cache_dir": cache_dir, "show_progress": show_progress}
     if is_ranking:
         rankings = to_rankings(data, split)
         return score_candidates(teacher, rankings, windows=windows, bm25_weight=bm25_weight, **options)
