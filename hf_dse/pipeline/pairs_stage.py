@@ -32,7 +32,7 @@ from hf_dse.retrieval.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
 from hf_dse.teacher.score import score_pairs
 from hf_dse.training.arguments import DseTrainingArguments
-from hf_dse.training.pair_trainer import DseTrainer, read_targets
+from hf_dse.training.pair_trainer import DseTrainer
 
 
 logger = logging.get_logger(__name__)
@@ -55,8 +55,8 @@ def run_pairs(
             "The training pairs have no column 'label': pass `--distillation_alpha 1` to learn from the teacher's "
             "scores alone, or name their column with `--label_column`."
         )
-    num_unlabelled = read_targets(pairs["train"])[0].count(None)
-    if training_args.distillation_alpha < 1 and num_unlabelled:
+    num_unlabelled = pairs["train"]["label"][:].count(None) if training_args.distillation_alpha < 1 else 0
+    if num_unlabelled:
         logger.warning(
             f"{num_unlabelled:,} of {len(pairs['train']):,} training pairs have no label: the teacher's scores alone "
             "teach them."

@@ -122,7 +122,7 @@ def score_texts(
     *,
     max_length: int,
     truncation: str = "longest_first",
-    batch_size: int = 64,
+    batch_size: int = 32,
     cache_dir: str | PathLike | None = None,
     show_progress: bool = True,
 ) -> dict[Pair, list[float]]:

@@ -36,7 +36,7 @@ def score(
     task_name: str | None = None,
     symmetric: bool | None = None,
     max_length: int | None = None,
-    batch_size: int = 64,
+    batch_size: int = 32,
     cache_dir: str | PathLike | None = None,
     show_progress: bool = True,
     **loading: Any,
@@ -71,7 +71,7 @@ def score(
             For pairs: whether a reranker scores both orders, and their mean counts. Defaults to that of the task.
         max_length (`int`, *optional*):
             Maximum number of tokens per pair, or of a text for a named bi-encoder. Defaults to the teacher's limit.
-        batch_size (`int`, *optional*, defaults to 64):
+        batch_size (`int`, *optional*, defaults to 32):
             Maximum number of pairs, or of texts for a bi-encoder, per batch; fewer for pairs longer than 512 tokens.
         cache_dir (`str` or `Path`, *optional*):
             Folder of kept scores, or vectors of a bi-encoder, from which an interrupted run continues.
@@ -127,7 +127,7 @@ def score_pairs(
     teacher: "Teacher",
     dataset: Dataset,
     *,
-    batch_size: int = 64,
+    batch_size: int = 32,
     max_length: int | None = None,
     symmetric: bool = False,
     cache_dir: str | PathLike | None = None,
