@@ -30,7 +30,7 @@ def similarities(
     *,
     windows: str,
     bm25_weight: float,
-    batch_size: int = 64,
+    batch_size: int = 32,
     cache_dir: str | PathLike | None = None,
     show_progress: bool = True,
 ) -> list[list[float]]:
