@@ -120,7 +120,8 @@ def distill(
         "teacher": None if isinstance(teacher, str) else teacher,
         "dataset": None if isinstance(dataset, str) else dataset,
     }
-    return run_stage(*parser.parse_dict(values), given=Given(**given))
+    parsed: Any = parser.parse_dict(values)
+    return run_stage(*parsed, Given(**given))
 
 
 def _as_name(value: Any) -> Any:
