@@ -120,8 +120,8 @@ def distill(
         "teacher": None if isinstance(teacher, str) else teacher,
         "dataset": None if isinstance(dataset, str) else dataset,
     }
-    parsed: Any = parser.parse_dict(values)
-    return run_stage(*parsed, Given(**given))
+    student_args, convert_args, data_args, training_args = parser.parse_dict(values)
+    return run_stage(student_args, convert_args, data_args, training_args, Given(**given))
 
 
 def _as_name(value: Any) -> Any:

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import ByT5Tokenizer
 
 from hf_dse.data.passages import line_numbers, split_text
 
@@ -92,6 +93,11 @@ def test_underlined_headings_stay_with_their_text(bert_tokenizer):
         parts = ["the cat sat. the cat ran. the cat is old.\n\n", f"a dog\n{line}\n\nthe dog sat. the dog ran.\n"]
         size = len(bert_tokenizer(parts[1])["input_ids"]) + 2
         assert split_text("".join(parts), bert_tokenizer, size) == parts
+
+
+def test_tokenizers_without_places_are_refused():
+    with pytest.raises(ValueError, match="A ByT5Tokenizer does not tell where its tokens are"):
+        split_text("a cat", ByT5Tokenizer())
 
 
 LONG = ["\n" * 100_000, "```\n# a\n" * 15_000, "<!--\n# a\n" * 15_000, "$$\n" * 15_001, "- ``` a\n" * 15_000]
