@@ -63,7 +63,7 @@ def split_text(text: str, processing_class: PreTrainedTokenizerBase, chunk_size:
         raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 1.")
     if not processing_class.is_fast:
         raise ValueError(
-            f"A {type(processing_class).__name__} does not tell where its tokens are in a text, so that texts cannot be "
+            f"A {type(processing_class).__name__} does not tell where its tokens are in a text, so no text can be "
             "split into chunks: use a model with a fast tokenizer, or split the texts before."
         )
     return list(_fit(text, processing_class, chunk_size))
