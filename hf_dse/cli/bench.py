@@ -70,20 +70,18 @@ def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
     print(markdown(["tokens per text", *map(str, args.lengths)], rows, 0))
 
 
-def make_models(args: BenchArguments, convert_args: Any) -> dict[str, Any]:
+def make_models(args: BenchArguments, convert_args: ConvertOptions) -> dict[str, Any]:
     """Returns a DSE model, and the encoder inside as transformers computes it."""
     from transformers import AutoConfig, AutoModel
 
     from hf_dse.common.loading import load_config
-    from hf_dse.convert.student import load_dse_model
+    from hf_dse.convert.student import load_or_convert
     from hf_dse.demo import default_encoder
 
     name, longest = args.model_name_or_path or default_encoder(), max(args.lengths)
-    if load_config(name).model_type == "dse":
-        model: Any = load_dse_model(name).base_model
-    else:
+    if load_config(name).model_type != "dse":
         convert_args.max_position_embeddings = convert_args.max_position_embeddings or longest
-        model = convert_args.convert(name)
+    model = load_or_convert(name, convert_args).base_model
     if longest > model.config.max_position_embeddings:
         raise ValueError(f"{name} takes {model.config.max_position_embeddings:,} tokens: pass shorter `--lengths`.")
     fields = model.config.encoder.to_dict()

@@ -39,11 +39,11 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
     hf-dse convert --model sentence-transformers/all-MiniLM-L6-v2 --output_dir converted
     """
     from hf_dse.common.loading import LENGTHS, load_tokenizer, read_json
+    from hf_dse.convert.convert import convert_with_options
     from hf_dse.publish import export as exporting
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
-    # The parser has completed the options.
-    encoder = convert_args.convert(args.model_name_or_path)  # type: ignore[attr-defined]
+    encoder = convert_with_options(args.model_name_or_path, convert_args)
     max_length = args.max_length
     if max_length is None:
         stored = read_json(args.model_name_or_path, LENGTHS).get("max_seq_length")

@@ -3,9 +3,8 @@
 """Conversion of a pretrained encoder of any architecture to a DSE encoder with linear attention."""
 
 import copy
+import dataclasses
 import re
-from dataclasses import asdict, dataclass
-from dataclasses import fields as dataclass_fields
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from transformers.utils import logging
 
 from hf_dse.common.loading import load_config, load_encoder, load_tokenizer
 from hf_dse.convert.folder import POOLINGS, TEXT_LENGTHS, read_settings, warn_of_lost_settings
-from hf_dse.convert.options import DROPOUT, ConvertOptions
+from hf_dse.convert.options import PROMPTS, ConvertOptions
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
 from hf_dse.modeling.modeling_dse import count_positions, find_attentions, find_table
 
@@ -22,33 +21,20 @@ from hf_dse.modeling.modeling_dse import count_positions, find_attentions, find_
 logger = logging.get_logger(__name__)
 
 # Names that encoders have for the two kinds of dropout.
-DROPOUT_NAMES = {
-    "hidden_dropout_prob": ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout"),
-    "attention_probs_dropout_prob": ("attention_probs_dropout_prob", "attention_dropout"),
-}
+HIDDEN_DROPOUT = ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")
+ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout")
 
 # A converted encoder is compared with its source on a text of so many tokens, at most, in float32.
 CHECKED_TOKENS = 32
 MOST_DIFFERENCE = 1e-3
 
 
-@dataclass
-class ConvertArguments(ConvertOptions):
-    """How an encoder is converted to a student, by fields of `DseConfig`."""
-
-    def convert(self, name_or_path: str) -> DseModel:
-        """`convert_encoder` with these arguments."""
-        overrides = {name: value for name, value in asdict(self).items() if value is not None}
-        overrides = {name: value for name, value in overrides.items() if not name.endswith("_prompt")}
-        overrides["prompts"] = self.prompts(read_settings(name_or_path).get("prompts"))
-        if len(self.linformer_length) == 1:
-            overrides["linformer_length"] = self.linformer_length[0]
-        return convert_encoder(name_or_path, **overrides)
-
-    def prompts(self, known: dict[str, str] | None) -> dict[str, str]:
-        """The prompts of a model, those given here in place of its own."""
-        given = {"query": self.query_prompt, "document": self.document_prompt}
-        return {**(known or {}), **{name: text for name, text in given.items() if text is not None}}
+def convert_with_options(name_or_path: str, options: ConvertOptions) -> DseModel:
+    """`convert_encoder` with options of a command."""
+    chosen = {name: value for name, value in vars(options).items() if value is not None and name not in PROMPTS}
+    if len(options.linformer_length) == 1:
+        chosen["linformer_length"] = options.linformer_length[0]
+    return convert_encoder(name_or_path, prompts=options.prompts(read_settings(name_or_path).get("prompts")), **chosen)
 
 
 def convert_encoder(
@@ -177,15 +163,15 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
 
 def set_dropout(encoder: PreTrainedConfig, hidden: float | None = None, attention: float | None = None) -> None:
     """Sets the dropout of an encoder in its configuration, by the names that it has there."""
-    for option, value in zip(DROPOUT, (hidden, attention), strict=True):
-        for name in DROPOUT_NAMES[option]:
+    for names, value in ((HIDDEN_DROPOUT, hidden), (ATTENTION_DROPOUT, attention)):
+        for name in names:
             if value is not None and hasattr(encoder, name):
                 setattr(encoder, name, value)
 
 
 def _check_names(config_overrides: dict[str, Any]) -> None:
     # PreTrainedConfig accepts any name, so a misspelt one would have no effect.
-    known = {entry.name for entry in dataclass_fields(DseConfig)} - {"encoder"} | {"num_labels"}
+    known = {entry.name for entry in dataclasses.fields(DseConfig)} - {"encoder"} | {"num_labels"}
     unknown = sorted(set(config_overrides) - known)
     if unknown:
         raise ValueError(f"`DseConfig` has no fields {unknown} that can be chosen. These are {sorted(known)}.")

@@ -3,23 +3,20 @@
 """Options of a conversion."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from hf_dse.common.options import HfArg
 
 
-# Options that also apply to a DSE model that is loaded again: how it is trained, not what it computes.
-DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+# Options that also apply to a DSE model.
+PROMPTS = ("query_prompt", "document_prompt")
 
-# Options that also apply to the model of the stage before.
-LATER_OPTIONS = ("query_prompt", "document_prompt", *DROPOUT)
+# Options that also apply to a DSE model that is loaded again: how it is trained, not what it computes.
+LATER_OPTIONS = (*PROMPTS, "hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
 @dataclass
 class ConvertOptions:
     """How an encoder is converted to a student, by fields of `DseConfig`."""
-
-    complete: ClassVar[str] = "hf_dse.convert.convert.ConvertArguments"
 
     linformer_length: list[int] = HfArg(
         default_factory=lambda: [128],
@@ -98,3 +95,8 @@ class ConvertOptions:
         help="Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU "
         "torch's fast attention has no dropout, and the other needs much more memory and time for long texts.",
     )
+
+    def prompts(self, known: dict[str, str] | None) -> dict[str, str]:
+        """The prompts of a model, those given here in place of its own."""
+        given = {"query": self.query_prompt, "document": self.document_prompt}
+        return {**(known or {}), **{name: text for name, text in given.items() if text is not None}}

@@ -3,7 +3,6 @@
 """The files of a DSE model folder, the length that it stores, and loading models."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,9 @@ from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
 
 from hf_dse.common.loading import load_config, load_encoder, read_json, reading, split_revision, stores_head
-from hf_dse.convert.convert import ConvertArguments, make_pair_model, set_dropout
+from hf_dse.convert.convert import convert_with_options, make_pair_model, set_dropout
 from hf_dse.convert.folder import apply_settings
-from hf_dse.convert.options import DROPOUT
+from hf_dse.convert.options import LATER_OPTIONS, PROMPTS, ConvertOptions
 from hf_dse.data.tokenization import add_mask, check_vocabulary
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 
@@ -156,28 +155,33 @@ def with_own_attention(model: DseModel) -> DseModel:
     return copied.to(model.device, model.dtype).train(model.training)
 
 
-def take_options(name: str, convert_args: ConvertArguments, fields: Sequence[str]) -> dict[str, Any]:
-    """The options of conversion that apply to a DSE model; a warning if there are others, except for prompts."""
-    taken: dict[str, Any] = dict.fromkeys(("query_prompt", "document_prompt", *fields))
-    if replace(convert_args, **taken) != ConvertArguments():
-        logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
-    return {field: value for field in fields if (value := getattr(convert_args, field)) is not None}
-
-
-def load_or_convert(name_or_path: str, convert_args: ConvertArguments) -> Any:
-    """A DSE model with the prompts and the dropout of the arguments, or a converted encoder."""
-    config: Any = load_config(name_or_path)
+def load_or_convert(model: str | PreTrainedModel, options: ConvertOptions) -> Any:
+    """
+    A DSE model with the prompts of the options, and with their dropout if it is not loaded yet, or an encoder that is
+    converted. A warning if other options do not apply.
+    """
+    is_loaded = not isinstance(model, str)
+    config: Any = model.config if is_loaded else load_config(model)
+    if config.model_type != "dse" and is_loaded:
+        raise TypeError(
+            f"A loaded student has to be a DSE model, got {type(model).__name__}: convert it with `convert_encoder`, "
+            "or pass the name that it was loaded by."
+        )
     if config.model_type != "dse":
-        return convert_args.convert(name_or_path)
-    dropout = take_options(name_or_path, convert_args, DROPOUT)
-    set_dropout(config.encoder, *(dropout.get(name) for name in DROPOUT))
-    model = load_dse_model(name_or_path, config=config)
-    model.config.prompts = convert_args.prompts(model.config.prompts) or None
-    return model
+        return convert_with_options(model, options)
+    if replace(options, **dict.fromkeys(PROMPTS if is_loaded else LATER_OPTIONS)) != ConvertOptions():
+        name = type(model).__name__ if is_loaded else model
+        logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
+    student: Any = model
+    if not is_loaded:
+        set_dropout(config.encoder, options.hidden_dropout_prob, options.attention_probs_dropout_prob)
+        student = load_dse_model(model, config=config)
+    student.config.prompts = options.prompts(student.config.prompts) or None
+    return student
 
 
 def load_student(
-    model: str | PreTrainedModel, convert_args: ConvertArguments, num_labels: int, problem_type: str
+    model: str | PreTrainedModel, options: ConvertOptions, num_labels: int, problem_type: str
 ) -> DseForSequenceClassification:
     """
     Loads a DSE model, or converts an encoder, for sentence pairs.
@@ -186,9 +190,8 @@ def load_student(
         model (`str` or `PreTrainedModel`):
             A DSE model, with or without a head for this task: a Hub id, a folder or a loaded one. Or the name of an
             encoder that [`convert_encoder`] takes.
-        convert_args (`ConvertArguments`):
-            How an encoder is converted. Only the prompts apply to a DSE model, and the dropout if it is not loaded
-            yet.
+        options (`ConvertOptions`):
+            How an encoder is converted, see [`load_or_convert`].
         num_labels (`int`):
             Labels of the task. A task of two classes gets one logit, as in DSE.
         problem_type (`str`):
@@ -198,15 +201,7 @@ def load_student(
     labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
     if num_labels == 2:
         labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
-    student: Any = load_or_convert(model, convert_args) if isinstance(model, str) else model
-    if student.config.model_type != "dse":
-        raise TypeError(
-            f"A loaded student has to be a DSE model, got {type(model).__name__}: convert it with `convert_encoder`, "
-            "or pass the name that it was loaded by."
-        )
-    if not isinstance(model, str):
-        take_options(type(model).__name__, convert_args, ())
-        student.config.prompts = convert_args.prompts(student.config.prompts) or None
+    student = load_or_convert(model, options)
     if not has_head(student) or student.config.num_labels != labels["num_labels"]:
         return make_pair_model(student.base_model, **labels)
     student.config.problem_type = labels["problem_type"]

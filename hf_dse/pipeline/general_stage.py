@@ -9,7 +9,8 @@ from transformers import set_seed
 
 from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.common.provenance import describe_source
-from hf_dse.convert.convert import ConvertArguments, convert_encoder
+from hf_dse.convert.convert import convert_encoder
+from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import limit_tokens, load_or_convert, with_own_attention
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.texts import load_texts
@@ -24,7 +25,7 @@ RECIPE_FIELDS = ("hidden_weight", "relation_weight", "sentence_weight")
 
 def run_general(
     args: StageArguments,
-    convert_args: ConvertArguments,
+    convert_args: ConvertOptions,
     text_args: TextArguments,
     training_args: GeneralTrainingArguments,
     given: Given,
@@ -40,8 +41,7 @@ def run_general(
     train, validation = _load_splits(text_args, given)
 
     set_seed(training_args.seed)
-    student: Any = given.model or load_or_convert(args.model_name_or_path, convert_args)
-    student = getattr(student, "dse", student)
+    student = load_or_convert(given.model or args.model_name_or_path, convert_args).base_model
     tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     tokenizer = limit_tokens(tokenizer, student, training_args.max_length)
     trainer = GeneralTrainer(

@@ -12,7 +12,7 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from hf_dse.common.loading import load_tokenizer
-from hf_dse.convert.convert import ConvertArguments
+from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import limit_tokens, load_student
 from hf_dse.data.arguments import EMBEDDED, PairTask
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, resolve_task
@@ -40,7 +40,7 @@ logger = logging.get_logger(__name__)
 
 def run_pairs(
     args: ScoredArguments,
-    convert_args: ConvertArguments,
+    convert_args: ConvertOptions,
     data_args: DataArguments,
     training_args: DseTrainingArguments,
     given: Given,

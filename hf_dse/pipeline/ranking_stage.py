@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from hf_dse.common.display import format_table
 from hf_dse.common.loading import load_tokenizer
-from hf_dse.convert.convert import ConvertArguments
+from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import load_student
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
@@ -60,7 +60,7 @@ RECIPE_FIELDS = (
 
 def run_ranking(
     args: RankingArguments,
-    convert_args: ConvertArguments,
+    convert_args: ConvertOptions,
     data_args: DataArguments,
     training_args: RankingTrainingArguments,
     given: Given,

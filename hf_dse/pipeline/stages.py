@@ -9,8 +9,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from hf_dse.convert.convert import ConvertArguments
-from hf_dse.convert.options import LATER_OPTIONS
+from hf_dse.convert.options import LATER_OPTIONS, ConvertOptions
 from hf_dse.pipeline.general_stage import run_general
 from hf_dse.pipeline.pairs_stage import run_pairs
 from hf_dse.pipeline.ranking_stage import run_ranking
@@ -51,7 +50,7 @@ def run_stages(stages: list[tuple[Any, ...]]) -> DistillationResult | None:
             if student is not None:
                 # The model of the previous stage takes no other options.
                 taken = {name: getattr(convert_args, name) for name in LATER_OPTIONS}
-                args.model_name_or_path, convert_args = str(student), ConvertArguments(**taken)
+                args.model_name_or_path, convert_args = str(student), ConvertOptions(**taken)
             training_args.output_dir, student = str(folder), folder / MODEL_FOLDER
             title = f"Stage {number} of {len(stages)} ({args.stage})"
             if training_args.resume_from_checkpoint:
@@ -68,7 +67,7 @@ def run_stages(stages: list[tuple[Any, ...]]) -> DistillationResult | None:
 
 def _check_later_stages(stages: list[tuple[Any, ...]]) -> None:
     """Raises a `ValueError` for an option of a later stage that its model, which is there, cannot follow."""
-    defaults, first = asdict(ConvertArguments()), asdict(stages[0][1])
+    defaults, first = asdict(ConvertOptions()), asdict(stages[0][1])
     for number, (args, convert_args, *_) in enumerate(stages[1:], start=2):
         allowed = {name: (value, first[name]) for name, value in defaults.items() if name not in LATER_OPTIONS}
         wrong = [name for name, values in allowed.items() if getattr(convert_args, name) not in values]
@@ -80,7 +79,7 @@ def _check_later_stages(stages: list[tuple[Any, ...]]) -> None:
 
 def run_stage(
     args: Any,
-    convert_args: ConvertArguments,
+    convert_args: ConvertOptions,
     data_args: Any,
     training_args: Any,
     given: Given | None = None,

@@ -26,7 +26,7 @@ from transformers import (
 )
 
 from hf_dse import DseConfig, DseModel, convert_encoder
-from hf_dse.convert.convert import ConvertArguments, make_pair_model
+from hf_dse.convert.convert import convert_with_options, make_pair_model
 from hf_dse.convert.options import ConvertOptions
 from hf_dse.modeling.configuration_dse import LAYER_TYPES
 
@@ -372,7 +372,7 @@ def test_make_pair_model(bert, similarity, num_labels):
 
 
 def parse(*argv):
-    (arguments,) = HfArgumentParser(ConvertArguments).parse_args_into_dataclasses(list(argv))
+    (arguments,) = HfArgumentParser(ConvertOptions).parse_args_into_dataclasses(list(argv))
     return arguments
 
 
@@ -391,14 +391,14 @@ def test_options_are_the_arguments_and_fields_that_can_be_chosen():
 
 
 def test_arguments(bert):
-    assert parse().convert(bert.path).config.to_dict() == convert_encoder(bert.path).config.to_dict()
+    assert convert_with_options(bert.path, parse()).config.to_dict() == convert_encoder(bert.path).config.to_dict()
     # A value per layer.
     arguments = parse(
         *"--linformer_length 8 6 --layer_types linear_attention full_attention --num_hidden_layers 2".split(),
         *"--linformer_projection mean --normalize_embeddings true".split(),
     )
-    config = arguments.convert(bert.path).config
+    config = convert_with_options(bert.path, arguments).config
     assert (config.linformer_length, config.layer_types) == ([8, 6], ["linear_attention", "full_attention"])
     assert (config.linformer_projection, config.normalize_embeddings) == ("mean", True)
-    same = parse("--linformer_length", "6", "--layer_types", "full_attention").convert(bert.path).config
+    same = convert_with_options(bert.path, parse(*"--linformer_length 6 --layer_types full_attention".split())).config
     assert (same.linformer_length, same.layer_types) == (6, ["full_attention"] * NUM_LAYERS)

@@ -11,8 +11,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import AutoModel, AutoTokenizer, BertModel
 
 from hf_dse import DseModel, convert_encoder, export
-from hf_dse.convert.convert import ConvertArguments
 from hf_dse.convert.folder import LENGTHS, SETTINGS, read_settings, write_settings
+from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import load_dse_model, load_or_convert, load_student
 
 
@@ -154,8 +154,8 @@ def test_settings_that_sentence_transformers_saved_count(make_model, bert_tokeni
     SentenceTransformer(str(tmp_path / "model"), prompts=PROMPTS, device="cpu").save(folder)
     assert AutoModel.from_pretrained(folder).config.prompts == {"query": "the "}
     assert load_dse_model(folder).config.prompts == PROMPTS
-    assert load_or_convert(folder, ConvertArguments()).config.prompts == PROMPTS
-    student = load_student(folder, ConvertArguments(document_prompt=""), 1, "regression")
+    assert load_or_convert(folder, ConvertOptions()).config.prompts == PROMPTS
+    student = load_student(folder, ConvertOptions(document_prompt=""), 1, "regression")
     assert student.config.prompts == {"query": "of: "}
 
 

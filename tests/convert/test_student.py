@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel
 
 from hf_dse import DseModel, export
-from hf_dse.convert.convert import ConvertArguments
+from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import (
     limit_tokens,
     load_dse_model,
@@ -37,7 +37,7 @@ def folder(make_model, bert_tokenizer, tmp_path):
 def test_a_head_that_fits_is_kept(folder, num_labels, problem_type, logits, stored):
     before = load_dse_model(folder)
     for model in (folder, load_dse_model(folder), load_dse_model(folder).dse):
-        student = load_student(model, ConvertArguments(), num_labels, problem_type)
+        student = load_student(model, ConvertOptions(), num_labels, problem_type)
         assert (student.config.num_labels, student.config.problem_type) == (logits, stored)
         is_kept = logits == 1 and not isinstance(model, DseModel)
         assert student.similarity.scale.tolist() == ([3.0] if is_kept else [1.0] * logits)
@@ -47,7 +47,7 @@ def test_a_head_that_fits_is_kept(folder, num_labels, problem_type, logits, stor
 
 def test_an_encoder_is_converted_and_a_student_is_not(folder, save_bert, tmp_path, warnings):
     save_bert(tmp_path / "bert")
-    arguments = ConvertArguments(linformer_length=[5], query_prompt="of: ", hidden_dropout_prob=0.3)
+    arguments = ConvertOptions(linformer_length=[5], query_prompt="of: ", hidden_dropout_prob=0.3)
     student = load_student(str(tmp_path / "bert"), arguments, 1, "regression")
     assert (student.config.linformer_length, student.config.prompts) == (5, {"query": "of: "}) and warnings == []
     assert student.config.encoder.hidden_dropout_prob == 0.3
@@ -58,7 +58,7 @@ def test_an_encoder_is_converted_and_a_student_is_not(folder, save_bert, tmp_pat
         found = [module.p for name, module in model.named_modules() if name.endswith("embeddings.dropout")]
         assert model.config.encoder.hidden_dropout_prob == 0.3 and found == [0.3]
         assert "is a DSE model already: the options of conversion are not used" in warnings.pop()
-    load_student(folder, ConvertArguments(query_prompt="of: ", hidden_dropout_prob=0.0), 1, "regression")
+    load_student(folder, ConvertOptions(query_prompt="of: ", hidden_dropout_prob=0.0), 1, "regression")
     assert warnings == []
 
 
@@ -67,7 +67,7 @@ def test_other_models_are_refused(save_bert, tmp_path):
     with pytest.raises(ValueError, match="is of the type 'bert' and has to be a DSE model"):
         load_dse_model(str(tmp_path / "bert"))
     with pytest.raises(TypeError, match="has to be a DSE model, got BertModel: convert it with `convert_encoder`"):
-        load_student(BertModel.from_pretrained(tmp_path / "bert"), ConvertArguments(), 1, "regression")
+        load_student(BertModel.from_pretrained(tmp_path / "bert"), ConvertOptions(), 1, "regression")
 
 
 def test_the_tokenizer_stores_the_length(make_model, bert_tokenizer, tmp_path):
