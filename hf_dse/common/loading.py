@@ -182,12 +182,18 @@ def read_json(name_or_path: Name, filename: str, kind: type = dict) -> Any:
 
 def stores_head(name_or_path: Name) -> bool:
     """Whether a DSE checkpoint has weights of a head for sentence pairs. Its config always names the encoder."""
-    names = set(read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map", {}))
-    weights = None if names else _find_file(name_or_path, SAFE_WEIGHTS_NAME)
-    if weights is not None:
-        with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
-            names = set(tensors.keys())
-    return any(name.startswith("similarity.") for name in names)
+    return any(name.startswith("similarity.") for name in stored_dtypes(name_or_path))
+
+
+def stored_dtypes(name_or_path: Name) -> dict[str, str]:
+    """The types of the weights in a checkpoint, such as "F32", although they may be loaded in another."""
+    shards = read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map", {})
+    kinds: dict[str, str] = {}
+    for file in set(shards.values()) or {SAFE_WEIGHTS_NAME}:
+        if (weights := _find_file(name_or_path, file)) is not None:
+            with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
+                kinds |= {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}
+    return kinds
 
 
 def _find_file(name_or_path: Name, filename: str) -> str | None:

@@ -6,13 +6,10 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-import torch
-from safetensors import safe_open
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.modeling_utils import str_to_torch_dtype
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file, logging
+from transformers.utils import logging
 
-from hf_dse.common.loading import load_config, load_encoder, read_json, reading, split_revision, stores_head
+from hf_dse.common.loading import load_config, load_encoder, stores_head
 from hf_dse.convert.convert import convert_with_options, make_pair_model, set_dropout
 from hf_dse.convert.folder import apply_settings
 from hf_dse.convert.options import LATER_OPTIONS, PROMPTS, ConvertOptions
@@ -54,19 +51,6 @@ def has_head(model: PreTrainedModel) -> bool:
     """Whether a DSE model has a head for sentence pairs."""
     # By name, because a model that was loaded with the code of its folder has another class.
     return type(model).__name__ == "DseForSequenceClassification"
-
-
-def stored_dtype(name_or_path: str) -> torch.dtype | None:
-    """The type in which a checkpoint stores its weights, although they may be loaded in another; `None` if several."""
-    shards = read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map", {})
-    name, revision = split_revision(name_or_path)
-    kinds = set()
-    for file in set(shards.values()) or {SAFE_WEIGHTS_NAME}:
-        weights = cached_file(name, file, revision=revision)
-        with reading(name_or_path), safe_open(weights, framework="pt") as tensors:
-            # From the header, without reading a tensor.
-            kinds |= {tensors.get_slice(key).get_dtype() for key in tensors.keys()}
-    return str_to_torch_dtype.get(kinds.pop()) if len(kinds) == 1 else None
 
 
 def limit_tokens(

@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerBase
+from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
-from hf_dse.common.loading import load_tokenizer, read_file
+from hf_dse.common.loading import load_tokenizer, read_file, stored_dtypes
 from hf_dse.convert.folder import write_settings
-from hf_dse.convert.student import CODE_FILES, limit_tokens, load_dse_model, stored_dtype
+from hf_dse.convert.student import CODE_FILES, limit_tokens, load_dse_model
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.publish.card import make_model_card
 from hf_dse.publish.graph import write_graph
@@ -106,7 +107,8 @@ def export(
         source = os.fspath(model)
         model, processing_class = load_dse_model(source), processing_class or load_tokenizer(source)
         if format == "transformers":
-            dtype = dtype or stored_dtype(source)
+            kinds = set(stored_dtypes(source).values())
+            dtype = dtype or (str_to_torch_dtype.get(kinds.pop()) if len(kinds) == 1 else None)
             if not any(facts.values()):
                 card = read_file(source, "README.md") or None
     elif processing_class is None or getattr(getattr(model, "config", None), "model_type", None) != "dse":
