@@ -11,7 +11,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from transformers import AutoModel, AutoTokenizer, BertModel
 
 from hf_dse import DseModel, convert_encoder, export
-from hf_dse.convert.folder import LENGTHS, SETTINGS, read_settings, write_settings
+from hf_dse.common.loading import LENGTHS
+from hf_dse.convert.folder import SETTINGS, read_settings, write_settings
 from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import load_dse_model, load_or_convert, load_student
 
