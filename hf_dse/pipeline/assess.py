@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gain to expect for a task: between the search that needs no training and the reranker, which is the ceiling."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 # An interval of fewer queries means nothing.
 FEWEST_QUERIES = 10
+# How many tokens of a text a model reads.
+LENGTH_NAMES = ("max_seq_length", "query_length", "document_length")
 
 
 @dataclass(frozen=True)
@@ -139,17 +140,16 @@ def assess(
     ```
     """
     check_loading("assess", loading)
-    check_at_least(1, max_queries=max_queries, rerank_top=min(rerank_top, default=0))
+    check_at_least(1, max_queries=max_queries, max_length=max_length, rerank_top=min(rerank_top, default=0))
     rankings = draw_judged(to_rankings(data, split), max_queries)
     judged = relevance(rankings)
     models: dict[str, SentenceTransformer] = {}
     for given in (model, *compare_with):
         name = fspath(given) if isinstance(given, str | PathLike) else f"model {len(models) + 1}"
         models[name] = to_sentence_transformer(given, **loading)
+    lengths = [length_of(loaded, "document") for loaded in models.values()]
+    limit = max_length or min(filter(None, lengths), default=None)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    limit = max_length
-    if limit is None:
-        limit = min((tokens for loaded in models.values() if (tokens := length_of(loaded, "document"))), default=None)
     teacher: dict[str, Any] = {}
     if reranker is not None:
         cross_encoder = load_reranker(reranker, **loading)
@@ -158,17 +158,22 @@ def assess(
         )
         teacher["reranker_tokens"] = limit_of(cross_encoder, reranker_max_length)
         teacher["reranker_name"] = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
-    with _reading(list(models.values()), limit):
+    modules = [loaded[0] for loaded in models.values()]
+    before = [(module, name, getattr(module, name, None)) for module in modules for name in LENGTH_NAMES]
+    try:
+        for loaded in models.values():
+            if limit is not None:
+                limit_length(loaded, limit)
         found = run_searches(
             models, {"": rankings}, bm25=True, bm25_weight=bm25_weight, rerank_top=rerank_top, **teacher, **options
         )[""]
+    finally:
+        # The models of a caller read as many tokens as before.
+        for entry in before:
+            setattr(*entry)
     runs = {name: search.run for name, search in found.items()}
-    metrics = compare_runs(runs, judged)
-    searches = {name: {**values, **found[name].costs} for name, values in metrics.items()}
-
-    def best_of(names: Sequence[str]) -> str:
-        return max(names, key=lambda name: metrics[name]["ndcg@10"])
-
+    searches = {name: {**values, **found[name].costs} for name, values in compare_runs(runs, judged).items()}
+    best_of = partial(max, key=lambda name: searches[name]["ndcg@10"])
     first = next(iter(models))
     reranked = [name for name in found if RERANKS in name]
     own = [name for name, search in found.items() if search.model in (first, None) and name not in reranked]
@@ -176,28 +181,9 @@ def assess(
     best = best_of(own)
     if others and gain_of(runs[best], runs[best_of(others)], judged)[1] > 0:
         best = best_of(others)
-    result = Assessment(searches, best, found[best].model or first)
-    if not reranked:
-        return result
-    ceiling = best_of(reranked)
-    return replace(result, ceiling=ceiling, gain=gain_of(runs[best], runs[ceiling], judged))
-
-
-@contextmanager
-def _reading(models: Iterable["SentenceTransformer"], max_length: int | None) -> Iterator[None]:
-    """Sets how many tokens of a text models read, and restores it."""
-    names = ("max_seq_length", "query_length", "document_length")
-    before = [(model[0], {name: getattr(model[0], name, None) for name in names}) for model in models]
-    try:
-        for model in models:
-            if max_length is not None:
-                limit_length(model, max_length)
-        yield
-    finally:
-        for module, values in before:
-            for name, value in values.items():
-                if value is not None:
-                    setattr(module, name, value)
+    ceiling = best_of(reranked) if reranked else None
+    gain = gain_of(runs[best], runs[ceiling], judged) if ceiling else None
+    return Assessment(searches, best, found[best].model or first, ceiling, gain)
 
 
 def draw_judged(rankings: Rankings, max_queries: int | None) -> Rankings:
