@@ -101,12 +101,12 @@ def evaluate(
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if isinstance(model, PreTrainedModel) and processing_class is None:
         raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
+    loaded: Any = model
     if are_rankings(data, data_args):
         rankings = to_rankings(data, split or "test")
         if isinstance(model, PreTrainedModel):
             with TemporaryDirectory() as place:
-                student: Any = model
-                folder = export(student, Path(place, "model"), processing_class, max_length=max_length)
+                folder = export(loaded, Path(place, "model"), processing_class, max_length=max_length)
                 encoder = load_sentence_transformer(folder, dtype="auto", device=model.device)
         else:
             encoder = to_sentence_transformer(model, max_length=max_length, **loading)
@@ -117,7 +117,6 @@ def evaluate(
     pairs = to_pairs(data, data_args, split or "validation")
     if isinstance(data, Dataset):
         pairs = check_pairs({"validation": pairs}, data_args)["validation"]
-    loaded: Any = model
     if isinstance(model, str | PathLike):
         loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)
     elif not isinstance(model, PreTrainedModel):
@@ -125,12 +124,10 @@ def evaluate(
     return evaluate_pairs(loaded, processing_class, pairs, task, max_length=max_length, **options)
 
 
-def load_for_pairs(
-    name_or_path: str | PathLike, *, trust_remote_code: bool = False, **loading: Any
-) -> tuple[Any, PreTrainedTokenizerBase | None]:
+def load_for_pairs(name_or_path: str | PathLike, **loading: Any) -> tuple[Any, PreTrainedTokenizerBase | None]:
     """A DSE model with its head for pairs and its tokenizer, or another model as a `SentenceTransformer`."""
     name = fspath(name_or_path)
-    if load_config(name, trust_remote_code=trust_remote_code).model_type != "dse":
-        return load_sentence_transformer(name, trust_remote_code=trust_remote_code, **loading), None
+    if load_config(name, trust_remote_code=loading.get("trust_remote_code", False)).model_type != "dse":
+        return load_sentence_transformer(name, **loading), None
     model: Any = load_dse_model(name, dtype=loading.get("dtype", "float32"))
     return model.to(choose_device(loading.get("device"))), load_tokenizer(name)
