@@ -141,15 +141,13 @@ def _check_candidates(train: Rankings, has_teacher: bool) -> None:
     """Raises a `ValueError` if a teacher has nothing to compare, and warns if labels have random negatives only."""
     if any(not label > 0 for labels in train.queries["labels"][:] for label in labels):
         return
-    if has_teacher:
-        raise ValueError(
-            "No training query has a candidate besides its positives, whose scores could be compared: `hf-dse mine` "
-            "finds some, and writes the file to train on."
-        )
-    logger.warning(
-        "No training query has a candidate besides its positives, so that only documents of other queries are its "
-        "negatives: `hf-dse mine` finds harder ones, which teach more."
+    message = (
+        "No training query has a candidate besides its positives, so that there are no scores to compare, and only "
+        "documents of other queries are its negatives: `hf-dse mine` finds harder ones, which teach more."
     )
+    if has_teacher:
+        raise ValueError(message)
+    logger.warning(message)
 
 
 def _score(
@@ -157,15 +155,14 @@ def _score(
 ) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
-    has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
-    is_needed = training_args.kl_weight != 0
-    if has_teacher and is_needed and is_scored:
+    is_needed = (given.teacher or args.teacher_name_or_path) is not None and training_args.kl_weight != 0
+    if is_needed and is_scored:
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))
         logger.warning(
             f"{name} is not asked: {known.sum():,} of {len(known):,} candidates have scores already, and only these "
             "teach."
         )
-    elif has_teacher and is_needed:
+    elif is_needed:
         teacher: Any = load_teacher(args, given, training_args.device)
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}
         options["cache_dir"] = args.cache_dir
@@ -180,7 +177,7 @@ def _score(
         train = score_candidates(teacher, train, **options)
     if train.has_scores:
         # Scores that were just made are raw, whatever their range is.
-        check_scores(train, name, are_raw=has_teacher and is_needed and not is_scored)
+        check_scores(train, name, are_raw=is_needed and not is_scored)
     return train
 
 
