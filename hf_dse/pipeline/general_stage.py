@@ -4,7 +4,6 @@
 
 from typing import Any
 
-from datasets import Dataset
 from transformers import set_seed
 
 from hf_dse.common.loading import load_config, load_tokenizer
@@ -38,7 +37,11 @@ def run_general(
             "`--teacher`."
         )
     teacher_name = args.teacher_name_or_path or args.model_name_or_path
-    train, validation = _load_splits(text_args, given)
+    splits: Any = given.dataset
+    if splits is None:
+        splits = {"train": load_texts(text_args.train_file, text_args.text_column, text_args.max_train_samples)}
+        if (file := text_args.validation_file) is not None:
+            splits["validation"] = load_texts(file, text_args.text_column, text_args.max_eval_samples)
 
     set_seed(training_args.seed)
     student = load_or_convert(given.model or args.model_name_or_path, convert_args).base_model
@@ -47,8 +50,8 @@ def run_general(
     trainer = GeneralTrainer(
         model=student,
         args=training_args,
-        train_dataset=train,
-        eval_dataset=validation,
+        train_dataset=splits["train"],
+        eval_dataset=splits.get("validation"),
         processing_class=tokenizer,
         teacher=with_own_attention(convert_encoder(teacher_name)),
     )
@@ -65,14 +68,3 @@ def run_general(
             **{name: getattr(training_args, name) for name in RECIPE_FIELDS},
         },
     )
-
-
-def _load_splits(text_args: TextArguments, given: Given) -> tuple[Dataset, Dataset | None]:
-    """The texts to train on, and those to evaluate on if there are any."""
-    if given.dataset is not None:
-        splits: Any = given.dataset
-        return splits["train"], splits.get("validation")
-    validation = None
-    if text_args.validation_file is not None:
-        validation = load_texts(text_args.validation_file, text_args.text_column, text_args.max_eval_samples)
-    return load_texts(text_args.train_file, text_args.text_column, text_args.max_train_samples), validation
