@@ -88,7 +88,8 @@ def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
     texts = [*test["sentence1"], *test["sentence2"]]
     for name, seconds in time_ranking(students, tokenizer, texts).items():
         results[name]["seconds"] = seconds
-    for name, speed in time_long_text(encoder, args.linformer_length).items():
+    longer = convert_both(encoder, linformer_length=args.linformer_length, max_position_embeddings=LONG)
+    for name, speed in tokens_per_second(longer, 1, LONG).items():
         results[name]["speed"] = speed
     print(f"\n{len(test)} embedded test pairs, seed {args.seed}, {torch.get_num_threads()} CPU threads")
     print_results(results)
@@ -127,13 +128,13 @@ def time_ranking(
     return {**seconds, TEACHER: seconds[TEACHER] * NUM_CANDIDATES / NUM_PAIRS}
 
 
-def time_long_text(encoder: str, linformer_length: int) -> dict[str, float]:
-    """Tokens per second in a long text, by student."""
-    students = convert_both(encoder, linformer_length=linformer_length, max_position_embeddings=LONG)
-    batch = {"input_ids": torch.randint(students[LINEAR].config.vocab_size, (1, LONG))}
-    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-    seconds = time_in_turn({name: partial(student, **batch) for name, student in students.items()})
-    return {name: LONG / taken for name, taken in seconds.items()}
+def tokens_per_second(models: Mapping[str, Any], batch_size: int, length: int) -> dict[str, float]:
+    """Tokens per second in texts of a length, by model."""
+    first = next(iter(models.values()))
+    ids = torch.randint(first.config.vocab_size, (batch_size, length), device=first.device)
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    seconds = time_in_turn({name: partial(model, **batch) for name, model in models.items()})
+    return {name: ids.numel() / taken for name, taken in seconds.items()}
 
 
 @torch.inference_mode()

@@ -3,7 +3,6 @@
 """`hf-dse bench` and `hf-dse demo`: linear against softmax attention on this machine."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from hf_dse.common.display import markdown
@@ -52,20 +51,13 @@ def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
     import torch
 
     from hf_dse.common.loading import choose_device
-    from hf_dse.demo import time_in_turn
+    from hf_dse.demo import tokens_per_second
 
     device, dtype = choose_device(args.device), torch.bfloat16 if args.bf16 else torch.float32
     models = {name: model.to(device, dtype).eval() for name, model in make_models(args, convert_args).items()}
-    speeds: dict[str, list[float]] = {name: [] for name in models}
-    for length in args.lengths:
-        size = max(1, BATCH_TOKENS // length)
-        batch = {"input_ids": torch.randint(models[LINEAR].config.vocab_size, (size, length), device=device)}
-        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-        seconds = time_in_turn({name: partial(model, **batch) for name, model in models.items()})
-        for name, taken in seconds.items():
-            speeds[name].append(size * length / taken)
-    rows = [[name, *(f"{speed:,.0f}" for speed in values)] for name, values in speeds.items()]
-    rows.append(["ratio", *(f"{linear / own:.2f}" for linear, own in zip(*speeds.values(), strict=True))])
+    speeds = [tokens_per_second(models, max(1, BATCH_TOKENS // length), length) for length in args.lengths]
+    rows = [[name, *(f"{speed[name]:,.0f}" for speed in speeds)] for name in models]
+    rows.append(["ratio", *(f"{speed[LINEAR] / speed[OWN]:.2f}" for speed in speeds)])
     print("Tokens per second:\n")
     print(markdown(["tokens per text", *map(str, args.lengths)], rows, 0))
 
