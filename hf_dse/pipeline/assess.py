@@ -190,6 +190,4 @@ def draw_judged(rankings: Rankings, max_queries: int | None) -> Rankings:
     """The queries with a relevant document, or so many of them, always the same."""
     judged = relevance(rankings)
     rows = [row for row, query_id in enumerate(rankings.queries["query_id"][:]) if query_id in judged]
-    if max_queries is not None and len(rows) > max_queries:
-        rows = sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist())
-    return rankings.select(rows)
+    return rankings.select(sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist()))
