@@ -80,14 +80,6 @@ def warn_of_lost_settings(name_or_path: str) -> None:
         )
 
 
-def apply_settings(model: PreTrainedModel, name_or_path: str) -> None:
-    """Sets prompts and lengths of a loaded DSE model to those that sentence-transformers reads in its folder."""
-    fields = read_settings(name_or_path)
-    for name in ("prompts", *TEXT_LENGTHS):
-        if name in fields:
-            setattr(model.config, name, fields[name] or None)
-
-
 def write_settings(model: PreTrainedModel, folder: Path) -> None:
     """
     Writes the settings that sentence-transformers reads beside a saved model: prompts, the similarity, and the maximum

@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from hf_dse.common.loading import load_config, load_encoder, stores_head
 from hf_dse.convert.convert import convert_with_options, make_pair_model, set_dropout
-from hf_dse.convert.folder import apply_settings
+from hf_dse.convert.folder import TEXT_LENGTHS, read_settings
 from hf_dse.convert.options import LATER_OPTIONS, PROMPTS, ConvertOptions
 from hf_dse.data.tokenization import add_mask, check_vocabulary
 from hf_dse.modeling import DseForSequenceClassification, DseModel
@@ -100,7 +100,10 @@ def load_dse_model(name_or_path: str, **options: Any) -> DseModel | DseForSequen
         )
     kind = DseForSequenceClassification if stores_head(name_or_path) else DseModel
     model = load_encoder(kind, name_or_path, **options)
-    apply_settings(model, name_or_path)
+    # Where sentence-transformers reads them.
+    settings = read_settings(name_or_path)
+    for name in {"prompts", *TEXT_LENGTHS} & settings.keys():
+        setattr(model.config, name, settings[name] or None)
     return model
 
 
