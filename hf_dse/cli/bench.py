@@ -3,7 +3,6 @@
 """`hf-dse bench` and `hf-dse demo`: linear against softmax attention on this machine."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from hf_dse.common.display import markdown
 from hf_dse.common.options import HfArg
@@ -49,27 +48,13 @@ def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
     hf-dse bench --lengths 512 2048 8192
     """
     import torch
-
-    from hf_dse.common.loading import choose_device
-    from hf_dse.demo import tokens_per_second
-
-    device, dtype = choose_device(args.device), torch.bfloat16 if args.bf16 else torch.float32
-    models = {name: model.to(device, dtype).eval() for name, model in make_models(args, convert_args).items()}
-    speeds = [tokens_per_second(models, max(1, BATCH_TOKENS // length), length) for length in args.lengths]
-    rows = [[name, *(f"{speed[name]:,.0f}" for speed in speeds)] for name in models]
-    rows.append(["ratio", *(f"{speed[LINEAR] / speed[OWN]:.2f}" for speed in speeds)])
-    print("Tokens per second:\n")
-    print(markdown(["tokens per text", *map(str, args.lengths)], rows, 0))
-
-
-def make_models(args: BenchArguments, convert_args: ConvertOptions) -> dict[str, Any]:
-    """Returns a DSE model, and the encoder inside as transformers computes it."""
     from transformers import AutoConfig, AutoModel
 
-    from hf_dse.common.loading import load_config
+    from hf_dse.common.loading import choose_device, load_config
     from hf_dse.convert.student import load_or_convert
-    from hf_dse.demo import default_encoder
+    from hf_dse.demo import default_encoder, tokens_per_second
 
+    device, dtype = choose_device(args.device), torch.bfloat16 if args.bf16 else torch.float32
     name, longest = args.model_name_or_path or default_encoder(), max(args.lengths)
     if load_config(name).model_type != "dse":
         convert_args.max_position_embeddings = convert_args.max_position_embeddings or longest
@@ -77,6 +62,13 @@ def make_models(args: BenchArguments, convert_args: ConvertOptions) -> dict[str,
     if longest > model.config.max_position_embeddings:
         raise ValueError(f"{name} takes {model.config.max_position_embeddings:,} tokens: pass shorter `--lengths`.")
     fields = model.config.encoder.to_dict()
-    # With random weights, which take the same time, it has positions for any length.
+    # The encoder inside as transformers computes it. With random weights, which take the same time, it has positions
+    # for any length.
     fields["max_position_embeddings"] = max(fields["max_position_embeddings"], longest + model.first_position)
-    return {LINEAR: model, OWN: AutoModel.from_config(AutoConfig.for_model(**fields))}
+    pair = {LINEAR: model, OWN: AutoModel.from_config(AutoConfig.for_model(**fields))}
+    models = {kind: encoder.to(device, dtype).eval() for kind, encoder in pair.items()}
+    speeds = [tokens_per_second(models, max(1, BATCH_TOKENS // length), length) for length in args.lengths]
+    rows = [[kind, *(f"{speed[kind]:,.0f}" for speed in speeds)] for kind in models]
+    rows.append(["ratio", *(f"{speed[LINEAR] / speed[OWN]:.2f}" for speed in speeds)])
+    print("Tokens per second:\n")
+    print(markdown(["tokens per text", *map(str, args.lengths)], rows, 0))
