@@ -27,7 +27,7 @@ from hf_dse.publish.push import push_model
 from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.training.arguments import DseTrainingArguments, RankingTrainingArguments, StudentTrainingArguments
+from hf_dse.training.arguments import RankingTrainingArguments, StudentTrainingArguments
 from hf_dse.training.base import RESULTS_FILE
 
 
@@ -82,14 +82,13 @@ def load_teacher(args: ScoredArguments, given: Given, device: torch.device) -> "
 
 
 def load_bi_encoder(
-    name_or_path: str, args: ScoredArguments, training_args: DseTrainingArguments | RankingTrainingArguments
+    name_or_path: str, args: ScoredArguments, training_args: RankingTrainingArguments
 ) -> "SentenceTransformer":
     """A bi-encoder that reads as many tokens of a text as the student, or its own limit if that is lower."""
     encoder = load_sentence_transformer(
         name_or_path, trust_remote_code=args.trust_remote_code, device=training_args.device
     )
-    limit = encoder.max_seq_length or training_args.max_length
-    encoder.max_seq_length = min(limit, training_args.max_length)
+    encoder.max_seq_length = min(encoder.max_seq_length or training_args.max_length, training_args.max_length)
     return encoder
 
 
