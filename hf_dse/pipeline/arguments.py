@@ -54,7 +54,7 @@ class RankingArguments(WindowArguments, ScoredArguments):
     )
 
 
-# The options of each stage. The parser completes those of a conversion and of a training when it has read them.
+# The options of each stage. The parser completes those of a training when it has read them.
 STAGES: dict[str, tuple[type, ...]] = {
     "general": (StageArguments, ConvertOptions, TextArguments, GeneralOptions),
     "pairs": (ScoredArguments, ConvertOptions, DataArguments, DseOptions),
