@@ -43,7 +43,7 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
     from hf_dse.publish import export as exporting
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
-    encoder = convert_with_options(args.model_name_or_path, convert_args)
+    encoder: Any = convert_with_options(args.model_name_or_path, convert_args)
     max_length = args.max_length
     if max_length is None:
         stored = read_json(args.model_name_or_path, LENGTHS).get("max_seq_length")

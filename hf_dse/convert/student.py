@@ -142,10 +142,10 @@ def with_own_attention(model: DseModel) -> DseModel:
     return copied.to(model.device, model.dtype).train(model.training)
 
 
-def load_or_convert(model: str | PreTrainedModel, options: ConvertOptions) -> Any:
+def load_or_convert(model: Any, options: ConvertOptions) -> Any:
     """
-    A DSE model with the prompts of the options, and with their dropout if it is not loaded yet, or an encoder that is
-    converted. A warning if other options do not apply.
+    A DSE model, loaded or by its name, with the prompts of the options, and with their dropout if it is not loaded
+    yet; or a converted encoder. A warning if other options do not apply.
     """
     is_loaded = not isinstance(model, str)
     config: Any = model.config if is_loaded else load_config(model)
@@ -156,15 +156,15 @@ def load_or_convert(model: str | PreTrainedModel, options: ConvertOptions) -> An
         )
     if config.model_type != "dse":
         return convert_with_options(model, options)
-    if replace(options, **dict.fromkeys(PROMPTS if is_loaded else LATER_OPTIONS)) != ConvertOptions():
+    taken: dict[str, Any] = dict.fromkeys(PROMPTS if is_loaded else LATER_OPTIONS)
+    if replace(options, **taken) != ConvertOptions():
         name = type(model).__name__ if is_loaded else model
         logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
-    student: Any = model
     if not is_loaded:
         set_dropout(config.encoder, options.hidden_dropout_prob, options.attention_probs_dropout_prob)
-        student = load_dse_model(model, config=config)
-    student.config.prompts = options.prompts(student.config.prompts) or None
-    return student
+        model = load_dse_model(model, config=config)
+    model.config.prompts = options.prompts(model.config.prompts) or None
+    return model
 
 
 def load_student(
