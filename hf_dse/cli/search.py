@@ -24,8 +24,7 @@ class SearchArguments:
 
     model_name_or_path: str = field(metadata=MODEL)
     corpus: str = HfArg(help="A folder of .txt and .md files; or texts: .txt or a table.")
-    query: list[str] = HfArg(default_factory=list, help="Queries; the results are printed.")
-    queries: str | None = HfArg(default=None, help="File of queries instead: .txt or a table.")
+    query: list[str] = HfArg(help="One or more queries.")
     text_column: str = HfArg(default="text", help="Column of the texts in tables.")
     top_k: int = HfArg(default=10, help="Texts per query; of each only the best passage.")
     bm25_weight: float = HfArg(
@@ -40,10 +39,6 @@ class SearchArguments:
     index_dir: str | None = HfArg(default=None, help="Folder of the index. Default: in the cache of Hugging Face.")
     output_file: str | None = HfArg(default=None, help=".jsonl file for the results: a line per query.")
 
-    def __post_init__(self) -> None:
-        if (self.queries is None) != bool(self.query):
-            raise ValueError("Pass either `--queries FILE` or `--query` with one or more texts, not both.")
-
 
 def search(args: SearchArguments, load_args: LoadArguments) -> None:
     """
@@ -52,24 +47,22 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     hf-dse search --model student/model --corpus docs --query 'How do planes fly?'
     """
     from hf_dse.data.tables import to_json
-    from hf_dse.retrieval.folder import read_queries, search_corpus
+    from hf_dse.retrieval.folder import search_corpus
     from hf_dse.retrieval.rerankers import load_reranker
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
-    queries = args.query or read_queries(str(args.queries), args.text_column)
     names = ("text_column", "top_k", "bm25_weight", "rerank_top", "chunk_size", "index_dir")
     loading: dict[str, Any] = {"trust_remote_code": load_args.trust_remote_code, "device": load_args.device}
     found = search_corpus(
         load_args.load(args.model_name_or_path),
         args.model_name_or_path,
         args.corpus,
-        queries,
+        args.query,
         reranker=args.rerank and load_reranker(args.rerank, **loading),
         batch_size=load_args.batch_size,
         **{name: getattr(args, name) for name in names},
     )
-    if args.query or output is None:
-        print(format_results(found.rows, found.shown, found.num_scores, shutil.get_terminal_size().columns))
+    print(format_results(found.rows, found.shown, found.num_scores, shutil.get_terminal_size().columns))
     if output is not None:
         write_atomically(output, lambda file: file.writelines(map(to_json, found.rows)))
         print(f"{len(found.rows)} queries written to {output}")

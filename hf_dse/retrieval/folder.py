@@ -15,9 +15,7 @@ from transformers.utils import logging
 
 from hf_dse.common.files import to_path
 from hf_dse.data.passages import line_numbers
-from hf_dse.data.ranking_files import open_queries
-from hf_dse.data.rankings import QUERY
-from hf_dse.data.tables import READERS, check_rows, find_column, find_table, is_filled, to_python
+from hf_dse.data.tables import to_python
 from hf_dse.data.texts import read_texts
 from hf_dse.retrieval.index import embed_once
 from hf_dse.retrieval.search import check_search, search
@@ -105,22 +103,6 @@ def search_corpus(
             values = {name: column[hit["row"]] for name, column in columns.items()}
             rows[-1]["results"].append({**{name: hit[key] for key, name in scores.items()}, **values})
     return Results(rows, [*scores.values(), place, text_column], len(scores))
-
-
-def read_queries(path: str, text_column: str = "text") -> list[str]:
-    """The queries of a file: .txt with one per line, a table, or the `queries` of a folder in the layout of BEIR."""
-    file = to_path(path)
-    file = find_table(file, "queries") or file
-    if file.suffix.lower() not in READERS:
-        queries = list(filter(is_filled, read_texts(file, "query")["query"]))
-    else:
-        columns = open_queries(file)
-        name = find_column(columns, file, (*QUERY, text_column, "text"))
-        queries = columns[name][:]
-        check_rows(queries, is_filled, str(file), f"{name} is {{}}, not a text")
-    if not queries:
-        raise ValueError(f"{file} has no queries.")
-    return queries
 
 
 def _index_folder(corpus: str, model_name: str) -> Path:

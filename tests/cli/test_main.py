@@ -108,7 +108,7 @@ def test_help_imports_nothing_heavy_and_has_examples():
 
 def test_errors_in_options_import_nothing_heavy():
     output = imported(["search"], ["search", "--model", "m", "--corpus", "c", "--tpo_k", "3"])
-    assert "required: --model, --corpus; see `hf-dse search --help`" in output
+    assert "required: --model, --corpus, --query; see `hf-dse search --help`" in output
     assert "did you mean '--top_k'" in output and "2\n2\nimported\n" in output
     # A later `import hf_dse` registers as usual.
     assert main(["search"]) == 2 and not hf_dse_cli.is_reading_options

@@ -70,7 +70,6 @@ def test_evaluation_of_a_search(good, tmp_path):
     ("command", "options", "message"),
     [
         ("encode", ["--output", "o.txt"], "unsupported ending '.txt'"),
-        ("search", ["--queries", "q.txt"], "Pass either `--queries FILE` or `--query`"),
         ("evaluate", ["--bm25"], "`--bm25` and `--chunk_size` are for a corpus, not sentence pairs"),
         ("mine", ["--queries_from", "none", "--num_queries", "1"], "add `--queries_from"),
         ("export", ["--int8"], "add `--format onnx`"),

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Search in folders and tables: the index and its updates, places, BM25; queries of files."""
+"""Search in folders and tables: the index and its updates, places, BM25."""
 
 import sqlite3
 
@@ -11,7 +11,7 @@ from hf_dse import split_text
 from hf_dse.common.cache import Cache
 from hf_dse.data.passages import line_numbers
 from hf_dse.retrieval import index
-from hf_dse.retrieval.folder import read_queries, search_corpus
+from hf_dse.retrieval.folder import search_corpus
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
@@ -184,22 +184,3 @@ def test_errors(encoder, tmp_path):
     (tmp_path / "results.jsonl").write_text('{"text": "a cat", "cosine": 0.1}\n')
     with pytest.raises(ValueError, match="has a column 'cosine', which is the name of a score: rename it"):
         search_lines(encoder, tmp_path / "results.jsonl")
-
-
-def test_queries_of_files(tmp_path):
-    for name, content in (
-        ("lines.txt", "a cat\n\na dog\n"),
-        ("other.csv", "id,query\n1,a cat\n2,a dog\n"),
-        ("queries.tsv", "_id\ttext\n1\ta cat\n2\ta dog\n"),
-        ("marco.TSV", "1\ta cat\n2\ta dog\n"),
-        ("questions.jsonl", '{"question": "a cat"}\n{"question": "a dog"}\n'),
-    ):
-        (tmp_path / name).write_text(content)
-        assert read_queries(str(tmp_path / name)) == ["a cat", "a dog"]
-    assert read_queries(str(tmp_path)) == ["a cat", "a dog"]
-    (tmp_path / "blank.csv").write_text('query\na cat\n" "\n')
-    with pytest.raises(ValueError, match="blank.csv, row 1: query is ' ', not a text"):
-        read_queries(str(tmp_path / "blank.csv"))
-    (tmp_path / "none.txt").write_text("\n")
-    with pytest.raises(ValueError, match="none.txt has no queries"):
-        read_queries(str(tmp_path / "none.txt"))
