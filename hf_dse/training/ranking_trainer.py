@@ -188,6 +188,13 @@ class RankingTrainer(StudentTrainer):
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
         return RankingSampler(self, rows, sizes)
 
+    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+        kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]
+        names = ("input_ids", "attention_mask")
+        super()._track_num_input_tokens(
+            {name: torch.cat([inputs[f"{kind}_{name}"].flatten() for kind in kinds]) for name in names}
+        )
+
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         return [name for name in super().get_decay_parameter_names(model) if not is_of_head(name, "scale")]
 
