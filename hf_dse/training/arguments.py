@@ -60,8 +60,8 @@ class StudentTrainingArguments(StudentOptions, TrainingArguments):  # type: igno
         """Whether the batches of a training need the lengths of its rows."""
         return self.train_sampling_strategy in ("group_by_length", "batch_rebalance")
 
-    def follow_data(self, has_eval_dataset: bool, loss: str = "loss") -> None:
-        """Fills in what is not set. `loss` is the name of an evaluation's loss."""
+    def follow_data(self, has_eval_dataset: bool, loss: str | None = "loss") -> None:
+        """Fills in what is not set. `loss` is the name of an evaluation's loss, `None` for pairs without labels."""
         if self.load_best_model_at_end and not has_eval_dataset:
             raise ValueError(
                 "`load_best_model_at_end` is true, but there is no `eval_dataset` to compare models on: pass one, or "
@@ -74,7 +74,7 @@ class StudentTrainingArguments(StudentOptions, TrainingArguments):  # type: igno
         metric = self.metric_for_best_model or loss
         if self.load_best_model_at_end is None:
             saves_best = self.save_strategy == "best" or self.eval_strategy == self.save_strategy == "epoch"
-            self.load_best_model_at_end = self.eval_strategy != "no" and saves_best
+            self.load_best_model_at_end = self.eval_strategy != "no" and saves_best and metric is not None
         if self.load_best_model_at_end or self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
             self.metric_for_best_model = metric
         if self.greater_is_better is None and self.metric_for_best_model is not None:

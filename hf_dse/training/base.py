@@ -110,6 +110,7 @@ class ReproducibleTrainer(Trainer):
         self,
         args: StudentTrainingArguments,
         eval_dataset: Any = None,
+        has_eval_loss: bool = True,
         compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
         **kwargs: Any,
     ):
@@ -117,7 +118,7 @@ class ReproducibleTrainer(Trainer):
         args = copy.copy(args)
         # Models are compared by the loss on the first of several datasets.
         loss = f"{next(iter(eval_dataset))}_loss" if isinstance(eval_dataset, Mapping) else "loss"
-        args.follow_data(eval_dataset is not None, loss)
+        args.follow_data(eval_dataset is not None, loss if has_eval_loss else None)
         if eval_dataset is None:
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
         self._compute_metrics = compute_metrics

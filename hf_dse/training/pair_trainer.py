@@ -88,6 +88,7 @@ class DseTrainer(StudentTrainer):
         # What loads a checkpoint reads as much of a text as the training.
         tokenizer = limit_tokens(read_tokenizer(model, processing_class), model, args.max_length)
         parts = eval_dataset if isinstance(eval_dataset, Mapping) else {"": eval_dataset}
+        first = next(iter(parts.values()))
         for name, part in parts.items():
             if part is not None and "label" in part.column_names:
                 check_pair_targets(part, f"{name} evaluation pairs".strip(), model.config, needs_label=True)
@@ -101,6 +102,7 @@ class DseTrainer(StudentTrainer):
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
+            has_eval_loss=first is None or "label" in first.column_names,
             processing_class=tokenizer,
             data_collator=PairCollator(tokenizer, args.max_length),
             compute_metrics=compute_metrics,

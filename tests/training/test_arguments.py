@@ -42,6 +42,9 @@ def test_evaluation_and_saving_follow_the_data(chosen, with_data, without_data):
 
 
 def test_the_best_model_needs_a_loss_or_a_metric():
+    args = make()
+    args.follow_data(True, loss=None)
+    assert args.load_best_model_at_end is False
     with pytest.raises(ValueError, match="there is no `eval_dataset` to compare models on"):
         make(load_best_model_at_end=True).follow_data(False)
     ranking = make(RankingTrainingArguments)
