@@ -246,6 +246,15 @@ class DseConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates the architecture of the config."""
+        if self.num_labels < 1:
+            raise ValueError(f"`num_labels` must be at least 1, got {self.num_labels}.")
+        for name in ("query_length", "document_length"):
+            length = getattr(self, name)
+            if length is not None and length > self.max_position_embeddings:
+                raise ValueError(
+                    f"`{name}` must be from 1 to `max_position_embeddings` ({self.max_position_embeddings}), got "
+                    f"{length}."
+                )
         lengths = self.projected_lengths
         if len(lengths) != self.num_hidden_layers:
             raise ValueError(

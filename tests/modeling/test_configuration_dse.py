@@ -34,6 +34,8 @@ TINY = {"encoder": {"model_type": "bert", **SIZES}, "linformer_length": 4}
         ({"layer_types": ["linear_attention", "causal_attention"]}, "must name one of full_attention, .*causal"),
         ({"num_pair_separators": 3}, "(?s)'num_pair_separators'.*3"),
         ({"document_length": 0}, "(?s)'document_length':.*must be a positive integer, got 0"),
+        ({"document_length": 17}, "`document_length` must be from 1 to `max_position_embeddings` .16., got 17"),
+        ({"num_labels": 0}, "`num_labels` must be at least 1, got 0"),
         ({"encoder": {"model_type": "mpnet", **SIZES}, "linformer_projection": "mean"}, "MPNet .*got 'mean'"),
     ],
     ids=str,
