@@ -55,12 +55,15 @@ def run_pairs(
             "The training pairs have no column 'label': pass `--distillation_alpha 1` to learn from the teacher's "
             "scores alone, or name their column with `--label_column`."
         )
-    num_unlabelled = pairs["train"]["label"][:].count(None) if training_args.distillation_alpha < 1 else 0
+    num_unlabelled = _count_unlabelled(pairs["train"])
     if num_unlabelled:
-        logger.warning(
-            f"{num_unlabelled:,} of {len(pairs['train']):,} training pairs have no label: the teacher's scores alone "
-            "teach them."
-        )
+        found = f"{num_unlabelled:,} of {len(pairs['train']):,} training pairs have no label"
+        has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
+        if not has_teacher and "teacher_logits" not in pairs["train"].column_names:
+            raise ValueError(
+                f"{found}: name a cross-encoder with `--teacher`, add its scores (`hf-dse score`), or remove them."
+            )
+        logger.warning(f"{found}: the teacher's scores alone teach them.")
     is_regression = task.problem_type == "regression"
     labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
     for split, part in labelled.items():
@@ -132,6 +135,10 @@ def _load_task(
     return resolve_task(data_args), load_pairs(data_args, require_labels=False)
 
 
+def _count_unlabelled(pairs: Dataset) -> int:
+    return pairs["label"][:].count(None) if "label" in pairs.column_names else 0
+
+
 def _score(
     pairs: Dataset,
     args: ScoredArguments,
@@ -141,11 +148,12 @@ def _score(
 ) -> Dataset:
     """The training pairs, with the teacher's scores if these are needed and missing."""
     is_scored = "teacher_logits" in pairs.column_names
-    if training_args.distillation_alpha > 0 and is_scored and args.teacher_name_or_path is not None:
+    is_needed = training_args.distillation_alpha > 0 or _count_unlabelled(pairs) > 0
+    if is_needed and is_scored and args.teacher_name_or_path is not None:
         logger.warning(
             f"{args.teacher_name_or_path} is not asked: all pairs have scores already, in the column `teacher_logits`."
         )
-    teacher = find_teacher() if training_args.distillation_alpha > 0 and not is_scored else None
+    teacher = find_teacher() if is_needed and not is_scored else None
     if teacher is None:
         return pairs
     check_labels(teacher, task)

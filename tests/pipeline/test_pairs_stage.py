@@ -128,7 +128,10 @@ def test_pairs_without_a_label(tmp_path, run, weights, error_of, caplog):
         caplog.clear()
     first, second = weights("parquet"), weights("csv")
     assert all(torch.equal(first[name], second[name]) for name in first)
-    for options in ({"teacher_name_or_path": None}, {"distillation_alpha": 0.0}):
+    # Where labels alone teach the others, too.
+    assert run("labels", train_file=tmp_path / "train.csv", distillation_alpha=0.0) == 0
+    for alpha in (0.0, 0.5, 1.0):
+        options = {"teacher_name_or_path": None, "distillation_alpha": alpha}
         assert run("never", train_file=tmp_path / "train.csv", **options) == 2
-        assert "Row 1 of the training pairs has the label None and the teacher scores None" in error_of()
+        assert "15 of 16 training pairs have no label: name a cross-encoder with `--teacher`" in error_of()
     assert not list(tmp_path.glob("never/checkpoint-*"))
