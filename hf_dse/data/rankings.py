@@ -226,9 +226,12 @@ def ranking_rows(rankings: Rankings) -> dict[str, list]:
     """Returns rankings as rows with texts, which sentence-transformers reads too; `None` is an unknown number."""
     queries = rankings.queries
     columns: dict[str, list] = {name: queries[name][:] for name in ("query_id", "query")}
+    lists = queries["documents"][:]
+    needed = sorted({row for rows in lists for row in rows})
+    found = rankings.corpus.select(needed)
     for name, source in (("document_ids", "doc_id"), ("documents", "text")):
-        values = rankings.corpus[source]
-        columns[name] = [values[rows] for rows in queries["documents"][:]]
+        values = dict(zip(needed, found[source][:], strict=True))
+        columns[name] = [[values[row] for row in rows] for rows in lists]
     for name in ("labels", "teacher_logits"):
         if name in queries.column_names:
             columns[name] = [[None if math.isnan(value) else value for value in row] for row in queries[name][:]]
