@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, Union
 
@@ -43,7 +44,7 @@ ROWS_PER_WRITE = 1000
 Columns: TypeAlias = Union[Mapping[str, list], "Dataset"]
 
 # A file, or what it would hold.
-Source: TypeAlias = Union[str, Path, "Dataset"]
+Source: TypeAlias = Union[str, PathLike, "Dataset"]
 
 
 def read_text(path: Path, newline: str | None = None) -> str:
@@ -114,7 +115,7 @@ def open_table(source: Source) -> Columns:
     Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts. A data
     set is returned as it is.
     """
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | PathLike):
         return source
     path = to_path(source)
     ending = path.suffix.lower()
