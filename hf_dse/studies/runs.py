@@ -221,7 +221,8 @@ def expand(options: dict[str, Any], strict: bool = True) -> dict[str, Any]:
     text = json.dumps(options, ensure_ascii=False)
     missing = [name for name in re.findall(r"\$\{(\w+)\}", text) if name not in os.environ]
     if missing and strict:
-        raise ValueError(f"The study needs the environment variable {missing[0]}: set it.")
+        where = next(name for name, value in options.items() if f"${{{missing[0]}}}" in json.dumps(value))
+        raise ValueError(f"The study needs the environment variable {missing[0]}, for `{where}`: set it.")
     expanded = re.sub(r"\$\{(\w+)\}", lambda match: json.dumps(os.environ.get(match[1], match[0]))[1:-1], text)
     return json.loads(expanded)
 
