@@ -111,7 +111,7 @@ def search(
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     score: Any = reranker
     if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict"):
-        # Before the texts are embedded, because it may be refused.
+        # A head that its checkpoint lacks is refused before the texts are embedded.
         score = partial(rerank, load_reranker(reranker), **options)  # type: ignore[arg-type]
     scores, positions = nearest(
         embed(model, queries, "query", **options),

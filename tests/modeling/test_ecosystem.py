@@ -204,8 +204,8 @@ def test_torch_export(make_model, encoder, shapes):
 # Servers
 
 
-def test_vllm_is_refused():
-    # What vLLM asks before it puts its own attention, over all tokens, into a model of transformers.
+def test_servers_are_told_to_keep_the_attention():
+    # vLLM asks this before it puts its own attention, over all tokens, into a model of transformers.
     assert not DseModel.is_backend_compatible()
 
 
