@@ -246,7 +246,7 @@ class DseConfig(PreTrainedConfig):
 
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates the architecture of the config."""
-        if self.num_labels < 1:
+        if (self.num_labels or 0) < 1:
             raise ValueError(f"`num_labels` must be at least 1, got {self.num_labels}.")
         for name in ("query_length", "document_length"):
             length = getattr(self, name)
