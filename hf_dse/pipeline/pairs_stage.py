@@ -23,6 +23,7 @@ from hf_dse.pipeline.shared import (
     Given,
     Metrics,
     check_metric,
+    has_teacher,
     load_teacher,
     make_once,
     train_stage,
@@ -55,11 +56,11 @@ def run_pairs(
             "The training pairs have no column 'label': pass `--distillation_alpha 1` to learn from the teacher's "
             "scores alone, or name their column with `--label_column`."
         )
-    num_unlabelled = _count_unlabelled(pairs["train"])
+    labels = pairs["train"]["label"][:] if "label" in pairs["train"].column_names else []
+    num_unlabelled = labels.count(None)
     if num_unlabelled:
-        found = f"{num_unlabelled:,} of {len(pairs['train']):,} training pairs have no label"
-        has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
-        if not has_teacher and "teacher_logits" not in pairs["train"].column_names:
+        found = f"{num_unlabelled:,} of {len(labels):,} training pairs have no label"
+        if not has_teacher(args, given) and "teacher_logits" not in pairs["train"].column_names:
             raise ValueError(
                 f"{found}: name a cross-encoder with `--teacher`, add its scores (`hf-dse score`), or remove them."
             )
@@ -81,7 +82,9 @@ def run_pairs(
         given.processing_class or load_tokenizer(args.model_name_or_path), model, training_args.max_length
     )
 
-    train = make_once(lambda: _score(pairs["train"], args, training_args, task, find_teacher), training_args)
+    train = pairs["train"]
+    if training_args.distillation_alpha > 0 or num_unlabelled:
+        train = make_once(lambda: _score(pairs["train"], args, training_args, task, find_teacher), training_args)
     # The training has the memory of the teacher.
     find_teacher.cache_clear()
     if "validation" in labelled and not training_args.prediction_loss_only:
@@ -135,10 +138,6 @@ def _load_task(
     return resolve_task(data_args), load_pairs(data_args, require_labels=False)
 
 
-def _count_unlabelled(pairs: Dataset) -> int:
-    return pairs["label"][:].count(None) if "label" in pairs.column_names else 0
-
-
 def _score(
     pairs: Dataset,
     args: ScoredArguments,
@@ -146,14 +145,13 @@ def _score(
     task: PairTask,
     find_teacher: Callable[[], Any],
 ) -> Dataset:
-    """The training pairs, with the teacher's scores if these are needed and missing."""
+    """The training pairs, with the teacher's scores if these are missing."""
     is_scored = "teacher_logits" in pairs.column_names
-    is_needed = training_args.distillation_alpha > 0 or _count_unlabelled(pairs) > 0
-    if is_needed and is_scored and args.teacher_name_or_path is not None:
+    if is_scored and args.teacher_name_or_path is not None:
         logger.warning(
             f"{args.teacher_name_or_path} is not asked: all pairs have scores already, in the column `teacher_logits`."
         )
-    teacher = find_teacher() if is_needed and not is_scored else None
+    teacher = None if is_scored else find_teacher()
     if teacher is None:
         return pairs
     check_labels(teacher, task)

@@ -25,6 +25,7 @@ from hf_dse.pipeline.shared import (
     Given,
     Metrics,
     check_metric,
+    has_teacher,
     load_bi_encoder,
     load_teacher,
     make_once,
@@ -74,9 +75,8 @@ def run_ranking(
             relevance(rankings)
         except ValueError as error:
             raise ValueError(f"Split {split!r}: {error} Correct its labels, or leave the split out.") from error
-    has_teacher = given.teacher is not None or args.teacher_name_or_path is not None
-    _check_candidates(train, has_teacher)
-    if not has_teacher:
+    _check_candidates(train, has_teacher(args, given))
+    if not has_teacher(args, given):
         check_targets(train, training_args)
     pairs = None
     if args.pairs_file is not None:
@@ -137,7 +137,7 @@ def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
     return parts
 
 
-def _check_candidates(train: Rankings, has_teacher: bool) -> None:
+def _check_candidates(train: Rankings, is_taught: bool) -> None:
     """Raises a `ValueError` if a teacher has nothing to compare, and warns if labels have random negatives only."""
     if any(not label > 0 for labels in train.queries["labels"][:] for label in labels):
         return
@@ -145,7 +145,7 @@ def _check_candidates(train: Rankings, has_teacher: bool) -> None:
         "No training query has a candidate besides its positives, so that there are no scores to compare, and only "
         "documents of other queries are its negatives: `hf-dse mine` finds harder ones, which teach more."
     )
-    if has_teacher:
+    if is_taught:
         raise ValueError(message)
     logger.warning(message)
 
@@ -155,7 +155,7 @@ def _score(
 ) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
-    is_needed = (given.teacher or args.teacher_name_or_path) is not None and training_args.kl_weight != 0
+    is_needed = has_teacher(args, given) and training_args.kl_weight != 0
     if is_needed and is_scored:
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))
         logger.warning(

@@ -68,6 +68,11 @@ def check_metric(training_args: StudentTrainingArguments, *names: str) -> None:
         raise ValueError(f"metric_for_best_model={metric!r}: an evaluation has {', '.join(names)}.")
 
 
+def has_teacher(args: ScoredArguments, given: Given) -> bool:
+    """Whether a stage is given a teacher, loaded or by its name."""
+    return given.teacher is not None or args.teacher_name_or_path is not None
+
+
 def load_teacher(args: ScoredArguments, given: Given, device: torch.device) -> "CrossEncoder | None":
     """The teacher whose scores the student learns, if there is one."""
     teacher = given.teacher or args.teacher_name_or_path
