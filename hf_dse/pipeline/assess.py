@@ -159,7 +159,9 @@ def assess(
         teacher["reranker_tokens"] = limit_of(cross_encoder, reranker_max_length)
         teacher["reranker_name"] = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
     modules = [loaded[0] for loaded in models.values()]
-    before = [(module, name, getattr(module, name, None)) for module in modules for name in LENGTH_NAMES]
+    before = [
+        (module, name, getattr(module, name)) for module in modules for name in LENGTH_NAMES if hasattr(module, name)
+    ]
     try:
         for loaded in models.values():
             if limit is not None:
