@@ -81,8 +81,8 @@ def _parse_csv(path: Path, text: str, **style: Any) -> dict[str, list]:
             rows.append(row)
             if len(row) != len(rows[0]):
                 raise ValueError(f"{len(row)} cells, and {len(rows[0])} in the header")
-            if len(set(rows[0])) < len(rows[0]):
-                raise ValueError(f"two columns have one name: {', '.join(rows[0])}")
+            if len(rows) == 1 and len(set(row)) < len(row):
+                raise ValueError(f"two columns have one name: {', '.join(row)}")
     except (csv.Error, ValueError) as error:
         raise ValueError(f"{path}, line {reader.line_num}: not valid csv: {error}.") from error
     return {name: cells for name, *cells in zip(*rows, strict=True)}
