@@ -41,8 +41,8 @@ def rerank(
     **options: Any,
 ) -> list[list[float]]:
     """
-    The scores of the texts of each query, such as those that a search found. Those of a query that leaves no room for
-    a text are NaN, and no room for any query is an error. `options` are of `score_texts`.
+    The scores of the texts of each query, such as a search finds. They are NaN where a query leaves no room for a
+    text, and it is an error if every query does so. `options` are of `score_texts`.
     """
     if reranker.num_labels not in (1, 2):
         raise ValueError(
@@ -53,7 +53,7 @@ def rerank(
     parts = _windows(reranker, queries, texts, limit, windows)
     pairs = [(query, part) for query, lists in zip(queries, parts, strict=True) for read in lists for part in read]
     logits = score_texts(reranker, pairs, max_length=limit, truncation="only_second", **options)
-    # Of two logits, the second one is that of "relevant".
+    # The second of two logits is that of "relevant".
     scores = {pair: values[-1] - (values[0] if len(values) == 2 else 0.0) for pair, values in logits.items()}
     return [
         [max((scores[query, part] for part in read), default=math.nan) for read in lists]
