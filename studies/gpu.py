@@ -50,8 +50,8 @@ RANK = f"{BENCHMARKS}/ranking_cost.py ROOT/checkpoints/dse-minilm-l6 OUT/cross-e
 LONG = f"{BENCHMARKS}/long_documents.py ENCODER --dtype bfloat16 --max_length 512"
 NEEDLES = f"{LONG} --needles passkey needle --long_length 32768 --lengths"
 STUDENT = "hf-dse distill --stage ranking --model ROOT/checkpoints/dse-minilm-l6 --bf16 true \
---train_file OUT/questions/train.jsonl --corpus OUT/questions/corpus.jsonl --max_length 2048 \
---query_max_length 256 --num_candidates 2 --queries_per_document 8 --freeze_layers 4 \
+--train_file OUT/questions/grouped.jsonl --corpus OUT/questions/corpus.jsonl --max_length 2048 \
+--query_max_length 256 --num_candidates 2 --train_sampling_strategy sequential --freeze_layers 4 \
 --per_device_train_batch_size 96 \
 --attention_probs_dropout_prob 0 --hidden_dropout_prob 0 --learning_rate 5e-5 --warmup_steps 0.1 --max_steps 400 \
 --eval_strategy no --load_best_model_at_end false --save_strategy steps --save_steps 50 --save_total_limit 1"
@@ -80,8 +80,7 @@ SMALL = {
     "speed.py": "--models minilm --lengths 64 128 --linformer_length 16 --batch_tokens 128 --rounds 1 --min_seconds 0",
     "ranking_cost.py": "--candidates 100 --rounds 1 --max_pairs 16",
     "long_documents.py": "--lengths 64 --long_length 1024 --ways first linear bm25 --rounds 1 --timed_documents 1",
-    "distill": "--max_steps 2 --save_steps 1 --max_length 256 --per_device_train_batch_size 2 "
-    "--queries_per_document 1",
+    "distill": "--max_steps 2 --save_steps 1 --max_length 256 --per_device_train_batch_size 2",
 }
 
 

@@ -72,12 +72,6 @@ class RankingRows(torch.utils.data.Dataset):
         others = others[np.argsort(np.isnan(self.logits[row][others]), kind="stable")]
         return np.concatenate([positives[:1], others, positives[1:]])[: self.num_candidates]
 
-    def first_documents(self, epoch: int) -> list[int]:
-        """Returns the first document that an epoch sees of each query, its positive, as a number; -1 for pairs."""
-        rows = range(len(self.queries))
-        numbers = [int(self.text_ids[self.documents[row][self.draw(row, epoch)[0]]]) for row in rows]
-        return numbers + [NOTHING] * (len(self) - len(numbers))
-
     def __getitem__(self, index: int) -> dict[str, Any]:
         epoch, row = divmod(index, len(self))
         if self.pairs is not None and row >= len(self.queries):

@@ -54,7 +54,6 @@ RECIPE_FIELDS = (
     "contrastive_weight",
     "num_candidates",
     "scale_learning_rate",
-    "queries_per_document",
     "freeze_layers",
 )
 

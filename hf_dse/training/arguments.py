@@ -101,16 +101,16 @@ class RankingTrainingArguments(RankingOptions, StudentTrainingArguments):  # typ
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(1, cached_gradients=self.cached_gradients, queries_per_document=self.queries_per_document)
+        check_at_least(1, cached_gradients=self.cached_gradients)
         check_at_least(2, num_candidates=self.num_candidates)
         check_at_least(4, query_max_length=self.query_max_length)
         check_at_least(0, freeze_layers=self.freeze_layers)
         check_weights(self, "contrastive_weight", "kl_weight")
-        allowed = ("random", "sequential", "group_by_length") if self.queries_per_document == 1 else ("random",)
+        allowed = ("random", "sequential", "group_by_length")
         if self.train_sampling_strategy not in allowed:
             raise ValueError(
-                f"train_sampling_strategy={self.train_sampling_strategy!r}: for rankings with "
-                f"queries_per_document={self.queries_per_document} it has to be {' or '.join(map(repr, allowed))}."
+                f"train_sampling_strategy={self.train_sampling_strategy!r}: for rankings it has to be "
+                f"{' or '.join(map(repr, allowed))}."
             )
         loading: Any = self.accelerator_config
         if loading.dispatch_batches:

@@ -100,9 +100,6 @@ class RankingOptions(StudentOptions):
     cached_gradients: int | None = HfArg(
         default=None, help="Texts to embed with gradients at a time, so that large batches fit in memory."
     )
-    queries_per_document: int = HfArg(
-        default=1, help="Queries of the same document per batch, which reads it once; a divisor of the batch size."
-    )
     freeze_layers: int | None = HfArg(
         default=None, help="Do not train the embeddings and so many of the lowest layers. Default: train all."
     )

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_dse.convert.convert import name_of_layers
 from hf_dse.convert.student import limit_tokens
-from hf_dse.data.ranking_batches import RankingRows, keep_documents
+from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings, check_positives, read_rankings
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import RankingTrainingArguments
@@ -20,31 +20,13 @@ from hf_dse.training.ranking_losses import mean_spread
 
 
 class RankingSampler(EpochSampler):
-    """Indices of [`RankingRows`] in order, with `queries_per_document` queries of a document one after the other."""
-
-    def __init__(self, trainer: Any, rows: RankingRows, lengths: list[int] | None):
-        super().__init__(trainer, len(rows), lengths)
-        self.rows = rows
+    """Indices of [`RankingRows`] in order."""
 
     def order(self, generator: torch.Generator) -> list[int]:
         rows = super().order(generator)
-        args: Any = self.trainer.args
-        if args.train_sampling_strategy == "random":
+        if self.trainer.args.train_sampling_strategy == "random":
             rows = torch.randperm(self.num_rows, generator=generator).tolist()
-            if args.queries_per_document > 1:
-                rows = self._grouped(rows, generator, args.queries_per_document)
         return [row + self.epoch * self.num_rows for row in rows]
-
-    def _grouped(self, rows: list[int], generator: torch.Generator, size: int) -> list[int]:
-        documents = self.rows.first_documents(self.epoch)
-        members: dict[int, list[int]] = {}
-        for row in rows:
-            members.setdefault(documents[row], []).append(row)
-        units = [part[start : start + size] for part in members.values() for start in range(0, len(part), size)]
-        order = torch.randperm(len(units), generator=generator).tolist()
-        # Whole ones first: they do not begin in one batch and end in the next.
-        order.sort(key=lambda number: -len(units[number]))
-        return [row for number in order for row in units[number]]
 
 
 def as_rankings(rows: Any, where: str) -> Rankings | None:

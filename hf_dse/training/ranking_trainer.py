@@ -186,7 +186,7 @@ class RankingTrainer(StudentTrainer):
             sizes = [min(size, args.max_length) for size in longest]
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
-        return RankingSampler(self, rows, sizes)
+        return RankingSampler(self, len(rows), sizes)
 
     def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
         kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]

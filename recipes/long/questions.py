@@ -8,6 +8,8 @@ Questions about long documents, for the ranking stage.
 DATA has the folders of the sets with docs.parquet and queries.parquet. OUT gets
 
 - `train.jsonl`: questions about the train split, with the ids of their documents;
+- `grouped.jsonl`: the same in an order for `--train_sampling_strategy sequential`, eight questions of a document one
+  after the other, so that a batch reads it once;
 - `validation.jsonl`: a sample of the questions about the validation split;
 - `corpus.jsonl`: the documents of both. Documents of the train split are cut into pieces of `--words` words, at the
   ends of paragraphs or turns. The pieces with the answer are relevant for a question, or all pieces of its document.
@@ -23,7 +25,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from pandas.util import hash_array
 
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +90,15 @@ def rows_of(name: str, data: Path, split: str, size: int | None) -> tuple[list[d
     return corpus, rows
 
 
+def group(rows: list[dict], size: int = 8) -> list[dict]:
+    """The rows in random order, but `size` rows with the same first document together; groups with fewer come last."""
+    table = pd.DataFrame(rows).sample(frac=1, random_state=0)
+    document = table["document_ids"].str[0]
+    groups = document + " " + (table.groupby(document).cumcount() // size).astype(str)
+    order = np.lexsort((hash_array(groups.to_numpy()), -groups.map(groups.value_counts())))
+    return table.iloc[order].to_dict("records")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -107,7 +120,7 @@ def main() -> None:
         num_documents, num_queries = prepare(name, args.data, args.out / name, held_out)
         print(f"{name}, {held_out}: {num_documents} documents, {num_queries} queries")
     sample = pd.Series(tables["validation"]).sample(min(args.queries, len(tables["validation"])), random_state=0)
-    tables["validation"] = sample.tolist()
+    tables |= {"validation": sample.tolist(), "grouped": group(tables["train"])}
     for name, rows in tables.items():
         path = args.out / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -26,9 +26,9 @@ mkdir -p "$out"
 
 # One vector that learns from the questions.
 [ -f "$out/one/results.json" ] || hf-dse distill --stage ranking --output_dir "$out/one" --overwrite_output_dir \
-    --model "$checkpoint" --train_file "$out/train.jsonl" \
+    --model "$checkpoint" --train_file "$out/grouped.jsonl" \
     --corpus "$out/corpus.jsonl" --max_length 2048 --query_max_length 256 --num_candidates 2 \
-    --queries_per_document 8 --per_device_train_batch_size 96 --freeze_layers 4 --attention_probs_dropout_prob 0 \
+    --train_sampling_strategy sequential --per_device_train_batch_size 96 --freeze_layers 4 --attention_probs_dropout_prob 0 \
     --hidden_dropout_prob 0 --learning_rate 5e-5 --warmup_steps 0.1 --max_steps 100 --eval_strategy no \
     --load_best_model_at_end false $flags
 

@@ -38,7 +38,6 @@ def test_items_of_rankings(rankings):
     order = [whole["documents"].index(text) for text in ("the cat", "a mat", "The Cat ")]
     assert whole["document_ids"][order].tolist() == [0, 1, 0]
     assert whole["labels"][order[:2]].tolist() == [1, 0] and math.isnan(whole["labels"][order[2]])
-    assert rows.first_documents(0)[:2] == [0, 3]
 
 
 def test_a_batch_of_rankings(rankings, bert_tokenizer, warnings):

@@ -69,8 +69,8 @@ def test_the_best_model_needs_a_loss_or_a_metric():
         (RankingTrainingArguments, {"kl_weight": -1.0}, "kl_weight=-1.0: it has to be at least 0"),
         (
             RankingTrainingArguments,
-            {"queries_per_document": 2, "train_sampling_strategy": "sequential"},
-            "'sequential': for rankings with queries_per_document=2 it has to be 'random'",
+            {"train_sampling_strategy": "batch_rebalance"},
+            "'batch_rebalance': for rankings it has to be 'random' or 'sequential'",
         ),
     ],
 )

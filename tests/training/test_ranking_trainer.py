@@ -315,27 +315,6 @@ def test_embeddings_and_lowest_layers_of_any_encoder(model_type, frozen, make_st
         freeze(student, 2)
 
 
-def test_queries_of_a_document_come_together(make_student, make_trainer):
-    corpus = {"text": [f"the {word} is old" for word in WORDS]}
-    queries = {
-        "query": [f"the {WORDS[row % 8]} {row}" for row in range(24)],
-        "documents": [[row % 8] for row in range(24)],
-    }
-    train = make_rankings({**queries, "labels": [[1]] * 24}, corpus)
-    trainer = make_trainer(make_student(), train, queries_per_document=3, per_device_train_batch_size=6)
-    sampler = trainer._get_train_sampler()
-    orders = []
-    for epoch in (0, 1, 0):
-        torch.rand(epoch + 1)
-        trainer.state.epoch = epoch
-        orders.append([index - 24 * epoch for index in sampler])
-        assert sorted(orders[-1]) == list(range(24))
-        assert all(len({row % 8 for row in orders[-1][start : start + 3]}) == 1 for start in range(0, 24, 3))
-    assert orders[0] == orders[2] != orders[1]
-    for batch in trainer.get_train_dataloader():
-        assert len(batch["query_input_ids"]) == 6 and len(batch["document_input_ids"]) == 2
-
-
 @pytest.mark.parametrize(
     ("has_scores", "similarity", "fields"),
     [
