@@ -19,17 +19,8 @@ TOKENS_PER_TEXT = 512
 SHORT_TEXT = 64
 
 
-def pad_right(processing_class: PreTrainedTokenizerBase) -> None:
-    """
-    Sets a tokenizer to pad on the right and to give the mask. Otherwise a model with learned positions reads other
-    positions in each batch, and one without a mask reads padding too.
-    """
-    processing_class.padding_side = "right"
-    add_mask(processing_class)
-
-
 def add_mask(processing_class: PreTrainedTokenizerBase) -> None:
-    """Sets a tokenizer to give the attention mask."""
+    """Sets a tokenizer to give the attention mask, without which a model reads padding too."""
     if "attention_mask" not in processing_class.model_input_names:
         processing_class.model_input_names = [*processing_class.model_input_names, "attention_mask"]
 

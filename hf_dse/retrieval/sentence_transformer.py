@@ -19,7 +19,7 @@ from hf_dse.common.loading import choose_device, load_config, reading, split_rev
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
-from hf_dse.data.tokenization import check_max_length, is_unknown, pad_right, warn_of_read
+from hf_dse.data.tokenization import add_mask, check_max_length, is_unknown, warn_of_read
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
@@ -112,8 +112,10 @@ def embed(
 ) -> np.ndarray:
     """`encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts."""
     texts = list_texts(texts)
-    # sentence-transformers takes the tokenizer of a loaded model as it is.
-    pad_right(model.tokenizer)
+    # sentence-transformers takes the tokenizer of a loaded model as it is: with padding on the left, a model with
+    # learned positions would read other positions in each batch.
+    model.tokenizer.padding_side = "right"
+    add_mask(model.tokenizer)
     if warn:
         warn_of_blank(texts)
         warn_of_texts(model, texts, prompt_name)
