@@ -211,17 +211,6 @@ def fold(text: str) -> str:
     return " ".join(text.lower().split())
 
 
-def check_positives(rankings: Rankings, where: str = "The rankings") -> None:
-    """Raises a `ValueError` if a query has no relevant document."""
-    without = [row for row, positives in enumerate(rankings.positives()) if not positives]
-    if without:
-        query_id = rankings.queries["query_id"][without[0]]
-        raise ValueError(
-            f"{where}: {len(without)} of {len(rankings)} queries have no relevant document (a label above 0), the "
-            f"first is {query_id!r}: remove them, or train on the teacher's scores only."
-        )
-
-
 def ranking_rows(rankings: Rankings) -> dict[str, list]:
     """Returns rankings as rows with texts, which sentence-transformers reads too; `None` is an unknown number."""
     queries = rankings.queries

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_dse.convert.convert import name_of_layers
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.ranking_batches import keep_documents
-from hf_dse.data.rankings import Rankings, check_positives, read_rankings
+from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import EpochSampler, plain_rows
@@ -67,7 +67,12 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> float:
     if not kl_weight:
         if not args.contrastive_weight:
             raise ValueError("There are no teacher scores, so that `contrastive_weight` must be above 0.")
-        check_positives(rankings, "The training rankings")
+        if without := [row for row, positives in enumerate(rankings.positives()) if not positives]:
+            raise ValueError(
+                f"The training rankings: {len(without)} of {len(rankings)} queries have no relevant document (a label "
+                f"above 0), the first is {rankings.queries['query_id'][without[0]]!r}: remove them, or train on the "
+                "teacher's scores only."
+            )
     elif not is_scored:
         raise ValueError(
             f"kl_weight={kl_weight}, but no query has two candidates with teacher scores: name a teacher with "

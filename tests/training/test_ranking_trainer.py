@@ -356,6 +356,11 @@ def test_what_cannot_be_learned_is_named(make_student, make_trainer, rankings):
     unscored = make_rankings(columns, rankings.corpus)
     with pytest.raises(ValueError, match="no query has two candidates with teacher scores.*`score`"):
         make_trainer(make_student(), unscored, kl_weight=1.0)
+    labels = [columns["labels"][0], *([0] * len(row) for row in columns["labels"][1:])]
+    unlabelled = make_rankings(columns | {"labels": labels}, rankings.corpus)
+    problem = f"{len(labels) - 1} of {len(labels)} queries have no relevant document .* first is 'q1'"
+    with pytest.raises(ValueError, match=problem):
+        make_trainer(make_student(), unlabelled)
     # Only the two relevant documents have scores, and the second candidate is one that is not relevant.
     scores = [[float(row) if label else None for row, label in enumerate(labels)] for labels in columns["labels"]]
     sparse = make_rankings(columns | {"teacher_logits": scores}, rankings.corpus)
