@@ -8,8 +8,7 @@ import numpy as np
 from datasets import Dataset
 from transformers.utils import logging
 
-from hf_dse.data.ranking_batches import keep_documents
-from hf_dse.data.rankings import FEATURES, Rankings
+from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.retrieval.reranking import rerank
 from hf_dse.teacher.arguments import WINDOWS
@@ -45,11 +44,8 @@ def score_candidates(
                 f"bm25_weight={bm25_weight} is an option of bi-encoders: pass a loaded `SentenceTransformer` "
                 "(`--bi_encoder`), or leave it out."
             )
-        needed = keep_documents(rankings)
-        texts = needed.corpus["text"][:]
-        lists = [[texts[row] for row in rows] for rows in needed.queries["documents"][:]]
-        queries = rankings.queries["query"][:]
-        scores = rerank(load_reranker(teacher), queries, lists, max_length=max_length, **options)
+        rows = ranking_rows(rankings)
+        scores = rerank(load_reranker(teacher), rows["query"], rows["documents"], max_length=max_length, **options)
     return Rankings(with_logits(rankings.queries, scores), rankings.corpus)
 
 
