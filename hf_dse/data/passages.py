@@ -26,8 +26,6 @@ BREAKS = tuple(
         (r"\s+", 0),
     )
 )
-# The part before a heading, so that a title stays with its text.
-HEADING_LEAST = 1 / 2
 
 MARKDOWN = MarkdownIt("commonmark").disable("inline")
 # In YAML or TOML, which CommonMark does not know.
@@ -116,7 +114,8 @@ def _find_breaks(text: str) -> list[tuple[np.ndarray, float]]:
     # Several lines above a rule are seldom a heading.
     starts = [lines[first] for first, end in headings if end - first <= 2]
     found = [([match.end() for match in kind.finditer(text)], least) for kind, least in BREAKS]
-    return [(np.array([0, *places]), least) for places, least in ((starts, HEADING_LEAST), *found)]
+    # Half of a passage before a heading, so that a title stays with its text.
+    return [(np.array([0, *places]), least) for places, least in ((starts, 1 / 2), *found)]
 
 
 def parse_markdown(text: str, parser: MarkdownIt) -> list[Token]:

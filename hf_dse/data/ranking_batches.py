@@ -16,10 +16,6 @@ from hf_dse.data.collators import PairCollator, TextCollator
 from hf_dse.data.rankings import Rankings, fold
 
 
-# Stands for a missing position or id.
-NOTHING = -1
-
-
 def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
     """Returns the same queries with only their candidates, and the rows `extra`, as corpus."""
     lists = rankings.queries["documents"][:]
@@ -140,7 +136,7 @@ class RankingCollator(TextCollator):
         positives = [features["positives"] for features in lists]
         for name, numbers in (("documents", places), ("positives", positives)):
             rows = [torch.tensor(row, dtype=torch.long) for row in numbers]
-            batch[name] = pad_sequence(rows, batch_first=True, padding_value=NOTHING)
+            batch[name] = pad_sequence(rows, batch_first=True, padding_value=-1)
         for name in ("labels", "teacher_logits"):
             rows = [torch.from_numpy(features[name]) for features in lists]
             batch[name] = pad_sequence(rows, batch_first=True, padding_value=math.nan).float()

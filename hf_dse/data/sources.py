@@ -15,8 +15,6 @@ from hf_dse.data.arguments import EMBEDDED, DataArguments
 from hf_dse.data.tables import READERS, Source
 
 
-EMBEDDED_FOLDER = Path(__file__).parent / "embedded"
-
 # Other names of a split, as `datasets` reads them.
 ALIASES = {"training": "train", "dev": "validation", "val": "validation", "valid": "validation", "testing": "test"}
 ALIASES |= {name: name for name in ("train", "validation", "test")}
@@ -67,7 +65,7 @@ def find_sources(data_args: DataArguments) -> dict[str, Source]:
     name, config = data_args.dataset_name, data_args.dataset_config_name
     found: dict[str, Source] = {}
     if name is not None:
-        path = EMBEDDED_FOLDER if name == EMBEDDED else to_path(name)
+        path = Path(__file__).parent / EMBEDDED if name == EMBEDDED else to_path(name)
         if path.is_file():
             found = {"train": path}
         elif path.is_dir() and config is None:
