@@ -18,7 +18,7 @@ logger = logging.get_logger(__name__)
 
 
 def resolve_task(data_args: DataArguments) -> PairTask:
-    """Returns a known task, or one of `num_labels`, with the columns and the symmetry of the arguments."""
+    """Returns a known task, or one of `num_labels`, with the symmetry of the arguments."""
     name, num_labels = data_args.task_name, data_args.num_labels
     if name is None and num_labels is None and data_args.dataset_name == EMBEDDED:
         name = "stsb"
@@ -41,12 +41,7 @@ def resolve_task(data_args: DataArguments) -> PairTask:
             f"`task_name` ({known}). Queries with documents, which need neither, have columns such as `query` and "
             "`positive`; these data are read as pairs of sentences."
         )
-    return replace(
-        task,
-        sentence1=data_args.sentence1_column or task.sentence1,
-        sentence2=data_args.sentence2_column or task.sentence2,
-        symmetric=task.symmetric if data_args.symmetric is None else data_args.symmetric,
-    )
+    return task if data_args.symmetric is None else replace(task, symmetric=data_args.symmetric)
 
 
 def _read_labels(values: Sequence, num_labels: int, where: str, unknown: Sequence) -> list:

@@ -35,8 +35,8 @@ def pair(**columns):
 
 
 def test_resolving_a_task():
-    task = resolve_task(DataArguments(task_name="qqp", sentence1_column="left", symmetric=False))
-    assert (task.sentence1, task.sentence2, task.symmetric, task.num_labels) == ("left", "question2", False, 2)
+    task = resolve_task(DataArguments(task_name="qqp", symmetric=False))
+    assert (task.sentence1, task.sentence2, task.symmetric, task.num_labels) == ("question1", "question2", False, 2)
     assert PAIR_TASKS["qqp"].symmetric
     assert resolve_task(DataArguments(dataset_name="embedded")) == PAIR_TASKS["stsb"]
     for num_labels, metric in ((1, "pearson"), (2, "f1"), (4, "accuracy")):
@@ -76,6 +76,9 @@ def test_columns_may_be_named(tmp_path):
     row = {"left": "a", "right": "b", "similarity": "3.5"}
     columns = {"sentence1_column": "left", "sentence2_column": "right", "label_column": "similarity"}
     assert load(tmp_path, [row], ".csv", **columns).to_list() == [{"sentence1": "a", "sentence2": "b", "label": 3.5}]
+    # In the place of a task's.
+    found = load(tmp_path, [pair(left="c", question2="d")], task_name="qqp", sentence1_column="left")
+    assert (found["sentence1"][0], found["sentence2"][0]) == ("c", "d")
 
 
 @pytest.mark.parametrize("logits", [[0.25, -1.0], 0.5])
