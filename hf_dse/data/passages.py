@@ -17,14 +17,11 @@ from transformers import PreTrainedTokenizerBase
 
 # The places where a passage may end after headings, the best first: after a paragraph, a sentence, a line and a word.
 # White space belongs to the passage before it. Each has the part of a passage that has to be before it.
-BREAKS = tuple(
-    (re.compile(pattern), least)
-    for pattern, least in (
-        (r"\n[^\S\n]*\n\s*", 1 / 2),
-        (r"[.!?…][\"'”’»)\]]*\s+|[。！？][”’」』）]*\s*", 1 / 4),
-        (r"\n\s*", 1 / 4),
-        (r"\s+", 0),
-    )
+BREAKS = (
+    (r"\n[^\S\n]*\n\s*", 1 / 2),
+    (r"[.!?…][\"'”’»)\]]*\s+|[。！？][”’」』）]*\s*", 1 / 4),
+    (r"\n\s*", 1 / 4),
+    (r"\s+", 0),
 )
 
 MARKDOWN = MarkdownIt("commonmark").disable("inline")
@@ -113,7 +110,7 @@ def _find_breaks(text: str) -> list[tuple[np.ndarray, float]]:
     headings = [token.map for token in parse_markdown(text, MARKDOWN) if token.type == "heading_open" and token.map]
     # Several lines above a rule are seldom a heading.
     starts = [lines[first] for first, end in headings if end - first <= 2]
-    found = [([match.end() for match in kind.finditer(text)], least) for kind, least in BREAKS]
+    found = [([match.end() for match in re.finditer(kind, text)], least) for kind, least in BREAKS]
     # Half of a passage before a heading, so that a title stays with its text.
     return [(np.array([0, *places]), least) for places, least in ((starts, 1 / 2), *found)]
 
