@@ -6,7 +6,7 @@ import copy
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from os import PathLike
 from pathlib import Path
@@ -57,29 +57,31 @@ Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.Lambda
 
 
 class EpochSampler(Sampler[int]):
-    """Rows in an order of seed and epoch alone: as they are, or with `lengths` in batches of similar length."""
+    """
+    Rows in an order of seed and epoch alone: with `lengths` in batches of similar length. With `shift` an index also
+    tells the epoch, as [`RankingRows`] reads it.
+    """
 
-    def __init__(self, trainer: "ReproducibleTrainer", num_rows: int, lengths: list[int] | None = None):
+    def __init__(self, trainer: "ReproducibleTrainer", num_rows: int, lengths: list[int] | None, shift: bool = False):
         self.trainer = trainer
         self.num_rows = num_rows
         self.lengths = lengths
-
-    @property
-    def epoch(self) -> int:
-        return int(self.trainer.state.epoch or 0)
+        self.shift = shift
 
     def __len__(self) -> int:
         return self.num_rows
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.order(torch.Generator().manual_seed((self.trainer.data_seed << 16) + self.epoch)))
-
-    def order(self, generator: torch.Generator) -> list[int]:
-        """The rows of an epoch in their order."""
-        if self.lengths is None:
-            return list(range(self.num_rows))
-        batch_size = self.trainer.args.train_batch_size * self.trainer.args.gradient_accumulation_steps
-        return get_length_grouped_indices(self.lengths, batch_size, generator=generator)
+        args, epoch = self.trainer.args, int(self.trainer.state.epoch or 0)
+        generator = torch.Generator().manual_seed((self.trainer.data_seed << 16) + epoch)
+        rows: Iterable[int] = range(self.num_rows)
+        if self.lengths is not None:
+            batch_size = args.train_batch_size * args.gradient_accumulation_steps
+            rows = get_length_grouped_indices(self.lengths, batch_size, generator=generator)
+        elif args.train_sampling_strategy == "random":
+            rows = torch.randperm(self.num_rows, generator=generator).tolist()
+        start = epoch * self.num_rows if self.shift else 0
+        return (start + row for row in rows)
 
 
 class TrainingGuard(TrainerCallback):

@@ -1,11 +1,10 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Checks and preparations of [`RankingTrainer`]: students, queries, pairs, and the order of the rows."""
+"""Checks and preparations of [`RankingTrainer`]: students, queries and pairs."""
 
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
@@ -15,18 +14,8 @@ from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import EpochSampler, plain_rows
+from hf_dse.training.base import plain_rows
 from hf_dse.training.ranking_losses import mean_spread
-
-
-class RankingSampler(EpochSampler):
-    """Indices of [`RankingRows`] in order."""
-
-    def order(self, generator: torch.Generator) -> list[int]:
-        rows = super().order(generator)
-        if self.trainer.args.train_sampling_strategy == "random":
-            rows = torch.randperm(self.num_rows, generator=generator).tolist()
-        return [row + self.epoch * self.num_rows for row in rows]
 
 
 def as_rankings(rows: Any, where: str) -> Rankings | None:

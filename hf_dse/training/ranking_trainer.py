@@ -25,17 +25,18 @@ from hf_dse.retrieval.encoding import encode, evaluating
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.training.arguments import RankingTrainingArguments
-from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, is_of_head, plain_rows, read_tokenizer
+from hf_dse.training.base import (
+    EpochSampler,
+    Optimizers,
+    StudentTrainer,
+    check_head_learns,
+    is_of_head,
+    plain_rows,
+    read_tokenizer,
+)
 from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.pair_trainer import check_pair_targets
-from hf_dse.training.ranking_data import (
-    RankingSampler,
-    as_rankings,
-    check_targets,
-    freeze,
-    limit_rankings,
-    smaller_corpus,
-)
+from hf_dse.training.ranking_data import as_rankings, check_targets, freeze, limit_rankings, smaller_corpus
 from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, mean_spread
 from hf_dse.training.ranking_steps import PART_SIZE, embed_in_parts, gather_lists
 
@@ -177,7 +178,7 @@ class RankingTrainer(StudentTrainer):
         )
         self.add_callback(self.pair_head)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> RankingSampler:
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochSampler:
         rows, args = self.train_dataset, self.args
         sizes = None
         if args.train_sampling_strategy == "group_by_length":
@@ -186,7 +187,7 @@ class RankingTrainer(StudentTrainer):
             sizes = [min(size, args.max_length) for size in longest]
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
-        return RankingSampler(self, len(rows), sizes)
+        return EpochSampler(self, len(rows), sizes, shift=True)
 
     def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
         kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]
