@@ -14,7 +14,7 @@ encoder=$(python -c "from hf_dse import default_encoder; print(default_encoder()
 mkdir -p "$out"
 
 # Questions, and the pieces of documents that answer them.
-[ -f "$out/corpus.jsonl" ] || python "$here/questions.py" "$data" "$out"
+[ -f "$out/grouped.jsonl" ] || python "$here/questions.py" "$data" "$out"
 
 # One vector, not trained: lower layers in chunks, upper ones linear, whitened.
 [ -f "$out/mixed/config.json" ] || hf-dse convert --model "$encoder" --output_dir "$out/mixed" \
