@@ -59,7 +59,7 @@ def _read_folder(folder: Path, text_column: str) -> Columns:
     paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
     files = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
     names = [name for name in files if name.suffix.lower() in (".txt", ".md")]
-    others = [name for name in files if name not in names]
+    others = sorted({*files} - {*names})
     if others and all(name.name.lower() == "readme.md" for name in names):
         splits = folder_splits(folder)
         if len(splits) != 1:
