@@ -2,16 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse assess`."""
 
-import json
 import logging
 import shlex
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hf_dse.cli.arguments import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
 from hf_dse.common.display import format_table
-from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg, check_at_least
 from hf_dse.data.arguments import DataArguments
 from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
@@ -47,7 +45,6 @@ class AssessArguments:
         default=BM25_WEIGHT, help="Weight of BM25 / (the best BM25 of the query) beside the cosine."
     )
     max_queries: int = HfArg(default=200, help="Queries to draw, or to make of the documents.")
-    output_file: str | None = HfArg(default=None, help="JSON file for the results, as fractions of 1.")
 
     def __post_init__(self) -> None:
         check_at_least(1, max_queries=self.max_queries, rerank_top=min(self.rerank_top))
@@ -64,7 +61,6 @@ def assess(
     """
     from hf_dse.pipeline import assess as assessment
 
-    output = None if args.output_file is None else output_path(args.output_file, (".json",))
     split, rankings, num_train = _load(args, data_args)
     names = ("compare_with", "rerank_top", "bm25_weight", "max_queries")
     found = assessment.assess(
@@ -76,18 +72,13 @@ def assess(
         **{name: getattr(args, name) for name in names},
         **vars(load_args),
     )
-    num_queries = next(iter(found.searches.values()))["num_queries"]
-    print(f"{split}: {num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
+    print(f"{split}: {found.num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
     rows = {name: {key: row[key] for key in COLUMNS if key in row} for name, row in found.searches.items()}
     print(format_table(rows, "search"))
     print("difference: of nDCG@10 to the first row, low and high: its 95 % interval (bootstrap over the queries)")
     print("tokens: of a text that are read; query_ms, corpus_seconds: to search once, and to embed and index before")
     print(f"\n{found}")
     _say_next(args, data_args, found, num_train)
-    if output is not None:
-        text = json.dumps({"split": split, "num_documents": len(rankings.corpus), **asdict(found)}, indent=2)
-        write_atomically(output, lambda file: file.write((text + "\n").encode()))
-        print(f"Written to {output}")
 
 
 def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:

@@ -60,7 +60,7 @@ def commands(good, tmp_path):
         "search": [*model, "--corpus", good / "docs", "--query", "a", "--index_dir", out / "index"],
         "convert": ["--model", good / "bert", "--output_dir", out / "converted"],
         "assess": [*model, "--test_file", good / "rankings.jsonl", "--rerank", good / "teacher", "--rerank_top", "3"],
-        "evaluate": [*model, *pairs, "--output_file", out / "o.json"],
+        "evaluate": [*model, *pairs],
         "score": ["--model", good / "teacher", *pairs, "--output_file", out / "s.jsonl"],
         "mine": [
             *["--corpus", good / "docs", "--queries_from", "first_sentences", "--bm25"],

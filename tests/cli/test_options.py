@@ -3,7 +3,6 @@
 """Every command works with usual options, and refuses wrong ones in one line before it writes anything."""
 
 import io
-import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
 
@@ -30,7 +29,7 @@ def test_every_command_works(commands, tmp_path):
         assert code == 0, f"{name}: {error}"
     assert printed["encode"] == f"12 vectors of size 16 written to {out / 'o.parquet'}\n"
     assert "file:line" in printed["search"] and ".txt:1" in printed["search"]
-    assert "cosine_spearman" in printed["evaluate"] and json.loads((out / "o.json").read_text())["results"]
+    assert "cosine_spearman" in printed["evaluate"]
     assert printed["score"].startswith("12 scored pairs") and " candidates written to " in printed["mine"]
     assert printed["study"].count("missing") == 2
     assert "| tokens per text | 16 | 64 |" in printed["bench"]
@@ -45,25 +44,26 @@ def test_the_speed_of_an_encoder_beyond_its_positions(good):
     assert re.search(expected, printed)
 
 
-def test_pairs_are_evaluated_in_the_data_type_asked_for(good, tmp_path):
+def test_pairs_are_evaluated_in_the_data_type_asked_for(good):
     scores = []
     for dtype in ("float32", "bfloat16"):
-        output = tmp_path / f"{dtype}.json"
         options = ["--test_file", good / "pairs.jsonl", "--num_labels", "1", "--split", "test", "--dtype", dtype]
-        code, _, error = run("evaluate", "--model", good / "dse", *options, "--output_file", output)
+        code, printed, error = run("evaluate", "--model", good / "dse", *options)
         assert code == 0, error
-        scores.append(json.loads(output.read_text())["results"]["test"]["cosine_pearson"])
-    assert 0 < abs(scores[0] - scores[1]) < 0.05
+        names, values = map(str.split, printed.splitlines())
+        scores.append(float(values[names.index("cosine_pearson")]))
+    assert 0 < abs(scores[0] - scores[1]) < 5
 
 
-def test_evaluation_of_a_search(good, tmp_path):
+def test_evaluation_of_a_search(good):
     options = ["--bm25", "--compare_with", good / "bert"]
-    data = ["--test_file", good / "rankings.jsonl", "--output_file", tmp_path / "o.json"]
+    data = ["--test_file", good / "rankings.jsonl"]
     code, printed, error = run("evaluate", "--model", good / "dse", *data, *options)
     assert code == 0, error
     assert "each query ranks all" in printed and "difference" in printed and "with BM25" in printed
-    rows = json.loads((tmp_path / "o.json").read_text())["comparison"]["test"]
-    assert len(rows) == 5 and all("ndcg@10" in row for row in rows.values())
+    _, table = printed.split("search ", 1)
+    header, *rows = table.partition("\ndifference: ")[0].splitlines()
+    assert "ndcg@10" in header and len(rows) == 5
 
 
 @pytest.mark.parametrize(

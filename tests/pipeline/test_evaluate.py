@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`evaluate` of named and loaded models on named and loaded data."""
 
-import json
-
 import pytest
 from datasets import Dataset
 from transformers import AutoTokenizer
@@ -20,6 +18,7 @@ from hf_dse import (
     mine,
     score,
 )
+from hf_dse.common.display import format_table
 from hf_dse.retrieval.comparison import evaluate_retrieval
 from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -36,7 +35,7 @@ def student(make_model, bert_tokenizer, tmp_path):
     return export(make_model(DseForSequenceClassification, num_labels=1), tmp_path / "student", bert_tokenizer)
 
 
-def test_pairs_by_name_and_loaded(student, assets, tmp_path):
+def test_pairs_by_name_and_loaded(student, assets, capsys):
     data = assets / "data"
     pairs = load_pairs(DataArguments(dataset_name=str(data), num_labels=1))
     model, tokenizer = DseForSequenceClassification.from_pretrained(student), AutoTokenizer.from_pretrained(student)
@@ -51,8 +50,8 @@ def test_pairs_by_name_and_loaded(student, assets, tmp_path):
     cosine = evaluate(load_sentence_transformer(student, device="cpu"), pairs["validation"], num_labels=1, **QUIET)
     assert cosine == pytest.approx({name: expected[name] for name in ("cosine_pearson", "cosine_spearman")}, abs=1e-5)
     command = ["evaluate", "--model", str(student), "--dataset", str(data), "--num_labels", "1", "--device", "cpu"]
-    assert main([*command, "--output_file", str(tmp_path / "o.json")]) == 0
-    assert json.loads((tmp_path / "o.json").read_text())["results"]["validation"] == {"num_pairs": 12, **expected}
+    assert main(command) == 0
+    assert capsys.readouterr().out == format_table({"validation": {"num_pairs": 12, **expected}}) + "\n"
 
 
 def test_loaded_pairs_are_checked(student):
