@@ -141,7 +141,10 @@ def assess(
     """
     check_loading("assess", loading)
     check_at_least(1, max_queries=max_queries, max_length=max_length, rerank_top=min(rerank_top, default=0))
-    rankings = draw_judged(to_rankings(data, split), max_queries)
+    rankings = to_rankings(data, split)
+    judged = relevance(rankings)
+    rows = [row for row, query_id in enumerate(rankings.queries["query_id"][:]) if query_id in judged]
+    rankings = rankings.select(sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist()))
     judged = relevance(rankings)
     models: dict[str, SentenceTransformer] = {}
     for given in (model, *compare_with):
@@ -186,10 +189,3 @@ def assess(
     ceiling = best_of(reranked) if reranked else None
     gain = gain_of(runs[best], runs[ceiling], judged) if ceiling else None
     return Assessment(searches, best, found[best].model or first, ceiling, gain)
-
-
-def draw_judged(rankings: Rankings, max_queries: int | None) -> Rankings:
-    """The queries with a relevant document, or so many of them, always the same."""
-    judged = relevance(rankings)
-    rows = [row for row, query_id in enumerate(rankings.queries["query_id"][:]) if query_id in judged]
-    return rankings.select(sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist()))

@@ -67,7 +67,10 @@ def run_ranking(
 ) -> DistillationResult:
     """Scores candidates where needed, trains the student, and evaluates its search in the corpus."""
     check_metric(training_args, *RANKING_METRICS)
-    splits = _load_splits(data_args, given)
+    splits: Any = load_rankings(data_args) if given.dataset is None else given.dataset
+    if "train" not in splits:
+        raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
+    splits = {name: as_rankings(part, f"The split {name!r}") for name, part in splits.items()}
     train = splits.pop("train")
     for split, rankings in splits.items():
         try:
@@ -125,15 +128,6 @@ def run_ranking(
         recipe={name: getattr(training_args, name) for name in RECIPE_FIELDS}
         | {"kl_weight": trainer.ranking_loss.kl_weight},
     )
-
-
-def _load_splits(data_args: DataArguments, given: Given) -> dict[str, Rankings]:
-    """The rankings of each split, of which train is required."""
-    splits: Any = load_rankings(data_args) if given.dataset is None else given.dataset
-    if "train" not in splits:
-        raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
-    parts: Any = {name: as_rankings(part, f"The split {name!r}") for name, part in splits.items()}
-    return parts
 
 
 def _check_candidates(train: Rankings, is_taught: bool) -> None:
