@@ -169,12 +169,10 @@ def mine(
             pool = np.random.default_rng([seed, number]).permutation(pool)
         mined.append(first_rows[pool[:num_negatives]].tolist())
     columns = {name: rankings.queries[name][:] for name in rankings.queries.column_names}
-    if rankings.has_scores:
-        columns["teacher_logits"] = [
-            [*known, *[math.nan] * len(rows)] for known, rows in zip(columns["teacher_logits"], mined, strict=True)
-        ]
-    columns["documents"] = [[*known, *rows] for known, rows in zip(columns["documents"], mined, strict=True)]
-    columns["labels"] = [[*known, *[0.0] * len(rows)] for known, rows in zip(columns["labels"], mined, strict=True)]
+    added = {"documents": mined, "labels": [[0.0] * len(rows) for rows in mined]}
+    added["teacher_logits"] = [[math.nan] * len(rows) for rows in mined]
+    for name in added.keys() & columns.keys():
+        columns[name] = [[*known, *new] for known, new in zip(columns[name], added[name], strict=True)]
     if not any(mined):
         logger.warning("Nothing was mined: lower `--relative_margin`, or raise `--range_max`.")
     num_short = sum(len(rows) < num_negatives for rows in mined)
