@@ -73,8 +73,6 @@ class WhitenArguments(FolderArguments):
     projection_dim: int = HfArg(help="Dimensions of a new embedding, at most as many as now.")
     power: float = HfArg(default=0.5, help="0: PCA. 1: full whitening. Between: partial whitening.")
     text_column: str = HfArg(default="text", help="Column of the texts in a table.")
-    max_train_samples: int | None = HfArg(default=None, help="Fit on so many texts. Default: all.")
-    batch_size: int = HfArg(default=32, help="Texts per batch.")
 
 
 def whiten(args: WhitenArguments) -> None:
@@ -91,7 +89,7 @@ def whiten(args: WhitenArguments) -> None:
     from hf_dse.publish import export as exporting
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
-    texts = load_texts(args.train_file, args.text_column, args.max_train_samples)["text"][:]
+    texts = load_texts(args.train_file, args.text_column)["text"][:]
     model: Any = load_dse_model(args.model_name_or_path)
     model.to(choose_device())
     if has_head(model):
@@ -101,11 +99,10 @@ def whiten(args: WhitenArguments) -> None:
         )
         model = model.dse
     tokenizer, size = load_tokenizer(args.model_name_or_path), model.config.embedding_size
-    options: dict[str, Any] = {"max_length": args.max_length, "batch_size": args.batch_size}
-    whiten_encoder(model, tokenizer, texts, args.projection_dim, power=args.power, **options)
+    whiten_encoder(model, tokenizer, texts, args.projection_dim, power=args.power, max_length=args.max_length)
     source = describe_source(args.model_name_or_path).name
     whitened = f"{source}, {size} to {args.projection_dim} dimensions, power {args.power}, {len(texts)} texts"
-    options = {"recipe": {"whitened": whitened}, "overwrite_output_dir": args.overwrite_output_dir}
+    options: Any = {"recipe": {"whitened": whitened}, "overwrite_output_dir": args.overwrite_output_dir}
     folder = exporting.export(model, args.output_dir, tokenizer, model_id=args.model_id, **options)
     print(f"Saved to {folder}")
 
