@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 COLUMNS = ("ndcg@10", "recall@100", "difference", "low", "high", "tokens", "query_ms", "corpus_seconds")
 # Fewer labelled queries teach little.
 ENOUGH_QUERIES = 100
-# A weight of BM25 beside which the cosine hardly counts.
-WORDS_ALONE = 10
 
 
 @dataclass
@@ -129,7 +127,7 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
     weight = f"--bm25_weight {args.bm25_weight} " if found.best.endswith(WITH_BM25) else ""
     if found.best == BM25 and any(name.endswith(WITH_BM25) for name in found.searches):
         logger.info("BM25 alone was the best: with a high weight the search is nearly that.")
-        weight = f"--bm25_weight {WORDS_ALONE} "
+        weight = "--bm25_weight 10 "
     say_next(search=f"{weight}--query '...' {_words(**model, corpus=corpus)}")
 
 

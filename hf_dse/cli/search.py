@@ -14,10 +14,6 @@ from hf_dse.common.options import HfArg
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 
 
-# The column of the places of passages.
-PLACE = "file:line"
-
-
 @dataclass
 class SearchArguments:
     """Queries, the corpus, and where to write the results."""
@@ -74,7 +70,7 @@ def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], n
     for result in results:
         rows = [["rank", *map(one_line, names)]]
         for number, found in enumerate(result["results"], start=1):
-            found = {**found, PLACE: f"{found.get('file')}:{found.get('line')}"}
+            found = {**found, "file:line": f"{found.get('file')}:{found.get('line')}"}
             scores = [f"{found[name]:.4f}" for name in names[:num_scores]]
             rows.append([str(number), *scores, *(one_line(found[name]) for name in names[num_scores:])])
         sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -19,9 +19,6 @@ from hf_dse.training.arguments import GeneralTrainingArguments
 from hf_dse.training.general_trainer import GeneralTrainer
 
 
-RECIPE_FIELDS = ("hidden_weight", "relation_weight", "sentence_weight")
-
-
 def run_general(
     args: StageArguments,
     convert_args: ConvertOptions,
@@ -65,6 +62,6 @@ def run_general(
         datasets=[text_args.train_file],
         recipe={
             "learned from": f"layers of {describe_source(teacher_name).name}",
-            **{name: getattr(training_args, name) for name in RECIPE_FIELDS},
+            **{name: getattr(training_args, name) for name in ("hidden_weight", "relation_weight", "sentence_weight")},
         },
     )
