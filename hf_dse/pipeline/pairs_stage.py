@@ -113,7 +113,6 @@ def run_pairs(
     names = ("distillation_alpha", "scale_learning_rate")
     return train_stage(
         trainer,
-        tokenizer,
         evaluate,
         (args, convert_args, data_args),
         base_model=given.base_model,

@@ -119,7 +119,6 @@ def run_ranking(
 
     return train_stage(
         trainer,
-        tokenizer,
         evaluate,
         (args, convert_args, data_args),
         base_model=given.base_model,

@@ -98,7 +98,6 @@ def make_once(make: Callable[[], Data], training_args: TrainingArguments) -> Dat
 
 def train_stage(
     trainer: Any,
-    tokenizer: PreTrainedTokenizerBase,
     evaluate: Callable[[], Metrics],
     arguments: Sequence[Any],
     *,
@@ -125,7 +124,7 @@ def train_stage(
         recipe = {name: value for name, value in recipe.items() if value is not None} | _common_recipe(training_args)
         name = training_args.hub_model_id or output_dir.name
         facts |= {"metrics": metrics or None, "recipe": recipe, "model_id": name}
-        export(student, path, tokenizer, overwrite_output_dir=True, **facts)
+        export(student, path, trainer.processing_class, overwrite_output_dir=True, **facts)
         options = {name: value for part in arguments for name, value in asdict(part).items()}
         results = {"metrics": metrics, "training": training, "recipe": {**options, **recipe}}
         # The last file, which says that the stage is complete.
@@ -135,7 +134,7 @@ def train_stage(
             commit = push_model(path, name, revision=training_args.hub_revision, token=training_args.hub_token)
             logger.info(f"Pushed to {commit}")
     (metrics,) = broadcast_object_list([metrics])
-    return DistillationResult(student, tokenizer, metrics, path)
+    return DistillationResult(student, trainer.processing_class, metrics, path)
 
 
 def _common_recipe(training_args: StudentTrainingArguments) -> dict[str, Any]:
