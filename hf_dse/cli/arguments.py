@@ -3,13 +3,9 @@
 """Options that several commands share."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hf_dse.common.options import HfArg
-
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 
 # Metadata of a field `model_name_or_path`.
@@ -34,8 +30,3 @@ class LoadArguments:
     def loading(self) -> dict[str, Any]:
         """The options of `load_sentence_transformer`."""
         return {name: value for name, value in vars(self).items() if name != "batch_size"}
-
-    def load(self, name: str) -> "SentenceTransformer":
-        from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
-
-        return load_sentence_transformer(name, **self.loading)

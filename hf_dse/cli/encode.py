@@ -29,8 +29,9 @@ def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
     hf-dse encode --model student/model --input texts.txt --output vectors.npy
     """
     from hf_dse.retrieval.index import encode_file
+    from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
     options = dict(vars(args))
-    model = load_args.load(options.pop("model_name_or_path"))
+    model = load_sentence_transformer(options.pop("model_name_or_path"), **load_args.loading)
     number, size = encode_file(model, options.pop("input"), batch_size=load_args.batch_size, **options)
     print(f"{number} vectors of size {size} written to {args.output}")

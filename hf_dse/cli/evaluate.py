@@ -77,11 +77,12 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
     """Prints the metrics of searches."""
     from hf_dse.data.ranking_files import load_rankings
     from hf_dse.retrieval.comparison import compare_searches
+    from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
     splits = load_rankings(data_args, args.split or ["test"])
     names = dict.fromkeys([args.model_name_or_path, *args.compare_with])
     compared = compare_searches(
-        {name: load_args.load(name) for name in names},
+        {name: load_sentence_transformer(name, **load_args.loading) for name in names},
         splits,
         bm25=args.bm25,
         bm25_weight=args.bm25_weight,

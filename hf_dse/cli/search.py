@@ -45,12 +45,13 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     from hf_dse.data.tables import to_json
     from hf_dse.retrieval.folder import search_corpus
     from hf_dse.retrieval.rerankers import load_reranker
+    from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     names = ("text_column", "top_k", "bm25_weight", "rerank_top", "chunk_size", "index_dir")
     loading: dict[str, Any] = {"trust_remote_code": load_args.trust_remote_code, "device": load_args.device}
     found = search_corpus(
-        load_args.load(args.model_name_or_path),
+        load_sentence_transformer(args.model_name_or_path, **load_args.loading),
         args.model_name_or_path,
         args.corpus,
         args.query,
