@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from transformers.utils import logging
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
 from hf_dse.retrieval.bm25 import Bm25Index, bm25_scores, import_bm25
-from hf_dse.retrieval.evaluation import TOP_K, Embedded, embed_corpus, find_documents
+from hf_dse.retrieval.evaluation import TOP_K, embed_corpus, find_documents
 from hf_dse.retrieval.metrics import Run, as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.retrieval.sentence_transformer import embed, length_of, similarity_of
 
@@ -104,27 +105,28 @@ def run_searches(
     results: dict[str, dict[str, Search]] = {split: {} for split in splits}
     for name, model in models.items():
         similarity, tokens = similarity_of(model), None if chunk_size else length_of(model, "document")
+        find = partial(find_documents, cosine=similarity == "cosine", device=model.device)
         row = f"{name} ({similarity}{'' if chunk_size is None else ', best of chunks'})"
         # Splits may share their corpus.
-        corpora: dict[int, tuple[Embedded, float]] = {}
+        corpora: dict[int, tuple[Any, float]] = {}
         for split, rankings in splits.items():
             key, found, queries = id(rankings.corpus), results[split], rankings.queries["query"][:]
             if key not in corpora:
                 start = time.perf_counter()
                 embedded = embed_corpus(model, rankings, chunk_size, **options)
                 corpora[key] = embedded, time.perf_counter() - start
-            embedded, seconds = corpora[key]
+            (texts, documents, passages), seconds = corpora[key]
             vectors, ms = embed(model, queries, "query", **options), _embedding_ms(model, queries)
             start = time.perf_counter()
-            run = find_documents(model, rankings, vectors, embedded, depth)
+            run = find(rankings, vectors, texts, documents, depth)
             found[row] = last = Search(run, name, tokens, ms + _ms_each(start, queries), seconds)
             if bm25 and BM25 not in found:
                 found[BM25] = _bm25(rankings, depth)
             # Dot products have no scale to add BM25 to.
             if bm25 and similarity == "cosine":
-                added = bm25_scores(queries, embedded.texts, bm25_weight, embedded.groups)
+                added = bm25_scores(queries, passages, bm25_weight, documents)
                 start = time.perf_counter()
-                run = find_documents(model, rankings, vectors, embedded, depth, added)
+                run = find(rankings, vectors, texts, documents, depth, added_scores=added)
                 # Both need the index of the words.
                 seconds += found[BM25].corpus_seconds
                 found[row + WITH_BM25] = last = Search(run, name, tokens, ms + _ms_each(start, queries), seconds)

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluation on sentence pairs, and by the search in a corpus."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import datasets
@@ -25,7 +24,7 @@ from hf_dse.retrieval.metrics import (
     score_logits,
 )
 from hf_dse.retrieval.search import nearest
-from hf_dse.retrieval.sentence_transformer import embed, similarity_of, split_texts
+from hf_dse.retrieval.sentence_transformer import embed, split_texts
 
 
 if TYPE_CHECKING:
@@ -37,20 +36,6 @@ logger = logging.get_logger(__name__)
 PAIRS_PER_BATCH = 4096
 # `recall@100` needs so many documents.
 TOP_K = 100
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """The vectors of texts, the texts, and the row of the document that each is of."""
-
-    vectors: np.ndarray
-    documents: np.ndarray
-    texts: list[str]
-
-    @property
-    def groups(self) -> list[int] | None:
-        """The documents, if one has several texts."""
-        return None if len(self.texts) == len(set(self.documents)) else self.documents.tolist()
 
 
 def evaluate_pairs(
@@ -124,8 +109,8 @@ def _compare(model: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def embed_corpus(
     model: "SentenceTransformer", rankings: Rankings, chunk_size: int | None = None, **options: Any
-) -> Embedded:
-    """Embeds the documents that are not blank, each as one text or in chunks. The options are those of [`embed`]."""
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """The vectors of the documents that are not blank or of their chunks, their documents' rows, and their texts."""
     texts = rankings.corpus["text"][:]
     documents = np.array([row for row, text in enumerate(texts) if is_filled(text)], dtype=np.int64)
     if len(documents) < len(texts):
@@ -135,26 +120,13 @@ def embed_corpus(
         chunks = split_texts(model, texts, chunk_size)
         documents = np.repeat(documents, [len(parts) for parts in chunks])
         texts = [chunk for parts in chunks for chunk in parts]
-    return Embedded(embed(model, texts, **options), documents, texts)
+    return embed(model, texts, **options), documents, texts
 
 
 def find_documents(
-    model: "SentenceTransformer",
-    rankings: Rankings,
-    vectors: np.ndarray,
-    embedded: Embedded,
-    top_k: int,
-    added_scores: Callable[[slice], np.ndarray] | None = None,
+    rankings: Rankings, queries: np.ndarray, texts: np.ndarray, documents: np.ndarray, top_k: int, **options: Any
 ) -> Run:
-    """The `top_k` best documents of each query, whose vectors are given, such as with the scores of BM25 added."""
-    scores, positions = nearest(
-        vectors,
-        embedded.vectors,
-        # One more, because the query itself may be found.
-        top_k + 1,
-        cosine=similarity_of(model) == "cosine",
-        added_scores=added_scores,
-        groups=embedded.groups,
-        device=model.device,
-    )
-    return as_run(rankings, scores, embedded.documents[positions], top_k)
+    """The `top_k` best documents of each query by the vectors of their texts. The options are those of [`nearest`]."""
+    # One more, because the query itself may be found.
+    scores, positions = nearest(queries, texts, top_k + 1, groups=documents, **options)
+    return as_run(rankings, scores, documents[positions], top_k)

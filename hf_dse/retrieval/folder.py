@@ -91,7 +91,7 @@ def search_corpus(
         queries,
         passages,
         vectors=np.concatenate([part for parts, part in entries if parts] or [np.empty((0, 0))]),
-        groups=groups if len(set(groups)) < len(groups) else None,
+        groups=groups,
         bm25_weight=bm25_weight,
         **ranking,
         **options,

@@ -148,8 +148,8 @@ def test_the_best_chunk_of_a_document_counts(encoder):
     queries = ["cat dog the old house", "a new mat"]
     columns = {"query": queries, "documents": [[0], [1]], "labels": [[1], [1]]}
     rankings = make_rankings(columns, {"text": [*texts, " "]})
-    embedded = evaluation.embed_corpus(encoder, rankings, 30, **QUIET)
-    run = find_documents(encoder, rankings, encoder.encode(queries), embedded, 3)
+    vectors, documents, _ = evaluation.embed_corpus(encoder, rankings, 30, **QUIET)
+    run = find_documents(rankings, encoder.encode(queries), vectors, documents, 3, cosine=True)
     for query, found in zip(queries, run.values(), strict=True):
         best = {}
         for row, text in enumerate(texts):
