@@ -38,7 +38,7 @@ from transformers.utils import logging
 from hf_dse import DataArguments, Rankings, bm25_scores, convert_encoder, export, load_rankings, split_text
 from hf_dse.common.display import markdown
 from hf_dse.convert.student import exact_kinds
-from hf_dse.retrieval.bm25 import bm25_search
+from hf_dse.retrieval.bm25 import Bm25Index
 from hf_dse.retrieval.metrics import as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -169,7 +169,7 @@ def measure(args: Any, rankings: Rankings, ways: Mapping[str, Way]) -> list[dict
                 both = find(bm25_scores(queries, texts, args.bm25_weight, rows.tolist()))
                 with_bm25[row] = ranking_metrics(both, judged)[args.metric]
     if has_bm25:
-        runs[BM25] = as_run(rankings, *bm25_search(queries, documents, TOP_K + 1), TOP_K)
+        runs[BM25] = as_run(rankings, *Bm25Index(documents).search(queries, TOP_K + 1), TOP_K)
         numbers[BM25] = (BM25, 0.0)
     seconds = time_ways(documents, ways, args)
     results: list[dict[str, Any]] = []
@@ -212,7 +212,7 @@ def time_ways(documents: Sequence[str], ways: Mapping[str, Way], args: Any) -> d
 
     tasks: dict[str, Callable[[], object]] = {name: partial(read_all, way.read) for name, way in ways.items()}
     if "bm25" in args.ways:
-        tasks[BM25] = partial(bm25_search, ["a"], sample, 1)
+        tasks[BM25] = lambda: Bm25Index(sample).search(["a"], 1)
     for task in tasks.values():
         task()
     device = next((way.model.device for way in ways.values()), None)

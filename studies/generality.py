@@ -30,7 +30,7 @@ from sentence_transformers.util import cos_sim
 
 from hf_dse import Rankings, bm25_scores, make_rankings
 from hf_dse.common.display import markdown
-from hf_dse.retrieval.bm25 import bm25_search
+from hf_dse.retrieval.bm25 import Bm25Index
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 
@@ -108,7 +108,7 @@ def measure_bm25(collection: Collection, vectors: tuple[np.ndarray, np.ndarray] 
     """nDCG@10 of BM25, or of BM25 beside the cosine of the vectors of queries and documents."""
     queries, texts = (list(column.values()) for column in collection[:2])
     if vectors is None:
-        found = bm25_search(queries, texts, 11)
+        found = Bm25Index(texts).search(queries, 11)
     else:
         found = nearest(*vectors, 11, cosine=True, added_scores=bm25_scores(queries, texts))
     rankings = as_rankings(*collection)

@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
@@ -78,10 +79,11 @@ class Bm25Index:
     def __init__(self, corpus: Sequence[str]):
         bm25s, stemmer = import_bm25()
         self.num_texts = len(corpus)
-        self.tokenize = bm25s.tokenize
         words = {"token_pattern": TOKEN, "stopwords": "en", "stemmer": stemmer.Stemmer("english")}
-        self.options: dict[str, Any] = {**words, "show_progress": False}
+        self.tokenize = partial(bm25s.tokenize, **words, show_progress=False)
         tokens = self._tokenize(corpus)
+        if not self.num_texts:
+            raise ValueError("There are no texts to search in.")
         self.index = bm25s.BM25()
         self.has_words = bool(tokens.vocab)
         if self.has_words:
@@ -98,7 +100,7 @@ class Bm25Index:
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
     def search(self, queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best scores (float32) and their positions (int64), see [`bm25_search`]."""
+        """The best scores (float32) and their positions (int64), `(num_queries, top_k)`; 0 without a shared word."""
         shape = len(queries), min(top_k, self.num_texts)
         scores, positions = np.empty(shape, np.float32), np.empty(shape, np.int64)
         for row, words in enumerate(self.words(queries)):
@@ -107,13 +109,7 @@ class Bm25Index:
 
     def _tokenize(self, texts: Sequence[str], **options: Any) -> Any:
         # `lower` of bm25s leaves the German ß.
-        return self.tokenize([split_words(text).casefold() for text in texts], **self.options, **options)
-
-
-def bm25_search(queries: Sequence[str], corpus: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best scores (float32) and their positions (int64), `(num_queries, top_k)`; 0 without a shared word."""
-    _check_search(queries, corpus)
-    return Bm25Index(corpus).search(queries, top_k)
+        return self.tokenize([split_words(text).casefold() for text in list_texts(texts)], **options)
 
 
 def bm25_scores(
@@ -153,7 +149,6 @@ def bm25_scores(
     """
     if not 0 <= weight < math.inf:
         raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
-    _check_search(queries, corpus)
     parts: dict[Any, list[str]] = {}
     for text, group in zip(corpus, range(len(corpus)) if groups is None else groups, strict=True):
         parts.setdefault(group, []).append(text)
@@ -182,13 +177,6 @@ def note_without_words(num_without: int, num_queries: int) -> None:
         logger.warning(
             f"{num_without} of {num_queries} queries share no word with the texts: BM25 finds nothing for them."
         )
-
-
-def _check_search(queries: Sequence[str], corpus: Sequence[str]) -> None:
-    for texts in (queries, corpus):
-        list_texts(texts)
-    if not len(corpus):
-        raise ValueError("There are no texts to search in.")
 
 
 def has_bm25() -> bool:

@@ -22,7 +22,7 @@ from hf_dse.data.rankings import Rankings, fold, make_rankings
 from hf_dse.data.reading import to_rankings
 from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS
-from hf_dse.retrieval.bm25 import bm25_search, note_without_words
+from hf_dse.retrieval.bm25 import Bm25Index, note_without_words
 from hf_dse.retrieval.index import embed_once
 from hf_dse.retrieval.queries import make_queries
 from hf_dse.retrieval.search import nearest
@@ -152,7 +152,7 @@ def mine(
         device = encoder.device
         searches.append(nearest(query_vectors, vectors, depth, device=device, show_progress=show_progress)[1])
     if bm25:
-        scores, positions = bm25_search(queries, distinct, depth)
+        scores, positions = Bm25Index(distinct).search(queries, depth)
         note_without_words(int((scores[:, 0] == 0).sum()), len(queries))
         searches.append(np.where(scores > 0, positions, -1))
     mined: list[list[int]] = []

@@ -11,7 +11,7 @@ from needles import make_needles
 from sentence_transformers import SentenceTransformer
 
 from hf_dse import bm25_scores, make_rankings, split_text
-from hf_dse.retrieval.bm25 import bm25_search
+from hf_dse.retrieval.bm25 import Bm25Index
 
 
 pytest.importorskip("pytrec_eval")
@@ -78,7 +78,7 @@ def test_every_way(save_bert, folder, rankings, tmp_path, capsys):
     found = check("best of chunks of 30", best, sum(map(len, chunks)) / 12)
     row = rows["best of chunks of 30"]
     assert row["difference"] == pytest.approx((found - base).mean()) and row["low"] <= row["high"]
-    positions = bm25_search(queries, texts, 1)[1][:, 0]
+    positions = Bm25Index(texts).search(queries, 1)[1][:, 0]
     assert rows["BM25"]["recall@1"] == np.mean(positions == np.arange(12)) and "with_bm25" not in rows["BM25"]
     words = bm25_scores(queries, texts, 0.6)(slice(None))
     hits = (asked @ means.T + words).argmax(axis=1) == np.arange(12)
@@ -101,7 +101,7 @@ def test_needles(task, length):
     assert len(documents) == 100
     assert {len(text.split()) for text in documents} == {int(0.75 * length)}
     # By its words, the needle is the only part of a document that tells it from others.
-    positions = bm25_search(queries, documents, 1)[1][:, 0]
+    positions = Bm25Index(documents).search(queries, 1)[1][:, 0]
     assert positions.tolist() == [rows[0] for rows in rankings.queries["documents"]]
 
 

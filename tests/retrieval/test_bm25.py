@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_dse import bm25_scores
-from hf_dse.retrieval.bm25 import bm25_search, split_words
+from hf_dse.retrieval.bm25 import Bm25Index, split_words
 
 
 pytest.importorskip("bm25s")
@@ -40,7 +40,7 @@ def bm25_by_hand(query, corpus, k1=1.5, b=0.75):
 @given(queries=st.lists(TEXT, min_size=1, max_size=3), corpus=st.lists(TEXT, min_size=1, max_size=8), data=st.data())
 def test_it_is_its_formula(queries, corpus, data):
     top_k = data.draw(st.integers(1, len(corpus) + 1))
-    scores, positions = bm25_search(queries, corpus, top_k)
+    scores, positions = Bm25Index(corpus).search(queries, top_k)
     assert scores.shape == positions.shape == (len(queries), min(top_k, len(corpus)))
     for query, values, rows in zip(queries, scores, positions, strict=True):
         expected = bm25_by_hand(query, corpus)
@@ -53,7 +53,7 @@ def test_it_is_its_formula(queries, corpus, data):
 
 
 def test_stop_words_do_not_count_and_stems_are_equal():
-    scores, positions = bm25_search(["the foxes, jumped"], ["the sun of and", "A fox jumps."], 2)
+    scores, positions = Bm25Index(["the sun of and", "A fox jumps."]).search(["the foxes, jumped"], 2)
     assert positions.tolist() == [[1, 0]] and scores[0, 0] > scores[0, 1] == 0
 
 
@@ -91,7 +91,7 @@ def test_words_of_any_script_and_normal_form(text, words):
     ],
 )
 def test_what_people_write_is_found(query, text):
-    scores, positions = bm25_search([query], ["another text: 別, другой", text], 1)
+    scores, positions = Bm25Index(["another text: 別, другой", text]).search([query], 1)
     assert positions.tolist() == [[1]] and scores[0, 0] > 0
 
 
@@ -106,14 +106,14 @@ def test_what_is_not_a_list_of_texts_is_refused():
         with pytest.raises(kind, match=message):
             bm25_scores(queries, corpus)
         with pytest.raises(kind, match=message):
-            bm25_search(queries, corpus, 1)
+            Bm25Index(corpus).search(queries, 1)
     assert bm25_scores([], ["cat"])(slice(0, 3)).shape == (0, 1)
 
 
 def test_nothing_to_find(warnings):
     corpus = ["cat dog", "sun", "cat"]
-    assert bm25_search([], corpus, 2)[0].shape == (0, 2)
-    assert bm25_search(["cat"], ["", "the"], 2)[1].tolist() == [[0, 1]]
+    assert Bm25Index(corpus).search([], 2)[0].shape == (0, 2)
+    assert Bm25Index(["", "the"]).search(["cat"], 2)[1].tolist() == [[0, 1]]
     assert bm25_scores(["x", "cat"], ["", "the"])(slice(0, 2)).tolist() == [[0, 0]] * 2
     assert "2 of 2 queries share no word with the texts" in warnings[0]
     with pytest.raises(ValueError, match="weight=nan: it has to be a finite number of at least 0"):

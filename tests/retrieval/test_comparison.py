@@ -8,7 +8,7 @@ import pytest
 from hf_dse import evaluate, make_rankings
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import comparison, evaluation
-from hf_dse.retrieval.bm25 import bm25_scores, bm25_search
+from hf_dse.retrieval.bm25 import Bm25Index, bm25_scores
 from hf_dse.retrieval.comparison import WITH_BM25, compare_runs, compare_searches, run_searches
 from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -73,7 +73,7 @@ def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_encode
     assert rows["test"][name] == pytest.approx({**expected, "tokens": 64})
     assert [row["tokens"] for row in rows["test"].values()] == [64, None, 64, None, 64, 64]
     queries, texts = rankings.queries["query"][:], rankings.corpus["text"][:]
-    found = as_run(rankings, *bm25_search(queries, texts, 101), 100)
+    found = as_run(rankings, *Bm25Index(texts).search(queries, 101), 100)
     assert rows["test"]["BM25"]["ndcg@10"] == ranking_metrics(found, relevance(rankings))["ndcg@10"] > 0.1
     vectors = [model.encode(part, normalize_embeddings=True) for part in (queries, texts)]
     scores = vectors[0] @ vectors[1].T + bm25_scores(queries, texts, 0.3)(slice(None))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_dse import DataArguments, load_corpus, load_rankings, make_rankings, mine
-from hf_dse.retrieval.bm25 import bm25_search
+from hf_dse.retrieval.bm25 import Bm25Index
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
@@ -61,7 +61,7 @@ def mine_slowly(rankings, similarities, words, last, margin):
         barred.add(query if query in texts else "")
         searches = [] if similarities is None else [dict(zip(range(len(texts)), similarities[number], strict=True))]
         if words:
-            scores, rows = bm25_search([query], [texts[row] for row in distinct], len(distinct))
+            scores, rows = Bm25Index([texts[row] for row in distinct]).search([query], len(distinct))
             searches.append({distinct[row]: s for row, s in zip(rows[0], scores[0], strict=True) if s > 0})
         fused = Counter()
         for values in searches:
