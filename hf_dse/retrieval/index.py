@@ -18,6 +18,7 @@ from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.data.tables import to_table
 from hf_dse.data.texts import read_texts
+from hf_dse.data.tokenization import warn_of_read
 from hf_dse.retrieval.sentence_transformer import (
     embed,
     fingerprint_of,
@@ -25,7 +26,6 @@ from hf_dse.retrieval.sentence_transformer import (
     length_of,
     prompt_of,
     split_texts,
-    warn_of_texts,
 )
 
 
@@ -90,14 +90,15 @@ def embed_once(
 ) -> list[Entry]:
     """Embeds the chunks of texts whose vectors `folder` does not keep yet. `drop_others` deletes those of others."""
     size = fit_chunk_size(model, chunk_size)
-    settings = [fingerprint_of(model), prompt_of(model, prompt_name), length_of(model, prompt_name), size]
+    prompt, length = prompt_of(model, prompt_name), length_of(model, prompt_name)
+    settings = [fingerprint_of(model), prompt, length, size]
     keys = [key_of([settings, text]) for text in texts]
     wanted = dict(zip(keys, texts, strict=True))
     with open_cache(None if folder is None else to_path(folder) / "vectors.sqlite") as cache:
         found = {key: _decode(text, value) for key, text in wanted.items() if (value := cache.read(key)) is not None}
         missing = [key for key in wanted if key not in found]
         chunks = dict(zip(missing, split_texts(model, [wanted[key] for key in missing], size), strict=True))
-        warn_of_texts(model, [chunk for parts in chunks.values() for chunk in parts], prompt_name)
+        warn_of_read(model.tokenizer, [prompt + chunk for parts in chunks.values() for chunk in parts], length)
         with tqdm(total=len(missing), desc="Embedding", unit="text", disable=not show_progress) as progress:
             for start in range(0, len(missing), TEXTS_PER_COMMIT):
                 group = missing[start : start + TEXTS_PER_COMMIT]

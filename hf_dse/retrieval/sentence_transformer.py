@@ -19,7 +19,7 @@ from hf_dse.common.loading import choose_device, load_config, reading, split_rev
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
-from hf_dse.data.tokenization import add_mask, check_max_length, is_unknown, warn_of_read
+from hf_dse.data.tokenization import add_mask, check_max_length, warn_of_read
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
@@ -118,7 +118,8 @@ def embed(
     add_mask(model.tokenizer)
     if warn:
         warn_of_blank(texts)
-        warn_of_texts(model, texts, prompt_name)
+        prompt = prompt_of(model, prompt_name)
+        warn_of_read(model.tokenizer, [prompt + text for text in texts], length_of(model, prompt_name))
     if not texts:
         return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
     encoders: dict[str | None, Any] = {"query": model.encode_query, "document": model.encode_document}
@@ -161,23 +162,6 @@ def split_texts(model: "SentenceTransformer", texts: Sequence[str], chunk_size: 
     size, tokenizer = fit_chunk_size(model, chunk_size), model.tokenizer
     parts = ((split_text(text, tokenizer, size) if size else [text]) if is_filled(text) else [] for text in texts)
     return list(parts)
-
-
-def warn_of_texts(model: "SentenceTransformer", texts: list[str], prompt_name: str | None) -> None:
-    """Counts the texts that are cut, and those that the vocabulary of the model does not know."""
-    tokenizer, prompt = model.tokenizer, prompt_of(model, prompt_name)
-    max_length = length_of(model, prompt_name)
-    limit = max_length or math.inf
-    # A token has at least one byte; a letter of other scripts may have several tokens.
-    room = limit - tokenizer.num_special_tokens_to_add() - len(prompt.encode())
-    suspects = [text for text in texts if not text.isascii() or len(text) > room]
-    num_cut = num_unknown = 0
-    for start in range(0, len(suspects), 1000):
-        block = [prompt + text for text in suspects[start : start + 1000]]
-        for text, ids in zip(block, tokenizer(block, verbose=False)["input_ids"], strict=True):
-            num_cut += len(ids) > limit
-            num_unknown += is_unknown(tokenizer, text, ids)
-    warn_of_read(len(texts), num_unknown, num_cut, max_length)
 
 
 def similarity_of(model: "SentenceTransformer") -> str:
