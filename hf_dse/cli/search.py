@@ -50,7 +50,7 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     names = ("text_column", "top_k", "bm25_weight", "rerank_top", "chunk_size", "index_dir")
     loading: dict[str, Any] = {"trust_remote_code": load_args.trust_remote_code, "device": load_args.device}
-    found = search_corpus(
+    results, shown = search_corpus(
         load_sentence_transformer(args.model_name_or_path, **load_args.loading),
         args.model_name_or_path,
         args.corpus,
@@ -59,15 +59,15 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
         batch_size=load_args.batch_size,
         **{name: getattr(args, name) for name in names},
     )
-    print(format_results(found.rows, found.shown, found.num_scores, shutil.get_terminal_size().columns))
+    print(format_results(results, shown, shutil.get_terminal_size().columns))
     if output is not None:
-        write_atomically(output, lambda file: file.writelines(map(to_json, found.rows)))
-        print(f"{len(found.rows)} queries written to {output}")
+        write_atomically(output, lambda file: file.writelines(map(to_json, results)))
+        print(f"{len(results)} queries written to {output}")
 
 
-def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], num_scores: int, width: int) -> str:
-    """The results of each query as a table of `names`, of which the first are scores. Longer lines are cut."""
-    blocks = []
+def format_results(results: Iterable[Mapping[str, Any]], names: Sequence[str], width: int) -> str:
+    """The results of each query as a table of `names`: scores, a place and a text. Longer lines are cut."""
+    blocks, num_scores = [], len(names) - 2
     for result in results:
         rows = [["rank", *map(one_line, names)]]
         for number, found in enumerate(result["results"], start=1):

@@ -5,7 +5,6 @@
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +30,6 @@ logger = logging.get_logger(__name__)
 ID_COLUMNS = ("id", "_id", "doc_id", "file")
 
 
-@dataclass
-class Results:
-    """For each query its `results`. `shown` names the columns of a printed table, `num_scores` scores first."""
-
-    rows: list[dict[str, Any]]
-    shown: list[str]
-    num_scores: int
-
-
 def search_corpus(
     model: "SentenceTransformer",
     model_name: str,
@@ -53,11 +43,12 @@ def search_corpus(
     batch_size: int = 32,
     show_progress: bool = True,
     **ranking: Any,
-) -> Results:
+) -> tuple[list[dict[str, Any]], list[str]]:
     """
     Ranks the texts of a corpus with [`search`], by the best of their passages: files of a folder are split, other
     texts only with a `chunk_size`. Vectors are kept in `index_dir`, by default in the cache of Hugging Face. `ranking`
-    is `top_k`, `reranker` and `rerank_top` of a search.
+    is `top_k`, `reranker` and `rerank_top` of a search. Returns for each query its `results`, and the columns of a
+    printed table: scores, the place of a text, and the text.
     """
     check_search(model, queries, bm25_weight)
     scores = {"score": similarity_of(model) + (" + BM25" if bm25_weight else "")}
@@ -102,7 +93,7 @@ def search_corpus(
         for hit in hits:
             values = {name: column[hit["row"]] for name, column in columns.items()}
             rows[-1]["results"].append({**{name: hit[key] for key, name in scores.items()}, **values})
-    return Results(rows, [*scores.values(), place, text_column], len(scores))
+    return rows, [*scores.values(), place, text_column]
 
 
 def _index_folder(corpus: str, model_name: str) -> Path:

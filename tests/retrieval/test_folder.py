@@ -37,9 +37,9 @@ def run(encoder, docs, tmp_path):
 
     def search(model=encoder, corpus=docs, queries=QUERIES, **options):
         defaults = {"chunk_size": 12, "index_dir": str(tmp_path / "index"), "show_progress": False}
-        found = search_corpus(model, "tiny", str(corpus), queries, **{**defaults, **options})
-        assert [row["query"] for row in found.rows] == queries
-        return [row["results"] for row in found.rows]
+        found, _ = search_corpus(model, "tiny", str(corpus), queries, **{**defaults, **options})
+        assert [row["query"] for row in found] == queries
+        return [row["results"] for row in found]
 
     return search
 
@@ -146,8 +146,8 @@ def test_an_interrupted_index_keeps_what_it_has(run, embedded, monkeypatch, tmp_
 
 def search_lines(encoder, path, **options):
     options = {"index_dir": str(path.parent / "index"), "show_progress": False, **options}
-    found = search_corpus(encoder, "tiny", str(path), ["a dog"], **options)
-    return found.shown, found.rows[0]["results"]
+    (found,), shown = search_corpus(encoder, "tiny", str(path), ["a dog"], **options)
+    return shown, found["results"]
 
 
 def test_tables_and_lines_are_ranked_whole(encoder, tmp_path, warnings, embedded):
