@@ -15,7 +15,7 @@ from hf_dse.convert.student import load_dse_model
 from hf_dse.data.pairs import check_pairs, load_pairs, resolve_task
 from hf_dse.data.reading import Data, are_rankings, options_of, to_rankings
 from hf_dse.publish.export import export
-from hf_dse.retrieval.comparison import evaluate_retrieval
+from hf_dse.retrieval.comparison import compare_searches
 from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer, to_sentence_transformer
 
@@ -110,7 +110,9 @@ def evaluate(
                 encoder = load_sentence_transformer(folder, dtype="auto", device=model.device)
         else:
             encoder = to_sentence_transformer(model, max_length=max_length, **loading)
-        return evaluate_retrieval(encoder, rankings, chunk_size=chunk_size, **options)
+        found = compare_searches({"": encoder}, {"": rankings}, chunk_size=chunk_size, **options)
+        (row,) = found[""].values()
+        return {name: value for name, value in row.items() if name != "tokens"}
     if chunk_size is not None:
         raise ValueError(f"chunk_size={chunk_size} is for the search in a corpus, and the data are sentence pairs.")
     task, split = resolve_task(data_args), split or "validation"

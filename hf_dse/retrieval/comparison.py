@@ -73,13 +73,6 @@ def compare_searches(
     return compared
 
 
-def evaluate_retrieval(model: "SentenceTransformer", rankings: Rankings, **options: Any) -> dict[str, float]:
-    """The metrics of the search in a corpus, see `hf_dse.evaluate`. The options are those of [`run_searches`]."""
-    (row,) = compare_searches({"": model}, {"": rankings}, **options)[""].values()
-    del row["tokens"]
-    return row
-
-
 def run_searches(
     models: Mapping[str, "SentenceTransformer"],
     splits: Mapping[str, Rankings],

@@ -8,11 +8,10 @@ import pytest
 import torch
 from sentence_transformers import CrossEncoder
 
-from hf_dse import DataArguments, assess, load_rankings, make_rankings
+from hf_dse import DataArguments, assess, evaluate, load_rankings, make_rankings
 from hf_dse.cli import assess as cli
 from hf_dse.cli.output import show_log
 from hf_dse.pipeline.assess import Assessment
-from hf_dse.retrieval.comparison import evaluate_retrieval
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse_cli import main
 
@@ -85,7 +84,7 @@ def test_all_models_read_as_many_tokens(encoder, assets, rankings, save_bert, tm
     assert found.gain is None and not found.pays and str(found).startswith("The best without a reranker is ")
     # The same values as at this length.
     cut = load_sentence_transformer(str(assets / "encoder"), device="cpu", max_length=16)
-    again = evaluate_retrieval(cut, rankings, **QUIET)
+    again = evaluate(cut, rankings, **QUIET)
     assert found.searches["model 1 (cosine)"]["ndcg@10"] == again["ndcg@10"]
     found = assess(encoder, rankings, max_length=8, **QUIET)
     assert [row["tokens"] for row in found.searches.values()] == [8, None, 8]

@@ -19,7 +19,6 @@ from hf_dse import (
     score,
 )
 from hf_dse.common.display import format_table
-from hf_dse.retrieval.comparison import evaluate_retrieval
 from hf_dse.retrieval.evaluation import evaluate_pairs
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse_cli import main
@@ -84,7 +83,7 @@ def test_searches_by_name_and_loaded(student, assets):
     data = assets / "queries"
     splits = load_rankings(str(data))
     model = load_sentence_transformer(student, device="cpu")
-    expected = evaluate_retrieval(model, splits["test"], **QUIET)
+    expected = evaluate(model, splits["test"], **QUIET)
     assert evaluate(student, data, device="cpu", **QUIET) == expected
     for name, split in splits.items():
         assert evaluate(model, DataArguments(dataset_name=str(data)), split=name, **QUIET) == evaluate(
@@ -93,7 +92,7 @@ def test_searches_by_name_and_loaded(student, assets):
     bare, tokenizer = DseModel.from_pretrained(student), AutoTokenizer.from_pretrained(student)
     assert evaluate(bare, splits["test"], tokenizer, **QUIET) == expected
     short = load_sentence_transformer(student, device="cpu", max_length=4)
-    cut = evaluate_retrieval(short, splits["test"], **QUIET)
+    cut = evaluate(short, splits["test"], **QUIET)
     for given in ((student, data), (bare, splits["test"], tokenizer)):
         assert evaluate(*given, max_length=4, **QUIET) == cut
 

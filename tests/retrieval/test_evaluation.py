@@ -10,12 +10,11 @@ import torch
 from datasets import Dataset
 from sklearn.metrics import average_precision_score
 
-from hf_dse import encode, make_rankings, split_text
+from hf_dse import encode, evaluate, make_rankings, split_text
 from hf_dse.data.arguments import DataArguments, PairTask
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import evaluation
-from hf_dse.retrieval.comparison import evaluate_retrieval
 from hf_dse.retrieval.evaluation import evaluate_pairs, find_documents
 from hf_dse.retrieval.metrics import RANKING_METRICS
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -136,7 +135,7 @@ def test_the_values_are_those_of_mteb(similarity, prompts, save_encoder, ranking
     model = load_sentence_transformer(str(folder), device="cpu")
     theirs = mteb.evaluate(model, LocalRetrieval(), cache=None, show_progress_bar=False)
     theirs = theirs.task_results[0].scores["test"][0]
-    ours = evaluate_retrieval(model, rankings, **QUIET)
+    ours = evaluate(model, rankings, **QUIET)
     assert ours.pop("num_queries") == len(queries)
     names = {name: f"{'map@100' if name == 'map' else name}".replace("@", "_at_") for name in RANKING_METRICS}
     assert ours == pytest.approx({name: theirs[names[name]] for name in RANKING_METRICS}, abs=1e-5)
@@ -163,7 +162,7 @@ def test_the_best_chunk_of_a_document_counts(encoder):
 def test_blank_documents_are_not_found(encoder, warnings):
     """A model gives all of them one vector, which was the best for some queries."""
     rankings = make_rankings({"query": ["?!"], "documents": [[2]], "labels": [[1]]}, {"text": ["", " ", "cats purr"]})
-    assert evaluate_retrieval(encoder, rankings, **QUIET)["mrr@10"] == 1.0
+    assert evaluate(encoder, rankings, **QUIET)["mrr@10"] == 1.0
     assert "2 of 3 documents are blank and are left out." in warnings
 
 
@@ -171,4 +170,4 @@ def test_nothing_is_embedded_that_cannot_be_measured(encoder, monkeypatch):
     monkeypatch.setattr(evaluation, "embed", None)
     rankings = make_rankings({"query": ["the cat"], "documents": [[0]]}, {"text": ["a cat", "a dog"]})
     with pytest.raises(ValueError, match="None of the 1 queries has a relevant document"):
-        evaluate_retrieval(encoder, rankings)
+        evaluate(encoder, rankings)
