@@ -157,11 +157,6 @@ def limit_of(model: "CrossEncoder", max_length: int | None) -> int:
     return check_max_length(max_length, transformer, model.tokenizer, pair=True) or 10**9
 
 
-def reads_messages(model: "CrossEncoder") -> bool:
-    """Whether a chat template makes one text of a pair."""
-    return "message" in model.modalities
-
-
 def overhead(model: "CrossEncoder") -> int:
     """The tokens of a pair that belong to neither of its texts: special tokens, a prompt and a template."""
     rendered = model.preprocess([("a", "a")], prompt=prompt_of(model, None) or None)["input_ids"].shape[1]

@@ -15,7 +15,7 @@ from transformers.utils.logging import tqdm
 from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
 from hf_dse.data.tokenization import length_batches, token_lengths, warn_of_read
-from hf_dse.retrieval.rerankers import Pair, limit_of, overhead, raw_logits, reads_messages
+from hf_dse.retrieval.rerankers import Pair, limit_of, overhead, raw_logits
 from hf_dse.retrieval.sentence_transformer import fingerprint_of, prompt_of
 
 
@@ -74,7 +74,7 @@ def _windows(
         # Only fast tokenizers tell which characters a token stands for.
         return [[[document] for document in documents] for documents in texts]
     # The tokens of a query and a document together.
-    room = max_length - overhead(reranker) - (TEMPLATE_MARGIN if reads_messages(reranker) else 0)
+    room = max_length - overhead(reranker) - (TEMPLATE_MARGIN if "message" in reranker.modalities else 0)
     parts: list[list[list[str]]] = []
     num_long, too_long = 0, []
     options: dict[str, Any] = {"add_special_tokens": False, "verbose": False}
@@ -127,8 +127,8 @@ def score_texts(
     show_progress: bool = True,
 ) -> dict[Pair, list[float]]:
     """The raw logits of pairs of texts, each once: kept ones, and others in batches, each of which is kept at once."""
-    if reads_messages(reranker):
-        # A template makes one text of both.
+    if "message" in reranker.modalities:
+        # A chat template makes one text of both.
         truncation = "longest_first"
     path, settings = None, None
     if cache_dir is not None:
