@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
-from hf_dse.common.loading import choose_device, load_config, reading, split_revision
+from hf_dse.common.loading import choose_device, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
@@ -46,7 +46,8 @@ def load_sentence_transformer(
             "Models are loaded with sentence-transformers: `pip install hf-dse[st]` (version 6.2 or later)."
         ) from error
 
-    name, revision = split_revision(name_or_path)
+    source = source_of(name_or_path, trust_remote_code=trust_remote_code)
+    name = source.pop("pretrained_model_name_or_path")
     config = load_config(name_or_path, trust_remote_code=trust_remote_code)
     kind = next(iter(config.architectures or []), "")
     if kind.endswith("ForSequenceClassification") and config.model_type != "dse":
@@ -56,13 +57,8 @@ def load_sentence_transformer(
         )
     chosen = choose_device(device)
     with reading(name_or_path):
-        model = SentenceTransformer(
-            name,
-            revision=None if revision == "main" else revision,
-            trust_remote_code=trust_remote_code,
-            device=str(chosen),
-            model_kwargs={"dtype": dtype, "use_safetensors": True},
-        )
+        loading = {"dtype": dtype, "use_safetensors": True}
+        model = SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
     if max_length is not None:
         limit_length(model, max_length)
     return model.eval()
