@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from transformers.utils import logging
 
 from hf_dse.retrieval.arguments import BM25_WEIGHT
@@ -149,15 +150,12 @@ def bm25_scores(
     """
     if not 0 <= weight < math.inf:
         raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
-    parts: dict[Any, list[str]] = {}
-    for text, group in zip(corpus, range(len(corpus)) if groups is None else groups, strict=True):
-        parts.setdefault(group, []).append(text)
     # Where each document is one passage, one index serves both.
-    if groups is not None and len(parts) < len(corpus):
-        number = {group: position for position, group in enumerate(parts)}
-        document_of = np.array([number[group] for group in groups])
+    if groups is not None and len(set(groups)) < len(corpus):
         of_passages = bm25_scores(queries, corpus, weight / 2)
-        of_documents = bm25_scores(queries, [" ".join(texts) for texts in parts.values()], weight / 2)
+        documents = pd.Series(corpus, dtype=object).groupby(np.asarray(groups), sort=False)
+        of_documents = bm25_scores(queries, documents.agg(" ".join).tolist(), weight / 2)
+        document_of = documents.ngroup().to_numpy()
         return lambda rows: of_passages(rows) + of_documents(rows)[:, document_of]
     index = Bm25Index(corpus)
     words = index.words(queries)
