@@ -1,12 +1,13 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Loading configurations, tokenizers and encoders, with errors that name the checkpoint; the choice of a device."""
+"""Loading packages, configurations, tokenizers and encoders, with clear errors; the choice of a device."""
 
 import json
 import os
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,14 @@ Name = str | os.PathLike
 # `user/name@revision`, with a branch, a tag or a commit of the Hub.
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@((?!.*\.\.)[\w./-]+)")
+
+
+def import_extra(extra: str, *modules: str) -> list[Any]:
+    """Imports packages that an extra of hf-dse installs; an `ImportError` names it."""
+    try:
+        return [import_module(name) for name in modules]
+    except ImportError as error:
+        raise ImportError(f"{error}: `pip install hf-dse[{extra}]`.") from error
 
 
 def split_revision(name_or_path: Name) -> tuple[str, str]:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from transformers.utils import logging
 
+from hf_dse.common.loading import import_extra
 from hf_dse.retrieval.arguments import BM25_WEIGHT
 from hf_dse.retrieval.encoding import list_texts
 
@@ -182,14 +183,9 @@ def has_bm25() -> bool:
     return find_spec("bm25s") is not None and find_spec("Stemmer") is not None
 
 
-def import_bm25() -> tuple[Any, Any]:
+def import_bm25() -> list[Any]:
     """The packages of BM25. Call it before a corpus is embedded."""
-    try:
-        import bm25s
-        import Stemmer
-    except ImportError as error:
-        raise ImportError("BM25 needs bm25s and PyStemmer: `pip install hf-dse[ranking]`.") from error
-    return bm25s, Stemmer
+    return import_extra("ranking", "bm25s", "Stemmer")
 
 
 def _best(scores: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ import evaluate
 import numpy as np
 from transformers import EvalPrediction
 
+from hf_dse.common.loading import import_extra
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.encoding import check_finite
 
@@ -165,12 +166,7 @@ def ranking_metrics(
     run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], *, per_query: bool = False
 ) -> dict[str, Any]:
     """The means of `RANKING_METRICS` by pytrec_eval, as MTEB and BEIR report, or the values of each query id."""
-    try:
-        import pytrec_eval
-    except ImportError as error:
-        raise ImportError(
-            "Measures of rankings need pytrec_eval: `pip install hf-dse[ranking]` (package pytrec-eval-terrier)."
-        ) from error
+    (pytrec_eval,) = import_extra("ranking", "pytrec_eval")
     found = {query_id: {doc_id: float(score) for doc_id, score in run.get(query_id, {}).items()} for query_id in qrels}
     for query_id, scores in found.items():
         if any(map(math.isnan, scores.values())):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import nn
 
-from hf_dse.common.loading import choose_device, load_config, reading, source_of
+from hf_dse.common.loading import choose_device, import_extra, load_config, reading, source_of
 from hf_dse.data.arguments import PairTask
 from hf_dse.data.tokenization import add_mask, check_max_length, count_token_types
 from hf_dse.retrieval.sentence_transformer import prompt_of
@@ -92,16 +92,13 @@ def load_reranker(
 
 
 def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: torch.device) -> "CrossEncoder":
-    try:
-        from sentence_transformers import CrossEncoder
-    except ImportError as error:
-        raise ImportError("Rerankers need sentence-transformers: `pip install hf-dse[st]`.") from error
+    (library,) = import_extra("st", "sentence_transformers")
     load_config(name, trust_remote_code=trust_remote_code)
     source = source_of(name, trust_remote_code=trust_remote_code)
     repository = source.pop("pretrained_model_name_or_path")
     with reading(name):
         loading: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}
-        model = CrossEncoder(repository, device=str(device), model_kwargs=loading, **source)
+        model = library.CrossEncoder(repository, device=str(device), model_kwargs=loading, **source)
         # On the meta device no weights are read: sentence-transformers does not say which ones are missing.
         weights = source_of(name, trust_remote_code=trust_remote_code)
         kind = type(model.transformers_model)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
-from hf_dse.common.loading import choose_device, load_config, reading, source_of
+from hf_dse.common.loading import choose_device, import_extra, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
@@ -39,13 +39,7 @@ def load_sentence_transformer(
     max_length: int | None = None,
 ) -> "SentenceTransformer":
     """Loads a folder or a Hub id (`user/name@commit`). `max_length` replaces its lengths in tokens."""
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise ImportError(
-            "Models are loaded with sentence-transformers: `pip install hf-dse[st]` (version 6.2 or later)."
-        ) from error
-
+    (library,) = import_extra("st", "sentence_transformers")
     source = source_of(name_or_path, trust_remote_code=trust_remote_code)
     name = source.pop("pretrained_model_name_or_path")
     config = load_config(name_or_path, trust_remote_code=trust_remote_code)
@@ -58,7 +52,7 @@ def load_sentence_transformer(
     chosen = choose_device(device)
     with reading(name_or_path):
         loading = {"dtype": dtype, "use_safetensors": True}
-        model = SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
+        model = library.SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
     if max_length is not None:
         limit_length(model, max_length)
     return model.eval()

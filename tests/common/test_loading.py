@@ -12,6 +12,7 @@ from transformers import AutoModel
 
 from hf_dse.common.loading import (
     choose_device,
+    import_extra,
     load_config,
     load_encoder,
     load_tokenizer,
@@ -108,3 +109,9 @@ def test_names_with_a_revision(tmp_path, monkeypatch):
     }
     (tmp_path / "models" / "mine@v1").mkdir(parents=True)
     assert split_revision("models/mine@v1") == ("models/mine@v1", "main")
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra():
+    assert import_extra("st", "json") == [json]
+    with pytest.raises(ImportError, match=r"No module named 'nonsense': `pip install hf-dse\[ranking\]`"):
+        import_extra("ranking", "json", "nonsense")
