@@ -49,22 +49,18 @@ def encode_file(
     output: str,
     *,
     text_column: str = "text",
-    prompt_name: str = "document",
-    normalize: bool = False,
-    batch_size: int = 32,
-    show_progress: bool = True,
+    **options: Any,
 ) -> tuple[int, int]:
     """
     Embeds the texts of `source` into a .npy file, or a .parquet file with their columns. Returns the number of vectors
-    and their size.
+    and their size. The options are those of [`embed`].
     """
     path = output_path(output, (".npy", ".parquet"))
     table = to_table(read_texts(source, text_column), source)
     texts = table[text_column].to_pylist()
     if EMBEDDING_COLUMN in table.column_names and path.suffix == ".parquet":
         raise ValueError(f"{source} already has a column {EMBEDDING_COLUMN!r}: rename it.")
-    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    vectors = embed(model, texts, prompt_name, normalize=normalize, **options)
+    vectors = embed(model, texts, **options)
     if path.suffix == ".npy":
         # `np.save` into a file object of Python writes through C, where a full disk is not an error.
         write_atomically(path, lambda file: np.save(SimpleNamespace(write=file.write), vectors))
