@@ -26,10 +26,8 @@ class RunArguments:
         default=None, help="Parquet file of the results. Default: results.parquet next to the study."
     )
     output_dir: str | None = HfArg(default=None, help="Folder of the trainings. Default: outputs/NAME.")
-    jobs: int = HfArg(default=1, help="Number of parallel runs.")
-    threads: int | None = HfArg(default=None, help="CPU threads per run. Default: an equal share.")
+    jobs: int = HfArg(default=1, help="Number of parallel runs, which share the CPU cores (or set OMP_NUM_THREADS).")
     flags: str = HfArg(default="", help="More options of `hf-dse distill` here: --flags='--bf16'.")
-    dry_run: bool = HfArg(default=False, help="Only list the runs, and which of them are finished.")
 
 
 @dataclass
@@ -71,14 +69,10 @@ def study(args: RunArguments) -> None:
         if run.key in finished:
             continue
         try:
-            parse_stages(common, expand(run.options, strict=not args.dry_run))
+            parse_stages(common, expand(run.options))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{args.study_file}: {run.title}: {error}") from error
-    if args.dry_run:
-        for run in {run.key: run for run in content.runs()}.values():
-            print(f"{'finished' if run.key in finished else 'missing':8}  {run.title}")
-        return
-    results = run_study(content, results_file, output_dir, jobs=args.jobs, threads=args.threads, flags=args.flags)
+    results = run_study(content, results_file, output_dir, jobs=args.jobs, flags=args.flags)
     print(f"{len(results)} runs are in {results_file}")
 
 

@@ -101,15 +101,15 @@ def run_study(
     output_dir: str | Path,
     *,
     jobs: int = 1,
-    threads: int | None = None,
     flags: str = "",
 ) -> pd.DataFrame:
     """
-    Runs what is missing in the results, `jobs` trainings at a time, each in its own process with `threads` CPU threads
-    and, with GPUs, one GPU; `flags` are further options for this machine. Returns the rows of the study's runs.
+    Runs what is missing in the results, `jobs` trainings at a time, each in its own process with `OMP_NUM_THREADS` CPU
+    threads, by default an equal share, and, with GPUs, one GPU; `flags` are further options for this machine. Returns
+    the rows of the study's runs.
     """
     results_file, output_dir = Path(results_file), Path(output_dir)
-    threads = threads or max(1, (os.cpu_count() or 1) // max(1, jobs))
+    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // max(1, jobs)))
     runs = study.runs()
     finished = finished_runs(results_file)
     missing = list({run.key: run for run in runs if run.key not in finished}.values())
@@ -216,15 +216,14 @@ def convergence(state: dict[str, Any], training: dict[str, float]) -> dict[str, 
     return measured
 
 
-def expand(options: dict[str, Any], strict: bool = True) -> dict[str, Any]:
-    """Puts environment variables in the place of `${NAME}`. An unknown name is an error, or stays if not `strict`."""
+def expand(options: dict[str, Any]) -> dict[str, Any]:
+    """Puts environment variables in the place of `${NAME}`."""
     text = json.dumps(options, ensure_ascii=False)
     missing = [name for name in re.findall(r"\$\{(\w+)\}", text) if name not in os.environ]
-    if missing and strict:
+    if missing:
         where = next(name for name, value in options.items() if f"${{{missing[0]}}}" in json.dumps(value))
         raise ValueError(f"The study needs the environment variable {missing[0]}, for `{where}`: set it.")
-    expanded = re.sub(r"\$\{(\w+)\}", lambda match: json.dumps(os.environ.get(match[1], match[0]))[1:-1], text)
-    return json.loads(expanded)
+    return json.loads(re.sub(r"\$\{(\w+)\}", lambda match: json.dumps(os.environ[match[1]])[1:-1], text))
 
 
 def read_results(results_file: str | Path) -> pd.DataFrame:
