@@ -207,9 +207,9 @@ def draw_extrapolation(path: Path) -> None:
 
 def summarize_study(name: str, condition: str | None = None) -> pd.DataFrame:
     """The mean and the spread of each setting of a study in studies/."""
-    study = load_study(ROOT / "studies" / f"{name}.yaml")
-    results = select_results(study, read_results(ROOT / "studies" / "results.parquet"))
-    return summarize(results if condition is None else results.query(condition), list(study.factors), [METRIC])
+    runs = load_study(ROOT / "studies" / f"{name}.yaml")
+    results = select_results(runs, read_results(ROOT / "studies" / "results.parquet"))
+    return summarize(results if condition is None else results.query(condition), list(runs[0].labels), [METRIC])
 
 
 def draw_study(path: Path, study: str, x: str, lines: str, condition: str | None) -> None:

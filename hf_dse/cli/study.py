@@ -6,15 +6,10 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hf_dse.cli.distill import parse_stages
 from hf_dse.cli.parsing import read_options
 from hf_dse.common.options import HfArg
-
-
-if TYPE_CHECKING:
-    from hf_dse.studies.runs import Study
 
 
 @dataclass
@@ -59,20 +54,20 @@ def study(args: RunArguments) -> None:
     """
     from hf_dse.studies.runs import expand, finished_runs, load_study, run_study
 
-    content = load_study(args.study_file)
+    runs = load_study(args.study_file)
     results_file = _results_file(args.study_file, args.results_file)
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
     finished = finished_runs(results_file)
     common = ["--output_dir", str(output_dir), *shlex.split(args.flags)]
     # Fail early: check the options of all runs before the first one starts.
-    for run in content.runs():
+    for run in runs:
         if run.key in finished:
             continue
         try:
             parse_stages(common, expand(run.options))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{args.study_file}: {run.title}: {error}") from error
-    results = run_study(content, results_file, output_dir, jobs=args.jobs, flags=args.flags)
+    results = run_study(runs, results_file, output_dir, jobs=args.jobs, flags=args.flags)
     print(f"{len(results)} runs are in {results_file}")
 
 
@@ -85,21 +80,20 @@ def study_report(args: ReportArguments) -> None:
     from hf_dse.studies import report
     from hf_dse.studies.runs import load_study, read_results, select_results
 
-    content = load_study(args.study_file)
-    results = select_results(content, read_results(_results_file(args.study_file, args.results_file)))
+    runs = load_study(args.study_file)
+    factors, metric = list(runs[0].labels), args.metrics[-1]
+    results = select_results(runs, read_results(_results_file(args.study_file, args.results_file)))
     for choice in args.select:
-        factor, label = _choice(choice, content)
+        factor, label = _choice(choice, factors)
         results = results[results[factor].map(str) == label]
     if results.empty:
         raise ValueError(f"There is no finished run to report on: run `hf-dse study {args.study_file}` first.")
-    factors, metric = list(content.factors), args.metrics[-1]
     summary = report.summarize(results, factors, args.metrics)
     print(report.summary_table(summary, args.metrics))
-    num_runs = len(content.runs())
-    if len(results) < num_runs and not args.select:
-        print(f"\n{num_runs - len(results)} of {num_runs} runs are not finished.")
+    if len(results) < len(runs) and not args.select:
+        print(f"\n{len(runs) - len(results)} of {len(runs)} runs are not finished.")
     for choice in args.baseline:
-        factor, label = _choice(choice, content)
+        factor, label = _choice(choice, factors)
         print(f"\nCompared with {factor} {label}, runs paired by all other factors:\n")
         print(report.comparison_table(results, factors, metric, factor, label))
 
@@ -108,8 +102,8 @@ def _results_file(study_file: str, results_file: str | None) -> Path:
     return Path(results_file) if results_file is not None else Path(study_file).with_name("results.parquet")
 
 
-def _choice(text: str, study: "Study") -> tuple[str, str]:
+def _choice(text: str, factors: list[str]) -> tuple[str, str]:
     factor, separator, label = text.partition("=")
-    if not separator or factor not in study.factors:
-        raise ValueError(f"{text!r} has to be FACTOR=LABEL; the factors are {', '.join(study.factors)}.")
+    if not separator or factor not in factors:
+        raise ValueError(f"{text!r} has to be FACTOR=LABEL; the factors are {', '.join(factors)}.")
     return factor, label

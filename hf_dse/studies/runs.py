@@ -3,13 +3,13 @@
 """A study: which trainings it consists of, and running those that are missing."""
 
 import hashlib
-import itertools
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -57,46 +57,33 @@ class Run:
         return f"{re.sub(r'[^A-Za-z0-9.]+', '-', words).strip('-')[:80]}-{self.key}"
 
 
-@dataclass(frozen=True)
-class Study:
+def load_study(path: str | Path) -> list[Run]:
     """
-    A grid of trainings: `options` that all runs share, and for each factor its labels with their options. Options of a
-    later factor replace those of an earlier one, and all replace the shared options.
+    Reads a YAML file: shared `options`, and `factors` with a list of values, or labels with their options, which
+    replace those of earlier factors and shared ones. Returns a run for every combination of labels; the last factor
+    changes fastest. Some may have the same options.
     """
-
-    options: dict[str, Any]
-    factors: dict[str, dict[Any, dict[str, Any]]]
-
-    def runs(self) -> list[Run]:
-        """Every combination of labels; the last factor changes fastest. Some may have the same options."""
-        runs = []
-        for labels in itertools.product(*self.factors.values()):
-            options = dict(self.options)
-            for factor, label in zip(self.factors, labels, strict=True):
-                options |= self.factors[factor][label]
-            runs.append(Run(dict(zip(self.factors, labels, strict=True)), options))
-        return runs
-
-
-def load_study(path: str | Path) -> Study:
-    """Reads a YAML file: shared `options`, and `factors` with a list of values, or labels with their options."""
     content = read_yaml(to_path(path))
     options, factors = (content.get(name) or {} for name in ("options", "factors"))
     if set(content) - {"options", "factors"} or not factors or not isinstance(factors, dict):
         raise ValueError(f"{path}: a study has the keys `options` and `factors`, and at least one factor.")
-    study: dict[str, dict[Any, dict[str, Any]]] = {}
+    runs = [Run({}, options)]
     for factor, labels in factors.items():
-        if isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels) and labels:
-            study[factor] = {label: {factor: label} for label in labels}
-        elif isinstance(labels, dict) and all(isinstance(value, dict | None) for value in labels.values()) and labels:
-            study[factor] = {label: value or {} for label, value in labels.items()}
-        else:
+        if isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels):
+            labels = {label: {factor: label} for label in labels}
+        is_grid = isinstance(labels, dict) and all(isinstance(value, dict | None) for value in labels.values())
+        if not is_grid or not labels:
             raise ValueError(f"{path}: the factor {factor!r} has to be a list of values, or labels with options.")
-    return Study(options, study)
+        runs = [
+            Run({**run.labels, factor: label}, {**run.options, **(chosen or {})})
+            for run in runs
+            for label, chosen in labels.items()
+        ]
+    return runs
 
 
 def run_study(
-    study: Study,
+    runs: Sequence[Run],
     results_file: str | Path,
     output_dir: str | Path,
     *,
@@ -110,7 +97,6 @@ def run_study(
     """
     results_file, output_dir = Path(results_file), Path(output_dir)
     threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // max(1, jobs)))
-    runs = study.runs()
     finished = finished_runs(results_file)
     missing = list({run.key: run for run in runs if run.key not in finished}.values())
     slots: SimpleQueue[int] = SimpleQueue()
@@ -155,7 +141,7 @@ def run_study(
         raise ValueError(
             f"{len(failed)} of {len(runs)} runs failed; give the same command to try again.\n" + "\n".join(failed)
         )
-    return select_results(study, read_results(results_file))
+    return select_results(runs, read_results(results_file))
 
 
 def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[str, Any]:
@@ -249,7 +235,7 @@ def append_row(results_file: Path, row: dict[str, Any]) -> None:
         write_atomically(results_file, lambda file: table.to_parquet(file, index=False))
 
 
-def select_results(study: Study, results: pd.DataFrame) -> pd.DataFrame:
+def select_results(runs: Sequence[Run], results: pd.DataFrame) -> pd.DataFrame:
     """The rows of a study's runs, in its order and under its labels, as far as they are finished."""
     found = {row["run"]: row for row in results.to_dict("records")}
-    return pd.DataFrame([found[run.key] | run.labels for run in study.runs() if run.key in found])
+    return pd.DataFrame([found[run.key] | run.labels for run in runs if run.key in found])

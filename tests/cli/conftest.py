@@ -45,7 +45,7 @@ def good(tmp_path_factory, save_bert, tiny_config, bert_tokenizer):
         f"options: {{model_name_or_path: {folder / 'dse'}, train_file: {folder / 'pairs.jsonl'}, num_labels: 1}}\n"
         "factors: {seed: [1, 2]}\n"
     )
-    for run in load_study(folder / "study.yaml").runs():
+    for run in load_study(folder / "study.yaml"):
         append_row(folder / "results.parquet", {"run": run.key, "test.pearson": 0.5})
     return folder
 

@@ -70,7 +70,7 @@ def command(tmp_path):
 def test_every_combination_is_a_run(write):
     attention = {"linear": {"linformer_length": 8, "learning_rate": 1e-3}, "softmax": None}
     factors = {"attention": attention, "num_hidden_layers": [6, 3], "seed": [1]}
-    runs = load_study(write({"options": {"learning_rate": 1e-4, "seed": 0}, "factors": factors})).runs()
+    runs = load_study(write({"options": {"learning_rate": 1e-4, "seed": 0}, "factors": factors}))
     labels = [tuple(run.labels.values()) for run in runs]
     assert labels == [("linear", 6, 1), ("linear", 3, 1), ("softmax", 6, 1), ("softmax", 3, 1)]
     assert runs[0].options == {"learning_rate": 1e-3, "seed": 1, "linformer_length": 8, "num_hidden_layers": 6}
@@ -84,7 +84,7 @@ def test_a_run_is_known_by_its_options_alone(write):
         {"options": {"b": 2}, "factors": {"what": {"x": {"a": 1, "seed": 1}}}},
         {"options": {"b": 2, "a": 1}, "factors": {"seed": [2]}},
     ]
-    first, second, third = (load_study(write(content)).runs()[0] for content in contents)
+    first, second, third = (load_study(write(content))[0] for content in contents)
     assert first.key == second.key != third.key
 
 
@@ -153,7 +153,7 @@ def test_wrong_options_are_found_before_the_first_run(tiny_study, tmp_path, monk
 def test_the_studies_of_this_project(path, monkeypatch):
     for name in re.findall(r"\$\{(\w+)\}", path.read_text()):
         monkeypatch.setenv(name, name)
-    runs = load_study(path).runs()
+    runs = load_study(path)
     for run in {run.key: run for run in runs}.values():
         assert parse_stages(["--output_dir", "out"], expand(run.options))
     finished = finished_runs(STUDIES / "results.parquet")
