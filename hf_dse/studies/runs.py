@@ -10,12 +10,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event
 from typing import Any
 
 import pandas as pd
@@ -28,10 +27,6 @@ from hf_dse.common.display import one_line
 from hf_dse.common.files import locked, read_yaml, to_path, write_atomically
 from hf_dse.common.provenance import code_commit, describe_machine
 from hf_dse.training.base import RESULTS_FILE, complete_checkpoints
-
-
-# Exit codes of a training that Ctrl-C has ended.
-INTERRUPTED = (130, -2)
 
 
 @dataclass(frozen=True)
@@ -102,40 +97,29 @@ def run_study(
     slots: SimpleQueue[int] = SimpleQueue()
     for slot in range(jobs):
         slots.put(slot)
-    interrupted = Event()
 
     def work(run: Run) -> None:
         slot, folder = slots.get(), output_dir / run.folder
         try:
-            if interrupted.is_set():
-                return
             with locked(folder):
                 # Another study may have finished it meanwhile.
                 if run.key not in finished_runs(results_file):
                     append_row(results_file, train(run, folder, slot, threads, flags))
-        except KeyboardInterrupt:
-            interrupted.set()
-            raise
         finally:
             slots.put(slot)
 
     progress = tqdm(total=len(runs), initial=len(runs) - len(missing), desc="Runs", unit="run")
-    futures: dict[Future, Run] = {}
     failed = []
     with progress, ThreadPoolExecutor(jobs) as pool:
         try:
-            for run in missing:
-                futures[pool.submit(work, run)] = run
+            futures = {pool.submit(work, run): run for run in missing}
             for future in as_completed(futures):
-                error = future.exception()
-                if isinstance(error, KeyboardInterrupt):
-                    raise error
-                if error is not None:
+                if error := future.exception():
                     failed.append(f"{futures[future].title}: {error}")
                     progress.write(f"FAILED {failed[-1]}")
                 progress.update()
         finally:
-            # After Ctrl-C, which the trainings of the moment have received too, no other one begins.
+            # After Ctrl-C, which ends the trainings of the moment too, no other one begins.
             pool.shutdown(cancel_futures=True)
     if failed:
         raise ValueError(
@@ -158,8 +142,6 @@ def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[s
         process = subprocess.run(
             [*command, *shlex.split(flags), *again], stdout=output, stderr=subprocess.STDOUT, env=environment
         )
-    if process.returncode in INTERRUPTED:
-        raise KeyboardInterrupt
     if process.returncode != 0:
         lines = re.split(r"[\r\n]+", log.read_text(encoding="utf-8", errors="replace"))
         last = next((line for line in reversed(lines) if line.strip()), "no output")
