@@ -9,10 +9,10 @@ The mean of the weights of models that were trained from one encoder. A head is 
 import argparse
 
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoTokenizer
 
 from hf_dse import export
-from hf_dse.common.loading import stores_head
+from hf_dse.convert.student import load_dse_model
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -20,10 +20,7 @@ parser.add_argument("models", nargs="+", help="folders; head, tokenizer and conf
 parser.add_argument("--weights", type=float, nargs="+", help="one weight per model; default: equal")
 parser.add_argument("--output_dir", required=True)
 args = parser.parse_args()
-models = [
-    (AutoModelForSequenceClassification if stores_head(name) else AutoModel).from_pretrained(name, dtype=torch.float32)
-    for name in args.models
-]
+models = [load_dse_model(name, dtype=torch.float32) for name in args.models]
 states = [{name.removeprefix("dse."): part for name, part in model.named_parameters()} for model in models]
 weights = args.weights or [1.0] * len(models)
 with torch.no_grad():

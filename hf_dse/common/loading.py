@@ -189,11 +189,6 @@ def read_json(name_or_path: Name, filename: str, kind: type = dict) -> Any:
         raise ValueError(f"{name_or_path}: {filename} is not valid JSON: {error}.") from error
 
 
-def stores_head(name_or_path: Name) -> bool:
-    """Whether a DSE checkpoint has weights of a head for sentence pairs. Its config always names the encoder."""
-    return any(name.startswith("similarity.") for name in stored_dtypes(name_or_path))
-
-
 def stored_dtypes(name_or_path: Name) -> dict[str, str]:
     """The types of the weights in a checkpoint, such as "F32", although they may be loaded in another."""
     shards = read_json(name_or_path, SAFE_WEIGHTS_INDEX_NAME).get("weight_map", {})

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.loading import load_config, load_encoder, stores_head
+from hf_dse.common.loading import load_config, load_encoder, stored_dtypes
 from hf_dse.convert.convert import convert_with_options, make_pair_model, set_dropout
 from hf_dse.convert.folder import TEXT_LENGTHS, read_settings
 from hf_dse.convert.options import LATER_OPTIONS, PROMPTS, ConvertOptions
@@ -98,7 +98,9 @@ def load_dse_model(name_or_path: str, **options: Any) -> DseModel | DseForSequen
             f"{name_or_path} is of the type {config.model_type!r} and has to be a DSE model: convert it with "
             "`hf-dse convert`."
         )
-    kind = DseForSequenceClassification if stores_head(name_or_path) else DseModel
+    # Its config always names the encoder.
+    has_similarity = any(name.startswith("similarity.") for name in stored_dtypes(name_or_path))
+    kind = DseForSequenceClassification if has_similarity else DseModel
     model = load_encoder(kind, name_or_path, **options)
     # Where sentence-transformers reads them.
     settings = read_settings(name_or_path)
