@@ -25,7 +25,6 @@ class Source:
     name: str
     hub_id: str | None = None
     url: str | None = None
-    config: str | None = None
     task: str | None = None
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ def make_model_card(
                 task_type="information-retrieval" if is_search else "sentence-similarity",
                 dataset_type=measured_on.hub_id or "custom",
                 dataset_name=measured_on.name,
-                dataset_config=measured_on.config,
+                dataset_config=measured_on.task,
                 dataset_split=split,
                 metric_type=name,
                 metric_value=value,
@@ -121,7 +121,7 @@ def make_model_card(
 def _describe_dataset(name: str) -> Source:
     if name in PAIR_TASKS:
         url = f"https://huggingface.co/datasets/{GLUE}"
-        return Source(f"{GLUE} ({name})", GLUE, url, config=name, task=name)
+        return Source(f"{GLUE} ({name})", GLUE, url, task=name)
     if name == EMBEDDED:
         return Source("the sentence pairs embedded in hf-dse")
     return describe_source(name, prefix="datasets/")
