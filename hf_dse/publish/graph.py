@@ -30,14 +30,8 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 MOST_BYTES_INSIDE = 2**31 - 2**24
 
 
-class GraphForward:
-    """The inputs and outputs that tools expect of a sentence embedding graph, in their order."""
-
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
-    ) -> dict[str, torch.Tensor]:
-        outputs = super().forward(input_ids, attention_mask, token_type_ids)  # type: ignore[misc]
-        return {"sentence_embedding": outputs.pooler_output, "token_embeddings": outputs.last_hidden_state}
+# The outputs that tools expect of a sentence embedding graph, by the names that they have in the model.
+OUTPUTS = {"pooler_output": "sentence_embedding", "last_hidden_state": "token_embeddings"}
 
 
 def write_graph(
@@ -76,7 +70,6 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     # A copy in float32, the one precision that every runtime has.
     encoder: Any = model.dse if has_head(model) else model
     graph_model = copy.deepcopy(encoder).float().cpu().eval()
-    graph_model.__class__ = type("DseGraphModel", (GraphForward, type(encoder)), {})
     # Two texts and padding, and more tokens than slots, a window or a chunk hold, so that the graph assumes nothing.
     layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
     size = max(BLOCK_SIZE, *(max(layer.num_slots, layer.window) for layer in layers))
@@ -88,7 +81,13 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
         inputs["token_type_ids"] = torch.zeros_like(attention_mask)
     # torch prints its steps.
     with contextlib.redirect_stdout(io.StringIO()):
-        return OnnxExporter().export(graph_model, inputs, OnnxConfig(dynamic=True))
+        exported = OnnxExporter().export(graph_model, inputs, OnnxConfig(dynamic=True))
+    outputs = exported.program.graph.outputs
+    # In the order of tools.
+    outputs.reverse()
+    for output in outputs:
+        output.name = OUTPUTS[output.name]
+    return exported
 
 
 def _save(program: Any, path: Path) -> None:
