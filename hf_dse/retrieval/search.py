@@ -155,7 +155,7 @@ def nearest(
     *,
     cosine: bool = False,
     added_scores: Callable[[slice], np.ndarray] | None = None,
-    groups: Sequence | None = None,
+    groups: Sequence | np.ndarray | None = None,
     device: str | torch.device = "cpu",
     show_progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
