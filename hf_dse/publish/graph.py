@@ -16,7 +16,6 @@ from transformers.utils import logging
 
 from hf_dse.common.loading import LENGTHS, read_json
 from hf_dse.convert.folder import write_settings
-from hf_dse.convert.student import has_head
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.attention_dse import BLOCK_SIZE
 from hf_dse.modeling.modeling_dse import find_attentions, save_pooling
@@ -28,7 +27,6 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 # An ONNX file holds at most 2 GB. Larger weights are written to a file beside it.
 MOST_BYTES_INSIDE = 2**31 - 2**24
-
 
 # The outputs that tools expect of a sentence embedding graph, by the names that they have in the model.
 OUTPUTS = {"pooler_output": "sentence_embedding", "last_hidden_state": "token_embeddings"}
@@ -59,8 +57,7 @@ def write_graph(
     save_pooling(model.config, folder)
     write_settings(model, folder)
     # Servers read the length here.
-    stored = read_json(folder, LENGTHS)
-    settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **stored}
+    settings = {"max_seq_length": tokenizer.model_max_length, "do_lower_case": False, **read_json(folder, LENGTHS)}
     (folder / LENGTHS).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
@@ -68,8 +65,7 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     from transformers.exporters import OnnxConfig, OnnxExporter
 
     # A copy in float32, the one precision that every runtime has.
-    encoder: Any = model.dse if has_head(model) else model
-    graph_model = copy.deepcopy(encoder).float().cpu().eval()
+    graph_model: Any = copy.deepcopy(model.base_model).float().cpu().eval()
     # Two texts and padding, and more tokens than slots, a window or a chunk hold, so that the graph assumes nothing.
     layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
     size = max(BLOCK_SIZE, *(max(layer.num_slots, layer.window) for layer in layers))
