@@ -3,6 +3,7 @@
 """Options of a conversion."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hf_dse.common.options import HfArg
 
@@ -22,21 +23,14 @@ class ConvertOptions:
         default_factory=lambda: [128],
         help="Projected length k, in tokens: shorter texts are exact. One for all layers, or one per layer.",
     )
-    linformer_projection: str | None = HfArg(
+    linformer_projection: Literal["learned", "mean", "strided"] | None = HfArg(
         default=None,
         help="How n tokens are projected to k rows. Default: learned, or strided where positions are rotary or "
         "relative.",
-        metadata={"choices": ["learned", "mean", "strided"]},
     )
-    linformer_init: str = HfArg(
-        default="mean",
-        help="Initial weights of learned projections.",
-        metadata={"choices": ["mean", "strided"]},
-    )
-    linformer_sharing: str = HfArg(
-        default="key_value",
-        help="Which parts share E and F.",
-        metadata={"choices": ["none", "headwise", "key_value", "layerwise"]},
+    linformer_init: Literal["mean", "strided"] = HfArg(default="mean", help="Initial weights of learned projections.")
+    linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = HfArg(
+        default="key_value", help="Which parts share E and F."
     )
     layer_types: list[str] | None = HfArg(
         default=None,
@@ -66,10 +60,9 @@ class ConvertOptions:
     max_position_embeddings: int | None = HfArg(
         default=None, help="Longest text, in tokens; beyond the source's limit its positions go on or start again."
     )
-    pooling_mode: str | None = HfArg(
+    pooling_mode: Literal["mean", "cls"] | None = HfArg(
         default=None,
         help="How token vectors become one. Default: as the source says (sentence-transformers), or mean.",
-        metadata={"choices": ["mean", "cls"]},
     )
     projection_dim: int | None = HfArg(
         default=None, help="Dimensions of a new linear layer of the embedding. Default: no such layer."
@@ -82,11 +75,10 @@ class ConvertOptions:
         help="Text before each query in a search, such as 'query: '. Default: the source's prompt; '' for none.",
     )
     document_prompt: str | None = HfArg(default=None, help="Text before each document in a search, in the same way.")
-    similarity: str | None = HfArg(
+    similarity: Literal["cosine", "dot", "mlp"] | None = HfArg(
         default=None,
         help="How two embeddings are compared. Default: as the source's sentence-transformers settings say, "
         "else by their cosine.",
-        metadata={"choices": ["cosine", "dot", "mlp"]},
     )
     similarity_hidden_size: int = HfArg(default=512, help="Hidden size of the mlp similarity.")
     hidden_dropout_prob: float | None = HfArg(default=None, help="Dropout. Default: the source's.")

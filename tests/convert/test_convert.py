@@ -376,6 +376,12 @@ def parse(*argv):
     return arguments
 
 
+def words(kind):
+    """The words that a type allows."""
+    found = [choice for part in (kind, *get_args(kind)) for choice in get_args(part)]
+    return [choice for choice in found if isinstance(choice, str)]
+
+
 def test_options_are_the_arguments_and_fields_that_can_be_chosen():
     options = {option.name: option for option in fields(ConvertOptions)}
     parameters = inspect.signature(convert_encoder).parameters
@@ -385,9 +391,8 @@ def test_options_are_the_arguments_and_fields_that_can_be_chosen():
     known = {field.name: field for field in fields(DseConfig) if field.name in DseConfig.__annotations__}
     assert {*options} - {"query_prompt", "document_prompt"} == {*parameters} - own | {*known} - read
     for name in options.keys() & known.keys():
-        choices = [choice for part in (known[name].type, *get_args(known[name].type)) for choice in get_args(part)]
-        choices = list(LAYER_TYPES) if name == "layer_types" else [part for part in choices if isinstance(part, str)]
-        assert sorted(options[name].metadata.get("choices", [])) == sorted(choices), name
+        choices = LAYER_TYPES if name == "layer_types" else words(known[name].type)
+        assert sorted(options[name].metadata.get("choices", words(options[name].type))) == sorted(choices), name
 
 
 def test_arguments(bert):
