@@ -33,7 +33,6 @@ def whiten_encoder(
     *,
     power: float = 0.5,
     max_length: int | None = None,
-    batch_size: int = 32,
 ) -> DseModel:
     """
     Adds a projection to an encoder that whitens its embeddings.
@@ -58,8 +57,6 @@ def whiten_encoder(
             Degree of scaling: 0 is PCA, which keeps the variances, 1 is whitening, which makes them equal.
         max_length (`int`, *optional*):
             Maximum tokens of a text. Defaults to the `model_max_length` of the tokenizer.
-        batch_size (`int`, *optional*, defaults to 32):
-            Maximum number of texts in a batch.
 
     Returns:
         [`DseModel`]: the model, in evaluation mode, with a `projection` and its size as `config.projection_dim`.
@@ -101,7 +98,7 @@ def whiten_encoder(
     if not 0 <= power <= 1:
         raise ValueError(f"`power` must be between 0 (PCA) and 1 (whitening), got {power}.")
 
-    vectors = encode(model, processing_class, texts, batch_size=batch_size, max_length=max_length, normalize=True)
+    vectors = encode(model, processing_class, texts, max_length=max_length, normalize=True)
     weight = whitening(torch.from_numpy(vectors), projection_dim, power)
     projection = nn.Linear(size, projection_dim, device=model.device, dtype=model.dtype)
     with torch.no_grad():
