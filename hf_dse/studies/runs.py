@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pandas as pd
@@ -94,19 +93,17 @@ def run_study(
     threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // max(1, jobs)))
     finished = finished_runs(results_file)
     missing = list({run.key: run for run in runs if run.key not in finished}.values())
-    slots: SimpleQueue[int] = SimpleQueue()
-    for slot in range(jobs):
-        slots.put(slot)
+    slots = list(range(jobs))
 
     def work(run: Run) -> None:
-        slot, folder = slots.get(), output_dir / run.folder
+        slot, folder = slots.pop(), output_dir / run.folder
         try:
             with locked(folder):
                 # Another study may have finished it meanwhile.
                 if run.key not in finished_runs(results_file):
                     append_row(results_file, train(run, folder, slot, threads, flags))
         finally:
-            slots.put(slot)
+            slots.append(slot)
 
     progress = tqdm(total=len(runs), initial=len(runs) - len(missing), desc="Runs", unit="run")
     failed = []
