@@ -79,8 +79,8 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     with contextlib.redirect_stdout(io.StringIO()):
         exported = OnnxExporter().export(graph_model, inputs, OnnxConfig(dynamic=True))
     outputs = exported.program.graph.outputs
-    # In the order of tools.
-    outputs.reverse()
+    of_model = {output.name: output for output in outputs}
+    outputs[:] = [of_model[name] for name in OUTPUTS]
     for output in outputs:
         output.name = OUTPUTS[output.name]
     return exported
