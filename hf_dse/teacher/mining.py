@@ -169,7 +169,7 @@ def mine(
             pool = np.random.default_rng([seed, number]).permutation(pool)
         mined.append(first_rows[pool[:num_negatives]].tolist())
     columns = {name: rankings.queries[name][:] for name in rankings.queries.column_names}
-    added = {"documents": mined, "labels": [[0.0] * len(rows) for rows in mined]}
+    added: dict[str, list[list]] = {"documents": mined, "labels": [[0.0] * len(rows) for rows in mined]}
     added["teacher_logits"] = [[math.nan] * len(rows) for rows in mined]
     for name in added.keys() & columns.keys():
         columns[name] = [[*known, *new] for known, new in zip(columns[name], added[name], strict=True)]
