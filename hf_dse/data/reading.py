@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from datasets import Dataset
 
 from hf_dse.data.arguments import DataArguments, to_arguments
+from hf_dse.data.pairs import load_pairs
 from hf_dse.data.ranking_files import is_ranking_data, load_rankings
 from hf_dse.data.rankings import Rankings
 
@@ -40,3 +41,16 @@ def options_of(data: Data, **options: Any) -> DataArguments:
 def are_rankings(data: Data, data_args: DataArguments) -> bool:
     """Whether data, with their [`options_of`], are queries with candidates, not sentence pairs."""
     return isinstance(data, Rankings) or is_ranking_data(data_args)
+
+
+def to_pairs(data: Data, data_args: DataArguments, split: str, **options: Any) -> Dataset:
+    """Sentence pairs themselves, or a split of those that a name stands for. `options` are of [`load_pairs`]."""
+    if not isinstance(data, Dataset):
+        return load_pairs(data_args, [split], **options)[split]
+    missing = {"sentence1", "sentence2"} - set(data.column_names)
+    if missing:
+        raise ValueError(
+            f"The data have the columns {', '.join(data.column_names)}, and sentence pairs need sentence1 and "
+            "sentence2: rename them, or make `Rankings` of queries with documents (`make_rankings`)."
+        )
+    return data

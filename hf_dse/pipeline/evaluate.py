@@ -12,8 +12,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.loading import check_loading, choose_device, load_config, load_tokenizer
 from hf_dse.convert.student import load_dse_model
-from hf_dse.data.pairs import check_pairs, load_pairs, resolve_task
-from hf_dse.data.reading import Data, are_rankings, options_of, to_rankings
+from hf_dse.data.pairs import check_pairs, resolve_task
+from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.publish.export import export
 from hf_dse.retrieval.comparison import compare_searches
 from hf_dse.retrieval.evaluation import evaluate_pairs
@@ -115,13 +115,15 @@ def evaluate(
         return {name: value for name, value in row.items() if name != "tokens"}
     if chunk_size is not None:
         raise ValueError(f"chunk_size={chunk_size} is for the search in a corpus, and the data are sentence pairs.")
-    task, split = resolve_task(data_args), split or "validation"
-    parts = check_pairs({split: data}, data_args) if isinstance(data, Dataset) else load_pairs(data_args, [split])
+    task = resolve_task(data_args)
+    pairs = to_pairs(data, data_args, split or "validation")
+    if isinstance(data, Dataset):
+        pairs = check_pairs({"validation": pairs}, data_args)["validation"]
     if isinstance(model, str | PathLike):
         loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)
     elif not isinstance(model, PreTrainedModel):
         to_sentence_transformer(model, max_length=max_length)
-    return evaluate_pairs(loaded, processing_class, parts[split], task, max_length=max_length, **options)
+    return evaluate_pairs(loaded, processing_class, pairs, task, max_length=max_length, **options)
 
 
 def load_for_pairs(name_or_path: str | PathLike, **loading: Any) -> tuple[Any, PreTrainedTokenizerBase | None]:

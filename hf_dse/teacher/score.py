@@ -10,10 +10,10 @@ import numpy as np
 from datasets import Dataset
 
 from hf_dse.common.loading import check_loading
-from hf_dse.data.pairs import load_pairs, resolve_task
+from hf_dse.data.pairs import resolve_task
 from hf_dse.data.rankings import Rankings
-from hf_dse.data.reading import Data, are_rankings, options_of, to_rankings
-from hf_dse.data.tables import check_texts, find_column
+from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
+from hf_dse.data.tables import check_texts
 from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker
 from hf_dse.retrieval.reranking import score_texts
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
@@ -119,9 +119,8 @@ def score(
         data_args = replace(data_args, num_labels=getattr(teacher, "num_labels", 1))
     task = resolve_task(data_args)
     check_labels(teacher, task)
-    if not isinstance(data, Dataset):
-        data = load_pairs(data_args, [split], require_labels=False, keep_columns=True)[split]
-    return score_pairs(teacher, data, symmetric=task.symmetric, **options)
+    pairs = to_pairs(data, data_args, split, require_labels=False, keep_columns=True)
+    return score_pairs(teacher, pairs, symmetric=task.symmetric, **options)
 
 
 def score_pairs(
@@ -135,9 +134,9 @@ def score_pairs(
     show_progress: bool = True,
 ) -> Dataset:
     """Sentence pairs with a teacher's raw logits, see `hf_dse.score`."""
-    for name in ("sentence1", "sentence2"):
-        check_texts(dataset[find_column(dataset, "The pairs", [name])][:], "The pairs", name)
     first, second = dataset["sentence1"][:], dataset["sentence2"][:]
+    for name, texts in (("sentence1", first), ("sentence2", second)):
+        check_texts(texts, "The pairs", name)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if is_bi_encoder(teacher):
         vectors = [embed(teacher, texts, None, normalize=True, **options) for texts in (first, second)]

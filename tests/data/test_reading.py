@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from hf_dse import DataArguments, load_rankings, make_rankings
-from hf_dse.data.reading import are_rankings, choose_split, options_of, to_rankings
+from hf_dse.data.reading import are_rankings, choose_split, options_of, to_pairs, to_rankings
 
 
 RANKING = {"query": "a cat", "documents": ["the cat", "a dog"], "labels": [1, 0]}
@@ -42,11 +42,11 @@ def test_pairs_by_name(folder):
     path = folder / "pairs"
     loaded = Dataset.from_list([PAIR])
     args = options_of(loaded, num_labels=1, task_name=None)
-    assert args == DataArguments(num_labels=1)
+    assert args == DataArguments(num_labels=1) and to_pairs(loaded, args, "test") is loaded
     for data in (path, str(path), DataArguments(dataset_name=str(path))):
         args = options_of(data, num_labels=1)
         assert args == DataArguments(dataset_name=str(path), num_labels=1)
-        assert not are_rankings(data, args)
+        assert not are_rankings(data, args) and len(to_pairs(data, args, "test")) == 3
     assert not are_rankings(loaded, options_of(loaded))
 
 
@@ -56,3 +56,5 @@ def test_other_kinds_are_errors(folder):
         kind = type(data).__name__
         with pytest.raises(TypeError, match=f"type {kind}: pass `DataArguments`, the name .*, or one loaded split"):
             to_rankings(data)
+    with pytest.raises(ValueError, match="columns query, documents, labels, and sentence pairs need sentence1 and"):
+        to_pairs(Dataset.from_list([RANKING]), DataArguments(), "train")

@@ -60,15 +60,6 @@ def test_loaded_pairs_are_checked(student):
         evaluate(model, pairs, num_labels=2, symmetric=True, **QUIET)
 
 
-def test_loaded_pairs_without_a_column(student, assets):
-    rows = Dataset.from_dict({"query": ["a cat"], "sentence2": ["cats"], "label": [1.0]})
-    model, message = load_sentence_transformer(student, device="cpu"), "no column 'sentence1'; the columns are query, "
-    with pytest.raises(ValueError, match=f"Split 'validation': there is {message}"):
-        evaluate(model, rows, num_labels=1, **QUIET)
-    with pytest.raises(ValueError, match=f"The pairs: there is {message}"):
-        score(assets / "teacher", rows, device="cpu", **QUIET)
-
-
 def test_an_option_that_does_not_exist(student, assets):
     model, data = load_sentence_transformer(student, device="cpu"), load_rankings(str(assets / "queries"))["test"]
     for call in (evaluate, assess):
