@@ -94,7 +94,7 @@ class Bm25Index:
     def words(self, queries: Sequence[str]) -> list[list[int]]:
         """The numbers of the words of each query that occur in the corpus."""
         if not self.has_words:
-            return [[] for _ in queries]
+            return [[] for _ in list_texts(queries)]
         return [self.index.get_tokens_ids(found) for found in self._tokenize(queries, return_ids=False)]
 
     def scores(self, words: list[int]) -> np.ndarray:
@@ -151,10 +151,14 @@ def bm25_scores(
     """
     if not 0 <= weight < math.inf:
         raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
+    list_texts(queries)
+    if groups is not None and len(groups) != len(corpus):
+        raise ValueError(f"`groups` has {len(groups)} entries for {len(corpus)} texts: pass one for each.")
     # Where each document is one passage, one index serves both.
-    if groups is not None and len(set(groups)) < len(corpus):
+    keys = pd.Series(getattr(groups, "tolist", lambda: groups)(), dtype=object)
+    if 0 < keys.nunique(dropna=False) < len(corpus):
         of_passages = bm25_scores(queries, corpus, weight / 2)
-        documents = pd.Series(corpus, dtype=object).groupby(np.asarray(groups), sort=False)
+        documents = pd.Series(list(corpus), dtype=object).groupby(keys, sort=False, dropna=False)
         of_documents = bm25_scores(queries, documents.agg(" ".join).tolist(), weight / 2)
         document_of = documents.ngroup().to_numpy()
         return lambda rows: of_passages(rows) + of_documents(rows)[:, document_of]

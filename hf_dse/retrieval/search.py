@@ -173,9 +173,10 @@ def nearest(
     vectors, corpus = (torch.as_tensor(part, dtype=torch.float32, device=device) for part in (queries, documents))
     if cosine:
         vectors, corpus = nn.functional.normalize(vectors, dim=-1), nn.functional.normalize(corpus, dim=-1)
-    # Groups of one document each leave nothing out.
-    groups = None if groups is None or len(set(groups)) == len(corpus) else groups
     numbers = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if numbers is not None and numbers.max() + 1 == len(corpus):
+        # Groups of one text each leave nothing out.
+        numbers = None
     top_k = min(top_k, len(corpus) if numbers is None else int(numbers.max()) + 1)
     # Several of the best parts may be of one group.
     depth = top_k if numbers is None else min(4 * top_k, len(corpus))

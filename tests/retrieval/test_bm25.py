@@ -8,6 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,8 @@ def test_what_people_write_is_found(query, text):
 def test_what_is_not_a_list_of_texts_is_refused():
     for queries, corpus, kind, message in (
         ("a cat", ["cat"], TypeError, "`texts` has to be a list of strings, got str"),
+        ("a cat", ["the"], TypeError, "`texts` has to be a list of strings, got str"),
+        ([None], ["the"], ValueError, "The texts, row 0: the text is None, not a string"),
         (["cat"], "cats", TypeError, "`texts` has to be a list of strings, got str"),
         (["cat"], ["cat", None], ValueError, "The texts, row 1: the text is None, not a string"),
         ([math.nan], ["cat"], ValueError, "The texts, row 0: the text is nan, not a string"),
@@ -108,6 +111,28 @@ def test_what_is_not_a_list_of_texts_is_refused():
         with pytest.raises(kind, match=message):
             Bm25Index(corpus).search(queries, 1)
     assert bm25_scores([], ["cat"])(slice(0, 3)).shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ["a", None, "a"],
+        [1.0, math.nan, 1.0],
+        [("a", 1), ("b", 1), ("a", 1)],
+        np.array([0, 1, 0]),
+        torch.tensor([0, 1, 0]),
+    ],
+    ids=["None", "nan", "tuples", "array", "tensor"],
+)
+def test_any_values_are_groups(groups):
+    texts = ["a cat", "a dog", "the cat sat"]
+    expected = bm25_scores(["cat"], texts, groups=[0, 1, 0])(slice(0, 1))
+    np.testing.assert_array_equal(bm25_scores(["cat"], texts, groups=groups)(slice(0, 1)), expected)
+
+
+def test_each_text_has_a_group():
+    with pytest.raises(ValueError, match="`groups` has 4 entries for 3 texts: pass one for each"):
+        bm25_scores(["cat"], ["a", "b", "c"], groups=[0, 1, 2, 3])
 
 
 def test_nothing_to_find(warnings):

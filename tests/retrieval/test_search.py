@@ -4,6 +4,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder
@@ -84,6 +85,7 @@ def test_with_bm25_and_groups(encoder):
     for hits, values in zip(found, scores, strict=True):
         best = sorted([int(values[:2].argmax()), 2 + int(values[2:].argmax())], key=lambda row: -values[row])
         assert [hit["row"] for hit in hits] == best
+    assert search(encoder, QUERIES, TEXTS, groups=torch.tensor([0, 0, 1, 1, 1]), bm25_weight=0.5, **QUIET) == found
 
 
 def test_a_reranker_orders_what_is_found(encoder, save_bert, bert_tokenizer, tmp_path):
