@@ -21,7 +21,7 @@ class RunArguments:
         default=None, help="Parquet file of the results. Default: results.parquet next to the study."
     )
     output_dir: str | None = HfArg(default=None, help="Folder of the trainings. Default: outputs/NAME.")
-    jobs: int = HfArg(default=1, help="Number of parallel runs, which share the CPU cores (or set OMP_NUM_THREADS).")
+    jobs: int = HfArg(default=1, help="Number of parallel runs, which share the CPU cores.")
     flags: str = HfArg(default="", help="More options of `hf-dse distill` here: --flags='--bf16'.")
 
 

@@ -59,7 +59,8 @@ def load_study(path: str | Path) -> list[Run]:
     """
     content = read_yaml(to_path(path))
     options, factors = (content.get(name) or {} for name in ("options", "factors"))
-    if set(content) - {"options", "factors"} or not factors or not isinstance(factors, dict):
+    are_mappings = isinstance(options, dict) and isinstance(factors, dict)
+    if set(content) - {"options", "factors"} or not factors or not are_mappings:
         raise ValueError(f"{path}: a study has the keys `options` and `factors`, and at least one factor.")
     runs = [Run({}, options)]
     for factor, labels in factors.items():
@@ -85,12 +86,12 @@ def run_study(
     flags: str = "",
 ) -> pd.DataFrame:
     """
-    Runs what is missing in the results, `jobs` trainings at a time, each in its own process with `OMP_NUM_THREADS` CPU
-    threads, by default an equal share, and, with GPUs, one GPU; `flags` are further options for this machine. Returns
-    the rows of the study's runs.
+    Runs what is missing in the results, `jobs` trainings at a time, each in its own process with an equal share of the
+    CPU cores and, with GPUs, one GPU; `flags` are further options for this machine. Returns the rows of the study's
+    runs.
     """
     results_file, output_dir = Path(results_file), Path(output_dir)
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, (os.cpu_count() or 1) // max(1, jobs)))
+    threads = max(1, (os.cpu_count() or 1) // max(1, jobs))
     finished = finished_runs(results_file)
     missing = list({run.key: run for run in runs if run.key not in finished}.values())
     slots = list(range(jobs))
