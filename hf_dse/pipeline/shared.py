@@ -26,6 +26,7 @@ from hf_dse.publish.export import export
 from hf_dse.publish.push import push_model
 from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.training.arguments import RankingTrainingArguments, StudentTrainingArguments
 from hf_dse.training.base import RESULTS_FILE
 
@@ -77,6 +78,11 @@ def load_teacher(args: ScoredArguments, given: Given, device: torch.device) -> "
     teacher = given.teacher or args.teacher_name_or_path
     if teacher is None:
         return None
+    if is_bi_encoder(teacher):
+        raise TypeError(
+            "The teacher is a bi-encoder, and has to be a cross-encoder: add the cosines of the bi-encoder to the "
+            "data with `score(teacher, data)`, and leave the teacher out."
+        )
     return load_reranker(teacher, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype, device=device)
 
 

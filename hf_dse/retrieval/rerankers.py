@@ -77,7 +77,7 @@ def load_reranker(
     elif not hasattr(name_or_model, "predict"):
         raise TypeError(
             f"The reranker is a {type(name_or_model).__name__}, and has to be a `CrossEncoder` of "
-            "sentence-transformers: pass a folder with its tokenizer; `score` adds cosines of a bi-encoder to data."
+            "sentence-transformers: save the model and its tokenizer to a folder, and pass the folder."
         )
     else:
         model = name_or_model if device is None else name_or_model.to(device)
