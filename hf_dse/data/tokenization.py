@@ -27,16 +27,17 @@ def add_mask(processing_class: PreTrainedTokenizerBase) -> None:
 
 
 def warn_of_read(
-    processing_class: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int | None = None
+    processing_class: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int | None = None, prompt: str = ""
 ) -> None:
-    """Says how many texts are longer than what is read of one, and how many are mostly unknown, if any."""
+    """Says how many texts after a prompt are longer than what is read, and how many are mostly unknown, if any."""
     unknown, special = processing_class.unk_token_id, processing_class.num_special_tokens_to_add()
     limit = max_length or math.inf
     # A token has at least one byte; a letter of other scripts may have several tokens. All vocabularies know ASCII.
-    suspects = [text for text in texts if not text.isascii() or len(text) > limit - special]
+    room = limit - special - len(prompt.encode())
+    suspects = [text for text in texts if not text.isascii() or len(text) > room]
     num_cut = num_unknown = 0
     for start in range(0, len(suspects), 1000):
-        block = suspects[start : start + 1000]
+        block = [prompt + text for text in suspects[start : start + 1000]]
         for text, ids in zip(block, processing_class(block, verbose=False)["input_ids"], strict=True):
             num_cut += len(ids) > limit
             if unknown is not None and not text.isascii():

@@ -94,7 +94,7 @@ def embed_once(
         found = {key: _decode(text, value) for key, text in wanted.items() if (value := cache.read(key)) is not None}
         missing = [key for key in wanted if key not in found]
         chunks = dict(zip(missing, split_texts(model, [wanted[key] for key in missing], size), strict=True))
-        warn_of_read(model.tokenizer, [prompt + chunk for parts in chunks.values() for chunk in parts], length)
+        warn_of_read(model.tokenizer, [chunk for parts in chunks.values() for chunk in parts], length, prompt)
         with tqdm(total=len(missing), desc="Embedding", unit="text", disable=not show_progress) as progress:
             for start in range(0, len(missing), TEXTS_PER_COMMIT):
                 group = missing[start : start + TEXTS_PER_COMMIT]

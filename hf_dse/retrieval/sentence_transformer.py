@@ -108,8 +108,7 @@ def embed(
     add_mask(model.tokenizer)
     if warn:
         warn_of_blank(texts)
-        prompt = prompt_of(model, prompt_name)
-        warn_of_read(model.tokenizer, [prompt + text for text in texts], length_of(model, prompt_name))
+        warn_of_read(model.tokenizer, texts, length_of(model, prompt_name), prompt_of(model, prompt_name))
     if not texts:
         return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
     encoders: dict[str | None, Any] = {"query": model.encode_query, "document": model.encode_document}
