@@ -84,12 +84,14 @@ def freeze(model: Any, num_layers: int | None) -> None:
     """Takes the gradient from the embeddings and the lowest layers of a student, and from an E that these share."""
     if num_layers is None:
         return
-    encoder = model.base_model.encoder
+    encoder, depth = model.base_model.encoder, model.config.num_hidden_layers
+    if num_layers >= depth:
+        raise ValueError(f"freeze_layers={num_layers} leaves none of the {depth} layers to train: take fewer.")
     layers = encoder.get_submodule(name_of_layers(encoder, find_attentions(encoder)[0]))
-    if num_layers >= len(layers):
+    if len(layers) != depth:
         raise ValueError(
-            f"freeze_layers={num_layers} leaves no layer to train: layers of this encoder that have weights of their "
-            f"own: {len(layers)}. Take fewer, or leave `freeze_layers` out."
+            f"freeze_layers={num_layers}: the {depth} layers of an encoder of the type {encoder.config.model_type!r} "
+            "share their weights, so that none can be frozen alone. Leave `freeze_layers` out."
         )
     # `embeddings`, `embeddings_project` or `embed_tokens`, but not the `embedding_projection` of Gemma's output.
     embeddings = [module for name, module in encoder.named_children() if name.startswith(("embeddings", "embed_"))]

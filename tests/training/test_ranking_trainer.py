@@ -305,13 +305,13 @@ def test_frozen_layers_do_not_change(make_student, make_trainer, rankings):
 def test_embeddings_and_lowest_layers_of_any_encoder(model_type, frozen, make_student):
     student = make_student(model_type=model_type, embedding_size=8, num_key_value_heads=2)
     if frozen is None:
-        with pytest.raises(ValueError, match="layers of this encoder that have weights of their own: 1"):
+        with pytest.raises(ValueError, match="the 2 layers of an encoder of the type 'albert' share their weights"):
             freeze(student, 1)
         return
     freeze(student, 1)
     is_frozen = {name: not weight.requires_grad for name, weight in student.dse.encoder.named_parameters()}
     assert is_frozen == {name: name.startswith(frozen) for name in is_frozen}
-    with pytest.raises(ValueError, match="freeze_layers=2 leaves no layer to train: .* weights of their own: 2"):
+    with pytest.raises(ValueError, match="freeze_layers=2 leaves none of the 2 layers to train"):
         freeze(student, 2)
 
 
