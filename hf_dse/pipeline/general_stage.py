@@ -10,7 +10,7 @@ from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.common.provenance import describe_source
 from hf_dse.convert.convert import convert_encoder
 from hf_dse.convert.options import ConvertOptions
-from hf_dse.convert.student import load_or_convert, with_own_attention
+from hf_dse.convert.student import limit_tokens, load_or_convert, with_own_attention
 from hf_dse.data.arguments import TextArguments
 from hf_dse.data.texts import load_texts
 from hf_dse.pipeline.arguments import StageArguments
@@ -42,12 +42,14 @@ def run_general(
 
     set_seed(training_args.seed)
     student = load_or_convert(given.model or args.model_name_or_path, convert_args).base_model
+    tokenizer = given.processing_class or load_tokenizer(args.model_name_or_path)
     trainer = GeneralTrainer(
         model=student,
         args=training_args,
         train_dataset=splits["train"],
         eval_dataset=splits.get("validation"),
-        processing_class=given.processing_class or load_tokenizer(args.model_name_or_path),
+        # Before the teacher is loaded.
+        processing_class=limit_tokens(tokenizer, student, training_args.max_length),
         teacher=with_own_attention(convert_encoder(teacher_name)),
     )
     return train_stage(
