@@ -98,7 +98,7 @@ def load_dse_model(name_or_path: str, **options: Any) -> DseModel | DseForSequen
             f"{name_or_path} is of the type {config.model_type!r} and has to be a DSE model: convert it with "
             "`hf-dse convert`."
         )
-    # Its config always names the encoder.
+    # The config names the encoder also for checkpoints with a head.
     has_similarity = any(name.startswith("similarity.") for name in stored_dtypes(name_or_path))
     kind = DseForSequenceClassification if has_similarity else DseModel
     model = load_encoder(kind, name_or_path, **options)

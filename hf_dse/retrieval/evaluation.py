@@ -110,7 +110,10 @@ def _compare(model: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def embed_corpus(
     model: "SentenceTransformer", rankings: Rankings, chunk_size: int | None = None, **options: Any
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """The vectors of the documents that are not blank or of their chunks, their documents' rows, and their texts."""
+    """
+    Embeds the documents that are not blank, whole or in chunks. Returns the vectors, the row of the document of each,
+    and the texts. The options are those of [`embed`].
+    """
     texts = rankings.corpus["text"][:]
     documents = np.array([row for row, text in enumerate(texts) if is_filled(text)], dtype=np.int64)
     if len(documents) < len(texts):

@@ -58,8 +58,8 @@ Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.Lambda
 
 class EpochSampler(Sampler[int]):
     """
-    Rows in an order of seed and epoch alone: with `lengths` in batches of similar length. With `shift` an index also
-    tells the epoch, as [`RankingRows`] reads it.
+    Rows in an order of seed and epoch alone: with `lengths` in batches of similar length, otherwise random or as they
+    are, by `train_sampling_strategy`. With `shift` an index also tells the epoch, as [`RankingRows`] reads it.
     """
 
     def __init__(self, trainer: "ReproducibleTrainer", num_rows: int, lengths: list[int] | None, shift: bool = False):
