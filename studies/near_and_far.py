@@ -202,7 +202,8 @@ def train(args: argparse.Namespace, encoder: Any, max_length: int) -> Any:
     # Eight questions of a tale one after the other, so that a batch reads it once.
     tales = pd.Series([rows[0] for rows in rankings.queries["documents"][:]])[chosen]
     groups = 1000 * tales + tales.groupby(tales).cumcount() // 8
-    order = groups.index[np.argsort(hash_array(groups.to_numpy()), kind="stable")]
+    # Whole groups first: they do not begin in one batch and end in the next.
+    order = groups.index[np.lexsort((hash_array(groups.to_numpy()), -groups.map(groups.value_counts())))]
     training = RankingTrainingArguments(
         "unused",
         num_train_epochs=1,
