@@ -125,6 +125,8 @@ def test_the_command(assets, capsys):
     assert "Next: `hf-dse search" in err and "--corpus" in err
     _, table = out.split("search ", 1)
     assert len(table.partition("\ndifference: ")[0].splitlines()) == 1 + 5
+    found = assess(assets / "encoder", assets / "queries", reranker=assets / "teacher", device="cpu", **QUIET)
+    assert found.gain[1] <= 0
     code, out, err = told(capsys, *model, *data, "--split", "nothing")
     assert code == 2 and "There is no split 'nothing', only train, validation, test." in err
 
