@@ -15,7 +15,14 @@ from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
 from hf_dse.data.tables import check_texts, is_filled
-from hf_dse.data.tokenization import check_max_length, count_token_types, length_batches, tokenize, warn_of_read
+from hf_dse.data.tokenization import (
+    check_max_length,
+    count_token_types,
+    is_unknown,
+    length_batches,
+    tokenize,
+    warn_of_read,
+)
 
 
 logger = logging.get_logger(__name__)
@@ -91,16 +98,18 @@ def encode(
         # The embedding size of an arbitrary architecture is known only after a text.
         return encode(model, processing_class, ["empty"], show_progress=False)[:0]
     max_length = check_max_length(max_length, model, processing_class)
-    warn_of_read(processing_class, texts, max_length)
     embeddings = np.empty((len(texts), 0), dtype=np.float32)
-    window_size = BATCHES_PER_WINDOW * batch_size
+    window_size, num_cut, num_unknown = BATCHES_PER_WINDOW * batch_size, 0, 0
     # On the right: with padding on the left, a model with learned positions reads other positions in each batch.
     padding: dict[str, Any] = {"padding_side": "right", "return_attention_mask": True, "return_tensors": "pt"}
     progress = tqdm(total=len(texts), desc="Encoding texts", unit="text", disable=not show_progress)
     with evaluating(model), torch.inference_mode(), progress:
         for start in range(0, len(texts), window_size):
             window = texts[start : start + window_size]
-            features, _ = tokenize(processing_class, window, max_length)
+            features, cut = tokenize(processing_class, window, max_length)
+            num_cut += cut
+            read = zip(window, features, strict=True)
+            num_unknown += sum(is_unknown(processing_class, text, feature["input_ids"]) for text, feature in read)
             for rows in length_batches([len(feature["input_ids"]) for feature in features], batch_size):
                 batch = processing_class.pad([features[row] for row in rows], verbose=False, **padding)
                 vectors = sentence_embeddings(model, batch.to(model.device))
@@ -109,6 +118,7 @@ def encode(
                     embeddings = np.empty((len(texts), vectors.shape[-1]), dtype=np.float32)
                 embeddings[[start + row for row in rows]] = vectors.cpu().numpy()
                 progress.update(len(rows))
+    warn_of_read(len(texts), num_cut, num_unknown, max_length)
     check_finite("embeddings", embeddings)
     return embeddings
 

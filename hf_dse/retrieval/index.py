@@ -18,7 +18,7 @@ from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.data.tables import to_table
 from hf_dse.data.texts import read_texts
-from hf_dse.data.tokenization import warn_of_read
+from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.sentence_transformer import (
     embed,
     fingerprint_of,
@@ -94,7 +94,7 @@ def embed_once(
         found = {key: _decode(text, value) for key, text in wanted.items() if (value := cache.read(key)) is not None}
         missing = [key for key in wanted if key not in found]
         chunks = dict(zip(missing, split_texts(model, [wanted[key] for key in missing], size), strict=True))
-        warn_of_read(model.tokenizer, [chunk for parts in chunks.values() for chunk in parts], length, prompt)
+        warn_of_texts(model.tokenizer, [chunk for parts in chunks.values() for chunk in parts], length, prompt)
         with tqdm(total=len(missing), desc="Embedding", unit="text", disable=not show_progress) as progress:
             for start in range(0, len(missing), TEXTS_PER_COMMIT):
                 group = missing[start : start + TEXTS_PER_COMMIT]

@@ -14,7 +14,7 @@ from transformers.utils.logging import tqdm
 
 from hf_dse.common.cache import key_of, open_cache
 from hf_dse.common.files import to_path
-from hf_dse.data.tokenization import length_batches, token_lengths, warn_of_read
+from hf_dse.data.tokenization import length_batches, token_lengths, warn_of_texts
 from hf_dse.retrieval.rerankers import Pair, limit_of, overhead, raw_logits
 from hf_dse.retrieval.sentence_transformer import fingerprint_of, prompt_of
 
@@ -146,7 +146,7 @@ def score_texts(
         unknown = [pair for pair in keys if pair not in scores]
         added = overhead(reranker) - reranker.tokenizer.num_special_tokens_to_add(pair=True)
         texts = [first for first, _ in unknown], [second for _, second in unknown]
-        warn_of_read(reranker.tokenizer, [*texts[0], *texts[1]])
+        warn_of_texts(reranker.tokenizer, [*texts[0], *texts[1]])
         sizes = [size + added for size in token_lengths(reranker.tokenizer, *texts)]
         num_cut = sum(size > max_length for size in sizes)
         if num_cut and truncation == "longest_first":

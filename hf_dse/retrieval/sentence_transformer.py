@@ -19,7 +19,7 @@ from hf_dse.common.loading import choose_device, import_extra, load_config, read
 from hf_dse.common.provenance import fingerprint, weight_bytes
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import is_filled
-from hf_dse.data.tokenization import add_mask, check_max_length, warn_of_read
+from hf_dse.data.tokenization import add_mask, check_max_length, warn_of_texts
 from hf_dse.retrieval.arguments import CHUNK_SIZE
 from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
 
@@ -108,7 +108,7 @@ def embed(
     add_mask(model.tokenizer)
     if warn:
         warn_of_blank(texts)
-        warn_of_read(model.tokenizer, texts, length_of(model, prompt_name), prompt_of(model, prompt_name))
+        warn_of_texts(model.tokenizer, texts, length_of(model, prompt_name), prompt_of(model, prompt_name))
     if not texts:
         return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
     encoders: dict[str | None, Any] = {"query": model.encode_query, "document": model.encode_document}
