@@ -155,7 +155,8 @@ def bm25_scores(
     if groups is not None and len(groups) != len(corpus):
         raise ValueError(f"`groups` has {len(groups)} entries for {len(corpus)} texts: pass one for each.")
     # Where each document is one passage, one index serves both.
-    keys = pd.Series(getattr(groups, "tolist", lambda: groups)(), dtype=object)
+    # An array or a tensor as a list, because the entries of a tensor are never equal.
+    keys = pd.Series(groups.tolist() if groups is not None and hasattr(groups, "tolist") else groups, dtype=object)
     if 0 < keys.nunique(dropna=False) < len(corpus):
         of_passages = bm25_scores(queries, corpus, weight / 2)
         documents = pd.Series(list(corpus), dtype=object).groupby(keys, sort=False, dropna=False)
