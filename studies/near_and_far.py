@@ -37,8 +37,7 @@ import numpy as np
 import pandas as pd
 import torch
 from generality import as_rankings, keep_documents
-from pandas.util import hash_array
-from prepare_long import SETS, read_long
+from prepare_long import SETS, group_order, read_long
 
 from hf_dse import (
     Rankings,
@@ -201,9 +200,7 @@ def train(args: argparse.Namespace, encoder: Any, max_length: int) -> Any:
     chosen = np.random.default_rng(42).permutation(len(rankings))[: args.train_queries]
     # Eight questions of a tale one after the other, so that a batch reads it once.
     tales = pd.Series([rows[0] for rows in rankings.queries["documents"][:]])[chosen]
-    groups = 1000 * tales + tales.groupby(tales).cumcount() // 8
-    # Whole groups first: they do not begin in one batch and end in the next.
-    order = groups.index[np.lexsort((hash_array(groups.to_numpy()), -groups.map(groups.value_counts())))]
+    order = tales.index[group_order(tales)]
     training = RankingTrainingArguments(
         "unused",
         num_train_epochs=1,

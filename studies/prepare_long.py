@@ -19,8 +19,10 @@ SQuALITY and longwiki have no test split here: take validation.
 import argparse
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from generality import Collection
+from pandas.util import hash_array
 
 
 # For each set the column of a document's text, the file of queries, and whether all documents are candidates.
@@ -67,6 +69,13 @@ def prepare(name: str, data: Path, out: Path, split: str) -> tuple[int, int]:
     table = pd.DataFrame({"query-id": list(relevant), "corpus-id": ids, "score": 1})
     table.to_csv(out / "qrels" / f"{split}.tsv", sep="\t", index=False)
     return len(corpus), len(queries)
+
+
+def group_order(documents: pd.Series, size: int = 8) -> np.ndarray:
+    """The places of questions in random order, `size` of a document together; groups with fewer come last."""
+    groups = documents.astype(str) + " " + (documents.groupby(documents).cumcount() // size).astype(str)
+    # Whole groups first: they do not begin in one batch and end in the next.
+    return np.lexsort((hash_array(groups.to_numpy()), -groups.map(groups.value_counts())))
 
 
 def main() -> None:

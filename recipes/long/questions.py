@@ -25,14 +25,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from pandas.util import hash_array
 
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "studies"))
-from prepare_long import prepare  # noqa: E402
+from prepare_long import group_order, prepare  # noqa: E402
 
 
 # For each set what ends a paragraph, and the split that is not looked at in a training.
@@ -93,10 +91,7 @@ def rows_of(name: str, data: Path, split: str, size: int | None) -> tuple[list[d
 def group(rows: list[dict], size: int = 8) -> list[dict]:
     """The rows in random order, but `size` rows with the same first document together; groups with fewer come last."""
     table = pd.DataFrame(rows).sample(frac=1, random_state=0)
-    document = table["document_ids"].str[0]
-    groups = document + " " + (table.groupby(document).cumcount() // size).astype(str)
-    order = np.lexsort((hash_array(groups.to_numpy()), -groups.map(groups.value_counts())))
-    return table.iloc[order].to_dict("records")
+    return table.iloc[group_order(table["document_ids"].str[0], size)].to_dict("records")
 
 
 def main() -> None:
