@@ -50,16 +50,13 @@ CACHE = "finished work is kept, and the same command goes on from there"
 GO_ON = {"distill": CHECKPOINT, **dict.fromkeys(("score", "mine", "study", "search"), CACHE)}
 
 # Libraries read these settings of their progress bars and messages when they are imported; a user's own values stay.
-SETTINGS = {
+ENVIRONMENT = {
     "DATASETS_VERBOSITY": "error",
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "TQDM_DELAY": "1",
     "TQDM_DYNAMIC_NCOLS": "1",
 }
 IN_A_FILE = {"TQDM_MININTERVAL": "60", "TQDM_MAXINTERVAL": "60"}
-
-# While options are read, `import hf_dse` does not import torch: see hf_dse/__init__.py.
-is_reading_options = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,10 +96,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(command: str, argv: list[str], is_quiet: bool = False, is_verbose: bool = False) -> None:
     """Reads the options of a command, then runs it."""
-    global is_reading_options
-    for name, value in (SETTINGS if sys.stderr.isatty() else SETTINGS | IN_A_FILE).items():
+    for name, value in (ENVIRONMENT if sys.stderr.isatty() else ENVIRONMENT | IN_A_FILE).items():
         os.environ.setdefault(name, value)
-    is_reading_options = True
+    # While options are read, `import hf_dse` does not import torch: see hf_dse/__init__.py.
+    os.environ["HF_DSE_REGISTER"] = "later"
     try:
         import hf_dse
         from hf_dse.cli.output import hide_libraries, show_log
@@ -110,13 +107,13 @@ def run(command: str, argv: list[str], is_quiet: bool = False, is_verbose: bool 
         with ExitStack() as stack:
             stack.enter_context(show_log("ERROR" if is_quiet else "DEBUG" if is_verbose else "INFO"))
             start = read(command, argv)
-            is_reading_options = False
+            del os.environ["HF_DSE_REGISTER"]
             hf_dse.register()
             if not is_verbose:
                 stack.enter_context(hide_libraries(is_quiet))
             start()
     finally:
-        is_reading_options = False
+        os.environ.pop("HF_DSE_REGISTER", None)
 
 
 def read(command: str, argv: list[str]) -> Callable[[], None]:

@@ -8,7 +8,7 @@ implementation `"linformer"`. Everything else is imported when it is first used;
 """
 
 import functools
-import sys
+import os
 
 import lazy_loader
 
@@ -38,5 +38,6 @@ def register() -> None:
 
 
 # It imports torch. The command `hf-dse` calls it after it has read the options, so that help is fast.
-if not getattr(sys.modules.get("hf_dse_cli"), "is_reading_options", False):
+# The command `hf-dse` registers them when it has read its options, because they need torch.
+if os.environ.get("HF_DSE_REGISTER") != "later":
     register()

@@ -16,14 +16,14 @@ from transformers import AutoModelForSequenceClassification, BertConfig, PreTrai
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import convert_encoder, make_pair_model
 from hf_dse.convert.student import with_own_attention
-from hf_dse.data.arguments import EMBEDDED, DataArguments
+from hf_dse.data.options import EMBEDDED, DataArguments
 from hf_dse.data.pairs import load_pairs
+from hf_dse.measure.metrics import PearsonSpearman
+from hf_dse.measure.pairs import evaluate_pairs
 from hf_dse.modeling import DseModel
-from hf_dse.pipeline.arguments import DemoArguments
-from hf_dse.pipeline.distill import distill
-from hf_dse.retrieval.encoding import encode
-from hf_dse.retrieval.evaluation import evaluate_pairs
-from hf_dse.retrieval.metrics import PearsonSpearman
+from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
+from hf_dse.stages.distill import distill
+from hf_dse.stages.options import DemoOptions
 from hf_dse.training.base import check_output_dir
 
 
@@ -48,7 +48,7 @@ def default_encoder() -> str:
     return str(get_model_path())
 
 
-def run_demo(args: DemoArguments) -> dict[str, dict[str, Any]]:
+def run_demo(args: DemoOptions) -> dict[str, dict[str, Any]]:
     """
     Distils the embedded scores of a cross-encoder into a student with softmax attention and one with linear attention,
     and prints and returns quality and speed of all three.
@@ -115,15 +115,15 @@ def time_ranking(
     pairs = [(query, text) for text in sorted(others[:NUM_PAIRS], key=len)]
     parts = [pairs[start : start + BATCH_SIZE] for start in range(0, NUM_PAIRS, BATCH_SIZE)]
     batches = [tokenizer(part, padding=True, truncation=True, return_tensors="pt") for part in parts]
-    embed = partial(encode, processing_class=tokenizer, texts=[query], show_progress=False)
+    encoders = {name: to_sentence_transformer(student, tokenizer) for name, student in students.items()}
     # A student has embedded the candidates before.
-    size = embed(next(iter(students.values()))).shape[1]
+    size = next(iter(students.values())).config.embedding_size
     vectors = F.normalize(torch.randn(NUM_CANDIDATES, size), dim=-1)
 
-    def search(student: Any) -> None:
-        (vectors @ torch.from_numpy(embed(student)[0])).topk(10)
+    def search(encoder: Any) -> None:
+        (vectors @ torch.from_numpy(encoder.encode_query(query, show_progress_bar=False))).topk(10)
 
-    searches = {name: partial(search, student) for name, student in students.items()}
+    searches = {name: partial(search, encoder) for name, encoder in encoders.items()}
     seconds = time_in_turn({TEACHER: lambda: [teacher(**batch) for batch in batches], **searches})
     return {**seconds, TEACHER: seconds[TEACHER] * NUM_CANDIDATES / NUM_PAIRS}
 

@@ -85,12 +85,6 @@ class DseConfig(PreTrainedConfig):
         no such layer, and a sentence embedding has the size `hidden_size`.
     normalize_embeddings (`bool`, *optional*, defaults to `False`):
         Whether sentence embeddings are scaled to length 1, as by the module `Normalize` of sentence-transformers.
-    prompts (`dict[str, str]`, *optional*):
-        Texts that stand before others, by name: `"query"` before queries, `"document"` before the texts of a corpus.
-    query_length (`int`, *optional*):
-        Maximum number of tokens of a query. Defaults to the `model_max_length` of the tokenizer, as for all texts.
-    document_length (`int`, *optional*):
-        Maximum number of tokens of a text of a corpus, with the same default.
     similarity (`str`, *optional*, defaults to `"cosine"`):
         How two embeddings become logits: `"cosine"` or `"dot"` with a learned scale and bias, or `"mlp"`, the DSE head
         on `[u, v, u * v, |u - v|]`.
@@ -130,9 +124,6 @@ class DseConfig(PreTrainedConfig):
     pooling_mode: Literal["mean", "cls"] = "mean"
     projection_dim: int | None = positive_int_field(default=None)
     normalize_embeddings: bool = False
-    prompts: dict[str, str] | None = None
-    query_length: int | None = positive_int_field(default=None)
-    document_length: int | None = positive_int_field(default=None)
     similarity: Literal["cosine", "dot", "mlp"] = "cosine"
     similarity_hidden_size: int = positive_int_field(default=512)
     sep_token_id: int | None = None
@@ -157,8 +148,6 @@ class DseConfig(PreTrainedConfig):
             self.layer_types = [kind if kind == "sliding_attention" else "linear_attention" for kind in kinds]
         if self.max_position_embeddings is None:
             self.max_position_embeddings = encoder.max_position_embeddings
-        # Empty prompts are none, so that they leave no trace.
-        self.prompts = {name: text for name, text in (self.prompts or {}).items() if text} or None
         # The Trainer compares them with those of the tokenizer.
         for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
             if (token_id := getattr(encoder, name, None)) is not None:
@@ -248,13 +237,6 @@ class DseConfig(PreTrainedConfig):
         """Part of `@strict`-powered validation. Validates the architecture of the config."""
         if (self.num_labels or 0) < 1:
             raise ValueError(f"`num_labels` must be at least 1, got {self.num_labels}.")
-        for name in ("query_length", "document_length"):
-            length = getattr(self, name)
-            if length is not None and length > self.max_position_embeddings:
-                raise ValueError(
-                    f"`{name}` must be from 1 to `max_position_embeddings` ({self.max_position_embeddings}), got "
-                    f"{length}."
-                )
         lengths = self.projected_lengths
         if len(lengths) != self.num_hidden_layers:
             raise ValueError(

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification
 
 from hf_dse import default_encoder
 from hf_dse.demo import run_demo
-from hf_dse.pipeline.arguments import DemoArguments
+from hf_dse.stages.options import DemoOptions
 from hf_dse_cli import main
 
 
@@ -26,7 +26,7 @@ def test_the_missing_package_is_named(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_the_demo_on_a_tiny_encoder(save_bert, tmp_path, capfd):
     encoder = str(save_bert(tmp_path / "encoder", max_position_embeddings=256))
-    arguments = DemoArguments(encoder, str(tmp_path / "demo"), linformer_length=8, num_train_epochs=1)
+    arguments = DemoOptions(encoder, str(tmp_path / "demo"), linformer_length=8, num_train_epochs=1)
     results = run_demo(arguments)
     assert list(results) == ["cross-encoder", "softmax student", "linear student"]
     assert results["cross-encoder"].keys() == {"after", "seconds"}

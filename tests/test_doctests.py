@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 # More than 5 seconds.
-SLOW = {"hf_dse.pipeline.distill.distill", "hf_dse.convert.whiten.whiten_encoder"}
+SLOW = {"hf_dse.stages.distill.distill", "hf_dse.convert.whiten.whiten_encoder"}
 
 
 def find_examples() -> dict[str, doctest.DocTest]:

@@ -47,10 +47,10 @@ from hf_dse import (  # noqa: E402
     DseTrainer,
     DseTrainingArguments,
     convert_encoder,
-    encode,
     export,
     load_pairs,
     make_pair_model,
+    to_sentence_transformer,
     whiten_encoder,
 )
 from hf_dse.common.display import markdown  # noqa: E402
@@ -206,9 +206,9 @@ def read_pooled(folder: Path) -> np.ndarray:
     return torch.nn.functional.normalize((tokens * mask).sum(dim=1) / mask.sum(dim=1), dim=1).numpy()
 
 
-def read_encode(folder: Path) -> np.ndarray:
+def read_loaded(folder: Path) -> np.ndarray:
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    return encode(model, tokenizer, TEXTS, show_progress=False)
+    return to_sentence_transformer(model, tokenizer).encode(TEXTS)
 
 
 def read_command(folder: Path) -> np.ndarray:
@@ -280,7 +280,7 @@ TORCH = "model.safetensors"
 READERS: dict[str, tuple[str, Callable[[Path], np.ndarray]]] = {
     "`AutoModel`": (TORCH, read_transformers),
     "its tokens, pooled by hand": (TORCH, read_pooled),
-    "`encode`": (TORCH, read_encode),
+    "`to_sentence_transformer`": (TORCH, read_loaded),
     "`hf-dse encode`": (TORCH, read_command),
     "`SentenceTransformer`": (TORCH, read_sentence_transformers),
     "the same without hf-dse": (TORCH, read_without_hf_dse),

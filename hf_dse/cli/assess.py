@@ -4,21 +4,21 @@
 
 import logging
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hf_dse.cli.arguments import MODEL, LoadArguments
+from hf_dse.cli.options import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
 from hf_dse.common.display import format_table
 from hf_dse.common.options import HfArg, check_at_least
-from hf_dse.data.arguments import DataArguments
-from hf_dse.retrieval.arguments import BM25, BM25_WEIGHT, RERANK_TOP, WITH_BM25
-from hf_dse.teacher.arguments import WindowArguments
+from hf_dse.data.options import DataArguments
+from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
+from hf_dse.teacher.options import WindowOptions
 
 
 if TYPE_CHECKING:
     from hf_dse.data.rankings import Rankings
-    from hf_dse.pipeline.assess import Assessment
+    from hf_dse.measure.assess import Assessment
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class AssessArguments:
 
 
 def assess(
-    args: AssessArguments, load_args: LoadArguments, window_args: WindowArguments, data_args: DataArguments
+    args: AssessArguments, load_args: LoadArguments, window_args: WindowOptions, data_args: DataArguments
 ) -> None:
     """
     Tell whether there is something to distil: a model, BM25, both together and a reranker on the same queries, at
@@ -57,7 +57,7 @@ def assess(
 
     hf-dse assess --model encoder --corpus docs --test_file queries.csv --rerank reranker
     """
-    from hf_dse.pipeline import assess as assessment
+    from hf_dse.measure import assess as assessment
 
     split, rankings, num_train = _load(args, data_args)
     names = ("compare_with", "rerank_top", "bm25_weight", "max_queries")
@@ -70,30 +70,30 @@ def assess(
         **{name: getattr(args, name) for name in names},
         **vars(load_args),
     )
-    print(f"{split}: {found.num_queries} queries rank {len(rankings.corpus):,} documents; values x 100")
+    print(f"{split}: {found.num_queries} queries rank {found.unit}; values x 100")
     rows = {name: {key: row[key] for key in COLUMNS if key in row} for name, row in found.searches.items()}
     print(format_table(rows, "search"))
     print("difference: of nDCG@10 to the first row, low and high: its 95 % interval (bootstrap over the queries)")
-    print("tokens: of a text that are read; query_ms, corpus_seconds: to search once, and to embed and index before")
+    print("tokens: read of a text or passage; query_ms, corpus_seconds: to search once, and to make the index")
     print(f"\n{found}")
     _say_next(args, data_args, found, num_train)
 
 
 def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:
     """The name of a split, its judged queries, and the number of labelled queries to train with."""
-    from hf_dse.data.ranking_files import load_corpus, load_rankings
-    from hf_dse.data.reading import choose_split
+    from hf_dse.data.ranking_files import load_rankings
+    from hf_dse.data.reading import choose_split, to_corpus
     from hf_dse.retrieval.queries import make_queries
 
     files = (data_args.train_file, data_args.validation_file, data_args.test_file)
     if data_args.dataset_name is None and not any(files):
-        corpus = load_corpus(data_args)
+        corpus, size = to_corpus(data_args)
         logger.warning(
             "There are no queries, so sentences of the documents stand in for them, taken out of their documents: "
             "real queries may give another answer. Name judged ones with `--test_file`."
         )
         made = make_queries(corpus, "sentences", num_queries=args.max_queries)
-        return "made queries", made, 0
+        return "made queries", replace(made, chunk_size=size), 0
     splits = load_rankings(data_args)
     split = args.split or choose_split(splits)
     if split not in splits:
@@ -105,8 +105,9 @@ def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankin
 def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessment", num_train: int) -> None:
     """Logs the command for what was found."""
     corpus = data_args.corpus_file or data_args.dataset_name
-    # A student begins where the best model is.
+    # A student begins where the best model is, in the unit that was the best.
     model, teacher = {"model": found.model}, {"teacher": args.rerank}
+    unit = {"chunk_size": str(found.chunk_size) if found.has_units else None}
     is_labelled = num_train >= ENOUGH_QUERIES
     if found.pays or is_labelled:
         data: dict[str, str | None] = {"corpus": corpus, "queries_from": "sentences"}
@@ -118,17 +119,21 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
         if not found.pays:
             logger.info(f"The {num_train} labelled queries of the train split can teach more.")
             teacher = {}
-        trained = _words(train_file="mined.parquet", output_dir="student", **model, **teacher, **judged)
+        unit_of_test = unit if judged else {}
+        trained = _words(
+            train_file="mined.parquet", output_dir="student", **model, **teacher, **judged, **unit_of_test
+        )
         say_next(
-            mine=f"--bm25 true --output_file mined.parquet {_words(**model, **data)}",
+            mine=f"--bm25 true --output_file mined.parquet {_words(**model, **data, **unit)}",
             distill=f"--stage ranking {trained}",
         )
         return
-    weight = f"--bm25_weight {args.bm25_weight} " if found.best.endswith(WITH_BM25) else ""
-    if found.best == BM25 and any(name.endswith(WITH_BM25) for name in found.searches):
+    weight = found.bm25_weight
+    if found.by_words and found.has_both:
         logger.info("BM25 alone was the best: with a high weight the search is nearly that.")
-        weight = "--bm25_weight 10 "
-    say_next(search=f"{weight}--query '...' {_words(**model, corpus=corpus)}")
+        weight = 10
+    share = f"--bm25_weight {weight:g} " if weight else ""
+    say_next(search=f"{share}--query '...' {_words(**model, corpus=corpus, **unit)}")
 
 
 def _words(**options: str | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hf_dse.common.display import markdown
 from hf_dse.common.options import HfArg
 from hf_dse.convert.options import ConvertOptions
-from hf_dse.pipeline.arguments import DemoArguments
+from hf_dse.stages.options import DemoOptions
 
 
 LINEAR, OWN = "linear", "its own attention"
@@ -15,7 +15,7 @@ LINEAR, OWN = "linear", "its own attention"
 BATCH_TOKENS = 8192
 
 
-def demo(args: DemoArguments) -> None:
+def demo(args: DemoOptions) -> None:
     """
     Run all steps on a small embedded dataset: convert, distil, compare, and time.
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from hf_dse.cli.output import say_next
 from hf_dse.cli.parsing import parse_options, read_config
-from hf_dse.pipeline.arguments import STAGES
-from hf_dse.retrieval.arguments import BM25_WEIGHT
+from hf_dse.retrieval.options import BM25_WEIGHT
+from hf_dse.stages.options import STAGES
 
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def distill(stages: list[tuple[Any, ...]], is_recipe: bool) -> None:
     from accelerate import PartialState
 
     from hf_dse.common.display import CAPTION, format_table
-    from hf_dse.pipeline.stages import run_stage, run_stages
+    from hf_dse.stages.run import run_stage, run_stages
 
     result = run_stages(stages) if is_recipe else run_stage(*stages[0])
     *_, training_args = stages[-1]

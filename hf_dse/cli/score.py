@@ -6,17 +6,17 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from hf_dse.cli.arguments import LoadArguments
+from hf_dse.cli.options import LoadArguments
 from hf_dse.cli.output import say_next
 from hf_dse.common.files import output_path
 from hf_dse.common.options import HfArg
-from hf_dse.data.arguments import DataArguments
+from hf_dse.data.options import DataArguments
 from hf_dse.data.tables import OUTPUT_ENDINGS, write_table
-from hf_dse.retrieval.arguments import QUERY_KINDS, SAMPLINGS
-from hf_dse.teacher.arguments import ScoreArguments
+from hf_dse.retrieval.options import QUERY_KINDS, SAMPLINGS
+from hf_dse.teacher.options import ScoreOptions
 
 
-def score(args: ScoreArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
+def score(args: ScoreOptions, load_args: LoadArguments, data_args: DataArguments) -> None:
     """
     Add a teacher's scores to sentence pairs, or to queries with candidates. Both orders of a pair are scored if the
     task is symmetric: `--symmetric` overrides the setting of the task. A query always comes first, and only the
@@ -81,13 +81,14 @@ def mine(args: MineArguments, load_args: LoadArguments, data_args: DataArguments
     hf-dse mine --dataset beir-folder --split train --bm25 --output_file mined.parquet
     """
     from hf_dse.data.rankings import write_rankings
-    from hf_dse.teacher import mining
+    from hf_dse.retrieval import negatives
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     names = [name for name in vars(args) if not name.endswith(("_file", "_path"))]
     options: dict[str, Any] = {name: getattr(args, name) for name in names} | vars(load_args)
+    options["chunk_size"] = data_args.chunk_size
     options["cache_dir"] = args.cache_dir or output.parent / ".hf-dse-mining"
-    mined = mining.mine(data_args, args.encoder_name_or_path, **options)
+    mined = negatives.mine(data_args, args.encoder_name_or_path, **options)
     write_rankings(mined, output)
     print(f"{len(mined)} queries with {sum(map(len, mined.queries['documents']))} candidates written to {output}")
     model, file = map(shlex.quote, (args.encoder_name_or_path or "ENCODER", str(output)))

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_dse.cli.arguments import MODEL, LoadArguments
+from hf_dse.cli.options import MODEL, LoadArguments
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg
-from hf_dse.retrieval.arguments import CHUNK_SIZE
+from hf_dse.data.options import CHUNK_SIZE
 
 
 @dataclass
@@ -30,7 +30,8 @@ class SearchArguments:
     rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads, at least `--top_k`.")
     chunk_size: int | None = HfArg(
         default=None,
-        help=f"Tokens of a passage, at most; 0: whole texts. Default: {CHUNK_SIZE} for files, 0 for other texts.",
+        help="Split texts into passages of at most so many tokens; 0: whole texts. Default: 0, but for a folder of "
+        f"files what the model learned, or {CHUNK_SIZE}.",
     )
     index_dir: str | None = HfArg(default=None, help="Folder of the index. Default: in the cache of Hugging Face.")
     output_file: str | None = HfArg(default=None, help=".jsonl file for the results: a line per query.")
@@ -45,13 +46,13 @@ def search(args: SearchArguments, load_args: LoadArguments) -> None:
     from hf_dse.data.tables import to_json
     from hf_dse.retrieval.folder import search_corpus
     from hf_dse.retrieval.rerankers import load_reranker
-    from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+    from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 
     output = None if args.output_file is None else output_path(args.output_file, (".jsonl",))
     names = ("text_column", "top_k", "bm25_weight", "rerank_top", "chunk_size", "index_dir")
     loading: dict[str, Any] = {"trust_remote_code": load_args.trust_remote_code, "device": load_args.device}
     results, shown = search_corpus(
-        load_sentence_transformer(args.model_name_or_path, **load_args.loading),
+        to_sentence_transformer(args.model_name_or_path, **load_args.loading),
         args.model_name_or_path,
         args.corpus,
         args.query,

@@ -9,12 +9,12 @@ from typing import Any
 
 # Characters that a terminal obeys instead of showing them: colours, moves of the cursor, the direction of writing; and
 # halves of characters, which cannot be written.
-COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def harmless(text: str) -> str:
     """Returns a text from outside for a terminal; line breaks and tabs stay."""
-    return COMMANDS.sub("\N{REPLACEMENT CHARACTER}", text)
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(value: object) -> str:

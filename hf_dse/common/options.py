@@ -6,8 +6,8 @@ import dataclasses
 import difflib
 import importlib
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args, get_origin, get_type_hints
 
 from transformers import hf_argparser
 
@@ -38,6 +38,26 @@ def complete(kind: type) -> type:
         return kind
     module, _, name = name.rpartition(".")
     return getattr(importlib.import_module(module or "hf_dse"), name)
+
+
+def fill(kinds: Sequence[type], values: Mapping[str, Any]) -> list[Any]:
+    """
+    An object of each of several classes of options, from values by the names of their fields. As on a command line, a
+    single value of a field for lists is a list of one.
+    """
+    known = {field.name: field for kind in kinds for field in dataclasses.fields(kind) if field.init}
+    if unknown := [name for name in values if name not in known]:
+        raise ValueError(f"There is no option {unknown[0]!r}{did_you_mean(unknown[0], known)}.")
+    made = []
+    for kind in kinds:
+        names = [field.name for field in dataclasses.fields(kind) if field.init and field.name in values]
+        hints = get_type_hints(kind)
+        found = {name: values[name] for name in names}
+        for name, value in found.items():
+            is_list = any(get_origin(part) is list for part in (hints[name], *get_args(hints[name])))
+            found[name] = [value] if is_list and not isinstance(value, list | None) else value
+        made.append(kind(**found))
+    return made
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

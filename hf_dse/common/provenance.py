@@ -19,7 +19,7 @@ from hf_dse.common.loading import HUB_ID, split_revision
 
 
 @dataclass(frozen=True)
-class Source:
+class Origin:
     """A model or dataset that the card names; as a string, a Markdown link if it is on the Hub."""
 
     name: str
@@ -32,19 +32,19 @@ class Source:
         return name if self.url is None else f"[{name}]({self.url})"
 
 
-def describe_source(name: str, prefix: str = "") -> Source:
+def describe_source(name: str, prefix: str = "") -> Origin:
     """Describes a model or dataset for the card, by the last part of a local path."""
     local = Path(name).expanduser()
     if local.exists() or local.is_absolute() or name.startswith((".", "~")):
         # A folder in the cache of the Hub: models--owner--name/snapshots/commit.
         if cached := re.search(r"/(?:models|datasets)--([\w.-]+)/snapshots/\w+/?$", name):
             return describe_source(cached[1].replace("--", "/"), prefix)
-        return Source(Path(os.path.abspath(local)).name)
+        return Origin(Path(os.path.abspath(local)).name)
     hub_id, revision = split_revision(name)
     if "/" not in hub_id or not HUB_ID.fullmatch(hub_id):
-        return Source(name)
+        return Origin(name)
     url = f"https://huggingface.co/{prefix}{hub_id}" + ("" if revision == "main" else f"/tree/{revision}")
-    return Source(name, hub_id, url)
+    return Origin(name, hub_id, url)
 
 
 def describe_machine() -> str:

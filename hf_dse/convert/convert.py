@@ -4,6 +4,7 @@
 
 import copy
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,14 @@ from transformers import AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from hf_dse.common.loading import load_config, load_encoder, load_tokenizer
-from hf_dse.convert.folder import POOLINGS, TEXT_LENGTHS, read_settings, warn_of_lost_settings
+from hf_dse.common.settings import (
+    POOLINGS,
+    read_embedding,
+    read_settings,
+    set_settings,
+    settings_of,
+    warn_of_lost_settings,
+)
 from hf_dse.convert.options import PROMPTS, ConvertOptions
 from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
 from hf_dse.modeling.modeling_dse import count_positions, find_attentions, find_table
@@ -33,7 +41,9 @@ def convert_with_options(name_or_path: str, options: ConvertOptions) -> DseModel
     chosen = {name: value for name, value in vars(options).items() if value is not None and name not in PROMPTS}
     if len(options.linformer_length) == 1:
         chosen["linformer_length"] = options.linformer_length[0]
-    return convert_encoder(name_or_path, prompts=options.prompts(read_settings(name_or_path).get("prompts")), **chosen)
+    model = convert_encoder(name_or_path, **chosen)
+    set_settings(model, options.with_prompts(settings_of(model)))
+    return model
 
 
 def convert_encoder(
@@ -108,7 +118,7 @@ def convert_encoder(
     encoder = _cut_config(source.config, keep_layers)
     set_dropout(encoder, hidden_dropout_prob, attention_probs_dropout_prob)
 
-    fields = {"num_labels": 1, "dtype": torch.float32, **read_settings(name_or_path), **_pair_format(name_or_path)}
+    fields = {"num_labels": 1, "dtype": torch.float32, **read_embedding(name_or_path), **_pair_format(name_or_path)}
     fields |= {name: value for name, value in config_overrides.items() if value is not None}
     if fields.setdefault("pooling_mode", "mean") not in POOLINGS:
         raise ValueError(
@@ -122,10 +132,10 @@ def convert_encoder(
     has_plain_keys = table is not None and encoder.model_type != "mpnet"
     fields.setdefault("linformer_projection", "learned" if has_plain_keys else "strided")
     length = fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
-    fields |= {
-        name: min(fields[name], length) for name in TEXT_LENGTHS if fields.get(name) and name not in config_overrides
-    }
     model = DseModel(DseConfig(encoder=encoder, **fields))
+    settings = read_settings(name_or_path)
+    lengths: dict[str, Any] = {name: min(limit, length) for name, limit in settings.lengths.items()}
+    set_settings(model, replace(settings, **lengths))
     if layers:
         source.set_submodule(stem, torch.nn.ModuleList([layers[layer] for layer in keep_layers]))
     _copy_weights(source, model, keep_layers, name_or_path)
@@ -157,6 +167,7 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
         fields.pop("label2id", None)
     model: Any = DseForSequenceClassification(DseConfig(**{**fields, **config_overrides}))
     model.dse.load_state_dict(encoder.state_dict())
+    set_settings(model, settings_of(encoder))
     return model.to(encoder.device, encoder.dtype).eval()
 
 

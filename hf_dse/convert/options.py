@@ -2,10 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of a conversion."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from hf_dse.common.options import HfArg
+
+
+if TYPE_CHECKING:
+    from hf_dse.common.settings import TextSettings
 
 
 # Options that also apply to a DSE model.
@@ -88,7 +92,8 @@ class ConvertOptions:
         "torch's fast attention has no dropout, and the other needs much more memory and time for long texts.",
     )
 
-    def prompts(self, known: dict[str, str] | None) -> dict[str, str]:
-        """The prompts of a model, those given here in place of its own."""
+    def with_prompts(self, settings: "TextSettings") -> "TextSettings":
+        """The settings of a model with the prompts given here in place of its own."""
         given = {"query": self.query_prompt, "document": self.document_prompt}
-        return {**(known or {}), **{name: text for name, text in given.items() if text is not None}}
+        known = settings.prompts | {name: text for name, text in given.items() if text is not None}
+        return replace(settings, prompts={name: text for name, text in known.items() if text})

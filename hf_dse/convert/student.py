@@ -10,8 +10,8 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging
 
 from hf_dse.common.loading import load_config, load_encoder, stored_dtypes
+from hf_dse.common.settings import read_settings, set_settings, settings_of
 from hf_dse.convert.convert import convert_with_options, make_pair_model, set_dropout
-from hf_dse.convert.folder import TEXT_LENGTHS, read_settings
 from hf_dse.convert.options import LATER_OPTIONS, PROMPTS, ConvertOptions
 from hf_dse.data.tokenization import add_mask, check_vocabulary
 from hf_dse.modeling import DseForSequenceClassification, DseModel
@@ -102,10 +102,7 @@ def load_dse_model(name_or_path: str, **options: Any) -> DseModel | DseForSequen
     has_similarity = any(name.startswith("similarity.") for name in stored_dtypes(name_or_path))
     kind = DseForSequenceClassification if has_similarity else DseModel
     model = load_encoder(kind, name_or_path, **options)
-    # Where sentence-transformers reads them.
-    settings = read_settings(name_or_path)
-    for name in {"prompts", *TEXT_LENGTHS} & settings.keys():
-        setattr(model.config, name, settings[name] or None)
+    set_settings(model, read_settings(name_or_path))
     return model
 
 
@@ -141,6 +138,7 @@ def with_own_attention(model: DseModel) -> DseModel:
     copied: Any = DseModel(config)
     # Without the learned projections.
     copied.load_state_dict(model.state_dict(), strict=False)
+    set_settings(copied, settings_of(model))
     return copied.to(model.device, model.dtype).train(model.training)
 
 
@@ -165,7 +163,7 @@ def load_or_convert(model: Any, options: ConvertOptions) -> Any:
     if not is_loaded:
         set_dropout(config.encoder, options.hidden_dropout_prob, options.attention_probs_dropout_prob)
         model = load_dse_model(model, config=config)
-    model.config.prompts = options.prompts(model.config.prompts) or None
+    set_settings(model, options.with_prompts(settings_of(model)))
     return model
 
 

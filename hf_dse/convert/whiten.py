@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from hf_dse.convert.student import has_head
 from hf_dse.modeling import DseModel
-from hf_dse.retrieval.encoding import encode
+from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
 
 
 # Less than this share of the largest spread is rounding.
@@ -98,7 +98,8 @@ def whiten_encoder(
     if not 0 <= power <= 1:
         raise ValueError(f"`power` must be between 0 (PCA) and 1 (whitening), got {power}.")
 
-    vectors = encode(model, processing_class, texts, max_length=max_length, normalize=True)
+    encoder = to_sentence_transformer(model, processing_class, max_length=max_length)
+    vectors = embed(encoder, texts, None, normalize=True)
     weight = whitening(torch.from_numpy(vectors), projection_dim, power)
     projection = nn.Linear(size, projection_dim, device=model.device, dtype=model.dtype)
     with torch.no_grad():

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from transformers.utils import logging
 
-from hf_dse.data.arguments import EMBEDDED, GLUE, PAIR_TASKS, DataArguments, PairTask, to_arguments
+from hf_dse.data.options import EMBEDDED, GLUE, PAIR_TASKS, DataArguments, PairTask, to_arguments
 from hf_dse.data.sources import find_sources, wanted_splits
 from hf_dse.data.tables import Columns, check_rows, column_names, find_column, is_filled, open_table, to_number
 

@@ -7,7 +7,7 @@ headings alone; ours are 871, of which 8 end with a heading.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from markdown_it import MarkdownIt
@@ -25,6 +25,7 @@ BREAKS = (
 )
 
 MARKDOWN = MarkdownIt("commonmark").disable("inline")
+HEADING, FIRST_LINE = re.compile(r"^#+ +(.+)$", re.MULTILINE), re.compile(r"^(.*\w.*)$", re.MULTILINE)
 # In YAML or TOML, which CommonMark does not know.
 FRONT_MATTER = re.compile(r"\A(---|\+\+\+)\s*\n(?=[\w\"'-]+\s*[:=]).*?^\1[^\S\n]*$", re.MULTILINE | re.DOTALL)
 
@@ -122,9 +123,23 @@ def parse_markdown(text: str, parser: MarkdownIt) -> list[Token]:
     return parser.parse(text.replace("\r", " "))
 
 
-def line_numbers(passages: Iterable[str]) -> Iterator[int]:
-    """Yields the line, counted from 1, in which each passage of a text begins, without blank lines at its start."""
-    line = 1
-    for passage in passages:
-        yield line + passage.count("\n", 0, len(passage) - len(passage.lstrip()))
-        line += passage.count("\n")
+def title_of(text: str, room: int) -> str:
+    """Returns the first heading of a text in Markdown or its first line, or nothing if that is above `room` bytes."""
+    found = HEADING.search(text) or FIRST_LINE.search(text)
+    title = found[1].strip() if found else ""
+    return title if len(title.encode(errors="replace")) <= room else ""
+
+
+def with_titles(text: str, passages: Sequence[str], room: int) -> list[str]:
+    """
+    Returns the passages of a text as models read them: each but the first after the title of the text. Searches find
+    more by them in documentation (docs/results.md).
+    """
+    title = title_of(text, room) if len(passages) > 1 else ""
+    return [*passages[:1], *(f"{title}\n{passage}" if title else passage for passage in passages[1:])]
+
+
+def line_of(text: str, start: int) -> int:
+    """Returns the line, counted from 1, in which a passage that begins at a character shows something."""
+    first = re.compile(r"\s*").match(text, start)
+    return 1 + text.count("\n", 0, first.end() if first else start)

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def keep_documents(rankings: Rankings, extra: Iterable[int] = ()) -> Rankings:
     feature = rankings.queries.features["documents"]
     documents = [[new[row] for row in rows] for rows in lists]
     queries = rankings.queries.remove_columns("documents").add_column("documents", documents, feature=feature)
-    return Rankings(queries, rankings.corpus.select(rows))
+    return replace(rankings, queries=queries, corpus=rankings.corpus.select(rows))
 
 
 class RankingRows(torch.utils.data.Dataset):
@@ -49,11 +50,17 @@ class RankingRows(torch.utils.data.Dataset):
         first: dict[str, int] = {}
         numbers = [first.setdefault(fold(text), row) for row, text in enumerate(rankings.corpus["text"][:])]
         self.text_ids = np.asarray(numbers, dtype=np.int64)
-        # Queries with the same text share their positives.
+        # Queries with the same text share their positives, and other passages of their documents are no negatives.
         shared: dict[str, set[int]] = {}
         names = [fold(query) for query in rankings.queries["query"][:]]
+        documents = rankings.document_ids
+        passages: dict[str, list[int]] = {}
+        for row, document in enumerate(documents):
+            passages.setdefault(document, []).append(int(self.text_ids[row]))
         for name, rows, labels in zip(names, self.documents, self.labels, strict=True):
-            shared.setdefault(name, set()).update(self.text_ids[rows[labels > 0]].tolist())
+            for row in rows[labels > 0].tolist():
+                shared.setdefault(name, set()).update(passages[documents[row]])
+            shared.setdefault(name, set())
         self.positives = [sorted(shared[name]) for name in names]
 
     def __len__(self) -> int:

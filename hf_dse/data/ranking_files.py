@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
-from hf_dse.data.arguments import DataArguments, to_arguments
+from hf_dse.data.options import CHUNK_SIZE, DataArguments, to_arguments
 from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings, to_ids
 from hf_dse.data.sources import SPLITS, find_sources, wanted_splits
 from hf_dse.data.tables import (
@@ -27,7 +27,7 @@ from hf_dse.data.tables import (
     read_text,
     to_number,
 )
-from hf_dse.data.texts import read_texts
+from hf_dse.data.texts import find_files, read_texts
 
 
 logger = logging.get_logger(__name__)
@@ -80,13 +80,29 @@ def load_rankings(
         data_args = replace(data_args, dataset_name=None)
     found |= {split: partial(open_table, source) for split, source in find_sources(data_args).items()}
     corpus = None if corpus_name is None else load_corpus(corpus_name)
+    chunk_size = unit_of(replace(data_args, corpus_file=corpus_name))
     texts = _read_queries(to_path(corpus_name)) if corpus_name and find_table(corpus_name, "corpus") else None
     result = {}
     for split in wanted_splits(found, splits, name or "The data"):
         rankings = read_rankings(found[split](), corpus, texts, f"Split {split!r}")
+        # A file of mined candidates says their unit itself.
+        if rankings.chunk_size is None:
+            rankings = replace(rankings, chunk_size=chunk_size)
         limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
         result[split] = rankings if limit is None else rankings.select(range(min(limit, len(rankings))))
     return result
+
+
+def unit_of(data_args: DataArguments) -> int | None:
+    """
+    The tokens of the passages by which a corpus is searched, by default those of files; 0 is whole texts, as `None`,
+    the default of other data.
+    """
+    name = data_args.corpus_file or data_args.dataset_name
+    if data_args.chunk_size is not None or name is None:
+        return data_args.chunk_size
+    is_folder = to_path(name).is_dir() and not find_table(name, "corpus")
+    return CHUNK_SIZE if is_folder and find_files(to_path(name))[0] else None
 
 
 def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:

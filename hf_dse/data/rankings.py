@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ FEATURES = {
 
 # The columns of a file, which has texts.
 FILE_FEATURES = FEATURES | {"document_ids": [Value("string")], "documents": [Value("string")]}
+FILE_FEATURES |= {"groups": [Value("string")], "chunk_size": Value("int64")}
 
 # Names of columns, ours first, then those of other libraries.
 QUERY = ("query", "anchor", "question")
@@ -50,8 +51,12 @@ DOCUMENT_ID = ("document_id", "doc_id", "corpus_id", "corpus-id", "file")
 LABELS = ("labels", "label", "relevance")
 TEACHER_LOGITS = ("teacher_logits", "scores", "score")
 NEGATIVE = re.compile(r"neg|(hard[_-]?)?negatives?([_-]?\d+)?")
+# Floats from here on do not tell all whole numbers apart.
+EXACT = 2.0**53
 # No ids.
 ID_NOT = (float, bytes, list, tuple, dict)
+# Of passages: the documents that candidates are of, and the tokens of a passage.
+UNIT = ("groups", "chunk_size")
 # Columns beside the queries of BEIR, which are not read.
 BESIDE = ("text", "title", "meta", "metadata")
 
@@ -66,13 +71,17 @@ class Rankings:
             The columns `query_id`, `query`, `documents` (the rows of the candidates in the corpus), `labels` (above 0
             for a relevant candidate, 0 for others, NaN if unknown) and optionally `teacher_logits` (NaN if unknown).
         corpus (`datasets.Dataset`):
-            The columns `doc_id`, `text`, which begins with the title if there is one, and optionally `title`.
+            The columns `doc_id`, `text`, which begins with the title if there is one, and optionally `title`, and
+            `group`, the id of the document that a text is a passage of.
+        chunk_size (`int`, *optional*):
+            Tokens of the passages by which the documents are searched, at most; 0 or `None`: whole texts.
 
     [`make_rankings`] makes them of lists, and [`load_rankings`] reads files and Hub data sets.
     """
 
     queries: Dataset
     corpus: Dataset
+    chunk_size: int | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -81,6 +90,25 @@ class Rankings:
     def has_scores(self) -> bool:
         return "teacher_logits" in self.queries.column_names
 
+    @property
+    def document_ids(self) -> list[str]:
+        """The id of the document of each row of the corpus, which judgements are about."""
+        return self.corpus["group" if self.has_passages else "doc_id"][:]
+
+    @property
+    def has_passages(self) -> bool:
+        """Whether the rows of the corpus are passages of documents."""
+        return "group" in self.corpus.column_names
+
+    def check_unit(self) -> None:
+        """Raises a `ValueError` if candidates are whole documents that are searched by passages."""
+        if self.chunk_size and not self.has_passages and any(self.queries["documents"][:]):
+            raise ValueError(
+                f"The documents are searched by passages of {self.chunk_size} tokens, and these candidates are whole "
+                "documents: `mine` (`hf-dse mine`) finds their passages, or keep whole texts with chunk_size=0 "
+                "(`--chunk_size 0`)."
+            )
+
     def positives(self) -> list[list[int]]:
         """Returns, for each query, the rows of the documents that are known to be relevant."""
         lists = zip(self.queries["documents"][:], self.queries["labels"][:], strict=True)
@@ -88,7 +116,7 @@ class Rankings:
 
     def select(self, rows: Iterable[int]) -> "Rankings":
         """Returns some of the queries with the same corpus."""
-        return Rankings(self.queries.select(rows), self.corpus)
+        return replace(self, queries=self.queries.select(rows))
 
 
 def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: str = "The rankings") -> Rankings:
@@ -150,7 +178,7 @@ def read_numbers(
 ) -> list[list]:
     """Returns a number for each candidate; `None` is unknown, as is NaN, and either in the place of a list."""
     rows = [
-        [None] * len(row) if is_unknown(value) else value if isinstance(value, list) else [value]
+        [None] * len(row) if is_missing(value) else value if isinstance(value, list) else [value]
         for value, row in zip(values, candidates, strict=True)
     ]
     problem = f"{name} and candidates are {{}}: one finite number for each is needed"
@@ -159,12 +187,13 @@ def read_numbers(
     return [list(map(to_number, row)) for row in rows]
 
 
-def is_unknown(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Returns whether a value is `None` or NaN, as a data frame has it."""
     return value is None or value != value
 
 
 def _is_number(value: Any) -> bool:
-    return is_unknown(value) or to_number(value) is not None
+    return is_missing(value) or to_number(value) is not None
 
 
 def make_corpus(corpus: Columns, where: str) -> Dataset:
@@ -184,6 +213,8 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
         # A corpus that was read has its titles there.
         columns["text"] = [text if text.startswith(title.strip()) else new for text, new, title in rows]
         columns |= {"title": titles} if any(titles) else {}
+    if "group" in names:
+        columns["group"] = to_ids(to_lists(corpus["group"][:]), f"{where}: the group")
     # Not copied again.
     if isinstance(corpus, Dataset) and list(given) == ids and columns["text"] == texts:
         return corpus
@@ -192,8 +223,10 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
 
 def to_ids(values: Sequence, where: str, unique: bool = False) -> list[str]:
     """Returns ids as texts; a whole number is one, also where a missing id has made it 12.0."""
+    rounded = "the id {} is a number that was rounded when it became a float: write the ids as texts"
+    check_rows(values, lambda value: not (isinstance(value, float) and abs(value) >= EXACT), where, rounded)
     values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
-    check_rows(values, lambda value: not (is_unknown(value) or isinstance(value, ID_NOT)), where, "{} names no text")
+    check_rows(values, lambda value: not (is_missing(value) or isinstance(value, ID_NOT)), where, "{} names no text")
     ids = list(map(str, values))
     if unique and len(set(ids)) < len(ids):
         raise ValueError(f"{where} {Counter(ids).most_common(1)[0][0]!r} occurs twice: ids name one text each.")
@@ -218,12 +251,15 @@ def ranking_rows(rankings: Rankings) -> dict[str, list]:
     lists = queries["documents"][:]
     needed = sorted({row for rows in lists for row in rows})
     found = rankings.corpus.select(needed)
-    for name, source in (("document_ids", "doc_id"), ("documents", "text")):
+    sources = {"document_ids": "doc_id", "documents": "text"} | ({"groups": "group"} if rankings.has_passages else {})
+    for name, source in sources.items():
         values = dict(zip(needed, found[source][:], strict=True))
         columns[name] = [[values[row] for row in rows] for rows in lists]
     for name in ("labels", "teacher_logits"):
         if name in queries.column_names:
             columns[name] = [[None if math.isnan(value) else value for value in row] for row in queries[name][:]]
+    if rankings.chunk_size is not None:
+        columns["chunk_size"] = [rankings.chunk_size] * len(rankings)
     return columns
 
 
@@ -266,15 +302,18 @@ def read_rankings(
         check_rows(query_ids, query_texts.__contains__, where, problem)
         queries = [query_texts[value] for value in query_ids]
     check_rows(queries, is_filled, where, "the query is {}, not a text")
-    # The candidates of each query: label and score by the id.
+    # The candidates of each query: label and score by the id; and the documents that candidates are passages of.
     merged: dict[str, tuple[str, dict[str, list]]] = {}
+    group_of: dict[str, str] = {}
     for number, (query, candidates) in enumerate(zip(queries, lists, strict=True)):
         place = f"{where}, row {number}"
         key = query_ids[number] if query_ids else str(query)
         first, known = merged.setdefault(key, (query, {}))
         if first != query:
             raise ValueError(f"{place}: the query {key!r} has another text than in a row before: {shorten(query)}.")
-        for doc_id, _, *new in candidates:
+        for doc_id, _, group, *new in candidates:
+            if group is not None:
+                group_of[doc_id] = group
             old = known.setdefault(doc_id, new)
             for a, b in zip(old, new, strict=True):
                 if None not in (a, b) and a != b:
@@ -300,7 +339,11 @@ def read_rankings(
         result["teacher_logits"] = [[score for _, score in known.values()] for _, known in merged.values()]
     if documents is None or len(texts) > len(documents):
         documents = {"doc_id": list(texts), "text": list(texts.values())}
-    return make_rankings(result, documents, where)
+        if group_of:
+            documents["group"] = [group_of.get(doc_id, doc_id) for doc_id in texts]
+    made = make_rankings(result, documents, where)
+    sizes = [size for size in columns.get("chunk_size", []) if not is_missing(size)]
+    return replace(made, chunk_size=int(sizes[0])) if sizes else made
 
 
 def is_ranking(names: Sequence[str]) -> bool:
@@ -335,7 +378,9 @@ def _name_documents(lists: list[list[list]], corpus: Dataset | None, where: str)
 
 
 def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> tuple[list[list[list]], bool]:
-    """Returns id, text, label and score of the candidates of each row, `None` if unknown, and if there are scores."""
+    """
+    Returns id, text, group, label and score of the candidates of each row, `None` if unknown, and if there are scores.
+    """
     found = {name: columns[name] for name in LISTS if name in columns}
     labels, scores = _first(columns, LABELS), _first(columns, TEACHER_LOGITS)
     document = _first(columns, (*DOCUMENT, *DOCUMENT_ID) if has_corpus else DOCUMENT)
@@ -354,7 +399,7 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
             # In sentence-transformers, the labels of negatives are a teacher's scores.
             labels, scores = None, scores or labels
         # Rows may have fewer negatives than others.
-        others = [["" if is_unknown(text) else text for text in columns[name]] for name in negatives]
+        others = [["" if is_missing(text) else text for text in columns[name]] for name in negatives]
         name = "document_ids" if document in DOCUMENT_ID else "documents"
         found = {name: [list(row) for row in zip(columns[document], *others, strict=True)]}
         known = [document, *negatives]
@@ -367,7 +412,9 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
         )
     else:
         found = {"documents": [[] for _ in next(iter(columns.values()), [])]}
-    if left_out := [name for name in columns if name not in {*known, labels, scores, *QUERY, *QUERY_ID, *BESIDE}]:
+    if left_out := [
+        name for name in columns if name not in {*known, labels, scores, *QUERY, *QUERY_ID, *BESIDE, *UNIT}
+    ]:
         logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
     candidates = next(iter(found.values()))
     kinds = str | int if has_corpus else str
@@ -378,6 +425,7 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
     values = (
         names.get("document_ids", unknown),
         names.get("documents", unknown),
+        columns.get("groups", unknown),
         read_numbers(columns[labels], candidates, where, labels) if labels else [relevance or row for row in unknown],
         read_numbers(columns[scores], candidates, where, scores) if scores else unknown,
     )

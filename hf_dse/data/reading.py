@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset
 
-from hf_dse.data.arguments import DataArguments, to_arguments
+from hf_dse.data.options import DataArguments, to_arguments
 from hf_dse.data.pairs import load_pairs
-from hf_dse.data.ranking_files import is_ranking_data, load_rankings
+from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings, unit_of
 from hf_dse.data.rankings import Rankings
 
 
@@ -23,12 +23,30 @@ def choose_split(splits: Collection[str]) -> str:
     return next((name for name in ("test", "validation") if name in splits), next(iter(splits)))
 
 
-def to_rankings(data: Data, split: str | None = None) -> Rankings:
-    """Rankings themselves, or a split of those that a name stands for, by default that of [`choose_split`]."""
+def to_rankings(data: Data, split: str | None = None, chunk_size: int | None = None) -> Rankings:
+    """
+    Rankings themselves, or a split of those that a name stands for, by default that of [`choose_split`]. `chunk_size`
+    replaces that of their documents.
+    """
     if isinstance(data, Rankings):
-        return data
-    splits = load_rankings(to_arguments(data), None if split is None else [split])
+        if chunk_size is None or chunk_size == data.chunk_size:
+            return data
+        if data.has_passages:
+            raise ValueError(f"chunk_size={chunk_size}: the documents are passages already, of {data.chunk_size}.")
+        return replace(data, chunk_size=chunk_size)
+    args = to_arguments(data)
+    args = args if chunk_size is None else replace(args, chunk_size=chunk_size)
+    splits = load_rankings(args, None if split is None else [split])
     return splits[choose_split(splits) if split is None else split]
+
+
+def to_corpus(data: Data, chunk_size: int | None = None) -> tuple[Dataset, int | None]:
+    """Documents without queries, loaded or by their name, and the tokens of the passages that they are searched by."""
+    if isinstance(data, Dataset):
+        return data, chunk_size
+    args = to_arguments(data)
+    args = args if chunk_size is None else replace(args, chunk_size=chunk_size)
+    return load_corpus(args), unit_of(args)
 
 
 def options_of(data: Data, **options: Any) -> DataArguments:

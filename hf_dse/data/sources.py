@@ -11,7 +11,7 @@ from datasets import DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 
 from hf_dse.common.files import to_path
-from hf_dse.data.arguments import EMBEDDED, DataArguments
+from hf_dse.data.options import EMBEDDED, DataArguments
 from hf_dse.data.tables import READERS, Source
 
 

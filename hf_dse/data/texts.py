@@ -53,14 +53,21 @@ def read_texts(path: str | Path, text_column: str = "text") -> Columns:
     return {**columns, "text": texts}
 
 
-def _read_folder(folder: Path, text_column: str) -> Columns:
-    """Returns the texts of a folder without a corpus in the layout of BEIR."""
+def find_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Returns the .txt and .md files of a folder, if its texts are in files, and its other files or links."""
     # Links may be folders.
     paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
     files = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
     names = [name for name in files if name.suffix.lower() in (".txt", ".md")]
     others = sorted({*files} - {*names})
-    if others and all(name.name.lower() == "readme.md" for name in names):
+    # The card of a data set is none of its texts.
+    return ([] if others and all(name.name.lower() == "readme.md" for name in names) else names), others
+
+
+def _read_folder(folder: Path, text_column: str) -> Columns:
+    """Returns the texts of a folder without a corpus in the layout of BEIR."""
+    names, others = find_files(folder)
+    if others and not names:
         splits = folder_splits(folder)
         if len(splits) != 1:
             found = f"the splits {', '.join(splits)}" if splits else f"files that are not read, such as {others[0]}"

@@ -26,7 +26,7 @@ def add_mask(processing_class: PreTrainedTokenizerBase) -> None:
         processing_class.model_input_names = [*processing_class.model_input_names, "attention_mask"]
 
 
-def is_unknown(processing_class: PreTrainedTokenizerBase, text: str, ids: list[int]) -> bool:
+def is_mostly_unknown(processing_class: PreTrainedTokenizerBase, text: str, ids: list[int]) -> bool:
     """Returns whether the tokens of a text are mostly unknown to a vocabulary. All vocabularies know ASCII."""
     unknown, special = processing_class.unk_token_id, processing_class.num_special_tokens_to_add()
     return not text.isascii() and unknown is not None and 2 * ids.count(unknown) >= max(1, len(ids) - special)
@@ -45,7 +45,7 @@ def warn_of_texts(
         block = [prompt + text for text in suspects[start : start + 1000]]
         for text, ids in zip(block, processing_class(block, verbose=False)["input_ids"], strict=True):
             num_cut += len(ids) > limit
-            num_unknown += is_unknown(processing_class, text, ids)
+            num_unknown += is_mostly_unknown(processing_class, text, ids)
     warn_of_read(len(texts), num_cut, num_unknown, max_length)
 
 

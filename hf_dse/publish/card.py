@@ -16,10 +16,10 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from hf_dse import __version__
 from hf_dse.common.display import escape_markdown, one_line
-from hf_dse.common.provenance import Source, describe_source
-from hf_dse.convert.folder import TRANSFORMERS_NEEDED
+from hf_dse.common.provenance import Origin, describe_source
+from hf_dse.common.settings import TRANSFORMERS_NEEDED, settings_of
 from hf_dse.convert.student import CODE_FILES, SENTENCE_TRANSFORMERS_NEEDED, has_head
-from hf_dse.data.arguments import EMBEDDED, GLUE, PAIR_TASKS
+from hf_dse.data.options import EMBEDDED, GLUE, PAIR_TASKS
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.modeling_dse import find_attentions
 
@@ -44,7 +44,7 @@ def make_model_card(
     metrics, recipe = metrics or {}, dict(recipe or {})
     command = recipe.pop("command", None)
     sources = [_describe_dataset(name) for name in datasets or [] if name is not None]
-    measured_on = sources[0] if sources else Source("unnamed data")
+    measured_on = sources[0] if sources else Origin("unnamed data")
     base = None if base_model is None else describe_source(base_model)
     # Without metrics the recipe tells: only a training on rankings has this weight.
     is_search = "contrastive_weight" in recipe or any("ndcg@10" in values for values in metrics.values())
@@ -85,6 +85,7 @@ def make_model_card(
         quoted_id=shlex.quote(one_line(model_id)),
         model_name=escape_markdown(data.model_name),
         config=config,
+        settings=settings_of(model),
         num_parameters=f"{model.num_parameters():,}",
         layer_counts=Counter(config.layer_types),
         num_slots=num_slots,
@@ -118,10 +119,10 @@ def make_model_card(
     return card
 
 
-def _describe_dataset(name: str) -> Source:
+def _describe_dataset(name: str) -> Origin:
     if name in PAIR_TASKS:
         url = f"https://huggingface.co/datasets/{GLUE}"
-        return Source(f"{GLUE} ({name})", GLUE, url, task=name)
+        return Origin(f"{GLUE} ({name})", GLUE, url, task=name)
     if name == EMBEDDED:
-        return Source("the sentence pairs embedded in hf-dse")
+        return Origin("the sentence pairs embedded in hf-dse")
     return describe_source(name, prefix="datasets/")

@@ -14,7 +14,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
 from hf_dse.common.loading import load_tokenizer, read_file, stored_dtypes
-from hf_dse.convert.folder import write_settings
+from hf_dse.common.settings import write_settings
 from hf_dse.convert.student import CODE_FILES, limit_tokens, load_dse_model
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.publish.card import make_model_card

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.common.loading import LENGTHS, read_json
-from hf_dse.convert.folder import write_settings
+from hf_dse.common.settings import write_settings
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.attention_dse import BLOCK_SIZE
 from hf_dse.modeling.modeling_dse import find_attentions, save_pooling

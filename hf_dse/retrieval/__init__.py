@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Inference: loading models, computing embeddings, indexes and search."""
+"""Search: the index of a corpus, any model as `SentenceTransformer`, BM25, rerankers, made queries and negatives."""

@@ -2,22 +2,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Search by the words of a query with bm25s: BM25, alone or beside the cosine."""
 
+import hashlib
+import json
 import math
 import re
+import shutil
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from transformers.utils import logging
 
+from hf_dse.common.files import write_atomically, writing
 from hf_dse.common.loading import import_extra
-from hf_dse.retrieval.arguments import BM25_WEIGHT
-from hf_dse.retrieval.encoding import list_texts
+from hf_dse.retrieval.options import BM25_WEIGHT
+from hf_dse.retrieval.sentence_transformer import list_texts
 
 
 logger = logging.get_logger(__name__)
@@ -30,6 +36,8 @@ UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1a20-\u1aaf\u3040-\u312f\u31a0-\u31bf\ua980-\ua9ff\uaa60-\uaadf"
     f"{SYLLABLES}]+"
 )
+# Kept words, and the file that tells whether they are complete.
+FOLDER, CHECKSUMS = "words-", "checksums.json"
 # As in scikit-learn, words of one letter do not count; those of one symbol do.
 TOKEN = rf"\S\S+|[{SYLLABLES}]|[^\w\s]"
 
@@ -76,20 +84,30 @@ def _parts(run: str) -> Iterator[str]:
 
 
 class Bm25Index:
-    """Lucene's BM25 of the words of a corpus, with the settings of MTEB: k1 = 1.5, b = 0.75, English stop words."""
+    """
+    Lucene's BM25 of the words of a corpus, with the settings of MTEB: k1 = 1.5, b = 0.75, English stop words. The
+    words of the same texts are read from `folder` if it keeps them, and kept there otherwise.
+    """
 
-    def __init__(self, corpus: Sequence[str]):
+    def __init__(self, corpus: Sequence[str], folder: Path | None = None):
         bm25s, stemmer = import_bm25()
-        self.num_texts = len(corpus)
+        texts = list_texts(corpus)
+        if not texts:
+            raise ValueError("There are no texts to search in.")
+        self.num_texts = len(texts)
         words = {"token_pattern": TOKEN, "stopwords": "en", "stemmer": stemmer.Stemmer("english")}
         self.tokenize = partial(bm25s.tokenize, **words, show_progress=False)
-        tokens = self._tokenize(corpus)
-        if not self.num_texts:
-            raise ValueError("There are no texts to search in.")
-        self.index = bm25s.BM25()
-        self.has_words = bool(tokens.vocab)
-        if self.has_words:
-            self.index.index(tokens, show_progress=False)
+        kept = self.folder = None if folder is None else folder / f"{FOLDER}{_digest(texts)}"
+        self.index: Any = None if kept is None else _read_words(bm25s, kept)
+        if self.index is None:
+            tokens = self._tokenize(texts)
+            self.index = bm25s.BM25()
+            self.has_words = bool(tokens.vocab)
+            if self.has_words:
+                self.index.index(tokens, show_progress=False)
+                if kept is not None:
+                    _write_words(self.index, kept)
+        self.has_words = bool(getattr(self.index, "vocab_dict", None))
 
     def words(self, queries: Sequence[str]) -> list[list[int]]:
         """The numbers of the words of each query that occur in the corpus."""
@@ -101,17 +119,83 @@ class Bm25Index:
         """The scores (float32) of all texts for the words of a query."""
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
-    def search(self, queries: Sequence[str], top_k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best scores (float32) and their positions (int64), `(num_queries, top_k)`; 0 without a shared word."""
-        shape = len(queries), min(top_k, self.num_texts)
-        scores, positions = np.empty(shape, np.float32), np.empty(shape, np.int64)
-        for row, words in enumerate(self.words(queries)):
-            scores[row], positions[row] = _best(self.scores(words), shape[1])
-        return scores, positions
-
     def _tokenize(self, texts: Sequence[str], **options: Any) -> Any:
         # `lower` of bm25s leaves the German ß.
         return self.tokenize([split_words(text).casefold() for text in list_texts(texts)], **options)
+
+
+def _digest(texts: list[str]) -> str:
+    """What kept words were made of: the texts, and this file, which says what words are."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for text in texts:
+        digest.update(f"{len(text)} {text}".encode(errors="surrogatepass"))
+    return digest.hexdigest()[:32]
+
+
+def _read_words(bm25s: Any, folder: Path) -> Any:
+    """Kept words; `None` where there are none or damaged ones, which a warning names."""
+    if not (folder / CHECKSUMS).is_file():
+        return None
+    try:
+        sums = json.loads((folder / CHECKSUMS).read_text())
+        if {name: zlib.crc32((folder / name).read_bytes()) for name in sums} == sums:
+            return bm25s.BM25.load(folder, load_corpus=False, show_progress=False)
+    except (OSError, ValueError):
+        pass
+    logger.warning(f"{folder}: the kept words are damaged, and are made anew.")
+    return None
+
+
+def _write_words(index: Any, folder: Path) -> None:
+    (folder / CHECKSUMS).unlink(missing_ok=True)
+    with writing(folder):
+        index.save(folder, show_progress=False)
+        sums = {path.name: zlib.crc32(path.read_bytes()) for path in folder.iterdir() if path.name != CHECKSUMS}
+    # The last file, which says that the others are complete.
+    write_atomically(folder / CHECKSUMS, lambda file: file.write(json.dumps(sums).encode()))
+
+
+class Words:
+    """
+    BM25 of passages and of the documents that they are of. Half of a score is that of the whole document, because the
+    words of a question are seldom all in one passage.
+
+    Args:
+        passages (`Sequence[str]`):
+            The passages.
+        groups (`np.ndarray`, *optional*):
+            The number of the document of each passage, from 0. Where each document is one passage, one index serves
+            both.
+        folder (`Path`, *optional*):
+            Folder that keeps the words.
+    """
+
+    def __init__(self, passages: Sequence[str], groups: np.ndarray | None = None, folder: Path | None = None):
+        self.groups = groups
+        parts: list[Sequence[str]] = [passages]
+        if groups is not None and len(passages) and groups.max() + 1 < len(passages):
+            joined = pd.Series(list(passages), dtype=object).groupby(groups, sort=True).agg(" ".join)
+            parts.append(joined.tolist())
+        self.indexes = [Bm25Index(part, folder) for part in parts]
+
+    def scores(self, queries: Sequence[str], weight: float = 1.0) -> Callable[[slice], np.ndarray]:
+        """
+        For a slice of the queries, the scores of all passages (float32), `(num_rows, num_passages)`, from 0 to
+        `weight`: divided by the best score of the query.
+        """
+        words = [index.words(queries) for index in self.indexes]
+        note_without_words(words[0].count([]), len(words[0]))
+
+        def added(rows: slice) -> np.ndarray:
+            parts = []
+            for index, found in zip(self.indexes, words, strict=True):
+                scores = np.array([index.scores(row) for row in found[rows]], np.float32).reshape(-1, index.num_texts)
+                best = scores.max(axis=1, keepdims=True)
+                scores *= np.float32(weight / len(words)) / np.where(best > 0, best, 1)
+                parts.append(scores)
+            return parts[0] if len(parts) == 1 else parts[0] + parts[1][:, self.groups]
+
+        return added
 
 
 def bm25_scores(
@@ -154,25 +238,21 @@ def bm25_scores(
     list_texts(queries)
     if groups is not None and len(groups) != len(corpus):
         raise ValueError(f"`groups` has {len(groups)} entries for {len(corpus)} texts: pass one for each.")
-    # Where each document is one passage, one index serves both.
+    return Words(corpus, None if groups is None else number_groups(groups)).scores(queries, weight)
+
+
+def drop_words(folder: Path, words: Words) -> None:
+    """Deletes the words that a folder keeps of other texts."""
+    for other in set(folder.glob(f"{FOLDER}*")) - {index.folder for index in words.indexes}:
+        shutil.rmtree(other, ignore_errors=True)
+
+
+def number_groups(groups: Sequence | np.ndarray) -> np.ndarray:
+    """Any values, such as names, `None` or NaN, as the numbers of groups, from 0, in their order."""
     # An array or a tensor as a list, because the entries of a tensor are never equal.
-    keys = pd.Series(groups.tolist() if groups is not None and hasattr(groups, "tolist") else groups, dtype=object)
-    if 0 < keys.nunique(dropna=False) < len(corpus):
-        of_passages = bm25_scores(queries, corpus, weight / 2)
-        documents = pd.Series(list(corpus), dtype=object).groupby(keys, sort=False, dropna=False)
-        of_documents = bm25_scores(queries, documents.agg(" ".join).tolist(), weight / 2)
-        document_of = documents.ngroup().to_numpy()
-        return lambda rows: of_passages(rows) + of_documents(rows)[:, document_of]
-    index = Bm25Index(corpus)
-    words = index.words(queries)
-    note_without_words(words.count([]), len(words))
-
-    def added_scores(rows: slice) -> np.ndarray:
-        scores = np.array([index.scores(found) for found in words[rows]], np.float32).reshape(-1, len(corpus))
-        best = scores.max(axis=1, keepdims=True)
-        return scores / np.where(best > 0, best, 1) * np.float32(weight)
-
-    return added_scores
+    values = groups.tolist() if hasattr(groups, "tolist") else groups
+    keys = pd.Series(values, dtype=object)
+    return keys.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
 
 
 def note_without_words(num_without: int, num_queries: int) -> None:
@@ -191,10 +271,3 @@ def has_bm25() -> bool:
 def import_bm25() -> list[Any]:
     """The packages of BM25. Call it before a corpus is embedded."""
     return import_extra("ranking", "bm25s", "Stemmer")
-
-
-def _best(scores: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best of a row, the best first; ties are broken by the lower position, also those for the last place."""
-    among = np.flatnonzero(scores >= np.partition(scores, -top_k)[-top_k])
-    positions = among[np.argsort(-scores[among], kind="stable")[:top_k]]
-    return scores[positions], positions

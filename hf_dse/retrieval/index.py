@@ -1,124 +1,626 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors on disk: files for numpy and vector databases, and a cache in which each text is embedded once."""
+"""The index of a corpus: its texts with their passages, vectors and words, and every search in it."""
 
-from collections.abc import Sequence
-from functools import partial
+import hashlib
+import json
+import math
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, partial
 from os import PathLike
-from types import SimpleNamespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow
 import pyarrow.parquet
+import torch
+from filelock import FileLock, Timeout
 from transformers.utils import logging
 from transformers.utils.logging import tqdm
 
-from hf_dse.common.cache import key_of, open_cache
-from hf_dse.common.files import output_path, to_path, write_atomically
-from hf_dse.data.tables import to_table
-from hf_dse.data.texts import read_texts
+from hf_dse.common.cache import Cache, open_cache
+from hf_dse.common.files import LOCK_FILE, to_path, write_atomically
+from hf_dse.common.options import check_at_least
+from hf_dse.data.passages import with_titles
+from hf_dse.data.rankings import Rankings
+from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
+from hf_dse.retrieval.bm25 import Words, drop_words, import_bm25, number_groups
+from hf_dse.retrieval.rerankers import load_reranker
+from hf_dse.retrieval.reranking import Reranker, rerank
+from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import (
+    check_finite,
     embed,
     fingerprint_of,
-    fit_chunk_size,
     length_of,
+    list_texts,
     prompt_of,
+    similarity_of,
     split_texts,
+    title_room,
+    to_sentence_transformer,
 )
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 logger = logging.get_logger(__name__)
 
-# The column of the vectors in a parquet file.
-EMBEDDING_COLUMN = "embedding"
-# Texts that are embedded and written at once. A killed process loses one such group.
+# The files of an index.
+VECTORS, TEXTS, INDEX = "vectors.sqlite", "texts.parquet", "index.json"
 TEXTS_PER_COMMIT = 1024
 
-# The chunks of a text, and their vectors of shape `(num_chunks, embedding_size)`.
-Entry = tuple[list[str], np.ndarray]
+# The scores of documents by query id.
+Run = dict[str, dict[str, float]]
+# Where the passages of a text end, and their vectors.
+Entry = tuple[list[int], np.ndarray]
 
 
-def encode_file(
-    model: "SentenceTransformer",
-    source: str,
-    output: str,
-    *,
-    text_column: str = "text",
-    **options: Any,
-) -> tuple[int, int]:
+class Index:
     """
-    Embeds the texts of `source` into a .npy file, or a .parquet file with their columns. Returns the number of vectors
-    and their size. The options are those of [`embed`].
+    A corpus to search in: texts, their passages, and the vectors and words of these, which are made once, when they
+    are first needed. Several threads can use it. The model and its tokenizer are left as they are.
+
+    Args:
+        model (`SentenceTransformer`, `PreTrainedModel` or `str`):
+            The model, as [`to_sentence_transformer`] takes it. Queries and texts get its prompts. `None` for a search
+            by words alone.
+        texts (`Sequence[str]`):
+            The texts. Blank ones are never found.
+        ids (`Sequence[str]`, *optional*):
+            A name of each text, which hits have too.
+        groups (`Sequence`, *optional*):
+            Which document each text is a passage of: of each document only the best passage is found.
+        chunk_size (`int`, *optional*, defaults to 0):
+            Split texts into passages of at most so many tokens, which are read after the title of their text; a text
+            is found by its best passage. 0: whole texts, of which the first tokens are read.
+        cache_dir (`str` or `Path`, *optional*):
+            Folder that keeps vectors and words, so that only new texts are embedded.
+        vectors (`np.ndarray` of shape `(num_texts, embedding_size)`, *optional*):
+            The vectors of whole texts by `model.encode_document`.
+        processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer of a `PreTrainedModel`.
+        max_length (`int`, *optional*):
+            Maximum number of tokens of a text or passage. Defaults to the lengths of the model.
+        batch_size (`int`, *optional*, defaults to 32):
+            Texts per batch.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import Index
+
+    >>> texts = ["Rain again.", "The kitten is asleep.", "My dog sleeps."]
+    >>> index = Index("sentence-transformers/all-MiniLM-L6-v2", texts, show_progress=False)
+    >>> (hits,) = index.search(["A cat rests."], bm25_weight=0.3)
+    >>> hits[0]["text"], index.search(["Is it wet outside?"])[0][0]["row"]
+    ('The kitten is asleep.', 0)
+    ```
     """
-    path = output_path(output, (".npy", ".parquet"))
-    table = to_table(read_texts(source, text_column), source)
-    texts = table[text_column].to_pylist()
-    if EMBEDDING_COLUMN in table.column_names and path.suffix == ".parquet":
-        raise ValueError(f"{source} already has a column {EMBEDDING_COLUMN!r}: rename it.")
-    vectors = embed(model, texts, **options)
-    if path.suffix == ".npy":
-        # `np.save` into a file object of Python writes through C, where a full disk is not an error.
-        write_atomically(path, lambda file: np.save(SimpleNamespace(write=file.write), vectors))
-    else:
-        # Lists of a fixed size, which vector databases read without conversion.
-        lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
-        # Metadata of `datasets` would describe the columns of the input alone.
-        table = table.append_column(EMBEDDING_COLUMN, lists).replace_schema_metadata(None)
-        write_atomically(path, partial(pyarrow.parquet.write_table, table))
-    return vectors.shape[0], vectors.shape[1]
 
+    def __init__(
+        self,
+        model: "SentenceTransformer | PreTrainedModel | str | PathLike | None",
+        texts: Sequence[str],
+        *,
+        ids: Sequence[str] | None = None,
+        groups: Sequence | None = None,
+        chunk_size: int = 0,
+        cache_dir: str | PathLike | None = None,
+        vectors: np.ndarray | None = None,
+        processing_class: "PreTrainedTokenizerBase | None" = None,
+        max_length: int | None = None,
+        batch_size: int = 32,
+        show_progress: bool = True,
+    ):
+        check_at_least(0, chunk_size=chunk_size)
+        if chunk_size and (vectors is not None or model is None):
+            raise ValueError(f"chunk_size={chunk_size} needs a model, which embeds the passages: leave it out.")
+        self.model: Any = None
+        self.chunk_size = chunk_size
+        if model is not None:
+            self.model = to_sentence_transformer(model, processing_class, max_length=max_length)
+            self.similarity = similarity_of(self.model)
+            self._title_room = title_room(self.model, chunk_size)
+        self.folder = None if cache_dir is None else to_path(cache_dir)
+        self.batch_size = batch_size
+        self.show_progress = show_progress
+        # Of the tokenizer, and of what is made once.
+        self._lock = threading.RLock()
+        self._kept: dict[bytes, Entry] = {}
+        self._vectors: np.ndarray | None = None
+        self._words: Words | None = None
+        self._read(texts, ids, groups)
+        if vectors is not None:
+            vectors = np.asarray(torch.as_tensor(vectors).cpu(), dtype=np.float32)
+            self._check_size("vectors", vectors)
+            check_finite("vectors", vectors)
+            self._vectors = self._comparable(vectors[self.text_of])
 
-def embed_once(
-    model: "SentenceTransformer",
-    texts: Sequence[str],
-    folder: str | PathLike | None,
-    prompt_name: str = "document",
-    *,
-    chunk_size: int | None = 0,
-    batch_size: int = 32,
-    drop_others: bool = False,
-    show_progress: bool = True,
-) -> list[Entry]:
-    """Embeds the chunks of texts whose vectors `folder` does not keep yet. `drop_others` deletes those of others."""
-    size = fit_chunk_size(model, chunk_size)
-    prompt, length = prompt_of(model, prompt_name), length_of(model, prompt_name)
-    settings = [fingerprint_of(model), prompt, length, size]
-    keys = [key_of([settings, text]) for text in texts]
-    wanted = dict(zip(keys, texts, strict=True))
-    with open_cache(None if folder is None else to_path(folder) / "vectors.sqlite") as cache:
-        found = {key: _decode(text, value) for key, text in wanted.items() if (value := cache.read(key)) is not None}
-        missing = [key for key in wanted if key not in found]
-        chunks = dict(zip(missing, split_texts(model, [wanted[key] for key in missing], size), strict=True))
-        warn_of_texts(model.tokenizer, [chunk for parts in chunks.values() for chunk in parts], length, prompt)
-        with tqdm(total=len(missing), desc="Embedding", unit="text", disable=not show_progress) as progress:
-            for start in range(0, len(missing), TEXTS_PER_COMMIT):
-                group = missing[start : start + TEXTS_PER_COMMIT]
-                parts = [chunk for key in group for chunk in chunks[key]]
-                vectors = embed(model, parts, prompt_name, batch_size=batch_size, warn=False, show_progress=False)
-                ends = np.cumsum([len(chunks[key]) for key in group])[:-1]
-                for key, part in zip(group, np.split(vectors, ends), strict=True):
-                    found[key] = chunks[key], part
-                cache.write({key: _encode(*found[key]) for key in group})
+    @classmethod
+    def of(cls, model: Any, rankings: Rankings, chunk_size: int | None = None, **options: Any) -> "Index":
+        """The corpus of rankings in their unit, or in passages of `chunk_size`; `options` are those of an index."""
+        corpus, size = rankings.corpus, (rankings.chunk_size if chunk_size is None else chunk_size) or 0
+        if rankings.has_passages:
+            # They are split already.
+            return cls(model, corpus["text"][:], ids=corpus["doc_id"][:], groups=rankings.document_ids, **options)
+        return cls(model, corpus["text"][:], ids=corpus["doc_id"][:], chunk_size=size, **options)
+
+    def _read(self, texts: Sequence[str], ids: Sequence[str] | None, groups: Sequence | None) -> None:
+        self.texts = list_texts(texts)
+        self.ids = ids.tolist() if isinstance(ids, np.ndarray) else None if ids is None else list(ids)
+        for name, values in (("ids", ids), ("groups", groups)):
+            if values is not None:
+                self._check_size(name, values)
+        # The number of the document of each text.
+        self.groups = np.arange(len(self.texts)) if groups is None else number_groups(groups)
+        self._vectors = None
+        self._words = None
+        if num_blank := sum(not is_filled(text) for text in self.texts):
+            logger.warning(f"{num_blank} of {len(self.texts)} texts are blank and are left out.")
+        self._split()
+
+    def _check_size(self, name: str, values: Any) -> None:
+        if len(values) != len(self.texts):
+            raise ValueError(f"`{name}` has {len(values)} entries for {len(self.texts)} texts: pass one for each.")
+
+    def _check_model(self) -> None:
+        if self.model is None:
+            raise ValueError("The index has no model, so it finds texts by words alone (`by_words=True`).")
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __repr__(self) -> str:
+        return f"Index({self.unit})"
+
+    @property
+    def unit(self) -> str:
+        """What is searched, such as "219 documents, 11,628 passages of at most 128 tokens"."""
+        documents = f"{len(np.unique(self.groups)):,} documents"
+        if self.chunk_size:
+            return f"{documents}, {len(self.passages):,} passages of at most {self.chunk_size} tokens"
+        return documents if len(np.unique(self.groups)) == len(self) else f"{documents}, {len(self):,} passages"
+
+    # What is made once
+
+    def _split(self) -> None:
+        """Finds the passages of the texts: those that are kept, and those of new texts."""
+        self._keys = [hashlib.sha256(text.encode(errors="surrogatepass")).digest() for text in self.texts]
+        wanted = dict(zip(self._keys, self.texts, strict=True))
+        ends = {key: entry[0] for key, entry in self._kept.items() if key in wanted}
+        if self.folder is not None and self.model is not None:
+            with open_cache(self.folder / VECTORS) as cache:
+                ends |= {key: entry[0] for key, entry in self._read_entries(cache, wanted.keys() - ends.keys())}
+        # What has no vectors yet.
+        self._new = [key for key in wanted if key not in ends]
+        texts = [wanted[key] for key in self._new]
+        parts = split_texts(self.model, texts, self.chunk_size)
+        ends |= {
+            key: np.cumsum([len(part) for part in found], dtype=int).tolist()
+            for key, found in zip(self._new, parts, strict=True)
+        }
+        self._ends = ends
+        # The row of the text of each passage, where it starts there, and the number of its document.
+        self.text_of = np.repeat(np.arange(len(self)), [len(ends[key]) for key in self._keys])
+        self.starts = [start for key in self._keys for start in [0, *ends[key]][: len(ends[key])]]
+        rows = list(zip(self._keys, self.texts, strict=True))
+        self.passages = [part for key, text in rows for part in _cut(text, ends[key])]
+        # What models read of each passage.
+        self.read = [part for key, text in rows for part in self._read_parts(text, ends[key])]
+        self.document_of = number_groups(self.groups[self.text_of])
+
+    def _read_parts(self, text: str, ends: list[int]) -> list[str]:
+        """What models read of the passages of a text."""
+        parts = _cut(text, ends)
+        return with_titles(text, parts, self._title_room) if self.chunk_size else parts
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The vectors of the passages (float32), `(num_passages, size)`, of length 1 where cosines are compared."""
+        self._check_model()
+        with self._lock:
+            if self._vectors is None:
+                self._vectors = self._comparable(self._embed())
+                self._kept = {}
+            return self._vectors
+
+    @property
+    def words(self) -> Words:
+        """The words of the passages, and of their documents."""
+        with self._lock:
+            if self._words is None:
+                self._words = Words(self.passages, self.document_of, self.folder)
+            return self._words
+
+    def _comparable(self, vectors: np.ndarray) -> np.ndarray:
+        if self.similarity == "cosine":
+            matrix = torch.from_numpy(vectors)
+            matrix /= matrix.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        return vectors
+
+    def _embed(self) -> np.ndarray:
+        """The vectors of all passages. What is new is embedded; where there is a folder, by one process at a time."""
+        if self.folder is None:
+            return self._fill(None)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / LOCK_FILE)
+        if self._new:
+            _wait_for(lock)
+        try:
+            with open_cache(self.folder / VECTORS) as cache:
+                # Another process may have embedded them meanwhile.
+                known = {key for key, _ in self._read_entries(cache, self._new)}
+                self._new = [key for key in self._new if key not in known]
+                return self._fill(cache)
+        finally:
+            lock.release()
+
+    def _fill(self, cache: Cache | None) -> np.ndarray:
+        """One matrix of the vectors that are kept, and of those of new texts, which are embedded in groups."""
+        starts = np.cumsum([0, *(len(self._ends[key]) for key in self._keys)])
+        rows: dict[bytes, list[int]] = {}
+        for key, start in zip(self._keys, starts.tolist(), strict=False):
+            rows.setdefault(key, []).append(start)
+        matrix = np.empty((0, 0), np.float32)
+
+        def put(key: bytes, vectors: np.ndarray) -> None:
+            nonlocal matrix
+            if len(vectors):
+                matrix = matrix if matrix.size else np.empty((len(self.passages), vectors.shape[1]), np.float32)
+                for start in rows[key]:
+                    matrix[start : start + len(vectors)] = vectors
+
+        new, texts = set(self._new), dict(zip(self._keys, self.texts, strict=True))
+        for key in rows.keys() & self._kept.keys():
+            put(key, self._kept[key][1])
+        if cache is not None:
+            kept = {key for key in rows if key not in new and key not in self._kept}
+            for key, (_, vectors) in self._read_entries(cache, kept):
+                put(key, vectors)
+                kept.discard(key)
+            # What another process has deleted meanwhile.
+            self._new += kept
+            new |= kept
+        parts = {key: self._read_parts(texts[key], self._ends[key]) for key in self._new}
+        passages = [part for found in parts.values() for part in found]
+        warn_of_texts(
+            self.model.tokenizer, passages, length_of(self.model, "document"), prompt_of(self.model, "document")
+        )
+        with tqdm(total=len(new), desc="Embedding", unit="text", disable=not self.show_progress) as progress:
+            for start in range(0, len(new), TEXTS_PER_COMMIT):
+                group = self._new[start : start + TEXTS_PER_COMMIT]
+                vectors = self._encode([part for key in group for part in parts[key]], "document")
+                ends = np.cumsum([len(parts[key]) for key in group])[:-1]
+                entries = dict(zip(group, np.split(vectors, ends), strict=True))
+                for key, found in entries.items():
+                    put(key, found)
+                if cache is not None:
+                    self._write_entries(cache, ((key, (self._ends[key], found)) for key, found in entries.items()))
                 progress.update(len(group))
-        if drop_others:
-            cache.drop_others(wanted)
-    logger.info(f"{len(missing):,} of {len(wanted):,} texts are new or changed, and were embedded")
-    return [found[key] for key in keys]
+        logger.info(f"{len(new):,} of {len(rows):,} texts are new or changed, and were embedded")
+        self._new = []
+        return matrix
+
+    def _encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
+        with self._lock:
+            options: dict[str, Any] = {"batch_size": self.batch_size, "warn": kind == "query", "show_progress": False}
+            return embed(self.model, texts, kind, **options)
+
+    # Searching
+
+    def search(
+        self,
+        queries: Sequence[str],
+        top_k: int = 10,
+        *,
+        bm25_weight: float = 0.0,
+        reranker: "CrossEncoder | Reranker | str | PathLike | None" = None,
+        rerank_top: int = 50,
+    ) -> list[list[dict[str, Any]]]:
+        """
+        Ranks texts for queries: by their vectors, with BM25 added to the cosine, and in the order of a reranker. The
+        search is exact. Of equal scores that of the earlier text comes first.
+
+        Args:
+            queries (`Sequence[str]`):
+                The queries.
+            top_k (`int`, *optional*, defaults to 10):
+                Number of texts to return per query.
+            bm25_weight (`float`, *optional*, defaults to 0.0):
+                Weight of BM25 beside the cosine, see [`bm25_scores`].
+            reranker (`CrossEncoder`, `str` or `Callable`, *optional*):
+                Orders the best passages of each query: a `CrossEncoder`, or its folder or Hub id, as
+                [`load_reranker`] takes them; or a function of the queries and their passages. A longer text has the
+                score of its best window.
+            rerank_top (`int`, *optional*, defaults to 50):
+                How many texts of each query the reranker reads, at least `top_k`.
+
+        Returns:
+            `list[list[dict]]`: for each query the best texts, the best first: `score`, `row` (the place in the texts),
+            `id` if there are ids, `text` (the best passage), `start` (the character at which it starts in its text),
+            and with a reranker `rerank`, its score.
+        """
+        self.check(queries, bm25_weight)
+        check_at_least(1, top_k=top_k, rerank_top=rerank_top)
+        queries = list_texts(queries)
+        score: Any = reranker
+        if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict"):
+            # A head that its checkpoint lacks is refused before the texts are embedded.
+            options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": self.show_progress}
+            score = partial(rerank, load_reranker(reranker), **options)  # type: ignore[arg-type]
+        found = self.find(queries, top_k if reranker is None else max(top_k, rerank_top), bm25_weight)
+        hits = [[self._hit(*pair) for pair in zip(*row, strict=True)] for row in zip(*found, strict=True)]
+        if reranker is not None:
+            read = [[self.read[place] for place in row] for row in found[1].tolist()]
+            for row, values in zip(hits, score(queries, read), strict=True):
+                for hit, value in zip(row, values, strict=True):
+                    hit["rerank"] = float(value)
+                row.sort(key=lambda hit: -hit["rerank"])
+        return [row[:top_k] for row in hits]
+
+    def _hit(self, score: np.float32, position: np.int64) -> dict[str, Any]:
+        row = int(self.text_of[position])
+        name = {} if self.ids is None else {"id": self.ids[row]}
+        place = {"text": self.passages[position], "start": self.starts[position]}
+        return {"score": float(score), "row": row, **name, **place}
+
+    def check(self, queries: Sequence[str], bm25_weight: float = 0.0) -> None:
+        """Fails for queries and options that do not fit, before a corpus is embedded."""
+        self._check_model()
+        check_rows(list_texts(queries), is_filled, "The queries", "the query is {}, not a text")
+        if not 0 <= bm25_weight < math.inf:
+            raise ValueError(f"bm25_weight={bm25_weight}: it has to be a finite number of at least 0.")
+        if bm25_weight:
+            import_bm25()
+            if self.similarity == "dot":
+                raise ValueError("BM25 is added to the cosine, and this model is made for dot products: leave it out.")
+
+    def find(
+        self,
+        queries: Sequence[str],
+        top_k: int,
+        bm25_weight: float = 0.0,
+        *,
+        by_words: bool = False,
+        vectors: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """
+        The best documents of each query, the best first: their scores (float32) and the positions of their best
+        passages, `(num_queries, number)`. `by_words` ranks by BM25 alone; a document that shares no word with the
+        query has the position -1. `vectors` are those of [`Index.encode_queries`], if they are there already.
+        """
+        if by_words:
+            nothing, found = np.zeros((len(queries), 1)), self.words.scores(queries)
+            none = np.zeros((len(self.passages), 1))
+            scores, positions = nearest(nothing, none, top_k, added_scores=found, groups=self.document_of)
+            return scores, np.where(scores > 0, positions, -1)
+        added = self.words.scores(queries, bm25_weight) if bm25_weight else None
+        vectors = self.encode_queries(queries) if vectors is None else vectors
+        return self.nearest(vectors, top_k, added_scores=added)
+
+    def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """The vectors of queries (float32), `(num_queries, size)`, of length 1 where cosines are compared."""
+        self._check_model()
+        return self._comparable(self._encode(queries, "query"))
+
+    def nearest(self, vectors: np.ndarray, top_k: int, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents of the vectors of queries, see [`Index.find`]."""
+        options |= {"groups": self.document_of, "device": self.model.device, "show_progress": self.show_progress}
+        return nearest(vectors, self.vectors, top_k, **options)
+
+    def scores(
+        self, queries: Sequence[str], lists: Sequence[Iterable[int]], bm25_weight: float = 0.0
+    ) -> list[list[tuple[float, int]]]:
+        """
+        For each query the texts of these rows: the score of each by its best passage, and the position of that
+        passage; 0 and -1 for a blank text.
+        """
+        vectors = self.encode_queries(queries)
+        added = self.words.scores(queries, bm25_weight) if bm25_weight else None
+        bounds = np.searchsorted(self.text_of, np.arange(len(self) + 1))
+        found: list[list[tuple[float, int]]] = []
+        for number, rows in enumerate(lists):
+            words = None if added is None else added(slice(number, number + 1))[0]
+            found.append([])
+            for first, last in ((bounds[row], bounds[row + 1]) for row in rows):
+                values = self.vectors[first:last] @ vectors[number]
+                values = values if words is None else values + words[first:last]
+                best = int(values.argmax()) if len(values) else 0
+                found[-1].append((float(values[best]), int(first) + best) if len(values) else (0.0, -1))
+        return found
+
+    def ranked(
+        self, rankings: Rankings, depth: int = 100, bm25_weight: float = 0.0, **how: Any
+    ) -> dict[str, list[tuple[str, float, int]]]:
+        """
+        What is found for queries whose corpus is that of the index: by query id, the ids of the best documents, their
+        scores, and the positions of their best passages. A document that has the id of the query and contains its text
+        is the query itself, and is left out unless it is relevant. `how` are options of [`Index.find`].
+        """
+        queries, names = rankings.queries["query"][:], rankings.document_ids
+        # One more, because the query itself may be found.
+        found = self.find(queries, depth + 1, bm25_weight, **how)
+        rows_of: dict[str, list[int]] = {}
+        for row, name in enumerate(names):
+            rows_of.setdefault(name, []).append(row)
+        result = {}
+        columns = (rankings.queries["query_id"][:], queries, rankings.positives(), *(part.tolist() for part in found))
+        for query_id, query, positives, scores, positions in zip(*columns, strict=True):
+            own = rows_of.get(query_id, [])
+            if set(own) & set(positives) or not any(query in self.texts[row] for row in own):
+                own = []
+            places = ((score, place) for score, place in zip(scores, positions, strict=True) if place >= 0)
+            hits = [(int(self.text_of[place]), score, place) for score, place in places]
+            result[query_id] = [(names[row], score, place) for row, score, place in hits if row not in own][:depth]
+        return result
+
+    def run(self, rankings: Rankings, depth: int = 100, bm25_weight: float = 0.0, *, by_words: bool = False) -> Run:
+        """
+        The scores of the best documents of each query, the best first, as measures of rankings take them.
+
+        Args:
+            rankings ([`Rankings`]):
+                The queries; the texts of the index are their corpus.
+            depth (`int`, *optional*, defaults to 100):
+                Number of documents per query.
+            bm25_weight (`float`, *optional*, defaults to 0.0):
+                Weight of BM25 beside the cosine.
+            by_words (`bool`, *optional*, defaults to `False`):
+                Whether BM25 alone counts. Documents that share no word with a query are not found.
+
+        Returns:
+            `dict[str, dict[str, float]]`: the scores by the ids of the query and of the document.
+        """
+        ranked = self.ranked(rankings, depth, bm25_weight, by_words=by_words)
+        return {query_id: {name: score for name, score, _ in hits} for query_id, hits in ranked.items()}
+
+    # Keeping
+
+    def prune(self) -> None:
+        """Deletes what the folder of the index keeps of other texts, models and units."""
+        if self.folder is not None:
+            with self._lock, open_cache(self.folder / VECTORS) as cache:
+                cache.drop_others(self._stored(self._keys))
+            if self._words is not None:
+                drop_words(self.folder, self._words)
+
+    def update(
+        self, texts: Sequence[str], *, ids: Sequence[str] | None = None, groups: Sequence | None = None
+    ) -> None:
+        """Puts other texts in the place of those of the index. Only what is new is embedded."""
+        with self._lock:
+            self._kept = self._kept if self._vectors is None else dict(self._entries())
+            self._read(texts, ids, groups)
+
+    def _entries(self) -> Iterable[tuple[bytes, Entry]]:
+        vectors, start = self.vectors, 0
+        for key in self._keys:
+            end = start + len(self._ends[key])
+            yield key, (self._ends[key], vectors[start:end])
+            start = end
+
+    def save(self, folder: str | PathLike) -> None:
+        """Writes the texts with their ids and groups, the vectors and the words; [`Index.load`] reads them."""
+        path = to_path(folder)
+        with self._lock, open_cache(path / VECTORS) as cache:
+            self._write_entries(cache, self._entries())
+            cache.drop_others(self._stored(self._keys))
+        if self._words is not None:
+            drop_words(path, Words(self.passages, self.document_of, path))
+        columns: dict[str, Any] = {"text": self.texts, "group": self.groups.tolist(), "id": self.ids}
+        table = pyarrow.table({name: values for name, values in columns.items() if values is not None})
+        write_atomically(path / TEXTS, partial(pyarrow.parquet.write_table, table))
+        settings = {"chunk_size": self.chunk_size, "model": fingerprint_of(self.model)}
+        write_atomically(path / INDEX, lambda file: file.write(json.dumps(settings).encode()))
+
+    @classmethod
+    def load(cls, folder: str | PathLike, model: Any, **options: Any) -> "Index":
+        """
+        Reads an index that [`Index.save`] wrote.
+
+        Args:
+            folder (`str` or `Path`):
+                The folder.
+            model (`SentenceTransformer`, `PreTrainedModel` or `str`):
+                The model that made the vectors. Another one is an error.
+            options (*optional*):
+                `processing_class`, `max_length`, `batch_size` and `show_progress` of an [`Index`].
+        """
+        path = to_path(folder)
+        if not (path / INDEX).is_file():
+            raise FileNotFoundError(f"{folder} holds no index: write one with `Index.save`.")
+        settings = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        with pyarrow.parquet.ParquetFile(path / TEXTS) as file:
+            columns = file.read().to_pydict()
+        parts = {"ids": columns.get("id"), "groups": columns["group"], "chunk_size": settings["chunk_size"]}
+        index = cls(model, columns["text"], **parts, cache_dir=folder, **options)
+        if fingerprint_of(index.model) != settings["model"]:
+            raise ValueError(f"{folder} was made by another model: load that one, or make the index anew.")
+        return index
+
+    @cached_property
+    def _settings(self) -> bytes:
+        """What makes vectors other than those of another index: the model, what it reads of a text, and the unit."""
+        read = [prompt_of(self.model, "document"), length_of(self.model, "document"), self.chunk_size, self.similarity]
+        return json.dumps([fingerprint_of(self.model), *read]).encode()
+
+    def _stored(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The keys of texts by those under which a folder keeps their vectors."""
+        return {hashlib.sha256(self._settings + key).digest(): key for key in keys}
+
+    def _read_entries(self, cache: Cache, keys: Iterable[bytes]) -> Iterator[tuple[bytes, Entry]]:
+        stored = self._stored(keys)
+        for key, value in cache.read(stored):
+            size = int(np.frombuffer(value, "<i8", count=1)[0])
+            ends = np.frombuffer(value, "<i8", count=size, offset=8).tolist()
+            yield (
+                stored[key],
+                (ends, np.frombuffer(value, "<f4", offset=8 + 8 * size).reshape(size, -1 if size else 0)),
+            )
+
+    def _write_entries(self, cache: Cache, entries: Iterable[tuple[bytes, Entry]]) -> None:
+        """Of each text the number of its passages, where they end, and their vectors."""
+        found = dict(entries)
+        cache.write(
+            {
+                stored: np.array([len(found[key][0]), *found[key][0]], "<i8").tobytes()
+                + found[key][1].astype("<f4").tobytes()
+                for stored, key in self._stored(found).items()
+            }
+        )
 
 
-def _encode(chunks: list[str], vectors: np.ndarray) -> bytes:
-    """The number of chunks, their ends in the text, and their vectors."""
-    ends = np.cumsum([len(chunk) for chunk in chunks], dtype="<i8")
-    return np.array(len(chunks), "<i8").tobytes() + ends.tobytes() + vectors.astype("<f4").tobytes()
+def search(
+    model: "SentenceTransformer | str | PathLike", queries: Sequence[str], texts: Sequence[str], **options: Any
+) -> list[list[dict[str, Any]]]:
+    """
+    Ranks texts for queries once. For several searches in the same texts make an [`Index`].
+
+    Args:
+        model (`SentenceTransformer` or `str`):
+            The model, or its folder or Hub id. Queries and texts get its prompts.
+        queries (`Sequence[str]`):
+            The queries.
+        texts (`Sequence[str]`):
+            The texts. Blank ones are left out.
+        options (*optional*):
+            The options of [`Index`], such as `groups` and `chunk_size`, and of [`Index.search`], such as `top_k`,
+            `bm25_weight`, `reranker` and `rerank_top`.
+
+    Returns:
+        `list[list[dict]]`: for each query the best texts, see [`Index.search`].
+
+    Example:
+
+    ```python
+    >>> from hf_dse import search
+
+    >>> texts = ["Rain again.", "The kitten is asleep.", "My dog sleeps."]
+    >>> (hits,) = search("sentence-transformers/all-MiniLM-L6-v2", ["A cat sleeps."], texts, show_progress=False)
+    >>> hits[0]["text"]
+    'The kitten is asleep.'
+    ```
+    """
+    how = {name: options.pop(name) for name in ("top_k", "bm25_weight", "reranker", "rerank_top") if name in options}
+    return Index(model, texts, **options).search(queries, **how)
 
 
-def _decode(text: str, value: bytes) -> Entry:
-    size = int(np.frombuffer(value, "<i8", count=1)[0])
-    ends = np.frombuffer(value, "<i8", count=size, offset=8).tolist()
-    chunks = [text[first:last] for first, last in zip([0, *ends], ends, strict=False)]
-    return chunks, np.frombuffer(value, "<f4", offset=8 + 8 * size).reshape(size, -1 if size else 0)
+def _wait_for(lock: FileLock) -> None:
+    """Waits for another process that makes the same index."""
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        logger.info(f"Another process makes {Path(lock.lock_file).parent}: waiting for it.")
+        lock.acquire(blocking=True)
+
+
+def _cut(text: str, ends: list[int]) -> list[str]:
+    return [text[first:last] for first, last in zip([0, *ends], ends, strict=False)]

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from hf_dse.data.passages import parse_markdown
 from hf_dse.data.rankings import Rankings, make_rankings
-from hf_dse.retrieval.arguments import QUERY_KINDS
+from hf_dse.retrieval.options import QUERY_KINDS
 
 
 logger = logging.get_logger(__name__)
@@ -23,7 +23,7 @@ MIN_CHARACTERS = 20
 # Where a sentence may end: at its mark with the closing signs after it, or before an empty line.
 SENTENCE_END = re.compile(r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”’）]*\s*|\n\s*\n\s*")
 # Indented lines are text as any other.
-MARKDOWN = MarkdownIt("commonmark").enable("table").disable("code")
+PROSE = MarkdownIt("commonmark").enable("table").disable("code")
 # The signs that begin a formula and the row of a table without a head.
 NO_PROSE = ("$$", "|")
 ADDRESS = re.compile(r"https?://\S+")
@@ -70,16 +70,19 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     """
     if kind not in QUERY_KINDS:
         raise ValueError(f"kind={kind!r}: it has to be one of {', '.join(QUERY_KINDS)}.")
-    columns = {name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title")}
+    columns = {name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title", "group")}
     titles = columns.get("title") or [""] * len(corpus)
     wanted = len(corpus) if num_queries is None else num_queries
     queries: dict[int, str] = {}
+    # A passage may begin inside of a block of code: what is prose is seen in the whole document.
+    prose = _blank_passages(columns) if "group" in columns else None
     for row in np.random.default_rng(seed).permutation(len(corpus)).tolist():
         if len(queries) == wanted:
             break
         title = (titles[row] or "").strip()
         generator = np.random.default_rng([seed, row]) if kind == "sentences" else None
-        query, rest = take_sentence(columns["text"][row].removeprefix(title).strip(), generator)
+        text = columns["text"][row].removeprefix(title).strip()
+        query, rest = take_sentence(text, generator, None if prose is None else prose[row][-len(text) :])
         if query:
             queries[row], columns["text"][row] = query, f"{title} {rest}".strip()
     if not queries:
@@ -98,9 +101,15 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     )
 
 
-def take_sentence(text: str, generator: np.random.Generator | None = None) -> tuple[str, str]:
-    """A sentence of a text, the first or a random one, and the text without it; both are empty if there is none."""
-    prose = (span for span in find_sentences(_blank_markup(text)) if _is_prose(text[slice(*span)]))
+def take_sentence(
+    text: str, generator: np.random.Generator | None = None, blanked: str | None = None
+) -> tuple[str, str]:
+    """
+    A sentence of a text, the first or a random one, and the text without it; both are empty if there is none.
+    `blanked` is the text with blanks in the place of what is no prose, if that is known.
+    """
+    blanked = _blank_markup(text) if blanked is None else blanked
+    prose = (span for span in find_sentences(blanked) if _is_prose(text[slice(*span)]))
     found = prose if generator is not None else islice(prose, 1)
     spans = [(start, end) for start, end in found if end - start >= MIN_CHARACTERS]
     if not spans:
@@ -129,12 +138,31 @@ def find_sentences(text: str) -> Iterator[tuple[int, int]]:
             yield end - len(sentence.lstrip()), start + len(sentence.rstrip())
 
 
+def _blank_passages(columns: dict[str, list]) -> list[str]:
+    """For each passage, without its white space at the end, what [`_blank_markup`] leaves of it in its document."""
+    titles = columns.get("title") or [""] * len(columns["text"])
+    passages: dict[str, list[str]] = {}
+    rows: dict[str, list[int]] = {}
+    for row, (group, title, text) in enumerate(zip(columns["group"], titles, columns["text"], strict=True)):
+        # All but the first stand after the title.
+        is_first = group not in rows
+        passages.setdefault(group, []).append(text if is_first or not title else text.removeprefix(f"{title}\n"))
+        rows.setdefault(group, []).append(row)
+    found = [""] * len(columns["text"])
+    for group, parts in passages.items():
+        blanked, start = _blank_markup("".join(parts)), 0
+        for row, part in zip(rows[group], parts, strict=True):
+            found[row] = blanked[start : start + len(part.rstrip())]
+            start += len(part)
+    return found
+
+
 def _blank_markup(text: str) -> str:
     """Puts line breaks in the place of all that is not a paragraph. A text of one line has no Markdown."""
     if "\n" not in text:
         return text
     lines: set[int] = set()
-    tokens, quotes = parse_markdown(text, MARKDOWN), 0
+    tokens, quotes = parse_markdown(text, PROSE), 0
     for number, token in enumerate(tokens):
         quotes += token.nesting if token.type.startswith("blockquote") else 0
         # The first paragraph of an item of a list is the item; others may be the text below a numbered heading.
@@ -150,7 +178,7 @@ def _blank_markup(text: str) -> str:
 def _is_prose(sentence: str) -> bool:
     """Whether a sentence has words beside links, and neither images nor tags."""
     words, depth = "", 0
-    for part in MARKDOWN.parseInline(sentence)[0].children or []:
+    for part in PROSE.parseInline(sentence)[0].children or []:
         if part.type in ("image", "html_inline"):
             return False
         depth += part.nesting if part.type.startswith("link") else 0

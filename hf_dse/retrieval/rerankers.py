@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rerankers: a `CrossEncoder` of sentence-transformers, checked before its scores count."""
 
+import copy
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,9 +11,9 @@ import torch
 from torch import nn
 
 from hf_dse.common.loading import choose_device, import_extra, load_config, reading, source_of
-from hf_dse.data.arguments import PairTask
+from hf_dse.data.options import PairTask
 from hf_dse.data.tokenization import add_mask, check_max_length, count_token_types
-from hf_dse.retrieval.sentence_transformer import prompt_of
+from hf_dse.retrieval.sentence_transformer import prompt_of, with_shared_weights
 
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def load_reranker(
     max_length: int | None = None,
 ) -> "CrossEncoder":
     """
-    Loads a `CrossEncoder` of sentence-transformers, or checks a loaded one, before its scores count.
+    Loads a `CrossEncoder` of sentence-transformers, or checks a copy of a loaded one that shares its weights, before
+    its scores count.
 
     A head that the checkpoint lacks, and that would be random, is an error. The attention mask is always read, and
     token types that the model lacks are dropped. A model whose scores depend on the padding of their batch is padded
@@ -80,7 +82,9 @@ def load_reranker(
             "sentence-transformers: save the model and its tokenizer to a folder, and pass the folder."
         )
     else:
-        model = name_or_model if device is None else name_or_model.to(device)
+        # The caller's model stays as it is.
+        is_moved = device is not None and torch.device(device) != name_or_model.device
+        model = copy.deepcopy(name_or_model).to(device) if is_moved else with_shared_weights(name_or_model)
     tokenizer = model.tokenizer
     add_mask(tokenizer)
     config: Any = model.config

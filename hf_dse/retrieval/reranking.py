@@ -3,8 +3,7 @@
 """Scores by a reranker of the texts of queries, and of any pairs: kept on disk, from which a run continues."""
 
 import math
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
 logger = logging.get_logger(__name__)
+
+# A function of queries and their texts that returns a score of each text.
+Reranker = Callable[[list[str], list[list[str]]], list[list[float]]]
 
 # Documents that are tokenized together.
 DOCUMENTS_AT_ONCE = 1000
@@ -136,13 +138,8 @@ def score_texts(
         settings = [fingerprint_of(reranker), prompt_of(reranker, None), max_length, truncation]
     keys = {pair: key_of([settings, pair]) for pair in pairs}
     with open_cache(path) as cache:
-        found = {pair: value for pair, key in keys.items() if (value := cache.read(key)) is not None}
-        # Eight bytes per number.
-        if not all(len(value) == 8 * reranker.num_labels for value in found.values()):
-            raise sqlite3.DatabaseError(f"a score is not {reranker.num_labels} numbers")
-        scores = {pair: np.frombuffer(value, "<f8").tolist() for pair, value in found.items()}
-        if not all(np.isfinite(values).all() for values in scores.values()):
-            raise sqlite3.DatabaseError("a score is not a finite number")
+        pair_of = {key: pair for pair, key in keys.items()}
+        scores = {pair_of[key]: np.frombuffer(value, "<f8").tolist() for key, value in cache.read(pair_of)}
         unknown = [pair for pair in keys if pair not in scores]
         added = overhead(reranker) - reranker.tokenizer.num_special_tokens_to_add(pair=True)
         texts = [first for first, _ in unknown], [second for _, second in unknown]

@@ -1,11 +1,12 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Loading any embedding model with sentence-transformers, and embedding texts and their chunks with it."""
+"""Any embedding model as a `SentenceTransformer`, from a folder, the Hub or memory, and embedding texts with it."""
 
+import copy
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.common.loading import choose_device, import_extra, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint, weight_bytes
+from hf_dse.common.settings import DOCUMENT_PROMPTS, settings_of
 from hf_dse.data.passages import split_text
-from hf_dse.data.tables import is_filled
-from hf_dse.data.tokenization import add_mask, check_max_length, warn_of_texts
-from hf_dse.retrieval.arguments import CHUNK_SIZE
-from hf_dse.retrieval.encoding import check_finite, list_texts, warn_of_blank
+from hf_dse.data.tables import check_texts, is_filled
+from hf_dse.data.tokenization import TOKENS_PER_TEXT, add_mask, check_max_length, warn_of_texts
 
 
 if TYPE_CHECKING:
@@ -36,9 +37,8 @@ def load_sentence_transformer(
     trust_remote_code: bool = False,
     dtype: str = "float32",
     device: str | torch.device | None = None,
-    max_length: int | None = None,
 ) -> "SentenceTransformer":
-    """Loads a folder or a Hub id (`user/name@commit`). `max_length` replaces its lengths in tokens."""
+    """Loads a folder or a Hub id (`user/name@commit`)."""
     (library,) = import_extra("st", "sentence_transformers")
     source = source_of(name_or_path, trust_remote_code=trust_remote_code)
     name = source.pop("pretrained_model_name_or_path")
@@ -53,24 +53,99 @@ def load_sentence_transformer(
     with reading(name_or_path):
         loading = {"dtype": dtype, "use_safetensors": True}
         model = library.SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
-    if max_length is not None:
-        limit_length(model, max_length)
-    return model.eval()
+    return with_own_tokenizer(model).eval()
 
 
 def to_sentence_transformer(
-    model: "SentenceTransformer | str | PathLike", *, max_length: int | None = None, **loading: Any
+    model: "SentenceTransformer | PreTrainedModel | str | PathLike",
+    processing_class: PreTrainedTokenizerBase | None = None,
+    *,
+    max_length: int | None = None,
+    **loading: Any,
 ) -> "SentenceTransformer":
-    """A model itself, or that of a folder or a Hub id, with the options of [`load_sentence_transformer`]."""
+    """
+    Any embedding model as a `SentenceTransformer`. That of a loaded model shares its weights and nothing else, so
+    whatever is done with it leaves the loaded model and its tokenizer as they are.
+
+    Args:
+        model (`SentenceTransformer`, `PreTrainedModel` or `str`):
+            A folder or a Hub id (`user/name`, or `user/name@commit`); or a loaded model, such as a [`DseModel`] with
+            or without its head, or any other encoder. Its embedding is the `pooler_output` of DSE models, and the mean
+            of `last_hidden_state` without padding of all others, and its prompts and lengths are those of its source.
+        processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer of a `PreTrainedModel`.
+        max_length (`int`, *optional*):
+            Maximum number of tokens of a text. Defaults to the lengths of the model or its tokenizer.
+        loading (*optional*):
+            `trust_remote_code`, `dtype` and `device` of a model that is loaded.
+
+    Example:
+
+    ```python
+    >>> from transformers import AutoTokenizer
+    >>> from hf_dse import convert_encoder, to_sentence_transformer
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> student = to_sentence_transformer(convert_encoder(name), AutoTokenizer.from_pretrained(name))
+    >>> student.encode(["A cat sleeps.", "Rain again."]).shape
+    (2, 384)
+    ```
+    """
     if isinstance(model, str | PathLike):
-        return load_sentence_transformer(model, max_length=max_length, **loading)
-    if not hasattr(model, "encode_query") or model.transformers_model is None:
+        encoder = load_sentence_transformer(model, **loading)
+    elif isinstance(model, PreTrainedModel) or hasattr(model, "get_base_model"):
+        encoder = _of_encoder(model, processing_class)
+    elif not hasattr(model, "encode_query") or model.transformers_model is None:
         raise TypeError(
-            f"The model is a {type(model).__name__}, and has to be a `SentenceTransformer` with a transformer, or a "
-            "folder or a Hub id: `export` writes a folder of a model with its tokenizer."
+            f"The model is a {type(model).__name__}, and has to be a `SentenceTransformer` with a transformer, a "
+            "`PreTrainedModel` with its tokenizer, or a folder or a Hub id."
         )
+    else:
+        encoder = with_own_tokenizer(model)
     if max_length is not None:
-        raise ValueError(f"max_length={max_length} is for a model that is named: set its `max_seq_length` instead.")
+        limit_length(encoder, max_length)
+    return encoder
+
+
+def _of_encoder(model: Any, processing_class: PreTrainedTokenizerBase | None) -> "SentenceTransformer":
+    if processing_class is None:
+        raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
+    (library,) = import_extra("st", "sentence_transformers")
+    from hf_dse.retrieval.encoder import Encoder
+
+    # An adapter of PEFT is inside of its model too.
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    settings, config = settings_of(model), model.config
+    tokenizer = copy.deepcopy(processing_class)
+    tokenizer.model_max_length = check_max_length(None, model, tokenizer) or tokenizer.model_max_length
+    module = with_shared_weights(Encoder(model.base_model, tokenizer, **settings.lengths))
+    prompts = {"query": "", "document": "", **settings.prompts}
+    similarity = "dot" if getattr(config, "similarity", None) == "dot" else "cosine"
+    return with_right_padding(
+        library.SentenceTransformer(
+            modules=[module], prompts=prompts, similarity_fn_name=similarity, device=str(model.device)
+        )
+    )
+
+
+def with_shared_weights(module: nn.Module) -> Any:
+    """A copy of a module with the weights of the original: another tokenizer, other settings and another mode."""
+    shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    return copy.deepcopy(module, shared)
+
+
+def with_own_tokenizer(model: Any) -> Any:
+    """A copy of a `SentenceTransformer` or `CrossEncoder` that shares its weights, padded on the right."""
+    return with_right_padding(with_shared_weights(model))
+
+
+def with_right_padding(model: Any) -> Any:
+    """
+    sentence-transformers takes the tokenizer of a loaded model as it is: with padding on the left, a model with
+    learned positions would read other positions in each batch.
+    """
+    model.tokenizer.padding_side = "right"
+    add_mask(model.tokenizer)
     return model
 
 
@@ -100,30 +175,41 @@ def embed(
     warn: bool = True,
     show_progress: bool = True,
 ) -> np.ndarray:
-    """`encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts."""
+    """
+    `encode` of sentence-transformers, checked: float32, `(num_texts, embedding_size)`. `warn` counts cut texts. The
+    model is one of [`to_sentence_transformer`], used by one thread at a time.
+    """
     texts = list_texts(texts)
-    # sentence-transformers takes the tokenizer of a loaded model as it is: with padding on the left, a model with
-    # learned positions would read other positions in each batch.
-    model.tokenizer.padding_side = "right"
-    add_mask(model.tokenizer)
+    limit = length_of(model, prompt_name)
     if warn:
         warn_of_blank(texts)
-        warn_of_texts(model.tokenizer, texts, length_of(model, prompt_name), prompt_of(model, prompt_name))
+        warn_of_texts(model.tokenizer, texts, limit, prompt_of(model, prompt_name))
+    vectors = np.empty((len(texts), model.get_embedding_dimension() or 0), dtype=np.float32)
     if not texts:
-        return np.empty((0, model.get_embedding_dimension() or 0), dtype=np.float32)
+        return vectors
     encoders: dict[str | None, Any] = {"query": model.encode_query, "document": model.encode_document}
     encode = partial(model.encode, prompt_name=prompt_name)
     if prompt_name in encoders:
         # sentence-transformers adds an empty prompt for documents, and then overlooks one for passages or a corpus.
         encode = partial(encoders[prompt_name], prompt=prompt_of(model, prompt_name))
-    vectors = np.asarray(encode(texts, batch_size=batch_size, show_progress_bar=show_progress), dtype=np.float32)
+    # By letters, of which a token has about four: fewer long texts at once.
+    sizes = [min(len(text) // 4, limit or math.inf) > TOKENS_PER_TEXT for text in texts]
+    for is_long in dict.fromkeys(sizes):
+        rows = [row for row, found in enumerate(sizes) if found == is_long]
+        longest = min(max(len(texts[row]) for row in rows) // 4, limit or math.inf)
+        size = max(1, int(batch_size * TOKENS_PER_TEXT / longest)) if is_long else batch_size
+        found = encode([texts[row] for row in rows], batch_size=size, show_progress_bar=show_progress)
+        if len(rows) == len(texts):
+            vectors = np.asarray(found, dtype=np.float32)
+        else:
+            vectors[rows] = found
     check_finite("embeddings", vectors)
     return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy() if normalize else vectors
 
 
 def prompt_of(model: "SentenceTransformer | CrossEncoder", prompt_name: str | None) -> str:
     """The text that [`embed`] puts before each text; without a name the prompt that a reranker reads."""
-    names = ["document", "passage", "corpus"] if prompt_name == "document" else [prompt_name]
+    names = DOCUMENT_PROMPTS if prompt_name == "document" else (prompt_name,)
     known = [name for name in names if name in model.prompts]
     found = next((name for name in known if model.prompts[name]), next(iter(known), model.default_prompt_name))
     return (model.prompts[found] or "") if found else ""
@@ -135,22 +221,30 @@ def length_of(model: "SentenceTransformer", prompt_name: str | None) -> int | No
     return None if length == math.inf else length
 
 
-def fit_chunk_size(model: "SentenceTransformer", chunk_size: int | None) -> int:
-    """The tokens of a chunk, without special tokens and the prompt: at most what the model reads. 0 is whole texts."""
-    size, limit = CHUNK_SIZE if chunk_size is None else chunk_size, length_of(model, "document")
-    if not size or limit is None:
-        return size
-    room = limit - len(model.tokenizer(prompt_of(model, "document"), verbose=False)["input_ids"])
+def split_texts(model: "SentenceTransformer | None", texts: Sequence[str], chunk_size: int) -> list[list[str]]:
+    """
+    The passages of each text, of at most `chunk_size` tokens without special tokens and the prompt, and of at most
+    what the model reads; 0 is whole texts. A blank text has no passages.
+    """
+    if not chunk_size or model is None:
+        return [[text] if is_filled(text) else [] for text in texts]
+    room = room_of(model)
     if room < 1:
-        raise ValueError(f"There is no room for chunks: the model reads {limit} tokens, and its prompt takes all.")
-    return min(size, room)
+        limit = length_of(model, "document")
+        raise ValueError(f"There is no room for passages: the model reads {limit} tokens, and its prompt takes all.")
+    size = int(min(chunk_size, room))
+    return [split_text(text, model.tokenizer, size) if is_filled(text) else [] for text in texts]
 
 
-def split_texts(model: "SentenceTransformer", texts: Sequence[str], chunk_size: int | None) -> list[list[str]]:
-    """The chunks of each text, see [`fit_chunk_size`]. A blank text has no chunks."""
-    size, tokenizer = fit_chunk_size(model, chunk_size), model.tokenizer
-    parts = ((split_text(text, tokenizer, size) if size else [text]) if is_filled(text) else [] for text in texts)
-    return list(parts)
+def room_of(model: "SentenceTransformer") -> float:
+    """The tokens of a document that a model reads beside special tokens and the prompt."""
+    before = len(model.tokenizer(prompt_of(model, "document"), verbose=False)["input_ids"])
+    return (length_of(model, "document") or math.inf) - before
+
+
+def title_room(model: "SentenceTransformer", chunk_size: int) -> int:
+    """The bytes, each at most a token, that a title before passages may have so that these are read whole."""
+    return int(max(0, min(chunk_size, room_of(model) - chunk_size - 1)))
 
 
 def similarity_of(model: "SentenceTransformer") -> str:
@@ -176,3 +270,32 @@ def fingerprint_of(model: "SentenceTransformer | CrossEncoder") -> str:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(weight_bytes(tensor))
     return digest.hexdigest()
+
+
+def list_texts(texts: Iterable[str]) -> list[str]:
+    """Texts as a list. One text or a table, which are iterable too, and values that are no texts are an error."""
+    if isinstance(texts, str | Mapping) or hasattr(texts, "columns"):
+        raise TypeError(f"`texts` has to be a list of strings, got {type(texts).__name__}.")
+    texts = list(texts)
+    check_texts(texts, "The texts", "the text")
+    return texts
+
+
+def warn_of_blank(texts: Sequence[str]) -> None:
+    """Counts the texts that are blank."""
+    blank = [row for row, text in enumerate(texts) if not is_filled(text)]
+    if blank:
+        logger.warning(
+            f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings are "
+            "meaningless."
+        )
+
+
+def check_finite(name: str, values: np.ndarray) -> None:
+    """Raises a `ValueError` if a row of embeddings, predictions or labels is NaN or infinite."""
+    wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    if wrong.size:
+        raise ValueError(
+            f"{wrong.size} of {len(values)} {name} are NaN or infinite, the first at row {wrong[0]}: float16 "
+            "overflows easily, a learning rate may be too high, or weights may be damaged."
+        )

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from hf_dse.common.display import markdown
-from hf_dse.retrieval.metrics import RANKING_METRICS, bootstrap_interval
+from hf_dse.measure.intervals import bootstrap_interval
+from hf_dse.measure.rankings import RANKING_METRICS
 
 
 SEED = "seed"

@@ -29,7 +29,7 @@ from hf_dse.training.base import RESULTS_FILE, complete_checkpoints
 
 
 @dataclass(frozen=True)
-class Run:
+class Training:
     """One training of a study: the label of each factor, and the options of `hf-dse distill` that belong to them."""
 
     labels: dict[str, Any]
@@ -51,7 +51,7 @@ class Run:
         return f"{re.sub(r'[^A-Za-z0-9.]+', '-', words).strip('-')[:80]}-{self.key}"
 
 
-def load_study(path: str | Path) -> list[Run]:
+def load_study(path: str | Path) -> list[Training]:
     """
     Reads a YAML file: shared `options`, and `factors` with a list of values, or labels with their options, which
     replace those of earlier factors and shared ones. Returns a run for every combination of labels; the last factor
@@ -62,7 +62,7 @@ def load_study(path: str | Path) -> list[Run]:
     are_mappings = isinstance(options, dict) and isinstance(factors, dict)
     if set(content) - {"options", "factors"} or not factors or not are_mappings:
         raise ValueError(f"{path}: a study has the keys `options` and `factors`, and at least one factor.")
-    runs = [Run({}, options)]
+    runs = [Training({}, options)]
     for factor, labels in factors.items():
         if isinstance(labels, list) and all(isinstance(label, str | int | float) for label in labels):
             labels = {label: {factor: label} for label in labels}
@@ -70,7 +70,7 @@ def load_study(path: str | Path) -> list[Run]:
         if not is_grid or not labels:
             raise ValueError(f"{path}: the factor {factor!r} has to be a list of values, or labels with options.")
         runs = [
-            Run({**run.labels, factor: label}, {**run.options, **(chosen or {})})
+            Training({**run.labels, factor: label}, {**run.options, **(chosen or {})})
             for run in runs
             for label, chosen in labels.items()
         ]
@@ -78,7 +78,7 @@ def load_study(path: str | Path) -> list[Run]:
 
 
 def run_study(
-    runs: Sequence[Run],
+    runs: Sequence[Training],
     results_file: str | Path,
     output_dir: str | Path,
     *,
@@ -96,7 +96,7 @@ def run_study(
     missing = list({run.key: run for run in runs if run.key not in finished}.values())
     slots = list(range(jobs))
 
-    def work(run: Run) -> None:
+    def work(run: Training) -> None:
         slot, folder = slots.pop(), output_dir / run.folder
         try:
             with locked(folder):
@@ -126,7 +126,7 @@ def run_study(
     return select_results(runs, read_results(results_file))
 
 
-def train(run: Run, folder: Path, slot: int, threads: int, flags: str) -> dict[str, Any]:
+def train(run: Training, folder: Path, slot: int, threads: int, flags: str) -> dict[str, Any]:
     """Runs one training to its end and returns its row."""
     config, training, log = folder / "config.yaml", folder / "training", folder / "log.txt"
     config.write_text(yaml.safe_dump(expand(run.options), sort_keys=False), encoding="utf-8")
@@ -215,7 +215,7 @@ def append_row(results_file: Path, row: dict[str, Any]) -> None:
         write_atomically(results_file, lambda file: table.to_parquet(file, index=False))
 
 
-def select_results(runs: Sequence[Run], results: pd.DataFrame) -> pd.DataFrame:
+def select_results(runs: Sequence[Training], results: pd.DataFrame) -> pd.DataFrame:
     """The rows of a study's runs, in its order and under its labels, as far as they are finished."""
     found = {row["run"]: row for row in results.to_dict("records")}
     return pd.DataFrame([found[run.key] | run.labels for run in runs if run.key in found])

@@ -1,3 +1,3 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Teachers: hard negatives, and scores of pairs and candidates by rerankers and bi-encoders."""
+"""Teachers: scores of pairs and candidates by rerankers and bi-encoders."""

@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bi-encoders as teachers: the cosines of a `SentenceTransformer`, with BM25, as scores of candidates."""
 
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
-from hf_dse.retrieval.bm25 import bm25_scores
-from hf_dse.retrieval.index import embed_once
-from hf_dse.retrieval.sentence_transformer import length_of
+from hf_dse.retrieval.bm25 import Words, number_groups
+from hf_dse.retrieval.index import Index
+from hf_dse.retrieval.sentence_transformer import length_of, to_sentence_transformer
 
 
 if TYPE_CHECKING:
@@ -30,32 +29,27 @@ def similarities(
     *,
     windows: str,
     bm25_weight: float,
-    batch_size: int = 32,
-    cache_dir: str | PathLike | None = None,
-    show_progress: bool = True,
+    **options: Any,
 ) -> list[list[float]]:
-    """The cosines of queries and their candidates, 0 for a blank document, plus BM25 times its weight."""
+    """
+    The cosines of queries and their candidates, 0 for a blank document, plus BM25 times its weight. `options` are of
+    an [`Index`].
+    """
     queries, lists = (rankings.queries[name][:] for name in ("query", "documents"))
-    # Before the texts are embedded, because BM25 may lack its packages.
-    words = bm25_scores(queries, rankings.corpus["text"][:], bm25_weight) if bm25_weight else None
+    encoder = to_sentence_transformer(encoder)
+    # Also for models that are made for dot products.
+    encoder.similarity_fn_name = "cosine"
+    # The words of the whole corpus, and the vectors of the candidates alone.
+    groups = number_groups(rankings.document_ids) if rankings.has_passages else None
+    words = Words(rankings.corpus["text"][:], groups).scores(queries, bm25_weight) if bm25_weight else None
     needed = keep_documents(rankings)
     # Windows of as many tokens as the model reads; 0 is whole documents.
     size = (length_of(encoder, "document") or 0) if windows == "best" else 0
-    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    query_parts = embed_once(encoder, queries, cache_dir, "query", **options)
-    parts = embed_once(encoder, needed.corpus["text"][:], cache_dir, chunk_size=size, **options)
-    query_vectors, vectors = ([to_units(found) for _, found in entries] for entries in (query_parts, parts))
+    index = Index(encoder, needed.corpus["text"][:], chunk_size=size, **options)
+    found = index.scores(queries, needed.queries["documents"][:])
     scores = []
-    for number, (documents, rows) in enumerate(zip(lists, needed.queries["documents"][:], strict=True)):
-        cosines = (vectors[row] @ query_vectors[number][0] if len(vectors[row]) else np.zeros(1) for row in rows)
-        values = np.array([found.max() for found in cosines], dtype=np.float32)
-        if words is not None:
-            # One query at a time, because its scores are those of the whole corpus.
-            values += words(slice(number, number + 1))[0, documents]
-        scores.append(values.tolist())
+    for number, (documents, values) in enumerate(zip(lists, found, strict=True)):
+        row = np.array([value for value, _ in values], dtype=np.float32)
+        # One query at a time, because its scores are those of the whole corpus.
+        scores.append((row if words is None else row + words(slice(number, number + 1))[0, documents]).tolist())
     return scores
-
-
-def to_units(vectors: np.ndarray) -> np.ndarray:
-    """Vectors of length 1, but for those of length 0."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

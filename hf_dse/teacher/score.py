@@ -113,7 +113,8 @@ def score(
         if isinstance(teacher, str | PathLike):
             teacher = load_reranker(teacher, max_length=max_length, **loading)
     if is_ranking:
-        rankings = to_rankings(data, split)
+        rankings = to_rankings(data, split, data_args.chunk_size)
+        rankings.check_unit()
         return score_candidates(teacher, rankings, windows=windows, bm25_weight=bm25_weight, **options)
     if data_args.task_name is None and data_args.num_labels is None:
         data_args = replace(data_args, num_labels=getattr(teacher, "num_labels", 1))

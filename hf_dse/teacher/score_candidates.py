@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of the candidates of queries, by a reranker or a bi-encoder with BM25, and checks of these scores."""
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +13,8 @@ from transformers.utils import logging
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.retrieval.reranking import rerank
-from hf_dse.teacher.arguments import WINDOWS
 from hf_dse.teacher.bi_encoders import is_bi_encoder, similarities
+from hf_dse.teacher.options import WINDOWS
 
 
 if TYPE_CHECKING:
@@ -46,7 +48,25 @@ def score_candidates(
             )
         rows = ranking_rows(rankings)
         scores = rerank(load_reranker(teacher), rows["query"], rows["documents"], max_length=max_length, **options)
-    return Rankings(with_logits(rankings.queries, scores), rankings.corpus)
+    scored = replace(rankings, queries=with_logits(rankings.queries, scores))
+    return _judge_best_passages(scored) if rankings.has_passages else scored
+
+
+def _judge_best_passages(rankings: Rankings) -> Rankings:
+    """Of the passages of a relevant document, the one that the teacher ranks first has its label, and no other."""
+    documents, lists = rankings.document_ids, []
+    columns = (rankings.queries[name][:] for name in ("documents", "labels", "teacher_logits"))
+    for rows, labels, scores in zip(*columns, strict=True):
+        labels = list(labels)
+        relevant = {documents[row]: label for row, label in zip(rows, labels, strict=True) if label > 0}
+        for document, label in relevant.items():
+            places = [place for place, row in enumerate(rows) if documents[row] == document]
+            best = max(places, key=lambda place: -math.inf if math.isnan(scores[place]) else scores[place])
+            for place in places:
+                labels[place] = label if place == best else math.nan
+        lists.append(labels)
+    queries = rankings.queries.remove_columns("labels").add_column("labels", lists, feature=FEATURES["labels"])
+    return replace(rankings, queries=queries)
 
 
 def with_logits(dataset: Dataset, logits: list[list[float]]) -> Dataset:

@@ -8,6 +8,7 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from hf_dse.common.settings import TextSettings, set_settings, settings_of
 from hf_dse.convert.convert import name_of_layers
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.ranking_batches import keep_documents
@@ -28,15 +29,23 @@ def as_rankings(rows: Any, where: str) -> Rankings | None:
 
 
 def limit_rankings(
-    args: RankingTrainingArguments, model: Any, processing_class: PreTrainedTokenizerBase
+    args: RankingTrainingArguments,
+    model: Any,
+    processing_class: PreTrainedTokenizerBase,
+    chunk_size: int | None = None,
 ) -> PreTrainedTokenizerBase:
-    """Sets how many tokens a student reads: of a query in its config, of a document in the tokenizer it returns."""
-    length = args.query_max_length or model.config.query_length
+    """
+    Sets how many tokens a student reads: of a query in its settings, of a document in the tokenizer it returns; and
+    the tokens of the passages that it learns to search.
+    """
+    settings = settings_of(model)
+    length = args.query_max_length or settings.query_length
     tokenizer = limit_tokens(processing_class, model, args.max_length)
     if length is not None:
         limit_tokens(processing_class, model, length)
-    model.config.query_length = None if length == args.max_length else length
-    model.config.document_length = None
+    length = None if length == args.max_length else length
+    size = settings.chunk_size if chunk_size is None else chunk_size
+    set_settings(model, TextSettings(settings.prompts, query_length=length, chunk_size=size))
     return tokenizer
 
 

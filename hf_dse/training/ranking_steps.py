@@ -28,7 +28,7 @@ TARGETS = {
 }
 
 
-def embed(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+def forward_texts(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
     """Embeddings of single texts, `(num_texts, embedding_size)`, by the `forward` of a model for pairs."""
     # Two texts are a pair; an odd number is made even.
     pairs = [torch.cat([part, part[:1]])[: len(part) + len(part) % 2] for part in (input_ids, attention_mask)]
@@ -36,7 +36,7 @@ def embed(model: nn.Module, input_ids: torch.Tensor, attention_mask: torch.Tenso
     return model(input_ids=ids, attention_mask=mask).embeddings.flatten(0, 1)[: len(input_ids)].float()
 
 
-def embed_in_parts(
+def forward_in_parts(
     model: nn.Module,
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
@@ -58,9 +58,9 @@ def embed_in_parts(
     # accelerate compiles what it has wrapped.
     inner = getattr(model, "_orig_mod", model)
     module = inner.module if isinstance(inner, nn.parallel.DistributedDataParallel) else model
-    embed_part = partial(checkpoint, embed, use_reentrant=False) if is_cached else embed
+    embed_part = partial(checkpoint, forward_texts, use_reentrant=False) if is_cached else forward_texts
     vectors = [embed_part(module, *batch) for batch in batches[:-1]]
-    vectors.append(embed(model, *batches[-1]))
+    vectors.append(forward_texts(model, *batches[-1]))
     return torch.cat(vectors)[order.argsort()]
 
 

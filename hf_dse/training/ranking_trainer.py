@@ -17,13 +17,14 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
+from hf_dse.common.settings import settings_of
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
+from hf_dse.measure.pairs import evaluating
+from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.retrieval.encoding import encode, evaluating
-from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
-from hf_dse.retrieval.search import nearest
+from hf_dse.retrieval.index import Index
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import (
     EpochSampler,
@@ -38,7 +39,7 @@ from hf_dse.training.losses import PairDistillationLoss
 from hf_dse.training.pair_trainer import check_pair_targets
 from hf_dse.training.ranking_data import as_rankings, check_targets, freeze, limit_rankings, smaller_corpus
 from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, mean_spread
-from hf_dse.training.ranking_steps import PART_SIZE, embed_in_parts, gather_lists
+from hf_dse.training.ranking_steps import PART_SIZE, forward_in_parts, gather_lists
 
 
 logger = logging.get_logger(__name__)
@@ -49,8 +50,7 @@ START_QUERIES = 128
 # Scale of a cosine without a teacher, as usual for contrastive losses.
 LABEL_SCALE = 20.0
 
-# Documents that an evaluation ranks for each query, and those of its corpus besides the candidates up to this number.
-EVAL_TOP_K = 100
+# Documents of the corpus of an evaluation, besides the candidates up to this number.
 EVAL_CORPUS = 5000
 
 # The texts of a batch. The longest come last: they need every parameter that others need.
@@ -80,7 +80,7 @@ class RankingTrainer(StudentTrainer):
     Args:
         model ([`DseForSequenceClassification`]):
             The student, such as `make_pair_model(convert_encoder(name), num_labels=1)`: with one logit and
-            `similarity="cosine"` or `"dot"`. The prompts of its config are put before the texts.
+            `similarity="cosine"` or `"dot"`. The prompts of its source are put before the texts.
         args ([`RankingTrainingArguments`], *optional*):
             Training arguments. Defaults to `RankingTrainingArguments()`.
         train_dataset ([`Rankings`] or `datasets.Dataset`):
@@ -136,10 +136,13 @@ class RankingTrainer(StudentTrainer):
                 f'The student has `similarity="{model.config.similarity}"` and {model.config.num_labels} logits: a '
                 'search needs `similarity="cosine"` or `"dot"` and `num_labels=1`.'
             )
-        # What loads a checkpoint reads as much of a text as the training.
-        self.tokenizer = limit_rankings(args, model, tokenizer)
         train_dataset = as_rankings(train_dataset, "The training rows")
         eval_dataset = as_rankings(eval_dataset, "The evaluation rows")
+        # What loads a checkpoint reads as much of a text as the training.
+        if train_dataset is not None:
+            train_dataset.check_unit()
+        size = None if train_dataset is None else train_dataset.chunk_size
+        self.tokenizer = limit_rankings(args, model, tokenizer, size)
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()
         rows = None
         if train_dataset is not None:
@@ -170,8 +173,8 @@ class RankingTrainer(StudentTrainer):
             data_collator=RankingCollator(
                 self.tokenizer,
                 max_length=args.max_length,
-                query_max_length=model.config.query_length,
-                prompts=model.config.prompts,
+                query_max_length=settings_of(model).query_length,
+                prompts=settings_of(model).prompts,
             ),
             callbacks=callbacks,
             optimizers=optimizers,
@@ -225,7 +228,7 @@ class RankingTrainer(StudentTrainer):
             for kind in KINDS:
                 if f"{kind}_input_ids" in inputs:
                     ids, mask = (inputs[f"{kind}_{name}"].flatten(0, -2) for name in ("input_ids", "attention_mask"))
-                    vectors[kind] = embed_in_parts(model, ids, mask, size or PART_SIZE, bool(size))
+                    vectors[kind] = forward_in_parts(model, ids, mask, size or PART_SIZE, bool(size))
         return vectors
 
     def similarities(self, queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
@@ -306,26 +309,11 @@ class RankingTrainer(StudentTrainer):
         """The mean metrics of a search in the corpus, as `eval_ndcg@10`. All processes compute the same."""
         rankings: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         relevant = relevance(rankings)
-        model: Any = self.model
-        texts = {"query": rankings.queries["query"][:], "document": rankings.corpus["text"][:]}
-        vectors: dict[str, Any] = {}
+        options: dict[str, Any] = {"processing_class": self.tokenizer, "batch_size": self.args.eval_batch_size}
+        options["show_progress"] = not self.args.disable_tqdm and self.args.process_index == 0
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-            for kind, part in texts.items():
-                vectors[kind] = encode(
-                    # An adapter of PEFT is inside of its model too.
-                    model.get_base_model() if hasattr(model, "get_base_model") else model,
-                    self.tokenizer,
-                    part,
-                    prompt_name=kind,
-                    batch_size=self.args.eval_batch_size,
-                    show_progress=not self.args.disable_tqdm and self.args.process_index == 0,
-                )
-        is_cosine = model.similarity.kind == "cosine"
-        # One more, for the query itself may be found.
-        scores, positions = nearest(
-            vectors["query"], vectors["document"], EVAL_TOP_K + 1, cosine=is_cosine, device=self.args.device
-        )
-        values = ranking_metrics(as_run(rankings, scores, positions, EVAL_TOP_K), relevant)
+            run = Index.of(self.model, rankings, **options).run(rankings)
+        values = measure_run(run, relevant)
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel
 
 from hf_dse import DseModel, export
+from hf_dse.common.settings import settings_of
 from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import (
     limit_tokens,
@@ -49,11 +50,12 @@ def test_an_encoder_is_converted_and_a_student_is_not(folder, save_bert, tmp_pat
     save_bert(tmp_path / "bert")
     arguments = ConvertOptions(linformer_length=[5], query_prompt="of: ", hidden_dropout_prob=0.3)
     student = load_student(str(tmp_path / "bert"), arguments, 1, "regression")
-    assert (student.config.linformer_length, student.config.prompts) == (5, {"query": "of: "}) and warnings == []
+    assert (student.config.linformer_length, settings_of(student).prompts) == (5, {"query": "of: "})
+    assert warnings == []
     assert student.config.encoder.hidden_dropout_prob == 0.3
     for load in (load_or_convert, lambda *args: load_student(*args, 1, "regression")):
         model = load(folder, arguments)
-        assert (model.config.linformer_length, model.config.prompts) == (8, {"query": "of: "})
+        assert (model.config.linformer_length, settings_of(model).prompts) == (8, {"query": "of: "})
         # The modules have it, too.
         found = [module.p for name, module in model.named_modules() if name.endswith("embeddings.dropout")]
         assert model.config.encoder.hidden_dropout_prob == 0.3 and found == [0.3]

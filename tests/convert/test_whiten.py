@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-from hf_dse import DseForSequenceClassification, DseModel, encode, export, whiten_encoder
+from hf_dse import DseForSequenceClassification, DseModel, export, to_sentence_transformer, whiten_encoder
 from hf_dse.convert.whiten import LEAST_SPREAD
 from hf_dse_cli import main
 
@@ -28,7 +28,7 @@ def unit(vectors):
 
 
 def embed(model, tokenizer, texts):
-    return encode(model, tokenizer, texts, show_progress=False).astype(float)
+    return to_sentence_transformer(model, tokenizer).encode(texts, show_progress_bar=False).astype(float)
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])

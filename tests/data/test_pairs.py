@@ -8,7 +8,7 @@ import datasets
 import pytest
 from datasets import Dataset
 
-from hf_dse.data.arguments import PAIR_TASKS, DataArguments
+from hf_dse.data.options import PAIR_TASKS, DataArguments
 from hf_dse.data.pairs import check_pairs, load_pairs, resolve_task
 
 

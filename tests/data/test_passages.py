@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import ByT5Tokenizer
 
-from hf_dse.data.passages import line_numbers, split_text
+from hf_dse.data.passages import line_of, split_text, title_of, with_titles
 
 
 @pytest.fixture(params=["bert", "roberta"], scope="module")
@@ -32,9 +32,10 @@ def test_nothing_is_lost_and_all_fit(tokenizer, text, chunk_size):
     assert all(size <= chunk_size or len(passage) == 1 for size, passage in zip(sizes, passages, strict=True))
     # As a text editor counts lines, by the first sign of the passage.
     start = 0
-    for passage, line in zip(passages, line_numbers(passages), strict=True):
+    for passage in passages:
         first = start + len(passage) - len(passage.lstrip())
-        assert line == text[:first].count("\n") + 1
+        # A passage of white space shows nothing before the next one.
+        assert line_of(text, start) == text[:first].count("\n") + 1 or not passage.strip()
         start += len(passage)
 
 
@@ -93,6 +94,34 @@ def test_underlined_headings_stay_with_their_text(bert_tokenizer):
         parts = ["the cat sat. the cat ran. the cat is old.\n\n", f"a dog\n{line}\n\nthe dog sat. the dog ran.\n"]
         size = len(bert_tokenizer(parts[1])["input_ids"]) + 2
         assert split_text("".join(parts), bert_tokenizer, size) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# A cat\n\nIt sat.", "A cat"),
+        ("Some text.\n\n##  A cat  \n", "A cat"),
+        # Without a heading the first line that has words.
+        ("\n---\n A cat \nIt sat.", "A cat"),
+        ("#no heading\n# A cat", "A cat"),
+        # No more characters than a passage has tokens.
+        ("# " + "x" * 20, "x" * 20),
+        ("# " + "x" * 21 + "\nIt sat.", ""),
+        ("", ""),
+        ("\n--\n", ""),
+    ],
+)
+def test_titles(text, title):
+    assert title_of(text, 20) == title
+
+
+def test_passages_are_read_after_the_title():
+    """Each but the first, which begins with it."""
+    passages = ["# A cat\n\n", "It sat. ", "It ran."]
+    text = "".join(passages)
+    assert with_titles(text, passages, 20) == ["# A cat\n\n", "A cat\nIt sat. ", "A cat\nIt ran."]
+    assert with_titles(text, passages, 4) == passages
+    assert with_titles(text, [text], 20) == [text] and with_titles("", [], 20) == []
 
 
 def test_tokenizers_without_places_are_refused():

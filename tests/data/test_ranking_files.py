@@ -8,7 +8,7 @@ import json
 import pytest
 from datasets import Dataset
 
-from hf_dse.data.arguments import DataArguments
+from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings
 from hf_dse.data.rankings import make_rankings, ranking_rows, write_rankings
 from hf_dse.data.tables import column_names, open_table

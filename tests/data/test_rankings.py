@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The form of rankings, and rows of files and of sentence-transformers."""
 
+import json
 import math
 
 import numpy as np
@@ -11,8 +12,8 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
-from hf_dse.data.arguments import DataArguments
-from hf_dse.data.ranking_files import is_ranking_data, load_rankings
+from hf_dse.data.options import DataArguments
+from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings
 from hf_dse.data.rankings import (
     Rankings,
     is_ranking,
@@ -288,6 +289,28 @@ def test_ids_name_texts():
             make_rankings({"query": ["q"], "documents": [[0]]}, {"doc_id": ["a", missing], "text": ["x", "y"]})
         with pytest.raises(ValueError, match="the query id, row 0: .* names no text"):
             read_rankings({"query_id": [missing], "query": ["q"], "positive": ["x"]})
+
+
+def test_ids_that_became_floats_are_refused(tmp_path):
+    """A float of 2**53 or more names another document than its text did."""
+    number, text = 1580661436132757506.0, "Planes fly by lift."
+    message = "the id 1.58.*e.18 is a number that was rounded when it became a float: write the ids as texts"
+    for name, ids in (("one.parquet", [number]), ("two.parquet", [number, number + 1])):
+        Dataset.from_dict({"_id": ids, "text": [text] * len(ids)}).to_parquet(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name}: the document id, row 0: {message}"):
+            load_corpus(str(tmp_path / name))
+    (tmp_path / "lines.jsonl").write_text(json.dumps({"_id": number, "text": text}))
+    with pytest.raises(ValueError, match=f"the document id, row 0: {message}"):
+        load_corpus(str(tmp_path / "lines.jsonl"))
+    query = {"query": ["a"], "documents": [[0]]}
+    with pytest.raises(ValueError, match=f"the query id, row 0: {message}"):
+        make_rankings({"query_id": [number], **query}, {"text": [text]})
+    for number in (2.0**53, -(2.0**53)):
+        with pytest.raises(ValueError, match="is a number that was rounded"):
+            make_rankings(query, {"doc_id": [number], "text": [text]})
+    # Whole numbers and smaller floats name texts.
+    corpus = {"doc_id": [2.0**53 - 1, 1580661436132757506], "text": [text] * 2}
+    assert make_rankings(query, corpus).corpus["doc_id"][:] == ["9007199254740991", "1580661436132757506"]
 
 
 @pytest.mark.parametrize(

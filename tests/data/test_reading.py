@@ -3,12 +3,13 @@
 """Data that are loaded, or named by a string, a path or `DataArguments`."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from datasets import Dataset
 
 from hf_dse import DataArguments, load_rankings, make_rankings
-from hf_dse.data.reading import are_rankings, choose_split, options_of, to_pairs, to_rankings
+from hf_dse.data.reading import are_rankings, choose_split, options_of, to_corpus, to_pairs, to_rankings
 
 
 RANKING = {"query": "a cat", "documents": ["the cat", "a dog"], "labels": [1, 0]}
@@ -36,6 +37,44 @@ def test_rankings_by_name(folder):
     # A file is the train split.
     assert len(to_rankings(path / "validation.jsonl")) == 2
     assert are_rankings(loaded, options_of(loaded)) and choose_split(["train", "validation"]) == "validation"
+
+
+def test_the_unit_of_rankings(folder):
+    """Whole texts, but for documents that are files, or where passages are asked for."""
+    loaded = make_rankings({"query": ["a"], "documents": [[0]]}, {"text": ["b"]})
+    assert loaded.chunk_size is None and to_rankings(folder / "rankings").chunk_size is None
+    for size in (0, 64):
+        asked = to_rankings(loaded, chunk_size=size)
+        assert asked.chunk_size == size and asked.queries is loaded.queries
+        assert to_rankings(asked) is to_rankings(asked, chunk_size=size) is asked
+        assert to_rankings(folder / "rankings", chunk_size=size).chunk_size == size
+        args = DataArguments(dataset_name=str(folder / "rankings"), chunk_size=size)
+        assert to_rankings(args).chunk_size == size and to_rankings(args, chunk_size=9).chunk_size == 9
+    passages = replace(make_rankings(loaded.queries, {"text": ["b"], "group": ["d"]}), chunk_size=64)
+    assert to_rankings(passages, chunk_size=64) is passages
+    with pytest.raises(ValueError, match="chunk_size=9: the documents are passages already, of 64"):
+        to_rankings(passages, chunk_size=9)
+    with pytest.raises(ValueError, match="chunk_size=-1: it has to be at least 0"):
+        DataArguments(chunk_size=-1)
+
+
+def test_the_unit_of_documents(folder):
+    (folder / "docs").mkdir()
+    (folder / "docs" / "a.md").write_text("a cat")
+    (folder / "queries.jsonl").write_text('{"query": "a", "file": "a.md"}')
+    corpus, size = to_corpus(folder / "docs")
+    assert corpus.to_dict() == {"doc_id": ["a.md"], "text": ["a cat"]} and size == 128
+    args = DataArguments(train_file=str(folder / "queries.jsonl"), corpus_file=str(folder / "docs"))
+    assert to_rankings(args, "train").chunk_size == 128
+    assert to_rankings(args, "train", 0).chunk_size == 0 and to_corpus(folder / "docs", 0)[1] == 0
+    # A table, also one in a folder, and lines have whole texts.
+    (folder / "beir").mkdir()
+    for name in ("beir/corpus.jsonl", "table.jsonl"):
+        (folder / name).write_text('{"_id": "x", "text": "a cat"}')
+    (folder / "lines.txt").write_text("a cat")
+    for name in ("beir", "table.jsonl", "lines.txt"):
+        assert to_corpus(folder / name)[1] is None and to_corpus(folder / name, 64)[1] == 64
+    assert to_corpus(corpus) == (corpus, None) and to_corpus(corpus, 64) == (corpus, 64)
 
 
 def test_pairs_by_name(folder):

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from hf_dse.data import pairs as pairs_module
-from hf_dse.data.arguments import DataArguments
+from hf_dse.data.options import DataArguments
 from hf_dse.data.pairs import load_pairs
 from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings
 from hf_dse.data.texts import read_texts

@@ -17,7 +17,7 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse.data.arguments import DataArguments
+from hf_dse.data.options import DataArguments
 from hf_dse.data.pairs import load_pairs
 from hf_dse.data.ranking_files import load_corpus, load_rankings
 from hf_dse.data.tables import column_names, is_filled, open_table, write_table

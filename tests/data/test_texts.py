@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from hf_dse.data.arguments import DataArguments
+from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import load_corpus, load_rankings
 from hf_dse.data.texts import load_texts, read_texts
 

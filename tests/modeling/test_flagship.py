@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from hf_dse import DataArguments, evaluate, load_pairs
 from hf_dse.convert.student import CODE_FILES
-from hf_dse.data.arguments import EMBEDDED
+from hf_dse.data.options import EMBEDDED
 
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from sentence_transformers import (
 )
 from transformers import AutoTokenizer
 
-from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, encode, export
+from hf_dse import DseForSequenceClassification, DseModel, convert_encoder, export, to_sentence_transformer
 
 
 # From one token to far above k = 8, up to the limit of 64.
@@ -66,7 +66,7 @@ def test_encode_returns_our_embeddings(tmp_path, make_model, bert_tokenizer, mod
     embeddings = loaded.encode(TEXTS, batch_size=len(TEXTS))
     assert embeddings.shape == (len(TEXTS), model.config.embedding_size)
     np.testing.assert_allclose(embeddings, embed_alone(model, bert_tokenizer), rtol=0, atol=1e-6)
-    ours = encode(model, bert_tokenizer, TEXTS, show_progress=False)
+    ours = to_sentence_transformer(model, bert_tokenizer).encode(TEXTS)
     np.testing.assert_allclose(embeddings, ours, rtol=0, atol=1e-6)
     # Tools that pool token vectors themselves get the same.
     if model.config.pooling_mode == "mean" and not model.config.normalize_embeddings:
@@ -100,7 +100,9 @@ def test_cross_encoder_of_an_encoder_returns_cosines(tmp_path, bert_tokenizer, s
     model = convert_encoder(str(save_bert(tmp_path / "bert")))
     folder = export(model, tmp_path / "model", bert_tokenizer)
     scores = CrossEncoder(str(folder), device="cpu").predict(list(zip(TEXTS, TEXTS[::-1], strict=True)))
-    embeddings = torch.from_numpy(encode(model, bert_tokenizer, TEXTS, normalize=True, show_progress=False))
+    embeddings = to_sentence_transformer(model, bert_tokenizer).encode(
+        TEXTS, normalize_embeddings=True, convert_to_tensor=True
+    )
     np.testing.assert_allclose(scores, (embeddings * embeddings.flip(0)).sum(dim=1), rtol=0, atol=1e-5)
 
 
@@ -129,6 +131,6 @@ def test_sentence_transformers_saves_the_same_model(tmp_path, make_model, bert_t
     assert again.max_seq_length == 32 and (theirs / "modeling_dse.py").is_file()
     # Texts are cut at the stored length, by all.
     expected = embed_alone(model, AutoTokenizer.from_pretrained(folder))
-    ours = encode(model, AutoTokenizer.from_pretrained(theirs), TEXTS, show_progress=False)
+    ours = to_sentence_transformer(model, AutoTokenizer.from_pretrained(theirs)).encode(TEXTS)
     for vectors in (again.encode(TEXTS), ours):
         np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)

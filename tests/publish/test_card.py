@@ -11,6 +11,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from hf_dse import DseForSequenceClassification, DseModel, export
+from hf_dse.common.settings import TextSettings, set_settings
 from hf_dse.publish.card import make_model_card
 
 
@@ -85,19 +86,23 @@ def test_card_of_a_search(make_model):
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "settings"),
     [
-        {},
-        {"similarity": "dot", "problem_type": "multi_label_classification"},
-        {"layer_types": ["full_attention"] * 2, "prompts": {"query": "find | this: "}},
-        {"layer_types": ["chunked_attention", "sliding_linear_attention"], "attention_chunk_size": 4},
-        {"linformer_length": [4, 8], "linformer_projection": "mean", "query_length": 8},
+        ({}, {}),
+        ({"similarity": "dot", "problem_type": "multi_label_classification"}, {}),
+        ({"layer_types": ["full_attention"] * 2}, {"prompts": {"query": "find | this: "}}),
+        ({"layer_types": ["chunked_attention", "sliding_linear_attention"], "attention_chunk_size": 4}, {}),
+        ({"linformer_length": [4, 8], "linformer_projection": "mean"}, {"query_length": 8, "chunk_size": 128}),
     ],
 )
 @pytest.mark.parametrize("facts", [{}, FACTS, SEARCH_FACTS])
-def test_cards_of_all_kinds_are_valid_markdown(make_model, fields, facts):
+def test_cards_of_all_kinds_are_valid_markdown(make_model, fields, settings, facts):
     for model_class in (DseModel, DseForSequenceClassification):
-        card = make_model_card(make_model(model_class, **fields), model_id="student", **facts)
+        model = make_model(model_class, **fields)
+        set_settings(model, TextSettings(**settings))
+        card = make_model_card(model, model_id="student", **facts)
+        # The settings are told.
+        assert ("find \\u007c this: " in card.text) == ("prompts" in settings)
         # Outside of code: no empty cells, sections or items, no double spaces.
         prose = "```".join(card.text.split("```")[::2])
         assert not re.search(r"None|Undefined|\{\{|\{%|[^\n ]  +|\n\n\n|- \n| \n", prose), prose

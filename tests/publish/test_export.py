@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import DseForSequenceClassification, DseModel, export
-from hf_dse.convert.folder import TRANSFORMERS_NEEDED
+from hf_dse.common.settings import TRANSFORMERS_NEEDED
 from hf_dse_cli import main
 
 

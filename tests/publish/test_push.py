@@ -7,6 +7,7 @@ from hub import WRITER
 from huggingface_hub import HfApi
 
 from hf_dse import export, push_model
+from hf_dse.common.settings import TextSettings, set_settings
 from hf_dse_cli import main
 
 
@@ -48,7 +49,8 @@ def test_all_files_but_hidden_ones_are_uploaded(hub, folder):
 def test_lengths_of_the_model_before_go_with_it(hub, tmp_path, make_model, bert_tokenizer):
     """Or sentence-transformers would cut the texts of a model that has no such limits."""
     for length in (6, None):
-        model = make_model(query_length=length)
+        model = make_model()
+        set_settings(model, TextSettings(query_length=length))
         folder = export(model, tmp_path / str(length), bert_tokenizer, model_id=REPO)
         push_model(folder, REPO)
         assert published(hub) == files(folder)

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse import bm25_scores
-from hf_dse.retrieval.bm25 import Bm25Index, split_words
+from hf_dse import Index, bm25_scores
+from hf_dse.retrieval.bm25 import Bm25Index, Words, drop_words, number_groups, split_words
 
 
 pytest.importorskip("bm25s")
@@ -37,25 +37,34 @@ def bm25_by_hand(query, corpus, k1=1.5, b=0.75):
     return scores
 
 
+def scores_of(corpus, query):
+    index = Bm25Index(corpus)
+    (words,) = index.words([query])
+    return index.scores(words)
+
+
 @settings(max_examples=40, deadline=None)
 @given(queries=st.lists(TEXT, min_size=1, max_size=3), corpus=st.lists(TEXT, min_size=1, max_size=8), data=st.data())
 def test_it_is_its_formula(queries, corpus, data):
     top_k = data.draw(st.integers(1, len(corpus) + 1))
-    scores, positions = Bm25Index(corpus).search(queries, top_k)
-    assert scores.shape == positions.shape == (len(queries), min(top_k, len(corpus)))
-    for query, values, rows in zip(queries, scores, positions, strict=True):
+    index, by_words = Bm25Index(corpus), Index(None, corpus, show_progress=False)
+    found = by_words.find(queries, top_k, by_words=True)
+    assert {part.shape for part in found} == {(len(queries), min(top_k, len(corpus)))}
+    for query, words, scores, rows in zip(queries, index.words(queries), *found, strict=True):
         expected = bm25_by_hand(query, corpus)
-        np.testing.assert_allclose(values, expected[rows], rtol=1e-5)
-        np.testing.assert_allclose(values, np.sort(expected)[::-1][: len(rows)], rtol=1e-5)
-        # Ties are broken by position, also those for the last place.
-        assert (np.diff(rows)[np.diff(values) == 0] > 0).all()
-        for row in rows:
-            assert {other for other in range(row) if corpus[other] == corpus[row]} <= set(rows.tolist())
+        values = index.scores(words)
+        assert values.dtype == np.float32
+        np.testing.assert_allclose(values, expected, rtol=1e-5)
+        # The best first, divided by the best; ties by position, also those for the last place.
+        best = np.argsort(-values, kind="stable")[: len(rows)]
+        np.testing.assert_allclose(scores, values[best] / (values.max() or 1), rtol=1e-5)
+        # What shares no word is not found.
+        assert rows.tolist() == np.where(values[best] > 0, best, -1).tolist()
 
 
 def test_stop_words_do_not_count_and_stems_are_equal():
-    scores, positions = Bm25Index(["the sun of and", "A fox jumps."]).search(["the foxes, jumped"], 2)
-    assert positions.tolist() == [[1, 0]] and scores[0, 0] > scores[0, 1] == 0
+    scores = scores_of(["the sun of and", "A fox jumps."], "the foxes, jumped")
+    assert scores[1] > scores[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -92,8 +101,8 @@ def test_words_of_any_script_and_normal_form(text, words):
     ],
 )
 def test_what_people_write_is_found(query, text):
-    scores, positions = Bm25Index(["another text: 別, другой", text]).search([query], 1)
-    assert positions.tolist() == [[1]] and scores[0, 0] > 0
+    scores = scores_of(["another text: 別, другой", text], query)
+    assert scores[1] > scores[0] == 0
 
 
 def test_what_is_not_a_list_of_texts_is_refused():
@@ -109,7 +118,9 @@ def test_what_is_not_a_list_of_texts_is_refused():
         with pytest.raises(kind, match=message):
             bm25_scores(queries, corpus)
         with pytest.raises(kind, match=message):
-            Bm25Index(corpus).search(queries, 1)
+            Bm25Index(corpus).words(queries)
+        with pytest.raises(kind, match=message):
+            Words(corpus).scores(queries)
     assert bm25_scores([], ["cat"])(slice(0, 3)).shape == (0, 1)
 
 
@@ -137,10 +148,13 @@ def test_each_text_has_a_group():
 
 def test_nothing_to_find(warnings):
     corpus = ["cat dog", "sun", "cat"]
-    assert Bm25Index(corpus).search([], 2)[0].shape == (0, 2)
-    assert Bm25Index(["", "the"]).search(["cat"], 2)[1].tolist() == [[0, 1]]
+    assert Bm25Index(corpus).words([]) == []
+    assert scores_of(["", "the"], "cat").tolist() == [0, 0]
+    index = Index(None, ["a", "the"], show_progress=False)
+    assert index.find(["cat"], 2, by_words=True)[1].tolist() == [[-1, -1]]
+    assert index.find([], 2, by_words=True)[0].shape == (0, 2)
     assert bm25_scores(["x", "cat"], ["", "the"])(slice(0, 2)).tolist() == [[0, 0]] * 2
-    assert "2 of 2 queries share no word with the texts" in warnings[0]
+    assert "2 of 2 queries share no word with the texts" in warnings[-1]
     with pytest.raises(ValueError, match="weight=nan: it has to be a finite number of at least 0"):
         bm25_scores(["cat"], ["cat"], math.nan)
 
@@ -162,3 +176,50 @@ def test_scores_beside_the_cosine(queries, texts, data):
     of_passages = bm25_scores(queries, texts, 0.6, groups)
     np.testing.assert_allclose(of_passages(everything), (of_documents + added) / 2, atol=1e-6)
     np.testing.assert_array_equal(of_passages(slice(0, 1)), of_passages(everything)[:1])
+
+
+def test_groups_are_numbers_in_their_order():
+    for groups, numbers in (
+        (["b", None, "b", "a"], [0, 1, 0, 2]),
+        (np.array([7, 3, 7]), [0, 1, 0]),
+        (torch.tensor([7, 3, 7]), [0, 1, 0]),
+        ([], []),
+    ):
+        assert number_groups(groups).tolist() == numbers
+
+
+def test_kept_words_are_those_of_their_texts(tmp_path):
+    """Whatever the order in which they were written; other texts have words of their own."""
+    texts = ["cat dog", "sun", "cat"]
+    first = Bm25Index(texts, tmp_path)
+    again, other = Bm25Index(texts, tmp_path), Bm25Index(texts[::-1], tmp_path)
+    assert first.folder == again.folder != other.folder and len(list(tmp_path.iterdir())) == 2
+    for query in ("cat", "sun dog", "moon"):
+        (words,), (same,) = first.words([query]), again.words([query])
+        np.testing.assert_array_equal(first.scores(words), again.scores(same))
+        np.testing.assert_array_equal(other.scores(other.words([query])[0])[::-1], first.scores(words))
+    # What has no words has nothing to keep.
+    assert scores_of(["the"], "cat").tolist() == [0]
+    nothing = Bm25Index(["the"], tmp_path)
+    assert nothing.words(["cat"]) == [[]] and len(list(tmp_path.iterdir())) == 2
+    drop_words(tmp_path, Words(texts, folder=tmp_path))
+    assert list(tmp_path.iterdir()) == [first.folder]
+
+
+@pytest.mark.parametrize("damage", ["cut", "not JSON", "a list", "missing"])
+def test_damaged_words_are_made_anew(tmp_path, warnings, damage):
+    texts = ["cat dog", "sun", "cat"]
+    first = Bm25Index(texts, tmp_path)
+    sums = first.folder / "checksums.json"
+    file = max((path for path in first.folder.iterdir() if path != sums), key=lambda path: path.stat().st_size)
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-1])
+    elif damage == "missing":
+        file.unlink()
+    else:
+        sums.write_text("{" if damage == "not JSON" else "[]")
+    again = Bm25Index(texts, tmp_path)
+    np.testing.assert_array_equal(*(index.scores(index.words(["cat"])[0]) for index in (first, again)))
+    assert warnings == [f"{first.folder}: the kept words are damaged, and are made anew."]
+    Bm25Index(texts, tmp_path)
+    assert len(warnings) == 1

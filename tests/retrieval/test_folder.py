@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Search in folders and tables: the index and its updates, places, BM25."""
 
+import json
 import sqlite3
 
+import bm25s
 import pytest
 from datasets import Dataset
 
 from hf_dse import split_text
 from hf_dse.common.cache import Cache
-from hf_dse.data.passages import line_numbers
+from hf_dse.data.passages import line_of, with_titles
 from hf_dse.retrieval import index
 from hf_dse.retrieval.folder import search_corpus
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
@@ -46,23 +48,29 @@ def run(encoder, docs, tmp_path):
 
 @pytest.fixture
 def embedded(monkeypatch):
-    """The texts that are embedded, in lists that are written together."""
+    """The documents that are embedded, in lists that are written together."""
     calls = []
     embed = index.embed
 
-    def spy(model, texts, *args, **options):
-        calls.append("".join(texts))
-        return embed(model, texts, *args, **options)
+    def spy(model, texts, kind, **options):
+        if kind == "document" and texts:
+            calls.append(texts)
+        return embed(model, texts, kind, **options)
 
     monkeypatch.setattr(index, "embed", spy)
     return calls
 
 
-def test_only_new_and_changed_files_are_embedded(run, docs, embedded, monkeypatch, infos, tmp_path):
+def test_only_new_and_changed_files_are_embedded(run, docs, encoder, embedded, monkeypatch, infos, tmp_path):
     monkeypatch.setattr(index, "TEXTS_PER_COMMIT", 1)
     first = run()
-    assert sorted(embedded) == sorted(FILES.values())
-    assert f"Index of {docs}: 3 files, " in infos[-1] and f", in {tmp_path / 'index'}" in infos[-1]
+    # As models read them, after the titles.
+    parts = {text: split_text(text, encoder.tokenizer, 12) for text in FILES.values()}
+    assert sorted(embedded) == sorted(with_titles(text, found, 12) for text, found in parts.items())
+    number = sum(map(len, parts.values()))
+    unit = f"3 documents, {number} passages of at most 12 tokens"
+    assert f"Index of {docs}: {unit}, in {tmp_path / 'index'}" in infos
+    assert infos[-1] == "3 of 3 texts are new or changed, and were embedded"
     embedded.clear()
     assert run() == first and embedded == []
     # A new file, a changed one, another name, and a copy.
@@ -72,7 +80,7 @@ def test_only_new_and_changed_files_are_embedded(run, docs, embedded, monkeypatc
     (docs / "copy.md").write_text(FILES["b.txt"])
     (docs / "blank.md").write_text("\n \n")
     found = run()
-    assert sorted(embedded) == ["", "a new mat", "the mat is old"]
+    assert sorted(embedded) == [["a new mat"], ["the mat is old"]]
     assert {hit["file"] for hit in found[0]} == {"new.md", "a.md", "moved.txt", "copy.md", "b.txt"}
     # The entries of deleted files are no longer there.
     for name in ("new.md", "copy.md", "moved.txt", "blank.md"):
@@ -82,14 +90,50 @@ def test_only_new_and_changed_files_are_embedded(run, docs, embedded, monkeypatc
         assert connection.execute("SELECT count(*) FROM entries").fetchone() == (2,)
 
 
+def test_a_new_file_that_is_blank(run, docs, embedded):
+    """Nothing has to be embedded for it."""
+    first = run()
+    (docs / "blank.md").write_text("\n \n")
+    embedded.clear()
+    assert run() == first and not any(embedded)
+
+
+def test_the_chunk_size_that_a_model_learned(docs, save_encoder, tmp_path, infos):
+    """That of the folder of a model counts for files; for others whole texts do."""
+    folder = save_encoder()
+    model = load_sentence_transformer(str(folder), device="cpu")
+    (tmp_path / "lines.txt").write_text("a cat\na dog\n")
+
+    def unit(corpus, **options):
+        options = {"index_dir": str(tmp_path / "index"), "show_progress": False, **options}
+        search_corpus(model, str(folder), str(corpus), QUERIES, **options)
+        return next(message for message in reversed(infos) if message.startswith("Index of"))
+
+    assert "passages of at most 128 tokens" in unit(docs)
+    settings = folder / "config_sentence_transformers.json"
+    for size in (16, 0):
+        settings.write_text(json.dumps({**json.loads(settings.read_text()), "chunk_size": size}))
+        assert ("passages of at most 16 tokens" in unit(docs)) == (size == 16) and "3 documents" in unit(docs)
+        assert "passages of at most 8 tokens" in unit(docs, chunk_size=8)
+        assert f"{tmp_path / 'lines.txt'}: 2 documents, in" in unit(tmp_path / "lines.txt")
+
+
+def test_words_are_kept_beside_the_vectors(run, tmp_path, monkeypatch):
+    first = run(bm25_weight=0.3)
+    assert len(list((tmp_path / "index").glob("words-*"))) == 2
+    monkeypatch.setattr(bm25s.BM25, "index", None)
+    assert run(bm25_weight=0.3) == first
+
+
 def test_the_best_passage_of_a_file_is_found(run, encoder, docs):
     Dataset.from_dict({"text": ["an old cat in the house"]}).to_parquet(docs / "not-searched.parquet")
     for query, hits in zip(QUERIES, run(), strict=True):
         best = {}
         for name, text in FILES.items():
             passages = split_text(text, encoder.tokenizer, 12)
-            scores = (encoder.similarity(*(encoder.encode(part) for part in ([query], passages)))[0]).numpy()
-            line = list(line_numbers(passages))[scores.argmax()]
+            read = with_titles(text, passages, 12)
+            scores = (encoder.similarity(*(encoder.encode(part) for part in ([query], read)))[0]).numpy()
+            line = line_of(text, sum(map(len, passages[: scores.argmax()])))
             best[name] = {"cosine": scores.max(), "file": name, "line": line, "text": passages[scores.argmax()]}
         expected = sorted(best.values(), key=lambda hit: -hit["cosine"])
         for hit, other in zip(hits, expected, strict=True):

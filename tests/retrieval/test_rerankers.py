@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from hf_dse import load_reranker, search
-from hf_dse.data.arguments import PAIR_TASKS
+from hf_dse.data.options import PAIR_TASKS
 from hf_dse.retrieval.rerankers import check_labels, overhead, raw_logits
 from hf_dse.retrieval.sentence_transformer import fingerprint_of
 
@@ -94,9 +94,13 @@ def test_padding_on_the_left_with_learned_positions(tmp_path):
     # As sentence-transformers scores them.
     assert (raw_logits(plain, PAIRS) - expected).abs().max() > 0.1 * expected.std()
     assert_right(load_reranker(folder, device="cpu"), expected)
-    # A loaded model is cured too, and stays the same object.
-    assert load_reranker(plain) is plain
-    assert_right(plain, expected)
+    # Of a loaded model a copy is cured, which shares its weights.
+    cured = load_reranker(plain)
+    assert_right(cured, expected)
+    assert (raw_logits(plain, PAIRS) - expected).abs().max() > 0.1 * expected.std()
+    assert (plain.tokenizer.padding_side, cured.tokenizer.padding_side) == ("left", "right")
+    theirs, ours = ({id(part) for part in model.parameters()} for model in (plain, cured))
+    assert theirs == ours
 
 
 @pytest.mark.parametrize(

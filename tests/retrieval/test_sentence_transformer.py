@@ -1,7 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Loading with sentence-transformers: what is read and refused, and vectors that do not depend on the batch."""
+"""Models of sentence-transformers: what is read and refused, and vectors that do not depend on the batch."""
 
+import copy
 import json
 
 import numpy as np
@@ -12,7 +13,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models
 from transformers import BertForSequenceClassification, BertModel
 
-from hf_dse import convert_encoder, encode, search
+from hf_dse import convert_encoder, search, to_sentence_transformer
 from hf_dse.retrieval.sentence_transformer import (
     embed,
     fingerprint_of,
@@ -38,21 +39,25 @@ def test_prompts_and_lengths_of_the_checkpoint(save_encoder, warnings):
     settings = {"max_seq_length": 20, "query_length": 8, "do_lower_case": True}
     (folder / "sentence_bert_config.json").write_text(json.dumps(settings))
     model = load(folder)
-    bare = BertModel.from_pretrained(folder), model.tokenizer
+    bare = to_sentence_transformer(BertModel.from_pretrained(folder), model.tokenizer, max_length=20)
     for prompt_name, text, read in (
         ("query", "cat " * 20, "old " + "cat " * 5),
         # sentence-transformers adds an empty prompt `document`.
         ("document", "Cat " * 30, "the " + "cat " * 17),
         ("passage", "CAT", "the cat"),
     ):
-        expected = encode(*bare, [read], max_length=20, **QUIET)
+        expected = embed(bare, [read], None, **QUIET)
         np.testing.assert_allclose(embed(model, [text], prompt_name, **QUIET), expected, atol=1e-5)
     assert "1 of 1 texts are longer than the 8 tokens that are read of one, and were truncated" in warnings[0]
-    longer = load(folder, max_length=40)
-    expected = encode(*bare, ["old " + "cat " * 37], max_length=40, **QUIET)
-    np.testing.assert_allclose(embed(longer, ["cat " * 50], "query", **QUIET), expected, atol=1e-5)
-    with pytest.raises(ValueError, match="max_length=99 is above the 64 tokens"):
-        load(folder, max_length=99)
+    bare = to_sentence_transformer(BertModel.from_pretrained(folder), model.tokenizer, max_length=40)
+    expected = embed(bare, ["old " + "cat " * 37], None, **QUIET)
+    # Of a named model, and of a loaded one, which keeps its own.
+    for longer in (to_sentence_transformer(folder, max_length=40), to_sentence_transformer(model, max_length=40)):
+        np.testing.assert_allclose(embed(longer, ["cat " * 50], "query", **QUIET), expected, atol=1e-5)
+    assert (model.max_seq_length, model[0].query_length) == (20, 8)
+    for source in (folder, model):
+        with pytest.raises(ValueError, match="max_length=99 is above the 64 tokens"):
+            to_sentence_transformer(source, max_length=99)
 
 
 @pytest.mark.parametrize("changes", [{"padding_side": "left"}, {"model_input_names": ["input_ids"]}])
@@ -62,8 +67,21 @@ def test_vectors_do_not_depend_on_the_batch(changes, save_encoder):
     model = load(folder)
     alone = np.concatenate([embed(model, [text], **QUIET) for text in TEXTS])
     np.testing.assert_allclose(embed(model, TEXTS, **QUIET), alone, atol=1e-5)
-    # As sentence-transformers loads it.
-    np.testing.assert_allclose(embed(SentenceTransformer(str(folder)), TEXTS, **QUIET), alone, atol=1e-5)
+    # As sentence-transformers loads it. Its own tokenizer stays.
+    plain = SentenceTransformer(str(folder), device="cpu")
+    before = copy.deepcopy((plain.tokenizer.padding_side, plain.tokenizer.model_input_names))
+    np.testing.assert_allclose(embed(to_sentence_transformer(plain), TEXTS, **QUIET), alone, atol=1e-5)
+    assert (plain.tokenizer.padding_side, plain.tokenizer.model_input_names) == before
+
+
+def test_a_student_beyond_the_length_that_it_is_made_for(make_model, bert_tokenizer, warnings):
+    tokenizer = copy.deepcopy(bert_tokenizer)
+    tokenizer.model_max_length = 16
+    encoder = to_sentence_transformer(make_model(), tokenizer, max_length=32)
+    assert encoder.max_seq_length == 32 and tokenizer.model_max_length == 16
+    assert "max_length=32 is above the 16 tokens that this student is made for" in warnings[0]
+    to_sentence_transformer(make_model(), tokenizer, max_length=8)
+    assert len(warnings) == 1
 
 
 def test_what_is_refused(save_encoder, save_bert, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
-import hf_dse
+import hf_dse.retrieval.index
 from hf_dse import bm25_scores, make_rankings
 from hf_dse.data.passages import split_text
 from hf_dse.teacher.score_candidates import score_candidates
@@ -39,14 +39,14 @@ def rankings():
     return make_rankings({"query": QUERIES, "documents": CANDIDATES}, {"text": TEXTS})
 
 
-def by_hand(model, weight, parts=None):
+def by_hand(model, weight, parts=None, texts=TEXTS):
     """One candidate after the other; the best of the parts of a document."""
     scores = []
     for query, documents in zip(QUERIES, CANDIDATES, strict=True):
-        first, words = model.encode_query(query), bm25_scores([query], TEXTS, weight)(slice(0, 1))[0]
+        first, words = model.encode_query(query), bm25_scores([query], texts, weight)(slice(0, 1))[0]
         scores.append([])
         for row in documents:
-            vectors = [model.encode_document(part) for part in (parts[row] if parts else [TEXTS[row]])]
+            vectors = [model.encode_document(part) for part in (parts[row] if parts else [texts[row]])]
             cosines = [first @ second / np.linalg.norm(first) / np.linalg.norm(second) for second in vectors]
             scores[-1].append(max(cosines) + words[row])
     return scores
@@ -73,15 +73,26 @@ def test_scores_are_those_of_one_candidate_at_a_time(make_encoder, rankings, wei
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
-def test_the_best_window_of_a_document_counts(make_encoder, rankings, weight):
+def test_the_best_window_of_a_document_counts(make_encoder, weight):
     """The score of a document is the best of its parts, each scored as a document; BM25 is that of all of it."""
-    encoder = make_encoder(max_seq_length=8)
-    room = 8 - len(encoder.tokenizer(PROMPTS["document"])["input_ids"])
-    parts = [split_text(text, encoder.tokenizer, room) for text in TEXTS]
+    encoder = make_encoder(max_seq_length=24)
+    texts = [f"{text} " * 8 for text in TEXTS]
+    rankings = make_rankings({"query": QUERIES, "documents": CANDIDATES}, {"text": texts})
+    room = 24 - len(encoder.tokenizer(PROMPTS["document"])["input_ids"])
+    parts = [split_text(text, encoder.tokenizer, room) for text in texts]
     assert max(map(len, parts)) > 1
     found = score(encoder, rankings, bm25_weight=weight, windows="best")
-    assert_close(found, by_hand(encoder, weight, parts))
+    assert_close(found, by_hand(encoder, weight, parts, texts))
     assert not np.allclose(np.concatenate(found), np.concatenate(score(encoder, rankings, bm25_weight=weight)))
+
+
+def test_windows_of_documents_that_a_model_reads_whole(make_encoder, rankings):
+    """Also where a first line would be their title, and they fill all that the model reads."""
+    encoder = make_encoder(max_seq_length=12)
+    for windows in ("first", "best"):
+        short = make_rankings({"query": QUERIES, "documents": [[0, 1]] * 3}, {"text": ["wall", "moon cat"]})
+        found = score(encoder, short, windows=windows)
+        assert_close(found, score(encoder, short))
 
 
 def test_documents_that_are_read_whole_or_blank(make_encoder):
@@ -90,22 +101,37 @@ def test_documents_that_are_read_whole_or_blank(make_encoder):
     first, best = (score(encoder, rankings, windows=windows) for windows in ("first", "best"))
     assert_close(first, best)
     assert [row[1] for row in first] == [0.0, 0.0, 0.0]
-    with pytest.raises(ValueError, match="max_length=16 is for a model that is named: set its `max_seq_length`"):
-        hf_dse.score(encoder, rankings, max_length=16)
+
+
+def test_the_length_of_a_loaded_encoder(make_encoder, rankings):
+    """That of the caller's model stays."""
+    encoder = make_encoder()
+    found = hf_dse.score(encoder, rankings, max_length=8, show_progress=False).queries["teacher_logits"][:]
+    assert encoder.max_seq_length == 64
+    encoder.max_seq_length = 8
+    assert_close(found, by_hand(encoder, 0.0))
+
+
+def test_scores_are_cosines_whatever_the_similarity(make_encoder, rankings):
+    """Of a model that is made for dot products or distances too."""
+    for name in ("dot", "euclidean"):
+        encoder = make_encoder(similarity_fn_name=name)
+        assert_close(score(encoder, rankings, bm25_weight=0.3), by_hand(encoder, 0.3))
 
 
 def test_each_document_is_embedded_once(make_encoder, rankings, tmp_path, monkeypatch):
     encoder, embedded = make_encoder(), []
-    tokenize = encoder[0].preprocess
+    embed = hf_dse.retrieval.index.embed
     monkeypatch.setattr(
-        encoder[0], "preprocess", lambda texts, **rest: embedded.extend(texts) or tokenize(texts, **rest)
+        hf_dse.retrieval.index,
+        "embed",
+        lambda model, texts, *rest, **kw: embedded.extend(texts) or embed(model, texts, *rest, **kw),
     )
     options = {"bm25_weight": 0.3, "cache_dir": tmp_path / "cache"}
     first = score(encoder, rankings, **options)
-    assert {*TEXTS[:6], *QUERIES} <= set(embedded) and not {*TEXTS[6:]} & set(embedded)
-    assert all(embedded.count(text) == 1 for text in [*TEXTS[:6], *QUERIES])
-    # Another weight needs no other vectors.
+    assert sorted(embedded) == sorted([*TEXTS[:6], *QUERIES])
+    # Another weight needs no other vectors of documents.
     embedded.clear()
     assert score(encoder, rankings, **options) == first
     assert score(encoder, rankings, cache_dir=tmp_path / "cache") != first
-    assert not {*TEXTS, *QUERIES} & set(embedded)
+    assert not {*TEXTS} & set(embedded)

@@ -3,6 +3,7 @@
 """Scores of sentence pairs, and what of them is kept on disk."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -126,19 +127,31 @@ def test_kept_scores_are_not_computed_again(tmp_path, pairs, reranker, count_pai
     assert sum(count_pairs) == 11
 
 
-@pytest.mark.parametrize("damage", ["garbage", "width"])
-def test_a_damaged_cache_names_the_file_to_delete(tmp_path, pairs, reranker, damage):
+def test_a_file_that_is_no_cache_is_named(tmp_path, pairs, reranker):
     score(reranker, pairs, cache_dir=tmp_path / "cache")
     file = next((tmp_path / "cache").iterdir())
-    if damage == "garbage":
-        file.write_bytes(b"no database" * 100)
-    else:
-        with sqlite3.connect(file) as connection:
-            connection.execute("UPDATE entries SET value = ?", (bytes(16),))
+    file.write_bytes(b"no database" * 100)
     with pytest.raises(OSError, match=f"The cache .*{file.name} cannot be used .*: delete this file if it is damaged"):
         score(reranker, pairs, cache_dir=file.parent)
     file.unlink()
     assert len(score(reranker, pairs, cache_dir=file.parent)) == 6
+
+
+def test_damaged_scores_are_made_anew(tmp_path, pairs, reranker, warnings, count_pairs):
+    expected = score(reranker, pairs, cache_dir=tmp_path)
+    file = tmp_path / "scores.sqlite"
+    damages = (bytes(16), b"", b"\0\0\0\0", b"\xff" * 12)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        keys = [key for (key,) in connection.execute("SELECT key FROM entries ORDER BY key")]
+        for key, value in zip(keys, damages, strict=False):
+            connection.execute("UPDATE entries SET value = ? WHERE key = ?", (value, key))
+    count_pairs.clear()
+    np.testing.assert_allclose(score(reranker, pairs, cache_dir=tmp_path), expected, atol=1e-5)
+    assert sum(count_pairs) == 4
+    assert warnings == [f"{file}: 4 entries are damaged, and are made anew."]
+    count_pairs.clear()
+    np.testing.assert_allclose(score(reranker, pairs, cache_dir=tmp_path), expected, atol=1e-5)
+    assert count_pairs == [] and len(warnings) == 1
 
 
 def test_an_interrupted_run_goes_on_with_equal_bytes(tmp_path, pairs, save_teacher, monkeypatch, count_pairs):

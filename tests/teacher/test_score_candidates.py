@@ -163,3 +163,24 @@ def test_inverted_scores_are_named(warnings):
     assert "as after a sigmoid" in warnings[1]
     with pytest.raises(ValueError, match="all 6 scores are equal"):
         check_scores(make_rankings(columns | {"teacher_logits": [[1.0] * 3] * 2}, corpus), "x", are_raw=True)
+
+
+def test_the_teacher_chooses_the_relevant_passage(reranker, raw):
+    """The one that it ranks first has the label of its document, and its other passages an unknown one."""
+    texts = [TEXTS[0], TEXTS[1], "word3 word30", "word20 word8"]
+    corpus = {"text": texts, "group": ["a", "a", "a", "b"]}
+    columns = {"query": QUERIES[:2], "documents": [[0, 1, 2, 3], [3, 1, 0]]}
+    columns["labels"] = [[2, None, None, 0], [0, 1, None]]
+    scored = score_candidates(reranker, make_rankings(columns, corpus), show_progress=False).queries
+    for row in range(2):
+        rows = columns["documents"][row]
+        logits = raw(reranker, [(QUERIES[row], texts[place]) for place in rows])
+        np.testing.assert_allclose(scored["teacher_logits"][row], logits, rtol=0, atol=1e-4)
+        label = max(label for label in columns["labels"][row] if label is not None)
+        passages = [place for place, number in enumerate(rows) if number < 3]
+        best = max(passages, key=lambda place: logits[place])
+        expected = [label if place == best else math.nan if place in passages else 0 for place in range(len(rows))]
+        np.testing.assert_array_equal(scored["labels"][row], expected)
+    # Whole documents keep their labels.
+    whole = score_candidates(reranker, make_rankings(columns, {"text": texts}), show_progress=False).queries
+    np.testing.assert_array_equal(whole["labels"][0], [2, math.nan, math.nan, 0])

@@ -12,9 +12,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertForSequenceClassification
 
 from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, score
-from hf_dse.cli.arguments import LoadArguments
+from hf_dse.cli.options import LoadArguments
 from hf_dse.cli.score import score as score_files
-from hf_dse.teacher.arguments import ScoreArguments
+from hf_dse.teacher.options import ScoreOptions
 from hf_dse.teacher.score import score_pairs
 from hf_dse.teacher.score_candidates import score_candidates
 
@@ -44,7 +44,7 @@ def run(tmp_path, capsys):
     def run(teacher, rows, name="scored.jsonl", data=None, **options):
         data_args = DataArguments(train_file=write(tmp_path / "data.jsonl", rows), **(data or {}))
         load_args = LoadArguments(device="cpu", max_length=options.pop("max_length", None))
-        score_files(ScoreArguments(str(teacher), str(tmp_path / name), **options), load_args, data_args)
+        score_files(ScoreOptions(str(teacher), str(tmp_path / name), **options), load_args, data_args)
         return tmp_path / name, capsys.readouterr().out.partition(" written to ")[0]
 
     return run

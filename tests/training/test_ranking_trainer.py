@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """RankingTrainer on tiny students: what a step sees and computes, resumes and refuses, and that students learn."""
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,14 +26,15 @@ from hf_dse import (
     RankingLoss,
     RankingTrainer,
     RankingTrainingArguments,
-    encode,
     evaluate,
     make_rankings,
+    to_sentence_transformer,
 )
+from hf_dse.common.settings import TextSettings, set_settings, settings_of
 from hf_dse.data.ranking_batches import RankingCollator, RankingRows
 from hf_dse.training.ranking_data import freeze
 from hf_dse.training.ranking_losses import LOGIT_SPREAD
-from hf_dse.training.ranking_steps import embed, embed_in_parts
+from hf_dse.training.ranking_steps import forward_in_parts, forward_texts
 from hf_dse.training.ranking_trainer import PairHead
 
 
@@ -104,10 +107,10 @@ def test_cached_gradients_are_the_plain_ones(mini_batch_size, is_cached, make_st
         return {name: value.grad.clone() for name, value in student.named_parameters() if value.grad is not None}
 
     torch.manual_seed(1)
-    found = gradients(embed_in_parts(student, ids, mask, mini_batch_size, is_cached))
+    found = gradients(forward_in_parts(student, ids, mask, mini_batch_size, is_cached))
     torch.manual_seed(1)
     order = mask.sum(dim=1).argsort(stable=True)
-    parts = [embed(student, ids[rows][:, : mask[rows].sum(1).max()], mask[rows][:, : mask[rows].sum(1).max()])
+    parts = [forward_texts(student, ids[rows][:, : mask[rows].sum(1).max()], mask[rows][:, : mask[rows].sum(1).max()])
              for rows in order.split(mini_batch_size)]  # fmt: skip
     expected = gradients(torch.cat(parts)[order.argsort()])
     assert found.keys() == expected.keys() and len(found) > 20
@@ -146,7 +149,10 @@ def test_cached_gradients_keep_one_mini_batch(make_student, bert_tokenizer):
             lambda part, t=total: t.append(part.numel()) or part, lambda x: x
         ):
             inputs = (batch["input_ids"], batch["attention_mask"])
-            embed(student, *inputs) if size is None else embed_in_parts(student, *inputs, size, is_cached=True)
+            if size is None:
+                forward_texts(student, *inputs)
+            else:
+                forward_in_parts(student, *inputs, size, is_cached=True)
         kept.append(sum(total))
     assert 0.5 * kept[0] * 2 / 24 < kept[1] < 2 * kept[0] * 2 / 24
 
@@ -160,9 +166,12 @@ def test_the_loss_of_a_step(make_student, make_trainer, rankings, bert_tokenizer
     rows = RankingRows(rankings, 4, seed=42)
     batch = RankingCollator(bert_tokenizer, 32)([rows[row] for row in range(8)])
     texts = rows.corpus["text"][:]
-    queries = encode(student, bert_tokenizer, rankings.queries["query"][:8], normalize=True, show_progress=False)
     needed = [texts[number] for number in batch["document_ids"].tolist()]
-    documents = encode(student, bert_tokenizer, needed, normalize=True, show_progress=False)
+    encoder = to_sentence_transformer(student, bert_tokenizer)
+    queries, documents = (
+        encoder.encode(part, normalize_embeddings=True, show_progress_bar=False)
+        for part in (rankings.queries["query"][:8], needed)
+    )
     logits = student.similarity.scale.item() * torch.from_numpy(queries @ documents.T)
     spread = np.mean([np.std(values) for values in rankings.queries["teacher_logits"][:]])
     expected = RankingLoss(0.5, 2.0, temperature=spread / LOGIT_SPREAD)(
@@ -179,8 +188,8 @@ def test_the_head_starts_on_the_scale_of_the_teacher(similarity, make_student, m
     student = make_student(similarity=similarity)
     trainer = make_trainer(student, rankings, num_candidates=7)
     trainer.fit_head(fit_scale=True)
-    vectors = [encode(student, bert_tokenizer, texts, show_progress=False)
-               for texts in (rankings.queries["query"][:], rankings.corpus["text"][:])]  # fmt: skip
+    encoder = to_sentence_transformer(student, bert_tokenizer)
+    vectors = [encoder.encode(texts) for texts in (rankings.queries["query"][:], rankings.corpus["text"][:])]
     head = student.similarity.eval()
     spreads, means = [], []
     for row, documents in enumerate(rankings.queries["documents"][:]):
@@ -239,8 +248,8 @@ def test_pairs_are_mixed_by_rows(make_student, make_trainer, rankings, pairs, be
     alone = make_trainer(student, rankings, **fields).train().training_loss
     trainer = make_trainer(student, rankings, pairs=pairs, **fields)
     mixed = trainer.train().training_loss
-    first, second = (encode(student, bert_tokenizer, pairs[name][:], normalize=True, show_progress=False)
-                     for name in ("sentence1", "sentence2"))  # fmt: skip
+    encoder = to_sentence_transformer(student, bert_tokenizer)
+    first, second = (encoder.encode(pairs[name][:], normalize_embeddings=True) for name in ("sentence1", "sentence2"))
     cosines, labels = (first * second).sum(axis=1), np.array(pairs["label"])
     slope, intercept = np.polyfit(cosines, labels, 1)
     head = trainer.pair_head
@@ -261,8 +270,10 @@ def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, r
     """With prompts, and with queries that are read as in the training."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     found = []
-    for number, fields in enumerate(({}, {"prompts": {"query": "old ", "document": "new "}})):
-        trainer = make_trainer(make_student(**fields), evaluate=rankings, query_max_length=8 if number else None)
+    for number, prompts in enumerate(({}, {"query": "old ", "document": "new "})):
+        student = make_student()
+        set_settings(student, TextSettings(prompts))
+        trainer = make_trainer(student, evaluate=rankings, query_max_length=8 if number else None)
         trainer.save_model(tmp_path / str(number))
         model = sentence_transformers.SentenceTransformer(
             str(tmp_path / str(number)), device="cpu", trust_remote_code=True
@@ -274,12 +285,33 @@ def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, r
     batch = trainer.data_collator([RankingRows(rankings, 4, seed=0)[0]])
     assert trainer.tokenizer.decode(batch["query_input_ids"][0]).startswith("[CLS] old the")
     assert trainer.tokenizer.decode(batch["document_input_ids"][0]).startswith("[CLS] new")
-    assert (trainer.model.config.query_length, trainer.processing_class.model_max_length) == (8, 32)
+    assert (settings_of(trainer.model).query_length, trainer.processing_class.model_max_length) == (8, 32)
     # Candidates stay in a corpus that is too small for them.
     few = rankings.select([0, 1])
     monkeypatch.setattr("hf_dse.training.ranking_trainer.EVAL_CORPUS", 1)
     candidates = {row for rows in few.queries["documents"][:] for row in rows}
     assert len(make_trainer(make_student(), evaluate=few).eval_dataset.corpus) == len(candidates)
+
+
+def test_the_unit_of_the_training_is_kept(make_student, make_trainer, rankings, tmp_path):
+    """A search in files splits them as the training did."""
+    student = make_student()
+    groups = [f"file {row // 2}" for row in range(len(rankings.corpus))]
+    passages = replace(rankings, corpus=rankings.corpus.add_column("group", groups))
+    for size in (24, None):
+        trainer = make_trainer(student, replace(passages, chunk_size=size))
+        trainer.save_model(tmp_path / "model")
+        # Data that do not say it leave what the student knows.
+        assert json.loads((tmp_path / "model" / "config_sentence_transformers.json").read_text())["chunk_size"] == 24
+
+
+def test_the_best_passage_counts_in_an_evaluation(make_student, make_trainer, rankings):
+    trainer = make_trainer(make_student(), evaluate=replace(rankings, chunk_size=2))
+    found = trainer.evaluate()
+    model = to_sentence_transformer(trainer.model, trainer.tokenizer)
+    expected = evaluate(model, rankings, chunk_size=2, show_progress=False)
+    assert found["eval_map"] == pytest.approx(expected["map"], abs=1e-6)
+    assert found["eval_map"] != pytest.approx(evaluate(model, rankings, show_progress=False)["map"], abs=1e-6)
 
 
 def test_frozen_layers_do_not_change(make_student, make_trainer, rankings):

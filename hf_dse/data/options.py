@@ -1,0 +1,126 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the data, and known tasks. Modules named `options` import nothing heavy, so that help is fast."""
+
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from hf_dse.common.options import HfArg, check_at_least
+
+
+GLUE = "nyu-mll/glue"
+
+EMBEDDED = "embedded"
+
+# Tokens of a passage of a file.
+CHUNK_SIZE = 128
+
+
+@dataclass(frozen=True)
+class PairTask:
+    """
+    A sentence-pair task; a regression has one label. `metric_for_best_model` compares checkpoints. With `skip_empty`,
+    pairs with an empty sentence are left out instead of being an error.
+    """
+
+    name: str
+    sentence1: str = "sentence1"
+    sentence2: str = "sentence2"
+    num_labels: int = 1
+    symmetric: bool = False
+    metric_for_best_model: str = "pearson"
+    skip_empty: bool = False
+
+    @property
+    def problem_type(self) -> str:
+        """`"regression"` or `"single_label_classification"`, as in `config.problem_type`."""
+        return "regression" if self.num_labels == 1 else "single_label_classification"
+
+
+# Named as in GLUE.
+PAIR_TASKS: dict[str, PairTask] = {
+    task.name: task
+    for task in (
+        PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson"),
+        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1"),
+        PairTask("qqp", "question1", "question2", 2, True, "f1", skip_empty=True),
+        PairTask("qnli", "question", "sentence", 2, False, "accuracy"),
+        PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy"),
+    )
+}
+
+
+@dataclass
+class DataArguments:
+    """Which data to read: sentence pairs, or queries with a corpus. Every field is a command-line option."""
+
+    task_name: str | None = HfArg(
+        default=None, help=f"A known pair task: {', '.join(PAIR_TASKS)}. Sets columns, labels and metric."
+    )
+    dataset_name: str | None = HfArg(
+        default=None,
+        help="A dataset of the Hub, a folder with `train.*`, `validation.*` and `test.*` (csv, tsv, jsonl, "
+        "json, parquet), of `save_to_disk` or as those of BEIR, a file for the train split, or "
+        f"`{EMBEDDED}`, the small set of the package. Default: `--task_name` of GLUE.",
+    )
+    dataset_config_name: str | None = HfArg(default=None, help="Configuration of the Hub dataset.")
+    train_file: str | None = HfArg(default=None, help="Training pairs: a csv, tsv, jsonl, json or parquet file.")
+    validation_file: str | None = HfArg(default=None, help="Validation pairs, in the same formats.")
+    test_file: str | None = HfArg(default=None, help="Test pairs, in the same formats.")
+    corpus_file: str | None = HfArg(
+        default=None,
+        help="The documents of queries and of candidates that are ids: a table with `doc_id` and `text`, a "
+        "folder as those of BEIR, or one with a document per .txt or .md file.",
+    )
+    chunk_size: int | None = HfArg(
+        default=None,
+        help=f"Split documents into passages of at most so many tokens; 0: whole texts. Default: {CHUNK_SIZE} for "
+        "a folder of .txt and .md files, 0 for other data.",
+    )
+    sentence1_column: str | None = HfArg(
+        default=None, help="Column of the first sentence. Defaults to the task's, then `sentence1`."
+    )
+    sentence2_column: str | None = HfArg(
+        default=None, help="Column of the second sentence. Defaults to the task's, then `sentence2`."
+    )
+    label_column: str = HfArg(default="label", help="Column of the gold label.")
+    num_labels: int | None = HfArg(
+        default=None, help="1 for a regression, 2 or more for classes. Default: of `--task_name`."
+    )
+    symmetric: bool | None = HfArg(
+        default=None, help="Whether the order of the sentences does not matter. Default: the task's."
+    )
+    max_train_samples: int | None = HfArg(default=None, help="Keep the first training pairs, so many.")
+    max_eval_samples: int | None = HfArg(default=None, help="The same for other splits.")
+
+    def __post_init__(self) -> None:
+        check_at_least(1, num_labels=self.num_labels)
+        check_at_least(0, chunk_size=self.chunk_size)
+        check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
+
+
+def to_arguments(data: Any) -> DataArguments:
+    """Returns the arguments themselves, or those of a data set's name, folder or file."""
+    if isinstance(data, DataArguments):
+        return data
+    if not isinstance(data, str | PathLike):
+        raise TypeError(
+            f"The data are of the type {type(data).__name__}: pass `DataArguments`, the name of a data set, a folder "
+            "or a file, or one loaded split (`Rankings`, or a `Dataset` of sentence pairs, where they are taken)."
+        )
+    return DataArguments(dataset_name=fspath(data))
+
+
+@dataclass
+class TextArguments:
+    """Which texts to learn from."""
+
+    train_file: str = HfArg(help="Texts without labels: .txt with one per line, csv, tsv, json, jsonl or parquet.")
+    validation_file: str | None = HfArg(default=None, help="Texts to evaluate on, in the same formats.")
+    text_column: str = HfArg(default="text", help="Column of the texts; several with commas: a,b.")
+    max_train_samples: int | None = HfArg(default=None, help="Keep the first training texts, so many.")
+    max_eval_samples: int | None = HfArg(default=None, help="The same for validation texts.")
+
+    def __post_init__(self) -> None:
+        check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)

@@ -1,0 +1,214 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The gain to expect for a task: between the search that needs no training and the reranker, which is the ceiling."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hf_dse.common.loading import check_loading
+from hf_dse.common.options import check_at_least
+from hf_dse.data.options import DataArguments
+from hf_dse.data.rankings import Rankings
+from hf_dse.data.reading import to_rankings
+from hf_dse.measure.compare import compare_runs, gain_of, rerank_search, run_searches
+from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
+from hf_dse.retrieval.rerankers import limit_of, load_reranker
+from hf_dse.retrieval.reranking import rerank
+from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+
+# An interval of fewer queries means nothing.
+FEWEST_QUERIES = 10
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The result of [`assess`]; `gain` is the difference in nDCG@10 and the ends of its 95 % interval."""
+
+    searches: dict[str, dict[str, Any]]
+    best: str
+    model: str
+    unit: str = ""
+    chunk_size: int = 0
+    has_units: bool = False
+    bm25_weight: float = 0.0
+    by_words: bool = False
+    has_both: bool = False
+    ceiling: str | None = None
+    gain: tuple[float, float, float] | None = None
+
+    @property
+    def pays(self) -> bool:
+        """Whether the reranker is better than all else by more than chance: only then is there something to distil."""
+        return self.gain is not None and self.gain[1] > 0 and self.num_queries >= FEWEST_QUERIES
+
+    @property
+    def num_queries(self) -> int:
+        """The judged queries that were searched."""
+        return self.searches[self.best]["num_queries"]
+
+    def __str__(self) -> str:
+        best = f"{self.best}, nDCG@10 {100 * self.searches[self.best]['ndcg@10']:.1f}"
+        if self.gain is None:
+            return f"The best without a reranker is {best}."
+        gain = "{:+.1f} points, 95 % interval {:+.1f} to {:+.1f}".format(*(100 * value for value in self.gain))
+        gain += f", {self.num_queries} queries"
+        if self.num_queries < FEWEST_QUERIES:
+            return (
+                f"The judged queries are too few to tell whether the reranker is better ({gain}): judge 50, or more."
+            )
+        if self.pays:
+            return f"Distil: the reranker is better ({gain}) than the best without it, {best}."
+        return f"There is nothing to distil from this reranker: it is not clearly better ({gain}) than {best}."
+
+
+def assess(
+    model: "SentenceTransformer | str | PathLike",
+    data: Rankings | DataArguments | str | PathLike,
+    *,
+    split: str | None = None,
+    reranker: "CrossEncoder | str | PathLike | None" = None,
+    compare_with: Sequence["SentenceTransformer | str | PathLike"] = (),
+    chunk_size: int | None = None,
+    rerank_top: Sequence[int] = RERANK_TOP,
+    bm25_weight: float = BM25_WEIGHT,
+    windows: str = "first",
+    reranker_max_length: int | None = None,
+    max_length: int | None = None,
+    max_queries: int | None = None,
+    batch_size: int = 32,
+    show_progress: bool = True,
+    **loading: Any,
+) -> Assessment:
+    """
+    Tells whether there is something to distil: compares a model, BM25, both together, other models, and the reranker
+    on the best documents of both. The reranker is the ceiling of what its student can reach. All embedding models read
+    as many tokens of a text as the one that reads the fewest; the reranker has its own limit for a pair.
+
+    Args:
+        model (`SentenceTransformer` or `str`):
+            The model to search with, or its folder or Hub id.
+        data ([`Rankings`], [`DataArguments`] or `str`):
+            Judged queries and their corpus, or their name, as [`load_rankings`] reads them; or those that
+            [`make_queries`] makes.
+        split (`str`, *optional*):
+            The split of named data. Defaults to test, or else validation.
+        reranker (`CrossEncoder` or `str`, *optional*):
+            The reranker, or its folder or Hub id.
+        compare_with (`Sequence`, *optional*):
+            Other models, such as a student.
+        chunk_size (`int`, *optional*):
+            Compare passages of at most so many tokens with whole texts; 0: whole texts alone. Defaults to 128 for a
+            folder of files and to 0 for other data.
+        rerank_top (`Sequence[int]`, *optional*, defaults to `(20, 100)`):
+            How many documents of a query the reranker reads.
+        bm25_weight (`float`, *optional*, defaults to 0.3):
+            Weight of BM25 beside the cosine, see [`bm25_scores`].
+        windows (`str`, *optional*, defaults to `"first"`):
+            How the reranker reads longer documents: the `"first"` window, or the `"best"` score of all windows.
+        reranker_max_length (`int`, *optional*):
+            Maximum number of tokens of a query with a document. Defaults to the limit of the reranker.
+        max_length (`int`, *optional*):
+            Maximum number of tokens of a text. Defaults to the least that an embedding model reads.
+        max_queries (`int`, *optional*):
+            Draw so many of the judged queries. Defaults to all.
+        batch_size (`int`, *optional*, defaults to 32):
+            Texts per batch.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+        loading (*optional*):
+            `trust_remote_code`, `dtype` and `device` of models that are loaded.
+
+    Returns:
+        `Assessment`: `searches`, the metrics and costs of each by its name; `best`, the best without the reranker, its
+        `model`, `chunk_size`, `bm25_weight` and whether it is `by_words` alone; the `unit` of the corpus; with a
+        reranker `ceiling`, the best search with it, and the `gain` over `best` with its interval. `pays` tells whether
+        there is something to distil, and `str` says it.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import assess, make_rankings
+
+    >>> corpus = {"text": ["Planes fly by lift.", "Cats purr."]}
+    >>> queries = {"query": ["How do planes fly?", "Which animal purrs?"], "documents": [[0], [1]]}
+    >>> rankings = make_rankings({**queries, "labels": [[1], [1]]}, corpus)
+    >>> found = assess("sentence-transformers/all-MiniLM-L6-v2", rankings, show_progress=False)
+    >>> found.searches["BM25"]["ndcg@10"]
+    1.0
+    ```
+    """
+    check_loading("assess", loading)
+    check_at_least(1, max_queries=max_queries, max_length=max_length, rerank_top=min(rerank_top, default=0))
+    rankings = to_rankings(data, split, chunk_size)
+    judged = relevance(rankings)
+    rows = [row for row, query_id in enumerate(rankings.queries["query_id"][:]) if query_id in judged]
+    rankings = rankings.select(sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist()))
+    judged = relevance(rankings)
+    models: dict[str, SentenceTransformer] = {}
+    for given in (model, *compare_with):
+        name = fspath(given) if isinstance(given, str | PathLike) else f"model {len(models) + 1}"
+        models[name] = to_sentence_transformer(given, **loading)
+    limit = max_length or min(
+        filter(None, (length_of(loaded, "document") for loaded in models.values())), default=None
+    )
+    if limit is not None:
+        for loaded in models.values():
+            limit_length(loaded, limit)
+    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+    cross_encoder = None if reranker is None else load_reranker(reranker, **loading)
+    # Whole texts too, where passages are searched.
+    sizes = [0] if rankings.has_passages else list(dict.fromkeys((0, rankings.chunk_size or 0)))
+    indexes: dict[Any, Any] = {}
+    depth = max(rerank_top) if cross_encoder is not None else 0
+    how: dict[str, Any] = {"bm25": True, "bm25_weight": bm25_weight, "indexes": indexes, "depth": depth}
+    found = run_searches(models, rankings, sizes, **how, **options)
+    first = next(iter(models))
+
+    def ndcg_of(name: str) -> float:
+        return measure_run(found[name].run, judged)["ndcg@10"]
+
+    if cross_encoder is not None:
+        # What it orders is the best search of the first model, with BM25 where there is one.
+        of_first = [name for name, search in found.items() if search.model == first]
+        mixed = [name for name in of_first if found[name].bm25_weight] or of_first
+        score = partial(rerank, cross_encoder, windows=windows, max_length=reranker_max_length, **options)
+        called = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
+        tokens = limit_of(cross_encoder, reranker_max_length)
+        best = found[max(mixed, key=ndcg_of)]
+        found |= dict(rerank_search(score, called, rankings, best, rerank_top, tokens=tokens))
+    runs = {name: search.run for name, search in found.items()}
+    searches = {name: {**values, **found[name].costs} for name, values in compare_runs(runs, judged).items()}
+    reranked = [name for name, search in found.items() if search.rerank_top]
+    own = [name for name, search in found.items() if search.model in (first, None) and not search.rerank_top]
+    others = [name for name in found if name not in (*own, *reranked)]
+    best_own = max(own, key=ndcg_of)
+    if others and gain_of(runs[best_own], runs[(other := max(others, key=ndcg_of))], judged)[1] > 0:
+        best_own = other
+    ceiling = max(reranked, key=ndcg_of) if reranked else None
+    gain = gain_of(runs[best_own], runs[ceiling], judged) if ceiling else None
+    chosen = found[best_own]
+    return Assessment(
+        searches,
+        best_own,
+        chosen.model or first,
+        # The last index has the passages, if there are any.
+        unit=list(indexes.values())[-1][0].unit,
+        chunk_size=chosen.chunk_size,
+        has_units=len(sizes) > 1,
+        bm25_weight=chosen.bm25_weight,
+        by_words=chosen.model is None,
+        has_both=any(search.bm25_weight for search in found.values()),
+        ceiling=ceiling,
+        gain=gain,
+    )

@@ -1,0 +1,202 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Searches side by side on the same queries: what they find, and what they cost."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from transformers.utils import logging
+
+from hf_dse.data.rankings import Rankings
+from hf_dse.measure.intervals import bootstrap_interval
+from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.retrieval.bm25 import import_bm25
+from hf_dse.retrieval.index import Index, Run
+from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
+from hf_dse.retrieval.sentence_transformer import embed, length_of
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from hf_dse.retrieval.reranking import Reranker
+
+logger = logging.get_logger(__name__)
+
+# `recall@100` needs so many documents.
+TOP_K = 100
+TIMED_QUERIES = 10
+
+# What is found for a query: the id of a document, its score, and what a reranker reads of it.
+Found = dict[str, list[tuple[str, float, str]]]
+
+
+@dataclass(frozen=True)
+class Search:
+    """
+    A row of a comparison: what was found, by which `model` (`None`: by words alone), in passages of `chunk_size`
+    tokens (0: whole texts), with a share of BM25 or not, and in the order of a reranker of the first `rerank_top` or
+    not; how many tokens of a text it reads (`None`: all), and what it cost on this machine.
+    """
+
+    found: Found = field(repr=False)
+    model: str | None = None
+    chunk_size: int = 0
+    bm25_weight: float = 0.0
+    rerank_top: int | None = None
+    tokens: int | None = None
+    query_ms: float = 0.0
+    corpus_seconds: float = 0.0
+
+    @property
+    def run(self) -> Run:
+        return {query_id: {name: score for name, score, _ in hits} for query_id, hits in self.found.items()}
+
+    @property
+    def costs(self) -> dict[str, Any]:
+        return {"tokens": self.tokens, "query_ms": self.query_ms, "corpus_seconds": self.corpus_seconds}
+
+
+def compare_searches(
+    models: Mapping[str, "SentenceTransformer"], splits: Mapping[str, Rankings], **options: Any
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """
+    The metrics of the searches of [`run_searches`] by their names, for each split. Each but the first has its
+    `difference` in nDCG@10 with the ends `low` and `high` of a 95 % interval.
+    """
+    judged = {split: relevance(rankings) for split, rankings in splits.items()}
+    reads = {name: length_of(model, "document") for name, model in models.items()}
+    if len(set(reads.values())) > 1:
+        read = ", ".join(f"{name} {tokens or 'all'}" for name, tokens in reads.items())
+        logger.warning(
+            f"The models read different numbers of tokens of a text: {read}. For a fair comparison add "
+            f"`--max_length {min(tokens for tokens in reads.values() if tokens)}`."
+        )
+    compared: dict[str, dict[str, dict[str, Any]]] = {}
+    # Splits may share their corpus.
+    indexes: dict[Any, tuple[Index, float]] = {}
+    for split, rankings in splits.items():
+        searches = run_searches(models, rankings, [rankings.chunk_size or 0], indexes=indexes, **options)
+        found = compare_runs({name: search.run for name, search in searches.items()}, judged[split])
+        compared[split] = {name: {**metrics, "tokens": searches[name].tokens} for name, metrics in found.items()}
+    return compared
+
+
+def run_searches(
+    models: Mapping[str, "SentenceTransformer"],
+    rankings: Rankings,
+    chunk_sizes: Sequence[int],
+    *,
+    bm25: bool = False,
+    bm25_weight: float = BM25_WEIGHT,
+    indexes: dict[Any, tuple[Index, float]] | None = None,
+    depth: int = 0,
+    **options: Any,
+) -> dict[str, Search]:
+    """
+    The searches of each model in each unit by their names: by the similarity, with BM25 where that is the cosine, and
+    by BM25 alone.
+    """
+    if bm25:
+        import_bm25()
+    results: dict[str, Search] = {}
+    indexes = {} if indexes is None else indexes
+    seconds_of: dict[int, float] = {}
+    for (name, model), size in ((entry, size) for entry in models.items() for size in chunk_sizes):
+        key = name, size, id(rankings.corpus)
+        if key not in indexes:
+            start = time.perf_counter()
+            index = Index.of(model, rankings, size, **options)
+            indexes[key] = index, len(index.vectors) and time.perf_counter() - start
+        index, seconds = indexes[key]
+        unit = f", passages of {size}" if size else ", whole texts" if len(chunk_sizes) > 1 else ""
+        facts: dict[str, Any] = {"chunk_size": size}
+        length = length_of(model, "document")
+        by_model = facts | {"model": name, "tokens": min(size, length or size) if size else length}
+        row, ms = f"{name} ({index.similarity}{unit})", _embedding_ms(index, rankings)
+        vectors = index.encode_queries(rankings.queries["query"][:])
+        found, taken = _search(index, rankings, ms, depth, vectors=vectors)
+        results[row] = Search(found, query_ms=taken, corpus_seconds=seconds, **by_model)
+        if bm25:
+            start = time.perf_counter()
+            # They are made now.
+            of_words = len(index.words.indexes) and time.perf_counter() - start
+            words = f"BM25{f' ({unit[2:]})' if unit else ''}"
+            if words not in results:
+                found, taken = _search(index, rankings, 0.0, depth, by_words=True)
+                results[words] = Search(found, query_ms=taken, corpus_seconds=of_words, **facts)
+                seconds_of[size] = of_words
+            # Dot products have no scale to add BM25 to.
+            if index.similarity == "cosine":
+                found, taken = _search(index, rankings, ms, depth, vectors=vectors, bm25_weight=bm25_weight)
+                # Both need the index of the words.
+                costs: dict[str, Any] = {"query_ms": taken, "corpus_seconds": seconds + seconds_of[size]}
+                results[f"{row} with BM25"] = Search(found, bm25_weight=bm25_weight, **by_model, **costs)
+    return results
+
+
+def _search(index: Index, rankings: Rankings, ms: float, depth: int, **options: Any) -> tuple[Found, float]:
+    """What is found, and the milliseconds of a query, whose embedding takes `ms`."""
+    start = time.perf_counter()
+    ranked = index.ranked(rankings, max(TOP_K, depth), **options)
+    ms += 1000 * (time.perf_counter() - start) / len(rankings)
+    found = {
+        query_id: [(name, score, index.read[place]) for name, score, place in hits]
+        for query_id, hits in ranked.items()
+    }
+    return found, ms
+
+
+def _embedding_ms(index: Index, rankings: Rankings) -> float:
+    """The time to embed a query alone."""
+    timed = rankings.queries["query"][:TIMED_QUERIES]
+    start = time.perf_counter()
+    for query in timed:
+        embed(index.model, [query], "query", warn=False, show_progress=False)
+    return 1000 * (time.perf_counter() - start) / len(timed)
+
+
+def rerank_search(
+    score: "Reranker", name: str, rankings: Rankings, search: Search, tops: Sequence[int] = RERANK_TOP, **facts: Any
+) -> Iterator[tuple[str, Search]]:
+    """
+    Yields the searches of a reranker that orders the first documents of each query, by their names. The others follow
+    as they were, and all of a query that the reranker could not read.
+    """
+    texts = [[text for *_, text in hits[: max(tops)]] for hits in search.found.values()]
+    start = time.perf_counter()
+    scores = score(rankings.queries["query"][:], texts)
+    scores = [[-float(place) for place in range(len(row))] if any(map(math.isnan, row)) else row for row in scores]
+    ms_each = 1000 * (time.perf_counter() - start) / max(1, sum(map(len, texts)))
+    which = "both" if search.bm25_weight else "the search"
+    for top in tops:
+        found: Found = {}
+        for (query_id, hits), values in zip(search.found.items(), scores, strict=True):
+            first = sorted(zip(hits[:top], values[:top], strict=True), key=lambda pair: -pair[1])
+            lowest = min((value for _, value in first), default=0.0)
+            rest = [(hit, lowest - place) for place, hit in enumerate(hits[len(first) :], start=1)]
+            found[query_id] = [(hit[0], value, hit[2]) for hit, value in (*first, *rest)]
+        query_ms = search.query_ms + ms_each * float(np.mean([len(found[:top]) for found in texts]))
+        reranked = replace(search, found=found, rerank_top=top, query_ms=query_ms, **facts)
+        yield f"{name} (reranks the top {top} of {which})", reranked
+
+
+def compare_runs(runs: Mapping[str, Run], judged: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, float]]:
+    """The metrics of searches on the same queries, and the differences in nDCG@10 to the first one."""
+    first, results = next(iter(runs)), {}
+    for name, run in runs.items():
+        results[name] = {"num_queries": len(judged), **measure_run(run, judged)}
+        if name != first:
+            results[name] |= dict(zip(("difference", "low", "high"), gain_of(runs[first], run, judged), strict=True))
+    return results
+
+
+def gain_of(before: Run, after: Run, judged: Mapping[str, Mapping[str, int]]) -> tuple[float, float, float]:
+    """The mean difference in nDCG@10 on the same queries, and the ends of its 95 % interval."""
+    measured = (measure_run(run, judged, per_query=True).values() for run in (before, after))
+    first, second = (np.array([values["ndcg@10"] for values in part]) for part in measured)
+    return float((second - first).mean()), *bootstrap_interval(second - first)

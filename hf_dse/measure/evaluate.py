@@ -1,0 +1,128 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf_dse.evaluate`: a model on sentence pairs, or by the search in a corpus."""
+
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_dse.common.loading import check_loading, choose_device, load_config, load_tokenizer
+from hf_dse.convert.student import load_dse_model
+from hf_dse.data.pairs import check_pairs, resolve_task
+from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
+from hf_dse.measure.compare import compare_searches
+from hf_dse.measure.pairs import evaluate_pairs
+from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
+
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+
+def evaluate(
+    model: "SentenceTransformer | PreTrainedModel | str | PathLike",
+    data: Data,
+    processing_class: PreTrainedTokenizerBase | None = None,
+    *,
+    split: str | None = None,
+    task_name: str | None = None,
+    num_labels: int | None = None,
+    symmetric: bool | None = None,
+    chunk_size: int | None = None,
+    max_length: int | None = None,
+    batch_size: int = 32,
+    show_progress: bool = True,
+    **loading: Any,
+) -> dict[str, float]:
+    """
+    Evaluates a model on labelled sentence pairs, or by the search in a corpus with the measures of MTEB and BEIR, like
+    `hf-dse evaluate`.
+
+    In a search, a document that has the id of a query and contains its text is the query itself, and is left out. The
+    `InformationRetrievalEvaluator` of sentence-transformers takes all relevant documents as equally relevant.
+
+    Args:
+        model (`SentenceTransformer`, `PreTrainedModel` or `str`):
+            A folder or a Hub id; a `SentenceTransformer`, whose head for pairs is not read; a student
+            ([`DseForSequenceClassification`]); or any encoder without a head.
+        data (`datasets.Dataset`, [`Rankings`], [`DataArguments`] or `str`):
+            Pairs with the columns `sentence1`, `sentence2` and `label`, or judged queries with their corpus; or their
+            name, as [`load_pairs`] or [`load_rankings`] reads them.
+        processing_class (`PreTrainedTokenizerBase`, *optional*):
+            The tokenizer of a `PreTrainedModel`.
+        split (`str`, *optional*):
+            The split of named data. Defaults to validation of pairs, test of a corpus.
+        task_name (`str`, *optional*):
+            The task of pairs, if it is a known one.
+        num_labels (`int`, *optional*):
+            The labels of another task: 1 for a regression, 2 or more for classes.
+        symmetric (`bool`, *optional*):
+            Whether the order of the sentences of a pair does not matter. Defaults to that of the task.
+        chunk_size (`int`, *optional*):
+            For a search: split documents into passages of at most so many tokens, of which the best counts; 0: whole
+            texts, of which the first tokens are read. Defaults to 128 for a folder of files and to 0 for other data.
+        max_length (`int`, *optional*):
+            Maximum number of tokens per text. Defaults to what the model or its tokenizer says.
+        batch_size (`int`, *optional*, defaults to 32):
+            Texts per batch.
+        show_progress (`bool`, *optional*, defaults to `True`):
+            Whether to show progress bars.
+        loading (*optional*):
+            `trust_remote_code`, `dtype` and `device` of a model that is loaded.
+
+    Returns:
+        `dict[str, float]`: fractions of 1. For pairs the metrics of the logits, if the model has a head: `pearson` and
+        `spearman`, or `accuracy` and `f1`. Also metrics of the cosine of the two embeddings: `cosine_pearson` and
+        `cosine_spearman`, or, for symmetric tasks with two classes (1 means similar), the average precision
+        `cosine_ap`, which needs no threshold. For a search `num_queries`, those that have a relevant document, and the
+        means over them: `ndcg@10`, `mrr@10`, `map`, `recall@1`, `recall@10` and `recall@100`.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import evaluate, make_rankings
+
+    >>> name = "sentence-transformers/all-MiniLM-L6-v2"
+    >>> corpus = {"text": ["Planes fly by lift.", "Cats purr."]}
+    >>> rankings = make_rankings({"query": ["How do planes fly?"], "documents": [[0]], "labels": [[1]]}, corpus)
+    >>> evaluate(name, rankings, show_progress=False)["ndcg@10"]
+    1.0
+    >>> sorted(evaluate(name, "embedded", show_progress=False))
+    ['cosine_pearson', 'cosine_spearman']
+    ```
+    """
+    check_loading("evaluate", loading)
+    data_args = options_of(data, task_name=task_name, num_labels=num_labels, symmetric=symmetric)
+    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
+    if isinstance(model, PreTrainedModel) and processing_class is None:
+        raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
+    loaded: Any = model
+    if are_rankings(data, data_args):
+        rankings = to_rankings(data, split or "test", chunk_size)
+        encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **loading)
+        found = compare_searches({"": encoder}, {"": rankings}, **options)
+        (row,) = found[""].values()
+        return {name: value for name, value in row.items() if name != "tokens"}
+    if chunk_size is not None or data_args.chunk_size is not None:
+        size = data_args.chunk_size if chunk_size is None else chunk_size
+        raise ValueError(f"chunk_size={size} is for the search in a corpus, and the data are sentence pairs.")
+    task = resolve_task(data_args)
+    pairs = to_pairs(data, data_args, split or "validation")
+    if isinstance(data, Dataset):
+        pairs = check_pairs({"validation": pairs}, data_args)["validation"]
+    if isinstance(model, str | PathLike):
+        loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)
+    elif not isinstance(model, PreTrainedModel):
+        loaded = to_sentence_transformer(model)
+    return evaluate_pairs(loaded, processing_class, pairs, task, max_length=max_length, **options)
+
+
+def load_for_pairs(name_or_path: str | PathLike, **loading: Any) -> tuple[Any, PreTrainedTokenizerBase | None]:
+    """A DSE model with its head for pairs and its tokenizer, or another model as a `SentenceTransformer`."""
+    name = fspath(name_or_path)
+    if load_config(name, trust_remote_code=loading.get("trust_remote_code", False)).model_type != "dse":
+        return to_sentence_transformer(name, **loading), None
+    model: Any = load_dse_model(name, dtype=loading.get("dtype", "float32"))
+    return model.to(choose_device(loading.get("device"))), load_tokenizer(name)

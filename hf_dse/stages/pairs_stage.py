@@ -1,0 +1,161 @@
+# Copyright 2026 The hf-dse authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The pairs stage: a student learns from labels and a teacher's scores of sentence pairs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+from transformers import set_seed
+from transformers.utils import logging
+
+from hf_dse.common.loading import load_tokenizer
+from hf_dse.convert.options import ConvertOptions
+from hf_dse.convert.student import limit_tokens, load_student
+from hf_dse.data.options import EMBEDDED, PairTask
+from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, resolve_task
+from hf_dse.data.ranking_files import is_ranking_data
+from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
+from hf_dse.measure.pairs import evaluate_pairs
+from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
+from hf_dse.stages.options import TeacherOptions
+from hf_dse.stages.shared import (
+    DistillationResult,
+    Given,
+    Metrics,
+    check_metric,
+    has_teacher,
+    load_teacher,
+    make_once,
+    train_stage,
+)
+from hf_dse.teacher.score import score_pairs
+from hf_dse.training.arguments import DseTrainingArguments
+from hf_dse.training.pair_trainer import DseTrainer
+
+
+logger = logging.get_logger(__name__)
+
+
+def run_pairs(
+    args: TeacherOptions,
+    convert_args: ConvertOptions,
+    data_args: DataArguments,
+    training_args: DseTrainingArguments,
+    given: Given,
+) -> DistillationResult:
+    """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
+    find_teacher = cache(partial(load_teacher, args, given, training_args.device))
+    if data_args.chunk_size is not None:
+        raise ValueError(f"chunk_size={data_args.chunk_size} is for the documents of the ranking stage: leave it out.")
+    task, pairs = _load_task(data_args, given, find_teacher)
+    if "train" not in pairs:
+        raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
+    if training_args.distillation_alpha < 1 and "label" not in pairs["train"].column_names:
+        raise ValueError(
+            "The training pairs have no column 'label': pass `--distillation_alpha 1` to learn from the teacher's "
+            "scores alone, or name their column with `--label_column`."
+        )
+    labels = pairs["train"]["label"][:] if "label" in pairs["train"].column_names else []
+    num_unlabelled = labels.count(None)
+    if num_unlabelled:
+        found = f"{num_unlabelled:,} of {len(labels):,} training pairs have no label"
+        if not has_teacher(args, given) and "teacher_logits" not in pairs["train"].column_names:
+            raise ValueError(
+                f"{found}: name a cross-encoder with `--teacher`, add its scores (`hf-dse score`), or remove them."
+            )
+        logger.warning(f"{found}: the teacher's scores alone teach them.")
+    is_regression = task.problem_type == "regression"
+    labelled = {name: part for name, part in pairs.items() if name != "train" and "label" in part.column_names}
+    for split, part in labelled.items():
+        if is_regression and len(set(part["label"])) == 1:
+            raise ValueError(
+                f"Split {split!r}: all labels are {part['label'][0]}, so that correlations with them are undefined. "
+                "Leave the split out, or pass pairs with different labels."
+            )
+    check_metric(training_args, "loss", *(("pearson", "spearman") if is_regression else ("accuracy", "f1")))
+
+    set_seed(training_args.seed)
+    model = load_student(given.model or args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
+    # Before hours of scoring.
+    tokenizer = limit_tokens(
+        given.processing_class or load_tokenizer(args.model_name_or_path), model, training_args.max_length
+    )
+
+    train = pairs["train"]
+    if training_args.distillation_alpha > 0 or num_unlabelled:
+        train = make_once(lambda: _score(pairs["train"], args, training_args, task, find_teacher), training_args)
+    # The training has the memory of the teacher.
+    find_teacher.cache_clear()
+    if "validation" in labelled and not training_args.prediction_loss_only:
+        training_args.metric_for_best_model = training_args.metric_for_best_model or task.metric_for_best_model
+    trainer = DseTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=train,
+        eval_dataset=labelled.get("validation"),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics_for(task.problem_type, task.num_labels),
+    )
+
+    def evaluate() -> Metrics:
+        metrics: Metrics = {}
+        options: dict[str, Any] = {"max_length": training_args.max_length}
+        options["batch_size"] = training_args.per_device_eval_batch_size
+        for split, part in labelled.items():
+            try:
+                metrics[split] = evaluate_pairs(trainer.model, tokenizer, part, task=task, **options)
+            except UndefinedMetricError as error:
+                # The training is not lost.
+                logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
+        return metrics
+
+    names = ("distillation_alpha", "scale_learning_rate")
+    return train_stage(
+        trainer,
+        evaluate,
+        (args, convert_args, data_args),
+        base_model=given.base_model,
+        teacher=args.teacher_name_or_path,
+        datasets=[data_args.task_name or data_args.dataset_name],
+        recipe={name: getattr(training_args, name) for name in names},
+    )
+
+
+def _load_task(
+    data_args: DataArguments, given: Given, find_teacher: Callable[[], Any]
+) -> tuple[PairTask, DatasetDict]:
+    """Loads the pairs. Without a task, the number of labels is the number of the teacher's logits."""
+    if given.dataset is None and is_ranking_data(data_args):
+        raise ValueError("These data are queries with candidates, not pairs of sentences: add `--stage ranking`.")
+    if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
+        teacher = find_teacher()
+        if teacher is not None:
+            data_args = replace(data_args, num_labels=teacher.num_labels)
+    if given.dataset is not None:
+        return resolve_task(data_args), check_pairs(given.dataset, data_args, require_labels=False)
+    return resolve_task(data_args), load_pairs(data_args, require_labels=False)
+
+
+def _score(
+    pairs: Dataset,
+    args: TeacherOptions,
+    training_args: DseTrainingArguments,
+    task: PairTask,
+    find_teacher: Callable[[], Any],
+) -> Dataset:
+    """The training pairs, with the teacher's scores if these are missing."""
+    is_scored = "teacher_logits" in pairs.column_names
+    if is_scored and args.teacher_name_or_path is not None:
+        logger.warning(
+            f"{args.teacher_name_or_path} is not asked: all pairs have scores already, in the column `teacher_logits`."
+        )
+    teacher = None if is_scored else find_teacher()
+    if teacher is None:
+        return pairs
+    check_labels(teacher, task)
+    # The teacher reads as many tokens of both sentences as the student, up to its own limit.
+    length = min(2 * training_args.max_length + overhead(teacher), limit_of(teacher, None))
+    return score_pairs(teacher, pairs, max_length=length, symmetric=task.symmetric, cache_dir=args.cache_dir)
