@@ -143,8 +143,9 @@ def cache(folder: Path, size: int) -> None:
     print(f"the file has {sum(file.stat().st_size for file in folder.iterdir()) / 2**30:.2f} GB")
     with open_cache(path) as scores, measured("10,000 pairs looked up"):
         rows = np.random.default_rng(0).integers(0, size, 10_000).tolist()
-        found = [row for row in rows if scores.read(key_of([f"text {row}", f"other {row}"])) is not None]
-    print(f"{len(found):,} of {len(rows):,} pairs found")
+        keys = [key_of([f"text {row}", f"other {row}"]) for row in rows]
+        found = dict(scores.read(keys))
+    print(f"{sum(key in found for key in keys):,} of {len(keys):,} pairs found")
 
 
 def pairs(folder: Path, size: int) -> None:

@@ -21,7 +21,7 @@ Differences are to the first way, with their 95 % interval, the bootstrap over t
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -35,13 +35,21 @@ from sentence_transformers import SentenceTransformer
 from timing import interleave, make_parser, set_threads, write_results
 from transformers.utils import logging
 
-from hf_dse import DataArguments, Rankings, bm25_scores, convert_encoder, export, load_rankings, split_text
+from hf_dse import (
+    DataArguments,
+    Index,
+    Rankings,
+    convert_encoder,
+    export,
+    load_rankings,
+    split_text,
+    to_sentence_transformer,
+)
 from hf_dse.common.display import markdown
 from hf_dse.convert.student import exact_kinds
+from hf_dse.measure.intervals import bootstrap_interval
+from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.retrieval.bm25 import Bm25Index
-from hf_dse.retrieval.metrics import as_run, bootstrap_interval, ranking_metrics, relevance
-from hf_dse.retrieval.search import nearest
-from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
 logger = logging.get_logger(__name__)
@@ -65,12 +73,12 @@ class Way:
 
 def make_ways(args: Any) -> dict[str, Way]:
     """Loads and converts the encoder for each way, in the order of `args.ways`, and loads the students."""
-    model = load_sentence_transformer(args.model, dtype=args.dtype, max_length=args.max_length)
+    model = to_sentence_transformer(args.model, dtype=args.dtype, max_length=args.max_length)
     limit, kinds = model.max_seq_length, exact_kinds(model[0].auto_model.config)
     ways: dict[str, Way] = {}
 
     def add_long(name: str, folder: str) -> None:
-        long = load_sentence_transformer(folder, dtype=args.dtype)
+        long = to_sentence_transformer(folder, dtype=args.dtype)
         long.max_seq_length = min(args.long_length, long.max_seq_length)
         ways[name] = Way(long, partial(read_whole, long, name, args.batch_size))
 
@@ -91,6 +99,7 @@ def make_ways(args: Any) -> dict[str, Way]:
         add_long(name, name)
     # A way that cannot read a text is found now, not after hours of other ways.
     for way in ways.values():
+        way.model.similarity_fn_name = "cosine"
         way.read(["a"])
     return ways
 
@@ -152,32 +161,33 @@ def measure(args: Any, rankings: Rankings, ways: Mapping[str, Way]) -> list[dict
         and from the second one on the `difference` in `args.metric` to the first, with the ends `low` and `high` of
         its interval. Where BM25 is a way too, `with_bm25` is `args.metric` of each other one together with BM25.
     """
-    documents, queries = rankings.corpus["text"][:], rankings.queries["query"][:]
+    documents = rankings.corpus["text"][:]
     has_bm25 = "bm25" in args.ways
     runs: dict[str, Any] = {}
     numbers: dict[str, tuple[str, float]] = {}
     with_bm25: dict[str, float] = {}
     judged = relevance(rankings)
-    options = {"batch_size": args.batch_size, "normalize_embeddings": True, "show_progress_bar": False}
     for name, way in ways.items():
         logger.info(f"Reading {len(documents):,} documents: {name}")
-        asked = way.model.encode_query(queries, **options)
         for row, (vectors, rows, texts) in way.read(documents).items():
-            find = partial(find_documents, rankings, asked, vectors, rows)
-            runs[row], numbers[row] = find(), (name, len(vectors) / len(documents))
+            options = {"batch_size": args.batch_size, "show_progress": False}
+            index = Index(way.model, texts, groups=rows, vectors=vectors, **options)
+            # Of each vector the whole document.
+            of_vectors = replace(rankings, corpus=rankings.corpus.select(rows))
+            runs[row], numbers[row] = index.run(of_vectors, TOP_K), (name, len(vectors) / len(documents))
             if has_bm25:
-                both = find(bm25_scores(queries, texts, args.bm25_weight, rows.tolist()))
-                with_bm25[row] = ranking_metrics(both, judged)[args.metric]
+                both = index.run(of_vectors, TOP_K, args.bm25_weight)
+                with_bm25[row] = measure_run(both, judged)[args.metric]
     if has_bm25:
-        runs[BM25] = as_run(rankings, *Bm25Index(documents).search(queries, TOP_K + 1), TOP_K)
+        runs[BM25] = Index.of(None, rankings, show_progress=False).run(rankings, TOP_K, by_words=True)
         numbers[BM25] = (BM25, 0.0)
     seconds = time_ways(documents, ways, args)
     results: list[dict[str, Any]] = []
     base: np.ndarray | None = None
     for row, (name, number) in numbers.items():
-        per_query = ranking_metrics(runs[row], judged, per_query=True)
+        per_query = measure_run(runs[row], judged, per_query=True)
         gains = np.array([values[args.metric] for values in per_query.values()])
-        result = {"way": row, "vectors": number, "ms": 1e3 * seconds[name], **ranking_metrics(runs[row], judged)}
+        result = {"way": row, "vectors": number, "ms": 1e3 * seconds[name], **measure_run(runs[row], judged)}
         if base is None:
             base = gains
         else:
@@ -187,18 +197,6 @@ def measure(args: Any, rankings: Rankings, ways: Mapping[str, Way]) -> list[dict
             result["with_bm25"] = with_bm25[row]
         results.append(result)
     return results
-
-
-def find_documents(
-    rankings: Rankings,
-    queries: np.ndarray,
-    vectors: np.ndarray,
-    rows: np.ndarray,
-    added_scores: Callable[[slice], np.ndarray] | None = None,
-) -> dict[str, dict[str, float]]:
-    """The best documents of each query, each by the best of its vectors; `rows` has the document of each vector."""
-    scores, found = nearest(queries, vectors, TOP_K + 1, added_scores=added_scores, groups=rows.tolist())
-    return as_run(rankings, scores, rows[found], TOP_K)
 
 
 def time_ways(documents: Sequence[str], ways: Mapping[str, Way], args: Any) -> dict[str, float]:
@@ -212,7 +210,7 @@ def time_ways(documents: Sequence[str], ways: Mapping[str, Way], args: Any) -> d
 
     tasks: dict[str, Callable[[], object]] = {name: partial(read_all, way.read) for name, way in ways.items()}
     if "bm25" in args.ways:
-        tasks[BM25] = lambda: Bm25Index(sample).search(["a"], 1)
+        tasks[BM25] = lambda: Bm25Index(sample)
     for task in tasks.values():
         task()
     device = next((way.model.device for way in ways.values()), None)

@@ -26,9 +26,10 @@ from scipy.stats import spearmanr
 from torch import nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_dse import DataArguments, convert_encoder, encode, export, load_pairs
+from hf_dse import DataArguments, convert_encoder, export, load_pairs, to_sentence_transformer
 from hf_dse.common.display import markdown
 from hf_dse.convert.student import limit_tokens
+from hf_dse.retrieval.sentence_transformer import embed as embed_checked
 
 
 CHECKPOINT = Path(__file__).parents[1] / "checkpoints" / "dse-minilm-l6"
@@ -44,8 +45,11 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, Embed]:
     """Ways to compute embeddings."""
 
-    def plain(model: PreTrainedModel, tokenizer: Any = tokenizer, **options: Any) -> Embed:
-        return lambda texts: encode(model, tokenizer, texts, show_progress=False, **options)
+    def plain(model: PreTrainedModel, tokenizer: Any = tokenizer, is_compiled: bool = False, **options: Any) -> Embed:
+        encoder = to_sentence_transformer(model, tokenizer)
+        if is_compiled:
+            encoder.transformers_model.compile(dynamic=True)
+        return lambda texts: embed_checked(encoder, texts, None, show_progress=False, **options)
 
     def with_threads(number: int) -> Embed:
         def embed(texts: list[str]) -> np.ndarray:
@@ -87,8 +91,6 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
     left.padding_side = "left"
     export(model, folder / "saved", tokenizer)
     export(model, folder / "onnx", tokenizer, format="onnx", int8=True)
-    compiled = copy.deepcopy(model)
-    compiled.compile(dynamic=True)
     dynamic = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear}, dtype=torch.qint8)
     return {
         "float32, one text at a time": plain(model, batch_size=1),
@@ -97,7 +99,7 @@ def ways(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Pat
         "1 thread": with_threads(1),
         "2 threads": with_threads(2),
         "saved and loaded": plain(AutoModel.from_pretrained(folder / "saved")),
-        "torch.compile": plain(compiled),
+        "torch.compile": plain(model, is_compiled=True),
         "ONNX Runtime": onnx("model.onnx"),
         "ONNX Runtime, 8 bits": onnx("model_quantized.onnx"),
         "OpenVINO, float32": open_vino("f32"),
@@ -113,9 +115,9 @@ def compare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: st
     """The largest differences of float32, bfloat16 autocast and float16 weights to float64, or their errors."""
 
     def embed(model: PreTrainedModel, dtype: torch.dtype, is_autocast: bool = False) -> np.ndarray:
-        model = copy.deepcopy(model).to(dtype)
+        encoder = to_sentence_transformer(copy.deepcopy(model).to(dtype), tokenizer)
         with torch.autocast("cpu", torch.bfloat16, enabled=is_autocast):
-            return unit(encode(model, tokenizer, [text], show_progress=False).astype(np.float64))
+            return unit(embed_checked(encoder, [text], None, show_progress=False).astype(np.float64))
 
     reference = embed(model, torch.float64)
     cells = []

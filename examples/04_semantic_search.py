@@ -15,13 +15,10 @@ The first command prints
 """
 
 import sys
-import tempfile
-from pathlib import Path
 
-from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_corpus, load_pairs, split_text
+from hf_dse import DataArguments, Index, convert_encoder, default_encoder, load_corpus, load_pairs
 
 
 try:
@@ -33,24 +30,17 @@ if len(sys.argv) < 2:
 query = sys.argv[1]
 source = default_encoder()
 encoder, tokenizer = convert_encoder(source, linformer_length=64), AutoTokenizer.from_pretrained(source)
-with tempfile.TemporaryDirectory() as folder:
-    # From a folder on, a model is a model of sentence-transformers.
-    model = SentenceTransformer(str(export(encoder, Path(folder, "model"), tokenizer)))
-
 if len(sys.argv) > 2:
-    # Passages of as many tokens as the model reads exactly.
-    documents = load_corpus(sys.argv[2])["text"]
-    texts = [
-        passage for text in documents for passage in split_text(text, tokenizer, chunk_size=64) if passage.strip()
-    ]
+    texts = load_corpus(sys.argv[2])["text"]
 else:
     pairs = load_pairs(DataArguments(dataset_name="embedded"))
     texts = [text for split in pairs.values() for name in ("sentence1", "sentence2") for text in split[name]]
 
+# Passages of about as many tokens as the model reads exactly.
+index = Index(encoder, texts, chunk_size=64, processing_class=tokenizer)
 # The inner product of unit vectors is their cosine. For millions of texts, use an approximate index.
-vectors = model.encode_document(texts, normalize_embeddings=True)
-index = faiss.IndexFlatIP(vectors.shape[1])
-index.add(vectors)
-scores, positions = index.search(model.encode_query([query], normalize_embeddings=True), 3)
+vectors = faiss.IndexFlatIP(index.vectors.shape[1])
+vectors.add(index.vectors)
+scores, positions = vectors.search(index.encode_queries([query]), 3)
 for score, position in zip(scores[0], positions[0], strict=True):
-    print(f"{score:.2f}  {' '.join(texts[position].split())[:80]}")
+    print(f"{score:.2f}  {' '.join(index.passages[position].split())[:80]}")

@@ -19,7 +19,7 @@ from importlib.resources import files
 import pandas as pd
 from transformers import AutoTokenizer
 
-from hf_dse import convert_encoder, default_encoder, encode
+from hf_dse import Index, convert_encoder, default_encoder
 
 
 tokenizer = AutoTokenizer.from_pretrained(default_encoder())
@@ -39,8 +39,8 @@ softmax = {"layer_types": "full_attention"}
 linear = {"linformer_length": 256, "linformer_projection": "strided", "max_position_embeddings": 4096}
 for name, options, max_length in (("softmax, first 512 tokens", softmax, 512), ("linear, one pass", linear, 4096)):
     model = convert_encoder(default_encoder(), **options)
-    # Without `max_length` it would be the 512 tokens that the tokenizer stores.
-    vectors = encode(model, tokenizer, documents["text"], max_length=max_length, normalize=True, batch_size=4)
-    similarities = encode(model, tokenizer, queries["query"], normalize=True) @ vectors.T
-    found = documents["doc_id"].to_numpy()[similarities.argmax(axis=1)] == queries["doc_id"]
-    print(f"{name:<26} finds {100 * found.mean():.1f} % of the documents")
+    # The tokenizer stores the 512 tokens of the source.
+    tokenizer.model_max_length = max_length
+    index = Index(model, documents["text"], ids=documents["doc_id"], processing_class=tokenizer, batch_size=4)
+    hits = [hits[0]["id"] for hits in index.search(queries["query"], 1)]
+    print(f"{name:<26} finds {100 * (queries['doc_id'] == hits).mean():.1f} % of the documents")

@@ -29,7 +29,7 @@ import onnxruntime
 from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
-from hf_dse import DataArguments, convert_encoder, default_encoder, encode, export, load_pairs
+from hf_dse import DataArguments, convert_encoder, default_encoder, export, load_pairs, to_sentence_transformer
 
 
 output_dir = Path(sys.argv[1] if len(sys.argv) > 1 else "outputs/onnx")
@@ -60,8 +60,9 @@ def report(name: str, first: np.ndarray, second: np.ndarray, seconds: float, gra
     print(f"{name:<20} Spearman {spearman:.2f}  {seconds:.1f} s{size}")
 
 
+encoder = to_sentence_transformer(model, tokenizer)
 start = time.perf_counter()
-first, second = (encode(model, tokenizer, pairs[name][:], show_progress=False) for name in ("sentence1", "sentence2"))
+first, second = (encoder.encode(pairs[name][:], show_progress_bar=False) for name in ("sentence1", "sentence2"))
 report("PyTorch", first, second, time.perf_counter() - start)
 folder = export(model, output_dir, tokenizer, format="onnx", int8=True, overwrite_output_dir=True)
 for name, file in (("ONNX Runtime", "model.onnx"), ("ONNX Runtime, 8 bits", "model_quantized.onnx")):

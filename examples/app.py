@@ -19,7 +19,6 @@ import html
 import json
 import os
 import re
-import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -52,23 +51,20 @@ from app_pictures import (
     tokens_of,
 )
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from transformers import AutoTokenizer
 
 from hf_dse import (
     DataArguments,
+    Index,
     convert_encoder,
     default_encoder,
-    encode,
-    export,
     load_corpus,
     load_pairs,
     load_reranker,
     make_queries,
-    search,
-    split_text,
+    to_sentence_transformer,
     with_own_attention,
 )
 from hf_dse.modeling.modeling_dse import find_attentions
@@ -205,34 +201,29 @@ class Demo:
     def __init__(self, model, teacher, texts, files=None):
         self.model, self.teacher, self.texts, self.files = model, teacher, texts, files
         self.encoder, self.tokenizer = model.transformers_model.base_model, model.tokenizer
-        self.softmax = with_own_attention(self.encoder)
         self.max_length = model.max_seq_length
         self.measure = "dot product" if model.similarity_fn_name == "dot" else "cosine"
         # Neither the model nor the tokenizer can be used by two threads at once.
         self.lock = threading.Lock()
-        self.corpus = self.embed(texts)
+        self.index, _ = self.embed(texts)
+        self.linear, self.softmax = (
+            to_sentence_transformer(encoder, self.tokenizer)
+            for encoder in (self.encoder, with_own_attention(self.encoder))
+        )
 
     def embed(self, texts):
-        """The vectors of the chunks of some texts, these chunks, and for each the row of its text and its line."""
-        size = min(CHUNK_SIZE, self.max_length - self.tokenizer.num_special_tokens_to_add())
-        parts = [split_text(text, self.tokenizer, size) or [text] for text in texts]
-        chunks = [chunk.strip() for part in parts for chunk in part]
-        groups = [row for row, part in enumerate(parts) for _ in part]
-        lines = []
-        for part in parts:
-            line = 1
-            for chunk in part:
-                # By the first sign of a passage.
-                lines.append(line + chunk[: len(chunk) - len(chunk.lstrip())].count("\n"))
-                line += chunk.count("\n")
-        return self.model.encode_document(chunks, show_progress_bar=False), chunks, groups, lines
+        """An index of texts, and the seconds to embed them."""
+        index, started = Index(self.model, texts, chunk_size=CHUNK_SIZE, show_progress=False), time.perf_counter()
+        # Made when they are first needed.
+        _ = index.vectors
+        return index, time.perf_counter() - started
 
     def find_sentences(self, query, passages):
         """Finds the sentence of each passage whose embedding is the closest to that of the query."""
         parts = list(map(split_sentences, passages))
         sentences = [sentence for part in parts for sentence in part]
         groups = [row for row, part in enumerate(parts) for _ in part]
-        (hits,) = search(self.model, [query], sentences, groups=groups, top_k=MAX_FOUND, show_progress=False)
+        (hits,) = Index(self.model, sentences, groups=groups, show_progress=False).search([query], MAX_FOUND)
         best = {groups[hit["row"]]: hit["text"] for hit in hits}
         return [best[row] for row in range(len(passages))]
 
@@ -327,21 +318,20 @@ class Demo:
         if not query.strip():
             return [paragraph("Enter something to search for.")]
         self.check_query(query, MAX_FOUND)
-        own, corpus, once = read_lines(lines, MAX_OWN_TEXTS), self.corpus, ""
+        own, index, once = read_lines(lines, MAX_OWN_TEXTS), self.index, ""
         if own:
-            (corpus,), (seconds,) = measure(lambda: self.embed(own))
+            index, seconds = self.embed(own)
             once = f" To embed them took {duration(seconds)}, once for all queries."
-        texts, (vectors, chunks, groups, lines) = own or self.texts, corpus
-        options = {"vectors": vectors, "groups": groups, "top_k": MAX_FOUND, "show_progress": False}
-        ((hits,),), (seconds,) = measure(lambda: search(self.model, [query], chunks, **options))
-        found, scores = [hit["text"] for hit in hits], [hit["score"] for hit in hits]
+        texts = index.texts
+        ((hits,),), (seconds,) = measure(lambda: index.search([query], MAX_FOUND))
+        found, scores = [hit["text"].strip() for hit in hits], [hit["score"] for hit in hits]
         sentences, places, kind = self.find_sentences(query, found), [""] * len(hits), "texts"
         if self.files and not own:
             kind = "files"
-            for rank, (hit, text, sentence) in enumerate(zip(hits, found, sentences, strict=True)):
-                line = lines[hit["row"]] + text[: text.index(sentence)].count("\n")
-                places[rank] = f"{self.files[groups[hit['row']]]}:{line}"
-        parts = f", cut into {len(chunks):,} chunks," if len(chunks) > len(texts) else ""
+            for rank, (hit, sentence) in enumerate(zip(hits, sentences, strict=True)):
+                line = 1 + texts[hit["row"]].count("\n", 0, hit["start"] + hit["text"].index(sentence))
+                places[rank] = f"{self.files[hit['row']]}:{line}"
+        parts = f", cut into {len(index.passages):,} chunks," if len(index.passages) > len(texts) else ""
         told = f"The student searched {len(texts):,} {kind}{parts} in {duration(seconds)}.{once}"
         times, order = {f"Student, all {len(texts):,} {kind}": seconds}, None
         if self.teacher is not None:
@@ -368,10 +358,9 @@ class Demo:
         pieces = tokens_of(self.tokenizer, text, self.max_length)
         attention = find_attentions(self.encoder.encoder)[int(layer) - 1].linformer_layer
         rows = rows_of(attention, len(pieces), self.encoder.config.linformer_projection == "learned")
-        options = {"max_length": self.max_length, "normalize": True, "show_progress": False}
-        ((vector,), (exact,)), (linear_time, softmax_time) = measure(
-            lambda: encode(self.encoder, self.tokenizer, [text], **options),
-            lambda: encode(self.softmax, self.tokenizer, [text], **options),
+        options = {"normalize_embeddings": True, "show_progress_bar": False}
+        (vector, exact), (linear_time, softmax_time) = measure(
+            lambda: self.linear.encode(text, **options), lambda: self.softmax.encode(text, **options)
         )
         counts = {"This layer": len(pieces) * rows.compared, "Softmax attention": len(pieces) ** 2}
         times = {"This model": linear_time, "The same with softmax attention": softmax_time}
@@ -457,14 +446,10 @@ class Demo:
 
 def load_model(name):
     if name is not None:
-        return SentenceTransformer(name)
+        return to_sentence_transformer(name)
     options = {"linformer_length": 64, "linformer_projection": "strided", "max_position_embeddings": DEFAULT_LENGTH}
-    encoder, tokenizer = (
-        convert_encoder(default_encoder(), **options),
-        AutoTokenizer.from_pretrained(default_encoder()),
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        return SentenceTransformer(str(export(encoder, Path(folder, "model"), tokenizer, max_length=DEFAULT_LENGTH)))
+    tokenizer = AutoTokenizer.from_pretrained(default_encoder(), model_max_length=DEFAULT_LENGTH)
+    return to_sentence_transformer(convert_encoder(default_encoder(), **options), tokenizer)
 
 
 def main():

@@ -9,7 +9,7 @@ DATA has the folders stsb, sick, scifact, cranfield, npl, cacm and squad_sent wi
 that SentenceTransformer loads. The output is Spearman correlations of the cosine (STS-B test, SICK validation) and
 nDCG@10 (the queries of SciFact's test split, all of the other collections, questions of SQuAD for their sentences,
 those about one sentence of four, which is in no training of recipes/flagship), x 100; with `--bm25` also
-those of BM25, and of each model with BM25 beside the cosine, as [`bm25_scores`] adds it.
+those of BM25, and of each model with BM25 beside the cosine, as a search with an [`Index`] adds it.
 studies/mteb_tasks.py measures the same with mteb.
 """
 
@@ -18,8 +18,8 @@ import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import (
@@ -28,11 +28,10 @@ from sentence_transformers.sentence_transformer.evaluation import (
 )
 from sentence_transformers.util import cos_sim
 
-from hf_dse import Rankings, bm25_scores, make_rankings
+from hf_dse import Index, Rankings, make_rankings
 from hf_dse.common.display import markdown
-from hf_dse.retrieval.bm25 import Bm25Index
-from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
-from hf_dse.retrieval.search import nearest
+from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.retrieval.options import BM25_WEIGHT
 
 
 # First texts, second texts and their similarity.
@@ -104,15 +103,12 @@ def as_rankings(queries: dict[str, str], corpus: dict[str, str], relevant: dict[
     return make_rankings(columns, {"doc_id": list(corpus), "text": list(corpus.values())})
 
 
-def measure_bm25(collection: Collection, vectors: tuple[np.ndarray, np.ndarray] | None = None) -> float:
-    """nDCG@10 of BM25, or of BM25 beside the cosine of the vectors of queries and documents."""
-    queries, texts = (list(column.values()) for column in collection[:2])
-    if vectors is None:
-        found = Bm25Index(texts).search(queries, 11)
-    else:
-        found = nearest(*vectors, 11, cosine=True, added_scores=bm25_scores(queries, texts))
+def measure_bm25(collection: Collection, model: SentenceTransformer | None = None, **options: Any) -> float:
+    """nDCG@10 of BM25, or of BM25 beside the cosine of a model; the options are those of an [`Index`]."""
     rankings = as_rankings(*collection)
-    return ranking_metrics(as_run(rankings, *found, 10), relevance(rankings))["ndcg@10"]
+    index = Index.of(model, rankings, show_progress=False, **options)
+    how: dict[str, Any] = {"by_words": True} if model is None else {"bm25_weight": BM25_WEIGHT}
+    return measure_run(index.run(rankings, 10, **how), relevance(rankings))["ndcg@10"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -139,17 +135,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     scores: dict[str, dict[str, float]] = {}
     for name in args.models:
-        model = SentenceTransformer(name, trust_remote_code=True, model_kwargs={"dtype": args.dtype})
+        options = {"model_kwargs": {"dtype": args.dtype}, "similarity_fn_name": "cosine"}
+        model = SentenceTransformer(name, trust_remote_code=True, **options)
         scores[name] = {title: evaluator(model)["spearman_cosine"] for title, evaluator in correlations.items()}
         if args.bm25:
             scores[f"{name} + BM25"] = {}
         for title, evaluator in searches.items():
-            queries, texts = (list(column.values()) for column in search[title][:2])
+            texts = list(search[title][1].values())
             documents = model.encode_document(texts, batch_size=64, convert_to_tensor=True)
             scores[name][title] = evaluator(model, corpus_embeddings=documents)["cosine_ndcg@10"]
             if args.bm25:
-                vectors = model.encode_query(queries, batch_size=64), documents.float().cpu().numpy()
-                scores[f"{name} + BM25"][title] = measure_bm25(search[title], vectors)
+                options = {"vectors": documents.float(), "batch_size": 64}
+                scores[f"{name} + BM25"][title] = measure_bm25(search[title], model, **options)
     if args.bm25:
         scores["BM25"] = {title: measure_bm25(collection) for title, collection in search.items()}
     titles = [*similarity, *search]

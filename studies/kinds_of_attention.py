@@ -18,8 +18,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,13 +28,13 @@ import torch
 from generality import Collection, Pairs, as_rankings, keep_documents, read_collection, read_pairs
 from prepare_long import SETS, read_long
 from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
 
-from hf_dse import DseModel, convert_encoder, encode
+from hf_dse import DseModel, Index, convert_encoder, to_sentence_transformer
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import choose_device, load_config, load_tokenizer
 from hf_dse.convert.student import exact_kinds, load_dse_model, with_own_attention
-from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
-from hf_dse.retrieval.search import nearest
+from hf_dse.measure.rankings import measure_run, relevance
 
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
@@ -60,14 +59,14 @@ def read(data: Path, name: str, max_documents: int | None) -> Pairs | Collection
     return keep_documents(collection, max_documents)
 
 
-def evaluate(embed: Callable[..., np.ndarray], part: Any) -> dict[str, float]:
-    """The metrics of embeddings on a set."""
+def evaluate(encoder: SentenceTransformer, part: Any, batch_size: int) -> dict[str, float]:
+    """The metrics of a model on a set."""
     if isinstance(part[0], list):
-        first, second = (embed(texts=texts) for texts in part[:2])
+        first, second = (encoder.encode(texts, batch_size=batch_size, normalize_embeddings=True) for texts in part[:2])
         return {"spearman": float(spearmanr((first * second).sum(axis=1), part[2]).statistic)}
-    rankings, (queries, documents) = as_rankings(*part), (list(texts.values()) for texts in part[:2])
-    vectors = embed(texts=queries, prompt_name="query"), embed(texts=documents, prompt_name="document")
-    return ranking_metrics(as_run(rankings, *nearest(*vectors, 11), 10), relevance(rankings))
+    rankings = as_rankings(*part)
+    run = Index.of(encoder, rankings, batch_size=batch_size).run(rankings, 10)
+    return measure_run(run, relevance(rankings))
 
 
 def variants(args: argparse.Namespace, kinds: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -141,9 +140,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             row["max_documents"] = None if name.startswith("stsb") else args.max_documents
             if any(row.items() <= known.items() for known in rows):
                 continue
-            options = {"batch_size": args.batch_size, "max_length": row["max_length"], "normalize": True}
             start, part = time.perf_counter(), read(args.data, name, args.max_documents)
-            row |= evaluate(partial(encode, model, tokenizer, **options), part)
+            encoder = to_sentence_transformer(model, tokenizer, max_length=row["max_length"])
+            encoder.similarity_fn_name = "cosine"
+            row |= evaluate(encoder, part, args.batch_size)
             row |= {"seconds": time.perf_counter() - start, "threads": torch.get_num_threads()}
             rows.append(row)
             with args.results.open("a") as file:

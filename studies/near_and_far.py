@@ -44,13 +44,15 @@ from hf_dse import (
     RankingTrainer,
     RankingTrainingArguments,
     convert_encoder,
-    encode,
     make_pair_model,
+    to_sentence_transformer,
 )
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.convert.student import exact_kinds, with_own_attention
 from hf_dse.convert.whiten import whitening
+from hf_dse.measure.intervals import bootstrap_interval
+from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.modeling import attention_dse
 from hf_dse.modeling.attention_dse import (
     LayerAttention,
@@ -61,7 +63,6 @@ from hf_dse.modeling.attention_dse import (
     stride_slots,
 )
 from hf_dse.modeling.modeling_dse import find_attentions
-from hf_dse.retrieval.metrics import as_run, bootstrap_interval, ranking_metrics, relevance
 from hf_dse.retrieval.search import nearest
 
 
@@ -226,6 +227,12 @@ def train(args: argparse.Namespace, encoder: Any, max_length: int) -> Any:
     return trainer.model.dse
 
 
+def embed(model: Any, tokenizer: Any, texts: list[str], max_length: int) -> np.ndarray:
+    """The embeddings of texts, of length 1."""
+    encoder = to_sentence_transformer(model, tokenizer, max_length=max_length)
+    return encoder.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+
+
 @torch.inference_mode()
 def read_in_one_pass(model: Any, tokenizer: Any, texts: list[str], max_length: int) -> Any:
     """The mean over the tokens of each document, the means of its parts of 128 tokens, and the document of each."""
@@ -251,7 +258,7 @@ def read_chunks(model: Any, tokenizer: Any, texts: list[str], size: int, max_len
             part = spans[first : first + size - 2]
             pieces.append(text[part[0][0] : part[-1][1]])
             rows.append(row)
-    vectors = encode(model, tokenizer, pieces, max_length=size, normalize=True, show_progress=False)
+    vectors = embed(model, tokenizer, pieces, size)
     starts = np.unique(rows, return_index=True)[1]
     return np.add.reduceat(vectors, starts) / np.diff([*starts, len(rows)])[:, None], vectors, np.array(rows)
 
@@ -261,14 +268,18 @@ def fit_whitening(model: Any, tokenizer: Any, data: Path) -> np.ndarray:
     articles = pd.read_parquet(data / "longwiki" / "docs.parquet")
     words = [body.split() for body in articles[articles["split"] == "train"]["body"][:250]]
     pieces = [" ".join(of[at : at + 350]) for of in words for at in range(0, len(of), 350)][:PIECES]
-    vectors = encode(model, tokenizer, pieces, max_length=LIMIT, normalize=True, show_progress=False)
+    vectors = embed(model, tokenizer, pieces, LIMIT)
     return whitening(torch.from_numpy(vectors), DIMENSIONS).T.numpy()
 
 
 def search(rankings: Rankings, queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
     """nDCG@10 and recall@1 of each query, in percent."""
-    scores, found = nearest(queries, vectors, 11, cosine=True, groups=rows.tolist())
-    values = ranking_metrics(as_run(rankings, scores, rows[found], 10), relevance(rankings), per_query=True)
+    queries, vectors = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (queries, vectors))
+    ids = np.array(rankings.corpus["doc_id"][:])
+    # The ids of queries are not those of documents.
+    found = zip(rankings.queries["query_id"], *nearest(queries, vectors, 10, groups=rows), strict=True)
+    run = {query_id: dict(zip(ids[rows[places]], scores, strict=True)) for query_id, scores, places in found}
+    values = measure_run(run, relevance(rankings), per_query=True)
     return {name: [round(100 * of[name], 3) for of in values.values()] for name in ("ndcg@10", "recall@1")}
 
 
@@ -356,7 +367,7 @@ def main() -> None:
             queries = rankings.queries["query"][:]
             # The ways differ in how they read documents.
             asker = model if args.train_queries else source
-            asked = encode(asker, tokenizer, queries, max_length=LIMIT, show_progress=False)
+            asked = embed(asker, tokenizer, queries, LIMIT)
             if way["kind"] == "chunks":
                 found = {
                     f"chunks of {size}": read_chunks(model, tokenizer, texts, size, args.max_length)

@@ -19,9 +19,9 @@ from generality import as_rankings, read_sets
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer, quantize_embeddings
 
+from hf_dse import Index
 from hf_dse.common.display import markdown
-from hf_dse.retrieval.metrics import as_run, ranking_metrics, relevance
-from hf_dse.retrieval.search import nearest
+from hf_dse.measure.rankings import measure_run, relevance
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         for parts in read_sets(args.data)
     )
     for name in args.models:
-        model = SentenceTransformer(name, trust_remote_code=True, model_kwargs={"dtype": args.dtype})
+        options = {"model_kwargs": {"dtype": args.dtype}, "similarity_fn_name": "cosine"}
+        model = SentenceTransformer(name, trust_remote_code=True, **options)
         columns: dict[str, list[float]] = {}
         for title, (first, second, labels) in similarity.items():
             sides = [model.encode(texts, batch_size=64) for texts in (first, second)]
@@ -70,9 +71,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             asked, corpus = model.encode_query(queries, batch_size=64), model.encode_document(texts, batch_size=64)
             columns[title] = []
             for dim, precision in sizes:
-                found = nearest(asked[:, :dim], code(unit(corpus[:, :dim]), precision), 11, cosine=True)
-                metrics = ranking_metrics(as_run(rankings, *found, 10), relevance(rankings))
-                columns[title].append(metrics["ndcg@10"])
+                index = Index.of(model, rankings, vectors=code(unit(corpus[:, :dim]), precision), show_progress=False)
+                ranked = index.ranked(rankings, 10, vectors=unit(asked[:, :dim]))
+                run = {query_id: {name: score for name, score, _ in hits} for query_id, hits in ranked.items()}
+                columns[title].append(measure_run(run, relevance(rankings))["ndcg@10"])
         rows = [
             [f"{dim}, {precision}", *(f"{100 * values[row]:.2f}" for values in columns.values())]
             for row, (dim, precision) in enumerate(sizes)

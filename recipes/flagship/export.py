@@ -15,7 +15,14 @@ import torch
 from huggingface_hub import EvalResult, ModelCard
 from transformers import AutoConfig, AutoTokenizer
 
-from hf_dse import DataArguments, DseForSequenceClassification, encode, evaluate, export, load_pairs
+from hf_dse import (
+    DataArguments,
+    DseForSequenceClassification,
+    evaluate,
+    export,
+    load_pairs,
+    to_sentence_transformer,
+)
 from hf_dse.common.provenance import describe_machine
 from hf_dse.convert.convert import set_dropout
 
@@ -83,7 +90,9 @@ def add_results(path: Path, results: list[EvalResult]) -> None:
 
 def fit_head(model: DseForSequenceClassification, tokenizer, pairs) -> None:
     """Fits scale and bias to the labels of pairs, because the scores of rankings have no known scale."""
-    first, second = (encode(model, tokenizer, pairs[name][:], normalize=True) for name in ("sentence1", "sentence2"))
+    encoder = to_sentence_transformer(model, tokenizer)
+    texts = (pairs[name][:] for name in ("sentence1", "sentence2"))
+    first, second = (encoder.encode(part, normalize_embeddings=True, show_progress_bar=True) for part in texts)
     scale, bias = np.polyfit((first * second).sum(axis=1), pairs["label"][:], 1)
     model.similarity.calibrate(scale, bias)
 
