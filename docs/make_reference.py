@@ -18,7 +18,17 @@ HEADER = """# Reference
 The public names of hf_dse, from their docstrings by `python docs/make_reference.py`. All are imported from `hf_dse`.
 Functions come first, the most common ones before others, then classes, and last all options.
 """
-COMMON = ["distill", "convert_encoder", "encode", "search", "assess", "mine", "score", "evaluate", "export"]
+COMMON = [
+    "distill",
+    "convert_encoder",
+    "search",
+    "to_sentence_transformer",
+    "assess",
+    "mine",
+    "score",
+    "evaluate",
+    "export",
+]
 SECTION = re.compile(r"(Args|Parameters|Returns|Raises|Examples?):$")
 # `name (`type`, *optional*):` or `name:` opens an argument, or several, `ValueError: when` an error.
 ARGUMENT = re.compile(r"(\w+(?:, \w+)*)( \(.+\))?:$")
