@@ -87,7 +87,7 @@ def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args
     for split, rows in compared.items():
         size = splits[split].chunk_size
         unit = f"by their best passage of at most {size} tokens" if size else "by their first tokens"
-        print(f"{split}: each query ranks all {len(splits[split].corpus):,} documents {unit}; values x 100")
+        print(f"{split}: each query ranks all {len(set(splits[split].document_ids)):,} documents {unit}; values x 100")
         print(format_table(rows, "search"))
     if any(len(rows) > 1 for rows in compared.values()):
         print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")

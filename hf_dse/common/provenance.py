@@ -75,10 +75,10 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(weight_bytes(tensor))
     config = model.config.to_dict()
-    # The origin of a model and the library that reads it do not affect its scores, and prompts are parts of the texts.
+    # The origin of a model and the library that reads it do not affect its scores.
     inside = config.get("encoder")
     for part in (config, inside) if isinstance(inside, dict) else (config,):
-        for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures", "prompts"):
+        for name in ("_name_or_path", "transformers_version", "sentence_transformers", "architectures"):
             part.pop(name, None)
     digest.update(json.dumps(config, sort_keys=True, default=str).encode())
     backend = getattr(processing_class, "backend_tokenizer", None)

@@ -55,13 +55,16 @@ def read_settings(name_or_path: str) -> TextSettings:
     with reading(name_or_path):
         settings, lengths = read_json(name_or_path, SETTINGS), read_json(name_or_path, LENGTHS)
         prompts = settings.get("prompts") or {}
+        size = settings.get("chunk_size")
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+            raise ValueError(f"{SETTINGS}: chunk_size is {size!r}, not a whole number of tokens")
         document = next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), None)
         return TextSettings(
             # Empty prompts are none, so that they leave no trace.
             {name: text for name, text in {**prompts, "document": document}.items() if text},
             lengths.get("query_length"),
             lengths.get("document_length"),
-            settings.get("chunk_size"),
+            size,
         )
 
 

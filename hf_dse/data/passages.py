@@ -8,6 +8,7 @@ headings alone; ours are 871, of which 8 end with a heading.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from markdown_it import MarkdownIt
@@ -25,7 +26,9 @@ BREAKS = (
 )
 
 MARKDOWN = MarkdownIt("commonmark").disable("inline")
-HEADING, FIRST_LINE = re.compile(r"^#+ +(.+)$", re.MULTILINE), re.compile(r"^(.*\w.*)$", re.MULTILINE)
+# Where the title of a text is looked for, in characters.
+TITLE_WITHIN = 2000
+FIRST_LINE = re.compile(r"^(.*\w.*)$", re.MULTILINE)
 # In YAML or TOML, which CommonMark does not know.
 FRONT_MATTER = re.compile(r"\A(---|\+\+\+)\s*\n(?=[\w\"'-]+\s*[:=]).*?^\1[^\S\n]*$", re.MULTILINE | re.DOTALL)
 
@@ -124,19 +127,22 @@ def parse_markdown(text: str, parser: MarkdownIt) -> list[Token]:
 
 
 def title_of(text: str, room: int) -> str:
-    """Returns the first heading of a text in Markdown or its first line, or nothing if that is above `room` bytes."""
-    found = HEADING.search(text) or FIRST_LINE.search(text)
-    title = found[1].strip() if found else ""
-    return title if len(title.encode(errors="replace")) <= room else ""
+    """Returns the first heading of a text, or else its first line; nothing if it has not fewer bytes than `room`."""
+    tokens = parse_markdown(text[:TITLE_WITHIN], MARKDOWN)
+    headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
+    first = FIRST_LINE.search(text)
+    found = next(headings, "").split("\n")[-1].strip() or (first[1].strip() if first else "")
+    return found if len(found.encode(errors="replace")) < room else ""
 
 
 def with_titles(text: str, passages: Sequence[str], room: int) -> list[str]:
     """
-    Returns the passages of a text as models read them: each but the first after the title of the text. Searches find
-    more by them in documentation (docs/results.md).
+    Returns the passages of a text as models read them: each but the first after the title of the text, without white
+    space at the ends. Searches find more by titles in documentation (docs/results.md).
     """
     title = title_of(text, room) if len(passages) > 1 else ""
-    return [*passages[:1], *(f"{title}\n{passage}" if title else passage for passage in passages[1:])]
+    before = ["", *[f"{title}\n" if title else ""] * (len(passages) - 1)]
+    return [start + passage.strip() for start, passage in zip(before, passages, strict=False)]
 
 
 def line_of(text: str, start: int) -> int:

@@ -14,7 +14,7 @@ from transformers.utils import logging
 from hf_dse.common.files import to_path
 from hf_dse.data.options import CHUNK_SIZE, DataArguments, to_arguments
 from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings, to_ids
-from hf_dse.data.sources import SPLITS, find_sources, wanted_splits
+from hf_dse.data.sources import SPLITS, find_sources, folder_splits, wanted_splits
 from hf_dse.data.tables import (
     READERS,
     Columns,
@@ -27,7 +27,7 @@ from hf_dse.data.tables import (
     read_text,
     to_number,
 )
-from hf_dse.data.texts import find_files, read_texts
+from hf_dse.data.texts import is_folder_of_files, read_texts
 
 
 logger = logging.get_logger(__name__)
@@ -88,6 +88,11 @@ def load_rankings(
         # A file of mined candidates says their unit itself.
         if rankings.chunk_size is None:
             rankings = replace(rankings, chunk_size=chunk_size)
+        elif rankings.has_passages and data_args.chunk_size not in (None, rankings.chunk_size):
+            raise ValueError(
+                f"chunk_size={data_args.chunk_size}: the candidates of split {split!r} are passages of "
+                f"{rankings.chunk_size} tokens already: leave it out, or mine them anew."
+            )
         limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
         result[split] = rankings if limit is None else rankings.select(range(min(limit, len(rankings))))
     return result
@@ -98,11 +103,13 @@ def unit_of(data_args: DataArguments) -> int | None:
     The tokens of the passages by which a corpus is searched, by default those of files; 0 is whole texts, as `None`,
     the default of other data.
     """
-    name = data_args.corpus_file or data_args.dataset_name
-    if data_args.chunk_size is not None or name is None:
+    if data_args.chunk_size is not None:
         return data_args.chunk_size
-    is_folder = to_path(name).is_dir() and not find_table(name, "corpus")
-    return CHUNK_SIZE if is_folder and find_files(to_path(name))[0] else None
+    name = data_args.corpus_file or data_args.dataset_name
+    if name is None or not is_folder_of_files(name):
+        return None
+    # A text beside the tables of a data set is none of its documents.
+    return None if data_args.corpus_file is None and folder_splits(to_path(name)) else CHUNK_SIZE
 
 
 def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:

@@ -72,7 +72,7 @@ class Rankings:
             for a relevant candidate, 0 for others, NaN if unknown) and optionally `teacher_logits` (NaN if unknown).
         corpus (`datasets.Dataset`):
             The columns `doc_id`, `text`, which begins with the title if there is one, and optionally `title`, and
-            `group`, the id of the document that a text is a passage of.
+            `passage_of`, the id of the document that a text is a passage of.
         chunk_size (`int`, *optional*):
             Tokens of the passages by which the documents are searched, at most; 0 or `None`: whole texts.
 
@@ -93,12 +93,12 @@ class Rankings:
     @property
     def document_ids(self) -> list[str]:
         """The id of the document of each row of the corpus, which judgements are about."""
-        return self.corpus["group" if self.has_passages else "doc_id"][:]
+        return self.corpus["passage_of" if self.has_passages else "doc_id"][:]
 
     @property
     def has_passages(self) -> bool:
         """Whether the rows of the corpus are passages of documents."""
-        return "group" in self.corpus.column_names
+        return "passage_of" in self.corpus.column_names
 
     def check_unit(self) -> None:
         """Raises a `ValueError` if candidates are whole documents that are searched by passages."""
@@ -213,8 +213,8 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
         # A corpus that was read has its titles there.
         columns["text"] = [text if text.startswith(title.strip()) else new for text, new, title in rows]
         columns |= {"title": titles} if any(titles) else {}
-    if "group" in names:
-        columns["group"] = to_ids(to_lists(corpus["group"][:]), f"{where}: the group")
+    if "passage_of" in names:
+        columns["passage_of"] = to_ids(to_lists(corpus["passage_of"][:]), f"{where}: the group")
     # Not copied again.
     if isinstance(corpus, Dataset) and list(given) == ids and columns["text"] == texts:
         return corpus
@@ -251,7 +251,9 @@ def ranking_rows(rankings: Rankings) -> dict[str, list]:
     lists = queries["documents"][:]
     needed = sorted({row for rows in lists for row in rows})
     found = rankings.corpus.select(needed)
-    sources = {"document_ids": "doc_id", "documents": "text"} | ({"groups": "group"} if rankings.has_passages else {})
+    sources = {"document_ids": "doc_id", "documents": "text"} | (
+        {"groups": "passage_of"} if rankings.has_passages else {}
+    )
     for name, source in sources.items():
         values = dict(zip(needed, found[source][:], strict=True))
         columns[name] = [[values[row] for row in rows] for rows in lists]
@@ -340,10 +342,12 @@ def read_rankings(
     if documents is None or len(texts) > len(documents):
         documents = {"doc_id": list(texts), "text": list(texts.values())}
         if group_of:
-            documents["group"] = [group_of.get(doc_id, doc_id) for doc_id in texts]
+            documents["passage_of"] = [group_of.get(doc_id, doc_id) for doc_id in texts]
     made = make_rankings(result, documents, where)
-    sizes = [size for size in columns.get("chunk_size", []) if not is_missing(size)]
-    return replace(made, chunk_size=int(sizes[0])) if sizes else made
+    sizes = {int(size) for size in columns.get("chunk_size", []) if not is_missing(size)}
+    if len(sizes) > 1:
+        raise ValueError(f"{where}: the rows have the chunk sizes {sorted(sizes)}: mine all with one `--chunk_size`.")
+    return replace(made, chunk_size=sizes.pop()) if sizes else made
 
 
 def is_ranking(names: Sequence[str]) -> bool:

@@ -64,6 +64,12 @@ def find_files(folder: Path) -> tuple[list[Path], list[Path]]:
     return ([] if others and all(name.name.lower() == "readme.md" for name in names) else names), others
 
 
+def is_folder_of_files(name: str | Path) -> bool:
+    """Returns whether a name stands for a folder whose texts are .txt and .md files."""
+    folder = to_path(name)
+    return folder.is_dir() and find_table(folder, "corpus") is None and bool(find_files(folder)[0])
+
+
 def _read_folder(folder: Path, text_column: str) -> Columns:
     """Returns the texts of a folder without a corpus in the layout of BEIR."""
     names, others = find_files(folder)

@@ -184,7 +184,8 @@ def assess(
         mixed = [name for name in of_first if found[name].bm25_weight] or of_first
         score = partial(rerank, cross_encoder, windows=windows, max_length=reranker_max_length, **options)
         called = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
-        tokens = limit_of(cross_encoder, reranker_max_length)
+        limited = limit_of(cross_encoder, reranker_max_length)
+        tokens = limited if limited < 10**9 else None
         best = found[max(mixed, key=ndcg_of)]
         found |= dict(rerank_search(score, called, rankings, best, rerank_top, tokens=tokens))
     runs = {name: search.run for name, search in found.items()}

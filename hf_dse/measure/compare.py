@@ -80,7 +80,8 @@ def compare_searches(
     # Splits may share their corpus.
     indexes: dict[Any, tuple[Index, float]] = {}
     for split, rankings in splits.items():
-        searches = run_searches(models, rankings, [rankings.chunk_size or 0], indexes=indexes, **options)
+        size = 0 if rankings.has_passages else rankings.chunk_size or 0
+        searches = run_searches(models, rankings, [size], indexes=indexes, **options)
         found = compare_runs({name: search.run for name, search in searches.items()}, judged[split])
         compared[split] = {name: {**metrics, "tokens": searches[name].tokens} for name, metrics in found.items()}
     return compared
@@ -111,7 +112,9 @@ def run_searches(
         if key not in indexes:
             start = time.perf_counter()
             index = Index.of(model, rankings, size, **options)
-            indexes[key] = index, len(index.vectors) and time.perf_counter() - start
+            # They are made now.
+            _ = index.vectors
+            indexes[key] = index, time.perf_counter() - start
         index, seconds = indexes[key]
         unit = f", passages of {size}" if size else ", whole texts" if len(chunk_sizes) > 1 else ""
         facts: dict[str, Any] = {"chunk_size": size}
@@ -123,8 +126,9 @@ def run_searches(
         results[row] = Search(found, query_ms=taken, corpus_seconds=seconds, **by_model)
         if bm25:
             start = time.perf_counter()
-            # They are made now.
-            of_words = len(index.words.indexes) and time.perf_counter() - start
+            # They are made now, too.
+            _ = index.words
+            of_words = time.perf_counter() - start
             words = f"BM25{f' ({unit[2:]})' if unit else ''}"
             if words not in results:
                 found, taken = _search(index, rankings, 0.0, depth, by_words=True)

@@ -16,7 +16,7 @@ from hf_dse.common.settings import read_settings
 from hf_dse.data.options import CHUNK_SIZE
 from hf_dse.data.passages import line_of
 from hf_dse.data.tables import to_python
-from hf_dse.data.texts import read_texts
+from hf_dse.data.texts import is_folder_of_files, read_texts
 from hf_dse.retrieval.index import Index
 from hf_dse.retrieval.sentence_transformer import similarity_of
 
@@ -55,7 +55,7 @@ def search_corpus(
     columns = to_python(read_texts(corpus, text_column))
     if taken := [name for name in scores.values() if name in columns]:
         raise ValueError(f"{corpus} has a column {taken[0]!r}, which is the name of a score: rename it.")
-    is_folder = list(columns) == ["file", text_column] and to_path(corpus).is_dir()
+    is_folder = is_folder_of_files(corpus)
     place = "file:line" if is_folder else next((name for name in ID_COLUMNS if name in columns), "position")
     if place == "position":
         columns = {"position": list(range(len(columns[text_column]))), **columns}

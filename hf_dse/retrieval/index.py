@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The index of a corpus: its texts with their passages, vectors and words, and every search in it."""
 
+import functools
 import hashlib
 import json
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property, partial
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +41,7 @@ from hf_dse.retrieval.sentence_transformer import (
     length_of,
     list_texts,
     prompt_of,
+    room_of,
     similarity_of,
     split_texts,
     title_room,
@@ -61,15 +65,27 @@ Run = dict[str, dict[str, float]]
 Entry = tuple[list[int], np.ndarray]
 
 
+def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that sees one corpus from its start to its end, also where another thread updates the index."""
+
+    @functools.wraps(method)
+    def call(self: "Index", *args: Any, **options: Any) -> Any:
+        with self._lock:
+            return method(self, *args, **options)
+
+    return call
+
+
 class Index:
     """
     A corpus to search in: texts, their passages, and the vectors and words of these, which are made once, when they
-    are first needed. Several threads can use it. The model and its tokenizer are left as they are.
+    are first needed. Several threads can use it, one at a
+    time. The model and its tokenizer are left as they are.
 
     Args:
         model (`SentenceTransformer`, `PreTrainedModel` or `str`):
-            The model, as [`to_sentence_transformer`] takes it. Queries and texts get its prompts. `None` for a search
-            by words alone.
+            The model, as [`to_sentence_transformer`] takes it. Queries and texts get its prompts. Without one
+            (`None`) only `run` by words works.
         texts (`Sequence[str]`):
             The texts. Blank ones are never found.
         ids (`Sequence[str]`, *optional*):
@@ -120,19 +136,23 @@ class Index:
         batch_size: int = 32,
         show_progress: bool = True,
     ):
-        check_at_least(0, chunk_size=chunk_size)
-        if chunk_size and (vectors is not None or model is None):
-            raise ValueError(f"chunk_size={chunk_size} needs a model, which embeds the passages: leave it out.")
+        if not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 0:
+            raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 0, a whole number of tokens.")
+        if model is None and (chunk_size or vectors is not None):
+            raise ValueError("`chunk_size` and `vectors` need a model: pass one, or leave them out.")
+        if chunk_size and vectors is not None:
+            raise ValueError(f"chunk_size={chunk_size}, and `vectors` are those of whole texts: leave one out.")
         self.model: Any = None
         self.chunk_size = chunk_size
         if model is not None:
             self.model = to_sentence_transformer(model, processing_class, max_length=max_length)
             self.similarity = similarity_of(self.model)
+            self._weights = _versions(self.model)
             self._title_room = title_room(self.model, chunk_size)
         self.folder = None if cache_dir is None else to_path(cache_dir)
         self.batch_size = batch_size
         self.show_progress = show_progress
-        # Of the tokenizer, and of what is made once.
+        # Guards the tokenizer, and everything that is made once.
         self._lock = threading.RLock()
         self._kept: dict[bytes, Entry] = {}
         self._vectors: np.ndarray | None = None
@@ -140,7 +160,7 @@ class Index:
         self._read(texts, ids, groups)
         if vectors is not None:
             vectors = np.asarray(torch.as_tensor(vectors).cpu(), dtype=np.float32)
-            self._check_size("vectors", vectors)
+            _check_size("vectors", vectors, self.texts)
             check_finite("vectors", vectors)
             self._vectors = self._comparable(vectors[self.text_of])
 
@@ -154,11 +174,12 @@ class Index:
         return cls(model, corpus["text"][:], ids=corpus["doc_id"][:], chunk_size=size, **options)
 
     def _read(self, texts: Sequence[str], ids: Sequence[str] | None, groups: Sequence | None) -> None:
-        self.texts = list_texts(texts)
-        self.ids = ids.tolist() if isinstance(ids, np.ndarray) else None if ids is None else list(ids)
+        found = list_texts(texts)
         for name, values in (("ids", ids), ("groups", groups)):
             if values is not None:
-                self._check_size(name, values)
+                _check_size(name, values, found)
+        self.texts = found
+        self.ids = ids.tolist() if isinstance(ids, np.ndarray) else None if ids is None else list(ids)
         # The number of the document of each text.
         self.groups = np.arange(len(self.texts)) if groups is None else number_groups(groups)
         self._vectors = None
@@ -167,13 +188,15 @@ class Index:
             logger.warning(f"{num_blank} of {len(self.texts)} texts are blank and are left out.")
         self._split()
 
-    def _check_size(self, name: str, values: Any) -> None:
-        if len(values) != len(self.texts):
-            raise ValueError(f"`{name}` has {len(values)} entries for {len(self.texts)} texts: pass one for each.")
-
     def _check_model(self) -> None:
         if self.model is None:
-            raise ValueError("The index has no model, so it finds texts by words alone (`by_words=True`).")
+            raise ValueError(
+                "This needs a model, and the index has none: pass one to `Index`. Without a model only "
+                "`Index.run(..., by_words=True)` works."
+            )
+
+        if _versions(self.model) != self._weights:
+            raise ValueError("The model has learned since this index was made: make another one.")
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -183,42 +206,40 @@ class Index:
 
     @property
     def unit(self) -> str:
-        """What is searched, such as "219 documents, 11,628 passages of at most 128 tokens"."""
+        """Description of the corpus, such as "219 documents, 11,628 passages of at most 128 tokens"."""
         documents = f"{len(np.unique(self.groups)):,} documents"
         if self.chunk_size:
-            return f"{documents}, {len(self.passages):,} passages of at most {self.chunk_size} tokens"
+            size = int(min(self.chunk_size, room_of(self.model)))
+            return f"{documents}, {len(self.passages):,} passages of at most {size} tokens"
         return documents if len(np.unique(self.groups)) == len(self) else f"{documents}, {len(self):,} passages"
 
-    # What is made once
+    # Made once
 
     def _split(self) -> None:
         """Finds the passages of the texts: those that are kept, and those of new texts."""
         self._keys = [hashlib.sha256(text.encode(errors="surrogatepass")).digest() for text in self.texts]
         wanted = dict(zip(self._keys, self.texts, strict=True))
         ends = {key: entry[0] for key, entry in self._kept.items() if key in wanted}
-        if self.folder is not None and self.model is not None:
+        # Whole texts end where they end.
+        if self.folder is not None and self.chunk_size:
             with open_cache(self.folder / VECTORS) as cache:
                 ends |= {key: entry[0] for key, entry in self._read_entries(cache, wanted.keys() - ends.keys())}
-        # What has no vectors yet.
-        self._new = [key for key in wanted if key not in ends]
-        texts = [wanted[key] for key in self._new]
-        parts = split_texts(self.model, texts, self.chunk_size)
-        ends |= {
-            key: np.cumsum([len(part) for part in found], dtype=int).tolist()
-            for key, found in zip(self._new, parts, strict=True)
-        }
+        new = [key for key in wanted if key not in ends]
+        parts = split_texts(self.model, [wanted[key] for key in new], self.chunk_size)
+        for key, found in zip(new, parts, strict=True):
+            ends[key] = list(accumulate(map(len, found)))
         self._ends = ends
         # The row of the text of each passage, where it starts there, and the number of its document.
         self.text_of = np.repeat(np.arange(len(self)), [len(ends[key]) for key in self._keys])
         self.starts = [start for key in self._keys for start in [0, *ends[key]][: len(ends[key])]]
         rows = list(zip(self._keys, self.texts, strict=True))
         self.passages = [part for key, text in rows for part in _cut(text, ends[key])]
-        # What models read of each passage.
+        # Passages as models read them, after titles.
         self.read = [part for key, text in rows for part in self._read_parts(text, ends[key])]
         self.document_of = number_groups(self.groups[self.text_of])
 
     def _read_parts(self, text: str, ends: list[int]) -> list[str]:
-        """What models read of the passages of a text."""
+        """Passages of a text as models read them."""
         parts = _cut(text, ends)
         return with_titles(text, parts, self._title_room) if self.chunk_size else parts
 
@@ -247,66 +268,50 @@ class Index:
         return vectors
 
     def _embed(self) -> np.ndarray:
-        """The vectors of all passages. What is new is embedded; where there is a folder, by one process at a time."""
-        if self.folder is None:
-            return self._fill(None)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / LOCK_FILE)
-        if self._new:
-            _wait_for(lock)
-        try:
-            with open_cache(self.folder / VECTORS) as cache:
-                # Another process may have embedded them meanwhile.
-                known = {key for key, _ in self._read_entries(cache, self._new)}
-                self._new = [key for key in self._new if key not in known]
-                return self._fill(cache)
-        finally:
-            lock.release()
-
-    def _fill(self, cache: Cache | None) -> np.ndarray:
-        """One matrix of the vectors that are kept, and of those of new texts, which are embedded in groups."""
-        starts = np.cumsum([0, *(len(self._ends[key]) for key in self._keys)])
+        """One matrix of the vectors that are kept, and of those of new texts, which one process at a time embeds."""
         rows: dict[bytes, list[int]] = {}
-        for key, start in zip(self._keys, starts.tolist(), strict=False):
+        start = 0
+        for key in self._keys:
             rows.setdefault(key, []).append(start)
-        matrix = np.empty((0, 0), np.float32)
+            start += len(self._ends[key])
+        matrix = np.empty((len(self.passages), self.model.get_embedding_dimension()), np.float32)
+        new = dict(zip(self._keys, self.texts, strict=True))
 
-        def put(key: bytes, vectors: np.ndarray) -> None:
-            nonlocal matrix
-            if len(vectors):
-                matrix = matrix if matrix.size else np.empty((len(self.passages), vectors.shape[1]), np.float32)
-                for start in rows[key]:
+        def take(entries: Iterable[tuple[bytes, Entry]]) -> None:
+            for key, (_, vectors) in entries:
+                new.pop(key, None)
+                for start in rows[key] if len(vectors) else ():
                     matrix[start : start + len(vectors)] = vectors
 
-        new, texts = set(self._new), dict(zip(self._keys, self.texts, strict=True))
-        for key in rows.keys() & self._kept.keys():
-            put(key, self._kept[key][1])
-        if cache is not None:
-            kept = {key for key in rows if key not in new and key not in self._kept}
-            for key, (_, vectors) in self._read_entries(cache, kept):
-                put(key, vectors)
-                kept.discard(key)
-            # What another process has deleted meanwhile.
-            self._new += kept
-            new |= kept
-        parts = {key: self._read_parts(texts[key], self._ends[key]) for key in self._new}
-        passages = [part for found in parts.values() for part in found]
-        warn_of_texts(
-            self.model.tokenizer, passages, length_of(self.model, "document"), prompt_of(self.model, "document")
-        )
-        with tqdm(total=len(new), desc="Embedding", unit="text", disable=not self.show_progress) as progress:
-            for start in range(0, len(new), TEXTS_PER_COMMIT):
-                group = self._new[start : start + TEXTS_PER_COMMIT]
-                vectors = self._encode([part for key in group for part in parts[key]], "document")
-                ends = np.cumsum([len(parts[key]) for key in group])[:-1]
-                entries = dict(zip(group, np.split(vectors, ends), strict=True))
-                for key, found in entries.items():
-                    put(key, found)
-                if cache is not None:
-                    self._write_entries(cache, ((key, (self._ends[key], found)) for key, found in entries.items()))
-                progress.update(len(group))
-        logger.info(f"{len(new):,} of {len(rows):,} texts are new or changed, and were embedded")
-        self._new = []
+        take((key, entry) for key, entry in self._kept.items() if key in rows)
+        with ExitStack() as stack:
+            cache = None
+            if self.folder is not None:
+                cache = stack.enter_context(open_cache(self.folder / VECTORS))
+                take(self._read_entries(cache, list(new)))
+                if new:
+                    lock = FileLock(self.folder / LOCK_FILE)
+                    _wait_for(lock)
+                    stack.callback(lock.release)
+                    # Another process may have embedded them meanwhile.
+                    take(self._read_entries(cache, list(new)))
+            parts = {key: self._read_parts(text, self._ends[key]) for key, text in new.items()}
+            passages = [part for found in parts.values() for part in found]
+            limit, prompt = length_of(self.model, "document"), prompt_of(self.model, "document")
+            warn_of_texts(self.model.tokenizer, passages, limit, prompt)
+            keys = list(parts)
+            with tqdm(total=len(keys), desc="Embedding", unit="text", disable=not self.show_progress) as progress:
+                for start in range(0, len(keys), TEXTS_PER_COMMIT):
+                    group = keys[start : start + TEXTS_PER_COMMIT]
+                    vectors = self._encode([part for key in group for part in parts[key]], "document")
+                    ends = np.cumsum([len(parts[key]) for key in group])[:-1]
+                    pairs = zip(group, np.split(vectors, ends), strict=True)
+                    entries = {key: (self._ends[key], found) for key, found in pairs}
+                    take(entries.items())
+                    if cache is not None:
+                        self._write_entries(cache, entries)
+                    progress.update(len(group))
+            logger.info(f"{len(keys):,} of {len(rows):,} texts are new or changed, and were embedded")
         return matrix
 
     def _encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
@@ -316,6 +321,7 @@ class Index:
 
     # Searching
 
+    @_locked
     def search(
         self,
         queries: Sequence[str],
@@ -348,14 +354,17 @@ class Index:
             `id` if there are ids, `text` (the best passage), `start` (the character at which it starts in its text),
             and with a reranker `rerank`, its score.
         """
+        queries = list_texts(queries)
         self.check(queries, bm25_weight)
         check_at_least(1, top_k=top_k, rerank_top=rerank_top)
-        queries = list_texts(queries)
         score: Any = reranker
         if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict"):
             # A head that its checkpoint lacks is refused before the texts are embedded.
             options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": self.show_progress}
-            score = partial(rerank, load_reranker(reranker), **options)  # type: ignore[arg-type]
+            loaded = load_reranker(reranker)  # type: ignore[arg-type]
+            # Only fast tokenizers tell where windows begin.
+            options["windows"] = "best" if loaded.tokenizer.is_fast else "first"
+            score = partial(rerank, loaded, **options)
         found = self.find(queries, top_k if reranker is None else max(top_k, rerank_top), bm25_weight)
         hits = [[self._hit(*pair) for pair in zip(*row, strict=True)] for row in zip(*found, strict=True)]
         if reranker is not None:
@@ -404,18 +413,15 @@ class Index:
             return scores, np.where(scores > 0, positions, -1)
         added = self.words.scores(queries, bm25_weight) if bm25_weight else None
         vectors = self.encode_queries(queries) if vectors is None else vectors
-        return self.nearest(vectors, top_k, added_scores=added)
+        options: dict[str, Any] = {"groups": self.document_of, "show_progress": self.show_progress}
+        return nearest(vectors, self.vectors, top_k, added_scores=added, device=self.model.device, **options)
 
     def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
         """The vectors of queries (float32), `(num_queries, size)`, of length 1 where cosines are compared."""
         self._check_model()
         return self._comparable(self._encode(queries, "query"))
 
-    def nearest(self, vectors: np.ndarray, top_k: int, **options: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The best documents of the vectors of queries, see [`Index.find`]."""
-        options |= {"groups": self.document_of, "device": self.model.device, "show_progress": self.show_progress}
-        return nearest(vectors, self.vectors, top_k, **options)
-
+    @_locked
     def scores(
         self, queries: Sequence[str], lists: Sequence[Iterable[int]], bm25_weight: float = 0.0
     ) -> list[list[tuple[float, int]]]:
@@ -437,6 +443,7 @@ class Index:
                 found[-1].append((float(values[best]), int(first) + best) if len(values) else (0.0, -1))
         return found
 
+    @_locked
     def ranked(
         self, rankings: Rankings, depth: int = 100, bm25_weight: float = 0.0, **how: Any
     ) -> dict[str, list[tuple[str, float, int]]]:
@@ -446,6 +453,10 @@ class Index:
         is the query itself, and is left out unless it is relevant. `how` are options of [`Index.find`].
         """
         queries, names = rankings.queries["query"][:], rankings.document_ids
+        if len(names) != len(self):
+            raise ValueError(
+                f"The corpus of the rankings has {len(names)} texts, and the index {len(self)}: pass its own."
+            )
         # One more, because the query itself may be found.
         found = self.find(queries, depth + 1, bm25_weight, **how)
         rows_of: dict[str, list[int]] = {}
@@ -459,7 +470,11 @@ class Index:
                 own = []
             places = ((score, place) for score, place in zip(scores, positions, strict=True) if place >= 0)
             hits = [(int(self.text_of[place]), score, place) for score, place in places]
-            result[query_id] = [(names[row], score, place) for row, score, place in hits if row not in own][:depth]
+            best: dict[str, tuple[str, float, int]] = {}
+            for row, score, place in hits:
+                if row not in own:
+                    best.setdefault(names[row], (names[row], score, place))
+            result[query_id] = list(best.values())[:depth]
         return result
 
     def run(self, rankings: Rankings, depth: int = 100, bm25_weight: float = 0.0, *, by_words: bool = False) -> Run:
@@ -486,19 +501,19 @@ class Index:
 
     def prune(self) -> None:
         """Deletes what the folder of the index keeps of other texts, models and units."""
-        if self.folder is not None:
+        if self.folder is not None and self.model is not None:
             with self._lock, open_cache(self.folder / VECTORS) as cache:
                 cache.drop_others(self._stored(self._keys))
             if self._words is not None:
                 drop_words(self.folder, self._words)
 
+    @_locked
     def update(
         self, texts: Sequence[str], *, ids: Sequence[str] | None = None, groups: Sequence | None = None
     ) -> None:
         """Puts other texts in the place of those of the index. Only what is new is embedded."""
-        with self._lock:
-            self._kept = self._kept if self._vectors is None else dict(self._entries())
-            self._read(texts, ids, groups)
+        self._kept = self._kept if self._vectors is None else dict(self._entries())
+        self._read(texts, ids, groups)
 
     def _entries(self) -> Iterable[tuple[bytes, Entry]]:
         vectors, start = self.vectors, 0
@@ -507,18 +522,19 @@ class Index:
             yield key, (self._ends[key], vectors[start:end])
             start = end
 
+    @_locked
     def save(self, folder: str | PathLike) -> None:
         """Writes the texts with their ids and groups, the vectors and the words; [`Index.load`] reads them."""
         path = to_path(folder)
-        with self._lock, open_cache(path / VECTORS) as cache:
-            self._write_entries(cache, self._entries())
+        columns: dict[str, Any] = {"text": self.texts, "group": self.groups.tolist(), "id": self.ids}
+        table = pyarrow.table({name: values for name, values in columns.items() if values is not None})
+        with open_cache(path / VECTORS) as cache:
+            self._write_entries(cache, dict(self._entries()))
             cache.drop_others(self._stored(self._keys))
         if self._words is not None:
             drop_words(path, Words(self.passages, self.document_of, path))
-        columns: dict[str, Any] = {"text": self.texts, "group": self.groups.tolist(), "id": self.ids}
-        table = pyarrow.table({name: values for name, values in columns.items() if values is not None})
         write_atomically(path / TEXTS, partial(pyarrow.parquet.write_table, table))
-        settings = {"chunk_size": self.chunk_size, "model": fingerprint_of(self.model)}
+        settings = {"chunk_size": self.chunk_size, "made_by": hashlib.sha256(self._settings).hexdigest()}
         write_atomically(path / INDEX, lambda file: file.write(json.dumps(settings).encode()))
 
     @classmethod
@@ -541,14 +557,18 @@ class Index:
         with pyarrow.parquet.ParquetFile(path / TEXTS) as file:
             columns = file.read().to_pydict()
         parts = {"ids": columns.get("id"), "groups": columns["group"], "chunk_size": settings["chunk_size"]}
-        index = cls(model, columns["text"], **parts, cache_dir=folder, **options)
-        if fingerprint_of(index.model) != settings["model"]:
-            raise ValueError(f"{folder} was made by another model: load that one, or make the index anew.")
+        index = cls(model, [], chunk_size=parts.pop("chunk_size"), cache_dir=folder, **options)
+        if hashlib.sha256(index._settings).hexdigest() != settings["made_by"]:
+            raise ValueError(
+                f"{folder} was made by another model, or with another prompt or length, than those given: pass the "
+                "same, or make the index anew with `Index(...).save`."
+            )
+        index.update(columns["text"], **parts)
         return index
 
     @cached_property
     def _settings(self) -> bytes:
-        """What makes vectors other than those of another index: the model, what it reads of a text, and the unit."""
+        """The model, its reading of a text, and the unit: vectors of other settings differ."""
         read = [prompt_of(self.model, "document"), length_of(self.model, "document"), self.chunk_size, self.similarity]
         return json.dumps([fingerprint_of(self.model), *read]).encode()
 
@@ -566,16 +586,13 @@ class Index:
                 (ends, np.frombuffer(value, "<f4", offset=8 + 8 * size).reshape(size, -1 if size else 0)),
             )
 
-    def _write_entries(self, cache: Cache, entries: Iterable[tuple[bytes, Entry]]) -> None:
-        """Of each text the number of its passages, where they end, and their vectors."""
-        found = dict(entries)
-        cache.write(
-            {
-                stored: np.array([len(found[key][0]), *found[key][0]], "<i8").tobytes()
-                + found[key][1].astype("<f4").tobytes()
-                for stored, key in self._stored(found).items()
-            }
-        )
+    def _write_entries(self, cache: Cache, entries: Mapping[bytes, Entry]) -> None:
+        """Writes per text the number of passages, their ends and their vectors."""
+        values: dict[bytes, bytes] = {}
+        for stored, key in self._stored(entries).items():
+            ends, vectors = entries[key]
+            values[stored] = np.array([len(ends), *ends], "<i8").tobytes() + vectors.astype("<f4").tobytes()
+        cache.write(values)
 
 
 def search(
@@ -620,6 +637,16 @@ def _wait_for(lock: FileLock) -> None:
     except Timeout:
         logger.info(f"Another process makes {Path(lock.lock_file).parent}: waiting for it.")
         lock.acquire(blocking=True)
+
+
+def _versions(model: Any) -> list[int]:
+    """Numbers that change when weights do."""
+    return [weight._version for weight in model.parameters() if not weight.is_inference()]
+
+
+def _check_size(name: str, values: Any, texts: Sequence[str]) -> None:
+    if len(values) != len(texts):
+        raise ValueError(f"`{name}` has {len(values)} entries for {len(texts)} texts: pass one for each.")
 
 
 def _cut(text: str, ends: list[int]) -> list[str]:

@@ -37,7 +37,7 @@ logger = logging.get_logger(__name__)
 # The constant of reciprocal rank fusion (Cormack et al., 2009).
 FUSION_CONSTANT = 60
 # Passages of a relevant document, of which a teacher may choose the positive.
-PASSAGES = 4
+PASSAGES_PER_POSITIVE = 4
 
 
 def mine(
@@ -152,7 +152,10 @@ def mine(
     is_split = rankings.has_passages or not rankings.chunk_size
     passages = rankings.corpus if is_split else split_corpus(rankings.corpus, encoder, rankings.chunk_size)
     corpus, queries = passages["text"][:], rankings.queries["query"][:]
-    text_of, texts = pd.factorize(np.array([fold(text) if is_filled(text) else None for text in corpus], dtype=object))
+    # A copy in a document of another title is a copy.
+    titles = passages["title"][:] if {"title", "passage_of"} <= set(passages.column_names) else [""] * len(corpus)
+    bodies = [text.removeprefix(f"{title}\n") for text, title in zip(corpus, titles, strict=True)]
+    text_of, texts = pd.factorize(np.array([fold(text) if is_filled(text) else None for text in bodies], dtype=object))
     first_rows = np.flatnonzero(~pd.Series(text_of).duplicated() & (text_of >= 0))
     distinct = [corpus[row] for row in first_rows]
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
@@ -165,7 +168,7 @@ def mine(
     depth = range_max + max(map(len, barred))
     searches: list[np.ndarray] = []
     if query_vectors is not None:
-        searches.append(index.nearest(query_vectors, depth)[1])
+        searches.append(index.find(queries, depth, vectors=query_vectors)[1])
     if bm25:
         searches.append(index.find(queries, depth, by_words=True)[1])
     mined: list[list[int]] = []
@@ -195,7 +198,7 @@ def mine(
 
 
 def split_corpus(corpus: Dataset, encoder: "SentenceTransformer | None", chunk_size: int | None) -> Dataset:
-    """The passages of documents, with ids such as `file#2` and the ids of their documents as `group`."""
+    """The passages of documents, with ids such as `file#2` and the ids of their documents as `passage_of`."""
     if not chunk_size:
         return corpus
     if encoder is None:
@@ -203,13 +206,13 @@ def split_corpus(corpus: Dataset, encoder: "SentenceTransformer | None", chunk_s
             f"chunk_size={chunk_size}: passages are counted in the tokens of a model. Pass one (`--model`), or search "
             "whole texts with chunk_size=0 (`--chunk_size 0`)."
         )
-    columns: dict[str, list[str]] = {"doc_id": [], "text": [], "group": [], "title": []}
+    columns: dict[str, list[str]] = {"doc_id": [], "text": [], "passage_of": [], "title": []}
     ids, titles = corpus["doc_id"][:], corpus["title"][:] if "title" in corpus.column_names else [""] * len(corpus)
     parts, room = split_texts(encoder, corpus["text"][:], chunk_size), title_room(encoder, chunk_size)
     for doc_id, title, text, passages in zip(ids, titles, corpus["text"][:], parts, strict=True):
         columns["doc_id"] += [f"{doc_id}#{number}" for number in range(1, len(passages) + 1)]
         columns["text"] += with_titles(text, passages, room)
-        columns["group"] += [doc_id] * len(passages)
+        columns["passage_of"] += [doc_id] * len(passages)
         # The first passage begins with the title of a table, and others stand after that of the text.
         columns["title"] += [title, *[title_of(text, room)] * (len(passages) - 1)][: len(passages)]
     return Dataset.from_dict(columns)
@@ -223,7 +226,7 @@ def _choose_passages(
     unknown label; of another document the best.
     """
     rows_of: dict[str, list[int]] = {}
-    for row, document in enumerate(passages["group"][:]):
+    for row, document in enumerate(passages["passage_of"][:]):
         rows_of.setdefault(document, []).append(row)
     names = rankings.corpus["doc_id"][:]
     queries = rankings.queries["query"][:]
@@ -236,7 +239,7 @@ def _choose_passages(
         found: list[tuple[int, float]] = []
         for document, label in zip(*known, strict=True):
             rows = sorted(rows_of.get(names[document], []), key=lambda row: -scores[text_of[row]])
-            rows = rows[: PASSAGES if label > 0 else 1]
+            rows = rows[: PASSAGES_PER_POSITIVE if label > 0 else 1]
             found += zip(rows, [label, *[math.nan] * (len(rows) - 1)], strict=False)
         columns["documents"].append([row for row, _ in found])
         columns["labels"].append([label for _, label in found])

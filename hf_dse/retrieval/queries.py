@@ -70,12 +70,14 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     """
     if kind not in QUERY_KINDS:
         raise ValueError(f"kind={kind!r}: it has to be one of {', '.join(QUERY_KINDS)}.")
-    columns = {name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title", "group")}
+    columns = {
+        name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title", "passage_of")
+    }
     titles = columns.get("title") or [""] * len(corpus)
     wanted = len(corpus) if num_queries is None else num_queries
     queries: dict[int, str] = {}
     # A passage may begin inside of a block of code: what is prose is seen in the whole document.
-    prose = _blank_passages(columns) if "group" in columns else None
+    prose = _blank_passages(columns) if "passage_of" in columns else None
     for row in np.random.default_rng(seed).permutation(len(corpus)).tolist():
         if len(queries) == wanted:
             break
@@ -84,7 +86,9 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
         text = columns["text"][row].removeprefix(title).strip()
         query, rest = take_sentence(text, generator, None if prose is None else prose[row][-len(text) :])
         if query:
-            queries[row], columns["text"][row] = query, f"{title} {rest}".strip()
+            # As other passages stand after their titles.
+            between = " " if prose is None else "\n"
+            queries[row], columns["text"][row] = query, f"{title}{between}{rest}".strip()
     if not queries:
         raise ValueError(f"None of the {len(corpus)} documents gives a query of the kind {kind!r}.")
     if len(queries) < wanted:
@@ -143,17 +147,17 @@ def _blank_passages(columns: dict[str, list]) -> list[str]:
     titles = columns.get("title") or [""] * len(columns["text"])
     passages: dict[str, list[str]] = {}
     rows: dict[str, list[int]] = {}
-    for row, (group, title, text) in enumerate(zip(columns["group"], titles, columns["text"], strict=True)):
+    for row, (group, title, text) in enumerate(zip(columns["passage_of"], titles, columns["text"], strict=True)):
         # All but the first stand after the title.
         is_first = group not in rows
         passages.setdefault(group, []).append(text if is_first or not title else text.removeprefix(f"{title}\n"))
         rows.setdefault(group, []).append(row)
     found = [""] * len(columns["text"])
     for group, parts in passages.items():
-        blanked, start = _blank_markup("".join(parts)), 0
+        blanked, start = _blank_markup("\n".join(parts)), 0
         for row, part in zip(rows[group], parts, strict=True):
             found[row] = blanked[start : start + len(part.rstrip())]
-            start += len(part)
+            start += len(part) + 1
     return found
 
 

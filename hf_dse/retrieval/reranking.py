@@ -72,7 +72,12 @@ def _windows(
 ) -> list[list[list[str]]]:
     """For each query, the windows of each of its documents that are scored."""
     tokenizer = reranker.tokenizer
-    if windows == "first" and not tokenizer.is_fast:
+    if not tokenizer.is_fast:
+        if windows == "best":
+            raise ValueError(
+                f"windows='best' needs a fast tokenizer, and that of the reranker is a {type(tokenizer).__name__}: "
+                "pass windows='first' (`--windows first`), or use another reranker."
+            )
         # Only fast tokenizers tell which characters a token stands for.
         return [[[document] for document in documents] for documents in texts]
     # The tokens of a query and a document together.

@@ -71,7 +71,8 @@ def to_sentence_transformer(
         model (`SentenceTransformer`, `PreTrainedModel` or `str`):
             A folder or a Hub id (`user/name`, or `user/name@commit`); or a loaded model, such as a [`DseModel`] with
             or without its head, or any other encoder. Its embedding is the `pooler_output` of DSE models, and the mean
-            of `last_hidden_state` without padding of all others, and its prompts and lengths are those of its source.
+            of `last_hidden_state` without padding of all others. Its prompts and its lengths for queries and documents
+            are those of its source, its longest text that of the tokenizer.
         processing_class (`PreTrainedTokenizerBase`, *optional*):
             The tokenizer of a `PreTrainedModel`.
         max_length (`int`, *optional*):
@@ -232,8 +233,14 @@ def split_texts(model: "SentenceTransformer | None", texts: Sequence[str], chunk
     if room < 1:
         limit = length_of(model, "document")
         raise ValueError(f"There is no room for passages: the model reads {limit} tokens, and its prompt takes all.")
-    size = int(min(chunk_size, room))
-    return [split_text(text, model.tokenizer, size) if is_filled(text) else [] for text in texts]
+    size, beside = int(min(chunk_size, room)), int(min(chunk_size, room - title_room(model, chunk_size)))
+    parts: list[list[str]] = []
+    for text in texts:
+        parts.append(split_text(text, model.tokenizer, size) if is_filled(text) else [])
+        if len(parts[-1]) > 1 and beside < size:
+            # Room for the title before each passage.
+            parts[-1] = split_text(text, model.tokenizer, beside)
+    return parts
 
 
 def room_of(model: "SentenceTransformer") -> float:
@@ -243,8 +250,12 @@ def room_of(model: "SentenceTransformer") -> float:
 
 
 def title_room(model: "SentenceTransformer", chunk_size: int) -> int:
-    """The bytes, each at most a token, that a title before passages may have so that these are read whole."""
-    return int(max(0, min(chunk_size, room_of(model) - chunk_size - 1)))
+    """
+    The bytes, each at most a token, that a title with its line break may have before passages: what the model reads
+    beside them, or else a quarter of what it reads, up to 32.
+    """
+    room = room_of(model)
+    return int(min(chunk_size, max(room - chunk_size, min(32, room // 4))))
 
 
 def similarity_of(model: "SentenceTransformer") -> str:

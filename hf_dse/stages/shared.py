@@ -24,7 +24,7 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.publish.export import export
 from hf_dse.publish.push import push_model
 from hf_dse.retrieval.rerankers import load_reranker
-from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
+from hf_dse.retrieval.sentence_transformer import length_of, limit_length, load_sentence_transformer
 from hf_dse.stages.options import TeacherOptions
 from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.training.arguments import RankingTrainingArguments, StudentTrainingArguments
@@ -90,7 +90,8 @@ def load_source(args: TeacherOptions, training_args: RankingTrainingArguments) -
     """The source of a student, which reads as many tokens as the student, or its own limit if that is lower."""
     loading: dict[str, Any] = {"trust_remote_code": args.trust_remote_code, "device": training_args.device}
     encoder = load_sentence_transformer(args.model_name_or_path, **loading)
-    encoder.max_seq_length = min(encoder.max_seq_length or training_args.max_length, training_args.max_length)
+    limit = training_args.max_length
+    limit_length(encoder, min(length_of(encoder, "document") or limit, limit))
     return encoder
 
 

@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bi-encoders as teachers: the cosines of a `SentenceTransformer`, with BM25, as scores of candidates."""
 
+import math
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hf_dse.data.passages import split_text
 from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import Words, number_groups
 from hf_dse.retrieval.index import Index
-from hf_dse.retrieval.sentence_transformer import length_of, to_sentence_transformer
+from hf_dse.retrieval.sentence_transformer import room_of, to_sentence_transformer
 
 
 if TYPE_CHECKING:
@@ -43,13 +46,19 @@ def similarities(
     groups = number_groups(rankings.document_ids) if rankings.has_passages else None
     words = Words(rankings.corpus["text"][:], groups).scores(queries, bm25_weight) if bm25_weight else None
     needed = keep_documents(rankings)
-    # Windows of as many tokens as the model reads; 0 is whole documents.
-    size = (length_of(encoder, "document") or 0) if windows == "best" else 0
-    index = Index(encoder, needed.corpus["text"][:], chunk_size=size, **options)
-    found = index.scores(queries, needed.queries["documents"][:])
+    texts, room = needed.corpus["text"][:], room_of(encoder)
+    # Windows of as many tokens as the model reads.
+    is_split = windows == "best" and room < math.inf
+    parts = [split_text(text, encoder.tokenizer, int(room)) if is_split and text else [text] for text in texts]
+    starts = np.cumsum([0, *map(len, parts)]).tolist()
+    index = Index(encoder, [part for found in parts for part in found], **options)
+    rows_of = [list(range(first, last)) for first, last in pairwise(starts)]
+    needed_lists = needed.queries["documents"][:]
+    found = index.scores(queries, [[row for document in rows for row in rows_of[document]] for rows in needed_lists])
     scores = []
-    for number, (documents, values) in enumerate(zip(lists, found, strict=True)):
-        row = np.array([value for value, _ in values], dtype=np.float32)
+    for number, (documents, rows, pairs) in enumerate(zip(lists, needed_lists, found, strict=True)):
+        values = iter(value for value, _ in pairs)
+        row = np.array([max(islice(values, len(parts[document]))) for document in rows], dtype=np.float32)
         # One query at a time, because its scores are those of the whole corpus.
         scores.append((row if words is None else row + words(slice(number, number + 1))[0, documents]).tolist())
     return scores

@@ -49,18 +49,24 @@ def score_candidates(
         rows = ranking_rows(rankings)
         scores = rerank(load_reranker(teacher), rows["query"], rows["documents"], max_length=max_length, **options)
     scored = replace(rankings, queries=with_logits(rankings.queries, scores))
-    return _judge_best_passages(scored) if rankings.has_passages else scored
+    return judge_best_passages(scored)
 
 
-def _judge_best_passages(rankings: Rankings) -> Rankings:
-    """Of the passages of a relevant document, the one that the teacher ranks first has its label, and no other."""
+def judge_best_passages(rankings: Rankings) -> Rankings:
+    """Labels only the passage of a relevant document that the teacher ranks first, where there are scores."""
+    if not rankings.has_passages or not rankings.has_scores:
+        return rankings
     documents, lists = rankings.document_ids, []
     columns = (rankings.queries[name][:] for name in ("documents", "labels", "teacher_logits"))
     for rows, labels, scores in zip(*columns, strict=True):
         labels = list(labels)
-        relevant = {documents[row]: label for row, label in zip(rows, labels, strict=True) if label > 0}
+        relevant: dict[str, float] = {}
+        for row, label in zip(rows, labels, strict=True):
+            if label > 0:
+                relevant[documents[row]] = max(label, relevant.get(documents[row], label))
         for document, label in relevant.items():
-            places = [place for place, row in enumerate(rows) if documents[row] == document]
+            # A passage that is judged irrelevant stays so.
+            places = [place for place, row in enumerate(rows) if documents[row] == document and labels[place] != 0]
             best = max(places, key=lambda place: -math.inf if math.isnan(scores[place]) else scores[place])
             for place in places:
                 labels[place] = label if place == best else math.nan

@@ -25,6 +25,7 @@ from hf_dse.measure.pairs import evaluating
 from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.retrieval.index import Index
+from hf_dse.teacher.score_candidates import judge_best_passages
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import (
     EpochSampler,
@@ -141,6 +142,7 @@ class RankingTrainer(StudentTrainer):
         # What loads a checkpoint reads as much of a text as the training.
         if train_dataset is not None:
             train_dataset.check_unit()
+            train_dataset = judge_best_passages(train_dataset)
         size = None if train_dataset is None else train_dataset.chunk_size
         self.tokenizer = limit_rankings(args, model, tokenizer, size)
         self.pair_head, self.pair_loss = PairHead(), PairDistillationLoss()

@@ -104,9 +104,13 @@ def test_underlined_headings_stay_with_their_text(bert_tokenizer):
         # Without a heading the first line that has words.
         ("\n---\n A cat \nIt sat.", "A cat"),
         ("#no heading\n# A cat", "A cat"),
-        # No more characters than a passage has tokens.
-        ("# " + "x" * 20, "x" * 20),
-        ("# " + "x" * 21 + "\nIt sat.", ""),
+        # Code, comments and front matter are not titles.
+        ("```\n# install\n```\n\nA cat\n=====\n", "A cat"),
+        ("<!--\n# no\n-->\n\n# A cat\n", "A cat"),
+        ("=====\nA cat\n=====\n\nIt sat.", "A cat"),
+        # Its bytes and a line break fit before a passage.
+        ("# " + "x" * 19, "x" * 19),
+        ("# " + "x" * 20 + "\nIt sat.", ""),
         ("", ""),
         ("\n--\n", ""),
     ],
@@ -119,8 +123,8 @@ def test_passages_are_read_after_the_title():
     """Each but the first, which begins with it."""
     passages = ["# A cat\n\n", "It sat. ", "It ran."]
     text = "".join(passages)
-    assert with_titles(text, passages, 20) == ["# A cat\n\n", "A cat\nIt sat. ", "A cat\nIt ran."]
-    assert with_titles(text, passages, 4) == passages
+    assert with_titles(text, passages, 20) == ["# A cat", "A cat\nIt sat.", "A cat\nIt ran."]
+    assert with_titles(text, passages, 4) == ["# A cat", "It sat.", "It ran."]
     assert with_titles(text, [text], 20) == [text] and with_titles("", [], 20) == []
 
 

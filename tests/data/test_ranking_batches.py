@@ -71,7 +71,7 @@ def test_a_smaller_corpus_keeps_the_candidates(rankings):
 
 def test_other_passages_of_a_relevant_document_are_no_negatives():
     """Of equal queries together; texts that two documents have are those of the first."""
-    corpus = {"text": ["a cat", "a mat", "a dog", "A  MAT", "cats"], "group": ["x", "x", "y", "y", "z"]}
+    corpus = {"text": ["a cat", "a mat", "a dog", "A  MAT", "cats"], "passage_of": ["x", "x", "y", "y", "z"]}
     queries = {"query": ["q", "Q", "other"], "documents": [[0, 2], [2], [4, 1, 3]], "labels": [[1, 0], [1], [0, 0, 0]]}
     rows = RankingRows(make_rankings(queries, corpus), num_candidates=2, seed=0)
     assert [rows[row]["positives"] for row in range(3)] == [[0, 1, 2], [0, 1, 2], []]

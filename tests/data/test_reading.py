@@ -50,7 +50,7 @@ def test_the_unit_of_rankings(folder):
         assert to_rankings(folder / "rankings", chunk_size=size).chunk_size == size
         args = DataArguments(dataset_name=str(folder / "rankings"), chunk_size=size)
         assert to_rankings(args).chunk_size == size and to_rankings(args, chunk_size=9).chunk_size == 9
-    passages = replace(make_rankings(loaded.queries, {"text": ["b"], "group": ["d"]}), chunk_size=64)
+    passages = replace(make_rankings(loaded.queries, {"text": ["b"], "passage_of": ["d"]}), chunk_size=64)
     assert to_rankings(passages, chunk_size=64) is passages
     with pytest.raises(ValueError, match="chunk_size=9: the documents are passages already, of 64"):
         to_rankings(passages, chunk_size=9)

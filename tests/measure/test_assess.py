@@ -202,7 +202,11 @@ def test_without_queries_sentences_stand_in_for_them(assets, tmp_path, capsys):
         (folder / f"{name}.md").write_text(text)
     model = ("--model", assets / "encoder", "--device", "cpu")
     code, out, err = told(capsys, *model, "--corpus", folder, "--max_queries", 10)
-    assert code == 0 and "made queries: 10 queries rank 16 documents, " in out and "of at most 128 tokens" in out
+    assert (
+        code == 0
+        and "made queries: 10 queries rank 16 documents, " in out
+        and "16 passages of at most 62 tokens" in out
+    )
     assert all(f"(cosine, {unit})" in out and f"BM25 ({unit})" in out for unit in ("whole texts", "passages of 128"))
     assert "There are no queries, so sentences of the documents stand in for them" in err
     assert f"--corpus {folder} --chunk_size " in err

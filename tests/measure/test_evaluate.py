@@ -220,7 +220,7 @@ def test_a_document_that_is_the_query_is_left_out_with_its_passages(encoder, is_
     documents, own = [[1]], {"query_id": ["d"], "query": ["cat dog on the mat"]}
     if is_split:
         parts = ["cat dog on the mat. ", "old house is new", "a cat"]
-        corpus, documents = {"doc_id": ["d#1", "d#2", "e#1"], "group": ["d", "d", "e"], "text": parts}, [[2]]
+        corpus, documents = {"doc_id": ["d#1", "d#2", "e#1"], "passage_of": ["d", "d", "e"], "text": parts}, [[2]]
     rankings = make_rankings({**own, "documents": documents, "labels": [[1]]}, corpus)
     assert evaluate(encoder, rankings, chunk_size=None if is_split else 6, **QUIET)["recall@1"] == 1
 

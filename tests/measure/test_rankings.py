@@ -40,7 +40,7 @@ def test_relevance_is_checked_before_anything_is_embedded():
 
 
 def test_a_document_is_as_relevant_as_its_best_passage():
-    corpus = {"doc_id": ["x#1", "x#2", "x#3", "y#1"], "text": list("abcd"), "group": ["x", "x", "x", "y"]}
+    corpus = {"doc_id": ["x#1", "x#2", "x#3", "y#1"], "text": list("abcd"), "passage_of": ["x", "x", "x", "y"]}
     documents, labels = [[0, 1, 2, 3], [3, 0, 1]], [[1, 2, None, 0], [1, None, 0]]
     columns = {"query_id": ["q", "r"], "query": ["a", "b"], "documents": documents}
     assert relevance(make_rankings({**columns, "labels": labels}, corpus)) == {

@@ -109,7 +109,7 @@ def test_the_chunk_size_that_a_model_learned(docs, save_encoder, tmp_path, infos
         search_corpus(model, str(folder), str(corpus), QUERIES, **options)
         return next(message for message in reversed(infos) if message.startswith("Index of"))
 
-    assert "passages of at most 128 tokens" in unit(docs)
+    assert "passages of at most 62 tokens" in unit(docs)
     settings = folder / "config_sentence_transformers.json"
     for size in (16, 0):
         settings.write_text(json.dumps({**json.loads(settings.read_text()), "chunk_size": size}))

@@ -88,7 +88,7 @@ def test_vectors_and_groups_that_do_not_fit_are_refused(encoder):
         ({"top_k": 0}, "top_k=0: it has to be at least 1"),
         ({"rerank_top": 0}, "rerank_top=0: it has to be at least 1"),
         ({"chunk_size": -1}, "chunk_size=-1: it has to be at least 0"),
-        ({"chunk_size": 8, "vectors": vectors}, "chunk_size=8 needs a model, which embeds the passages"),
+        ({"chunk_size": 8, "vectors": vectors}, "chunk_size=8, and `vectors` are those of whole texts: leave one out"),
         ({"bm25_weight": float("nan")}, "bm25_weight=nan: it has to be a finite number of at least 0"),
         ({"bm25_weight": -0.1}, "bm25_weight=-0.1: it has to be a finite number of at least 0"),
     ):
@@ -415,7 +415,7 @@ def test_rankings_in_their_unit(encoder):
     split = Index.of(encoder, rankings, 12, **QUIET)
     assert split.chunk_size == 12 and [set(row) for row in split.run(rankings).values()] == [set("abc")] * 2
     # A corpus of passages has its documents as groups, and judgements are about these.
-    corpus = {"doc_id": ["a#1", "a#2", "b#1"], "text": LONG, "group": ["a", "a", "b"]}
+    corpus = {"doc_id": ["a#1", "a#2", "b#1"], "text": LONG, "passage_of": ["a", "a", "b"]}
     passages = make_rankings(columns, corpus)
     index = Index.of(encoder, passages, **QUIET)
     assert index.unit == "2 documents, 3 passages"
@@ -426,11 +426,33 @@ def test_words_alone_need_no_model():
     rankings = make_rankings({"query": ["old cat"], "documents": [[0]]}, {"doc_id": list("abcde"), "text": TEXTS})
     index = Index.of(None, rankings, **QUIET)
     assert index.run(rankings, by_words=True)["q0"].keys() == {"a", "c", "e"} and index.unit == "5 documents"
-    with pytest.raises(ValueError, match="chunk_size=8 needs a model"):
+    with pytest.raises(ValueError, match="`chunk_size` and `vectors` need a model"):
         Index(None, TEXTS, chunk_size=8)
     for weight in (0.0, 0.3):
-        with pytest.raises(ValueError, match="has no model, so it finds texts by words alone"):
+        with pytest.raises(ValueError, match="This needs a model, and the index has none"):
             index.search(QUERIES, bm25_weight=weight)
+
+
+def test_a_refused_update_leaves_the_index_as_it_was(encoder):
+    index = make_index(encoder, ids=list("abcde"))
+    expected = index.search(QUERIES)
+    with pytest.raises(ValueError, match="`ids` has 1 entries for 2 texts"):
+        index.update(["a dog", "new"], ids=["x"])
+    # Queries may come from a generator, too.
+    assert index.search(query for query in QUERIES) == expected
+
+
+def test_an_index_does_not_outlive_its_weights(encoder):
+    """Its vectors would be compared with those of another model, and kept as those of the new one."""
+    model = copy.deepcopy(encoder)
+    index = make_index(model)
+    index.search(QUERIES)
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    for call in (lambda: index.search(QUERIES), lambda: index.vectors, lambda: index.save("x")):
+        with pytest.raises(ValueError, match="The model has learned since this index was made: make another one"):
+            call()
+    make_index(model).search(QUERIES)
 
 
 # What is kept
@@ -501,7 +523,7 @@ def test_an_index_without_vectors_is_saved_with_them(encoder, embedded, tmp_path
 def test_another_model_is_an_error(encoder, save_encoder, tmp_path):
     make_index(encoder).save(tmp_path / "index")
     other = SentenceTransformer(str(save_encoder(hidden_act="relu")), device="cpu")
-    with pytest.raises(ValueError, match="index was made by another model: load that one, or make the index anew"):
+    with pytest.raises(ValueError, match="index was made by another model, or with another prompt or length"):
         Index.load(tmp_path / "index", other)
     with pytest.raises(FileNotFoundError, match="nothing holds no index: write one with `Index.save`"):
         Index.load(tmp_path / "nothing", encoder)
@@ -557,7 +579,7 @@ def test_damaged_vectors_are_made_anew(encoder, embedded, tmp_path, warnings, da
 def test_a_file_that_is_no_database_is_named(encoder, tmp_path):
     (tmp_path / "vectors.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(OSError, match="The cache .*vectors.sqlite cannot be used .*: delete this file if it is damag"):
-        make_index(encoder, cache_dir=tmp_path)
+        make_index(encoder, cache_dir=tmp_path).search(QUERIES)
 
 
 def test_several_indexes_with_one_folder(encoder, tmp_path, embedded):

@@ -239,16 +239,16 @@ def parts_of(mined, number):
 def test_documents_are_split_into_passages(encoder):
     """Each is read after the title of its document, with the id of it and a number."""
     mined = mine_passages(encoder, {"query": ["old sun"], "documents": [[2]], "labels": [[1]]})
-    expected = {"doc_id": [], "text": [], "group": []}
+    expected = {"doc_id": [], "text": [], "passage_of": []}
     for name, text in DOCUMENTS.items():
         parts = split_text(text, encoder.tokenizer, 12) if text.strip() else []
         expected["doc_id"] += [f"{name}#{number}" for number in range(1, len(parts) + 1)]
         expected["text"] += with_titles(text, parts, 12)
-        expected["group"] += [name] * len(parts)
+        expected["passage_of"] += [name] * len(parts)
     for name, values in expected.items():
         assert mined.corpus[name][:] == values
-    assert mined.chunk_size == 12 and mined.has_passages and mined.document_ids == expected["group"]
-    assert "the sun\n" in expected["text"][1] and expected["group"].count("a.md") > 2
+    assert mined.chunk_size == 12 and mined.has_passages and mined.document_ids == expected["passage_of"]
+    assert "the sun\n" in expected["text"][1] and expected["passage_of"].count("a.md") > 2
 
 
 def test_a_relevant_document_stands_with_its_best_passages(encoder):

@@ -168,7 +168,7 @@ def test_inverted_scores_are_named(warnings):
 def test_the_teacher_chooses_the_relevant_passage(reranker, raw):
     """The one that it ranks first has the label of its document, and its other passages an unknown one."""
     texts = [TEXTS[0], TEXTS[1], "word3 word30", "word20 word8"]
-    corpus = {"text": texts, "group": ["a", "a", "a", "b"]}
+    corpus = {"text": texts, "passage_of": ["a", "a", "a", "b"]}
     columns = {"query": QUERIES[:2], "documents": [[0, 1, 2, 3], [3, 1, 0]]}
     columns["labels"] = [[2, None, None, 0], [0, 1, None]]
     scored = score_candidates(reranker, make_rankings(columns, corpus), show_progress=False).queries

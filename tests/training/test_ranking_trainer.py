@@ -297,7 +297,7 @@ def test_the_unit_of_the_training_is_kept(make_student, make_trainer, rankings, 
     """A search in files splits them as the training did."""
     student = make_student()
     groups = [f"file {row // 2}" for row in range(len(rankings.corpus))]
-    passages = replace(rankings, corpus=rankings.corpus.add_column("group", groups))
+    passages = replace(rankings, corpus=rankings.corpus.add_column("passage_of", groups))
     for size in (24, None):
         trainer = make_trainer(student, replace(passages, chunk_size=size))
         trainer.save_model(tmp_path / "model")
