@@ -13,6 +13,7 @@ from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import Words, number_groups
 from hf_dse.retrieval.index import Index
+from hf_dse.retrieval.negatives import split_corpus
 from hf_dse.retrieval.sentence_transformer import room_of, to_sentence_transformer
 
 
@@ -43,8 +44,8 @@ def similarities(
     # Also for models that are made for dot products.
     encoder.similarity_fn_name = "cosine"
     # The words of the whole corpus, and the vectors of the candidates alone.
-    groups = number_groups(rankings.document_ids) if rankings.has_passages else None
-    words = Words(rankings.corpus["text"][:], groups).scores(queries, bm25_weight) if bm25_weight else None
+    words, places = _count_words(rankings, encoder) if bm25_weight else (None, np.empty(0, dtype=int))
+    added = None if words is None else words.scores(queries, bm25_weight)
     needed = keep_documents(rankings)
     texts, room = needed.corpus["text"][:], room_of(encoder)
     # Windows of as many tokens as the model reads.
@@ -60,5 +61,26 @@ def similarities(
         values = iter(value for value, _ in pairs)
         row = np.array([max(islice(values, len(parts[document]))) for document in rows], dtype=np.float32)
         # One query at a time, because its scores are those of the whole corpus.
-        scores.append((row if words is None else row + words(slice(number, number + 1))[0, documents]).tolist())
+        if added is not None:
+            where = places[documents]
+            row += np.where(where < 0, 0, added(slice(number, number + 1))[0, where])
+        scores.append(row.tolist())
     return scores
+
+
+def _count_words(rankings: Rankings, encoder: "SentenceTransformer") -> tuple[Words, np.ndarray]:
+    """
+    The words of the corpus as a search has them, and the place of each of its rows there, -1 for none: beside
+    candidates that are passages, whole documents are split into all of theirs.
+    """
+    corpus, places = rankings.corpus, np.arange(len(rankings.corpus))
+    if not rankings.has_passages:
+        return Words(corpus["text"][:]), places
+    ids, documents = corpus["doc_id"][:], rankings.document_ids
+    whole = [row for row, (doc_id, document) in enumerate(zip(ids, documents, strict=True)) if doc_id == document]
+    if not whole or not rankings.chunk_size:
+        return Words(corpus["text"][:], number_groups(documents)), places
+    split = split_corpus(corpus.select(whole), encoder, rankings.chunk_size)
+    rows = {doc_id: row for row, doc_id in enumerate(split["doc_id"][:])}
+    bodies = [text.removeprefix(f"{title}\n") for text, title in zip(split["text"], split["title"], strict=True)]
+    return Words(bodies, number_groups(split["passage_of"][:])), np.array([rows.get(doc_id, -1) for doc_id in ids])

@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bi-encoders as teachers: cosines with BM25 against slow code."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
 import hf_dse.retrieval.index
-from hf_dse import bm25_scores, make_rankings
+from hf_dse import Index, bm25_scores, make_rankings, mine
 from hf_dse.data.passages import split_text
+from hf_dse.data.rankings import ranking_rows, read_rankings
 from hf_dse.teacher.score_candidates import score_candidates
 
 
@@ -135,3 +138,22 @@ def test_each_document_is_embedded_once(make_encoder, rankings, tmp_path, monkey
     assert score(encoder, rankings, **options) == first
     assert score(encoder, rankings, cache_dir=tmp_path / "cache") != first
     assert not {*TEXTS} & set(embedded)
+
+
+def test_passages_beside_their_documents_have_the_words_of_the_search(make_encoder):
+    """A file of mined passages beside a corpus of whole documents: BM25 is that of all passages and documents."""
+    encoder = make_encoder(max_seq_length=48)
+    texts = [f"red wall\n\n{'moon cat. ' * 6}", f"sun dog\n\n{'cat sun wall. ' * 6}", "red moon dog"]
+    judged = make_rankings({"query": ["cat wall"], "documents": [[1]], "labels": [[1]]}, {"text": texts})
+    options = {"bm25": True, "num_negatives": 4, "relative_margin": None, "show_progress": False}
+    mined = mine(replace(judged, chunk_size=8), encoder, **options)
+    mixed = read_rankings(ranking_rows(mined), judged.corpus)
+    assert mixed.has_passages and len(mixed.corpus) > len(mined.corpus.select(mined.queries["documents"][0]))
+    (found,) = score(encoder, mixed, bm25_weight=0.3)
+    index = Index(encoder, texts, chunk_size=8, show_progress=False)
+    scores = index.vectors @ index.encode_queries(["cat wall"])[0]
+    scores = scores + index.words.scores(["cat wall"], 0.3)(slice(0, 1))[0]
+    counts = np.bincount(index.text_of)
+    names = [f"{document}#{number + 1}" for document in range(3) for number in range(counts[document])]
+    wanted = [scores[names.index(mixed.corpus["doc_id"][row])] for row in mixed.queries["documents"][0]]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
