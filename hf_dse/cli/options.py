@@ -28,5 +28,5 @@ class LoadArguments:
 
     @property
     def loading(self) -> dict[str, Any]:
-        """The options of `load_sentence_transformer`."""
+        """The options of `to_sentence_transformer`."""
         return {name: value for name, value in vars(self).items() if name != "batch_size"}

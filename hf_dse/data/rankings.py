@@ -55,7 +55,7 @@ NEGATIVE = re.compile(r"neg|(hard[_-]?)?negatives?([_-]?\d+)?")
 EXACT = 2.0**53
 # No ids.
 ID_NOT = (float, bytes, list, tuple, dict)
-# Of passages: the documents that candidates are of, and the tokens of a passage.
+# Columns of passages: their documents, and their tokens.
 UNIT = ("groups", "chunk_size")
 # Columns beside the queries of BEIR, which are not read.
 BESIDE = ("text", "title", "meta", "metadata")
