@@ -194,7 +194,6 @@ class Index:
                 "This needs a model, and the index has none: pass one to `Index`. Without a model only "
                 "`Index.run(..., by_words=True)` works."
             )
-
         if _versions(self.model) != self._weights:
             raise ValueError("The model has learned since this index was made: make another one.")
 
@@ -429,7 +428,7 @@ class Index:
         For each query the texts of these rows: the score of each by its best passage, and the position of that
         passage; 0 and -1 for a blank text.
         """
-        vectors = self.encode_queries(queries)
+        matrix, vectors = self.vectors, self.encode_queries(queries)
         added = self.words.scores(queries, bm25_weight) if bm25_weight else None
         bounds = np.searchsorted(self.text_of, np.arange(len(self) + 1))
         found: list[list[tuple[float, int]]] = []
@@ -437,7 +436,7 @@ class Index:
             words = None if added is None else added(slice(number, number + 1))[0]
             found.append([])
             for first, last in ((bounds[row], bounds[row + 1]) for row in rows):
-                values = self.vectors[first:last] @ vectors[number]
+                values = matrix[first:last] @ vectors[number]
                 values = values if words is None else values + words[first:last]
                 best = int(values.argmax()) if len(values) else 0
                 found[-1].append((float(values[best]), int(first) + best) if len(values) else (0.0, -1))

@@ -153,14 +153,14 @@ def mine(
     passages = rankings.corpus if is_split else split_corpus(rankings.corpus, encoder, rankings.chunk_size)
     corpus, queries = passages["text"][:], rankings.queries["query"][:]
     # A copy in a document of another title is a copy.
-    titles = passages["title"][:] if {"title", "passage_of"} <= set(passages.column_names) else [""] * len(corpus)
-    bodies = [text.removeprefix(f"{title}\n") for text, title in zip(corpus, titles, strict=True)]
-    text_of, texts = pd.factorize(np.array([fold(text) if is_filled(text) else None for text in bodies], dtype=object))
+    bodies = np.array([fold(text) if is_filled(text) else None for text in bodies_of(passages)], dtype=object)
+    text_of, texts = pd.factorize(bodies)
     first_rows = np.flatnonzero(~pd.Series(text_of).duplicated() & (text_of >= 0))
     distinct = [corpus[row] for row in first_rows]
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     index = Index(encoder, distinct, cache_dir=cache_dir, **options)
     query_vectors = None if encoder is None else index.encode_queries(queries)
+    vectors: Any = None if encoder is None else index.vectors
     if not is_split:
         rankings = _choose_passages(rankings, passages, index, query_vectors, text_of)
     barred = _barred_texts(rankings, text_of, pd.Index(texts))
@@ -179,9 +179,8 @@ def mine(
         known = text_of[positives]
         known = known[known >= 0]
         if query_vectors is not None and len(known) and relative_margin is not None and relative_margin >= 0:
-            cosines = index.vectors @ query_vectors[number]
-            lowest = float(cosines[known].min())
-            pool = pool[cosines[pool] <= lowest - relative_margin * abs(lowest)]
+            lowest = float((vectors[known] @ query_vectors[number]).min())
+            pool = pool[vectors[pool] @ query_vectors[number] <= lowest - relative_margin * abs(lowest)]
         if sampling == "random":
             pool = np.random.default_rng([seed, number]).permutation(pool)
         mined.append(first_rows[pool[:num_negatives]].tolist())
@@ -218,6 +217,13 @@ def split_corpus(corpus: Dataset, encoder: "SentenceTransformer | None", chunk_s
     return Dataset.from_dict(columns)
 
 
+def bodies_of(passages: Dataset) -> list[str]:
+    """The texts of passages without the titles before them; of documents, their texts."""
+    if not {"title", "passage_of"} <= set(passages.column_names):
+        return passages["text"][:]
+    return [text.removeprefix(f"{title}\n") for text, title in zip(passages["text"], passages["title"], strict=True)]
+
+
 def _choose_passages(
     rankings: Rankings, passages: Dataset, index: Index, query_vectors: Any, text_of: np.ndarray
 ) -> Rankings:
@@ -229,16 +235,18 @@ def _choose_passages(
     for row, document in enumerate(passages["passage_of"][:]):
         rows_of.setdefault(document, []).append(row)
     names = rankings.corpus["doc_id"][:]
-    queries = rankings.queries["query"][:]
+    queries, vectors = rankings.queries["query"][:], index.vectors
     words = index.words.scores(queries, BM25_WEIGHT / 2) if has_bm25() else None
     columns: dict[str, Any] = {name: rankings.queries[name][:] for name in ("query_id", "query")}
     columns |= {"documents": [], "labels": []}
     for number, known in enumerate(zip(rankings.queries["documents"], rankings.queries["labels"], strict=True)):
-        scores = index.vectors @ query_vectors[number]
-        scores = scores if words is None else scores + words(slice(number, number + 1))[0]
+        added = None if words is None else words(slice(number, number + 1))[0]
         found: list[tuple[int, float]] = []
         for document, label in zip(*known, strict=True):
-            rows = sorted(rows_of.get(names[document], []), key=lambda row: -scores[text_of[row]])
+            rows = rows_of.get(names[document], [])
+            scores = vectors[text_of[rows]] @ query_vectors[number]
+            scores = scores if added is None else scores + added[text_of[rows]]
+            rows = [rows[place] for place in np.argsort(-scores, kind="stable")]
             rows = rows[: PASSAGES_PER_POSITIVE if label > 0 else 1]
             found += zip(rows, [label, *[math.nan] * (len(rows) - 1)], strict=False)
         columns["documents"].append([row for row, _ in found])

@@ -53,7 +53,7 @@ def load_sentence_transformer(
     with reading(name_or_path):
         loading = {"dtype": dtype, "use_safetensors": True}
         model = library.SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
-    return with_own_tokenizer(model).eval()
+    return with_right_padding(model).eval()
 
 
 def to_sentence_transformer(

@@ -13,7 +13,7 @@ from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import Words, number_groups
 from hf_dse.retrieval.index import Index
-from hf_dse.retrieval.negatives import split_corpus
+from hf_dse.retrieval.negatives import bodies_of, split_corpus
 from hf_dse.retrieval.sentence_transformer import room_of, to_sentence_transformer
 
 
@@ -82,5 +82,6 @@ def _count_words(rankings: Rankings, encoder: "SentenceTransformer") -> tuple[Wo
         return Words(corpus["text"][:], number_groups(documents)), places
     split = split_corpus(corpus.select(whole), encoder, rankings.chunk_size)
     rows = {doc_id: row for row, doc_id in enumerate(split["doc_id"][:])}
-    bodies = [text.removeprefix(f"{title}\n") for text, title in zip(split["text"], split["title"], strict=True)]
-    return Words(bodies, number_groups(split["passage_of"][:])), np.array([rows.get(doc_id, -1) for doc_id in ids])
+    return Words(bodies_of(split), number_groups(split["passage_of"][:])), np.array(
+        [rows.get(doc_id, -1) for doc_id in ids]
+    )
