@@ -32,19 +32,13 @@ POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 class TextSettings:
     """
     How a model reads texts: the `prompts` before them by their names, the maximum number of tokens of queries and
-    documents where they have limits of their own, and the `chunk_size` of the passages that it learned to search.
+    documents where they have limits of their own (`query_length`, `document_length`), and the `chunk_size` of the
+    passages that it learned to search.
     """
 
     prompts: dict[str, str] = field(default_factory=dict)
-    query_length: int | None = None
-    document_length: int | None = None
+    lengths: dict[str, int] = field(default_factory=dict)
     chunk_size: int | None = None
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        """The limits that there are, as sentence-transformers names them."""
-        found = {"query_length": self.query_length, "document_length": self.document_length}
-        return {name: length for name, length in found.items() if length is not None}
 
 
 def read_settings(name_or_path: str) -> TextSettings:
@@ -62,8 +56,7 @@ def read_settings(name_or_path: str) -> TextSettings:
         return TextSettings(
             # Empty prompts are none, so that they leave no trace.
             {name: text for name, text in {**prompts, "document": document}.items() if text},
-            lengths.get("query_length"),
-            lengths.get("document_length"),
+            {name: lengths[name] for name in ("query_length", "document_length") if lengths.get(name) is not None},
             size,
         )
 

@@ -134,8 +134,8 @@ def convert_encoder(
     length = fields["max_position_embeddings"] = limit if max_position_embeddings is None else max_position_embeddings
     model = DseModel(DseConfig(encoder=encoder, **fields))
     settings = read_settings(name_or_path)
-    lengths: dict[str, Any] = {name: min(limit, length) for name, limit in settings.lengths.items()}
-    set_settings(model, replace(settings, **lengths))
+    lengths = {name: min(limit, length) for name, limit in settings.lengths.items()}
+    set_settings(model, replace(settings, lengths=lengths))
     if layers:
         source.set_submodule(stem, torch.nn.ModuleList([layers[layer] for layer in keep_layers]))
     _copy_weights(source, model, keep_layers, name_or_path)

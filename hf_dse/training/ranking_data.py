@@ -39,13 +39,13 @@ def limit_rankings(
     the tokens of the passages that it learns to search.
     """
     settings = settings_of(model)
-    length = args.query_max_length or settings.query_length
+    length = args.query_max_length or settings.lengths.get("query_length")
     tokenizer = limit_tokens(processing_class, model, args.max_length)
     if length is not None:
         limit_tokens(processing_class, model, length)
-    length = None if length == args.max_length else length
+    lengths = {} if length in (None, args.max_length) else {"query_length": length}
     size = settings.chunk_size if chunk_size is None else chunk_size
-    set_settings(model, TextSettings(settings.prompts, query_length=length, chunk_size=size))
+    set_settings(model, TextSettings(settings.prompts, lengths, size))
     return tokenizer
 
 

@@ -175,7 +175,7 @@ class RankingTrainer(StudentTrainer):
             data_collator=RankingCollator(
                 self.tokenizer,
                 max_length=args.max_length,
-                query_max_length=settings_of(model).query_length,
+                query_max_length=settings_of(model).lengths.get("query_length"),
                 prompts=settings_of(model).prompts,
             ),
             callbacks=callbacks,

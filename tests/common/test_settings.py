@@ -75,7 +75,7 @@ def test_a_student_embeds_as_its_source(make_source, bert_tokenizer, tmp_path, w
     source = make_source(*modules, **options)
     student = convert_encoder(str(source))
     assert warnings == []
-    assert settings_of(student) == TextSettings(options.get("prompts", {}), **options.get("bert", {}))
+    assert settings_of(student) == TextSettings(options.get("prompts", {}), options.get("bert", {}))
     export(student, tmp_path / "student", bert_tokenizer)
     assert_equals_source(source, tmp_path / "student")
     # Other choices have precedence.
@@ -142,7 +142,7 @@ def test_lost_settings_are_named(make_source, warnings):
 
 
 def test_written_settings(make_model, bert_tokenizer, tmp_path):
-    model, settings = make_model(DseModel, similarity="dot"), TextSettings(PROMPTS, query_length=4, chunk_size=64)
+    model, settings = make_model(DseModel, similarity="dot"), TextSettings(PROMPTS, {"query_length": 4}, chunk_size=64)
     set_settings(model, settings)
     model.save_pretrained(tmp_path)
     bert_tokenizer.save_pretrained(tmp_path)
@@ -183,7 +183,7 @@ def test_settings_of_models_in_memory(make_source, save_bert, make_model, tmp_pa
     source = make_source(Pooling(16), prompts=PROMPTS)
     assert settings_of(BertModel.from_pretrained(source)) == TextSettings(PROMPTS)
     assert settings_of(BertModel.from_pretrained(save_bert(tmp_path / "bert"))) == TextSettings()
-    model, settings = make_model(), TextSettings({"query": "the "}, document_length=8)
+    model, settings = make_model(), TextSettings({"query": "the "}, {"document_length": 8})
     assert settings_of(model) == TextSettings() and settings_of(model).lengths == {}
     set_settings(model, settings)
     assert settings_of(model) == settings_of(model.dse) == settings and settings.lengths == {"document_length": 8}

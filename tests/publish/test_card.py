@@ -92,7 +92,10 @@ def test_card_of_a_search(make_model):
         ({"similarity": "dot", "problem_type": "multi_label_classification"}, {}),
         ({"layer_types": ["full_attention"] * 2}, {"prompts": {"query": "find | this: "}}),
         ({"layer_types": ["chunked_attention", "sliding_linear_attention"], "attention_chunk_size": 4}, {}),
-        ({"linformer_length": [4, 8], "linformer_projection": "mean"}, {"query_length": 8, "chunk_size": 128}),
+        (
+            {"linformer_length": [4, 8], "linformer_projection": "mean"},
+            {"lengths": {"query_length": 8}, "chunk_size": 128},
+        ),
     ],
 )
 @pytest.mark.parametrize("facts", [{}, FACTS, SEARCH_FACTS])

@@ -145,7 +145,7 @@ def test_memory_grows_with_the_length(make, bert_tokenizer, tmp_path, fields):
 def test_graph_folder(make_model, bert_tokenizer, tmp_path):
     prompts = {"query": "the ", "document": ""}
     model = make_model(DseModel, projection_dim=6)
-    set_settings(model, TextSettings({"query": "the "}, query_length=4))
+    set_settings(model, TextSettings({"query": "the "}, {"query_length": 4}))
     folder = export(model, tmp_path / "graph", bert_tokenizer, format="onnx", int8=True, max_length=10)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert names == {

@@ -48,13 +48,13 @@ def test_all_files_but_hidden_ones_are_uploaded(hub, folder):
 
 def test_lengths_of_the_model_before_go_with_it(hub, tmp_path, make_model, bert_tokenizer):
     """Or sentence-transformers would cut the texts of a model that has no such limits."""
-    for length in (6, None):
+    for lengths in ({"query_length": 6}, {}):
         model = make_model()
-        set_settings(model, TextSettings(query_length=length))
-        folder = export(model, tmp_path / str(length), bert_tokenizer, model_id=REPO)
+        set_settings(model, TextSettings(lengths=lengths))
+        folder = export(model, tmp_path / str(len(lengths)), bert_tokenizer, model_id=REPO)
         push_model(folder, REPO)
         assert published(hub) == files(folder)
-        assert ("sentence_bert_config.json" in files(folder)) == (length is not None)
+        assert ("sentence_bert_config.json" in files(folder)) == bool(lengths)
 
 
 def test_private_repositories(hub, folder):

@@ -110,7 +110,7 @@ def test_any_tokenizer_gives_the_vectors_of_single_texts(make, changes, bert_tok
 
 def test_prompts_and_lengths_are_those_of_the_settings(make_model, bert_tokenizer):
     model = make_model(DseModel)
-    set_settings(model, TextSettings({"query": "old ", "other": "the "}, query_length=8))
+    set_settings(model, TextSettings({"query": "old ", "other": "the "}, {"query_length": 8}))
     with pytest.raises(ValueError, match="'queries' not found .* \\['query', 'document', 'other'\\]"):
         encode(model, bert_tokenizer, ["cat"], "queries")
     plain = encode(model, bert_tokenizer, ["old cat", "the cat", "cat", "old " + "cat " * 5])

@@ -285,7 +285,7 @@ def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, r
     batch = trainer.data_collator([RankingRows(rankings, 4, seed=0)[0]])
     assert trainer.tokenizer.decode(batch["query_input_ids"][0]).startswith("[CLS] old the")
     assert trainer.tokenizer.decode(batch["document_input_ids"][0]).startswith("[CLS] new")
-    assert (settings_of(trainer.model).query_length, trainer.processing_class.model_max_length) == (8, 32)
+    assert (settings_of(trainer.model).lengths["query_length"], trainer.processing_class.model_max_length) == (8, 32)
     # Candidates stay in a corpus that is too small for them.
     few = rankings.select([0, 1])
     monkeypatch.setattr("hf_dse.training.ranking_trainer.EVAL_CORPUS", 1)
