@@ -118,6 +118,16 @@ class Rankings:
         """Returns some of the queries with the same corpus."""
         return replace(self, queries=self.queries.select(rows))
 
+    def keep_documents(self, extra: Iterable[int] = ()) -> "Rankings":
+        """Returns the same queries with only their candidates, and the rows `extra`, as corpus."""
+        lists = self.queries["documents"][:]
+        rows = sorted({*(row for rows in lists for row in rows), *extra})
+        new = {row: number for number, row in enumerate(rows)}
+        feature = self.queries.features["documents"]
+        documents = [[new[row] for row in rows] for rows in lists]
+        queries = self.queries.remove_columns("documents").add_column("documents", documents, feature=feature)
+        return replace(self, queries=queries, corpus=self.corpus.select(rows))
+
 
 def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: str = "The rankings") -> Rankings:
     """

@@ -63,27 +63,6 @@ def warn_of_read(num_texts: int, num_cut: int, num_unknown: int, max_length: int
         )
 
 
-def tokenize(
-    processing_class: PreTrainedTokenizerBase, texts: list[str], max_length: int | None
-) -> tuple[list[dict[str, list[int]]], int]:
-    """Tokenizes texts without padding; returns one `dict` per text, and how many were truncated."""
-    # Some tokenizers return an attention mask only on request.
-    encoded = processing_class(
-        texts, truncation=max_length is not None, max_length=max_length, return_attention_mask=True, verbose=False
-    )
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    if not all(lengths):
-        raise ValueError(f"The text {texts[lengths.index(0)]!r} has no tokens, so it has no embedding: remove it.")
-    if encoded.encodings is not None:
-        num_cut = sum(bool(encoding.overflowing) for encoding in encoded.encodings)
-    else:
-        # A tokenizer in Python does not say which texts it has cut.
-        whole = lengths if max_length is None else token_lengths(processing_class, texts)
-        num_cut = sum(size > kept for size, kept in zip(whole, lengths, strict=True))
-    features = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
-    return features, num_cut
-
-
 def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     """
     Yields the positions of texts of similar length, the longest first. A batch has at most `batch_size` texts and

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hf_dse.data.passages import split_text
-from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import Words, number_groups
 from hf_dse.retrieval.index import Index
@@ -46,7 +45,7 @@ def similarities(
     # The words of the whole corpus, and the vectors of the candidates alone.
     words, places = _count_words(rankings, encoder) if bm25_weight else (None, np.empty(0, dtype=int))
     added = None if words is None else words.scores(queries, bm25_weight)
-    needed = keep_documents(rankings)
+    needed = rankings.keep_documents()
     texts, room = needed.corpus["text"][:], room_of(encoder)
     # Windows of as many tokens as the model reads.
     is_split = windows == "best" and room < math.inf

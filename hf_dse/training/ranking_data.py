@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerBase
 from hf_dse.common.settings import TextSettings, set_settings, settings_of
 from hf_dse.convert.convert import name_of_layers
 from hf_dse.convert.student import limit_tokens
-from hf_dse.data.ranking_batches import keep_documents
 from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import RankingTrainingArguments
@@ -86,7 +85,7 @@ def smaller_corpus(rankings: Rankings, size: int, seed: int) -> Rankings:
     candidates = {row for rows in rankings.queries["documents"][:] for row in rows}
     others = np.setdiff1d(np.arange(len(rankings.corpus)), list(candidates))
     sample = np.random.default_rng(seed).permutation(others)[: max(0, size - len(candidates))]
-    return keep_documents(rankings, sample.tolist())
+    return rankings.keep_documents(sample.tolist())
 
 
 def freeze(model: Any, num_layers: int | None) -> None:

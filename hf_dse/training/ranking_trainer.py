@@ -18,7 +18,7 @@ from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
 from hf_dse.common.settings import settings_of
-from hf_dse.data.ranking_batches import RankingCollator, RankingRows
+from hf_dse.data.collators import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings
 from hf_dse.data.tokenization import lengths, token_lengths
 from hf_dse.measure.pairs import evaluating

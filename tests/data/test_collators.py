@@ -1,10 +1,16 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of pairs and of texts."""
+"""Batches of texts, pairs and rankings. The tests of the trainers have more."""
 
+import math
+
+import pytest
 import torch
+from datasets import Dataset
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from hf_dse.data.collators import PairCollator
+from hf_dse.data.collators import PairCollator, RankingCollator, RankingRows, TextCollator
+from hf_dse.data.rankings import make_rankings
 
 
 FEATURES = [
@@ -47,3 +53,93 @@ def test_cut_sentences_are_counted_and_warned_about_once(bert_tokenizer, warning
     collator(FEATURES[1:] * 2)
     assert collator.n_truncated == 3
     assert len(warnings) == 1 and "1 of 4 sentences" in warnings[0] and "raise `max_length`" in warnings[0]
+
+
+def test_a_tokenizer_that_returns_no_mask(bert_tokenizer):
+    """Padding would be read as text."""
+    plain = PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer.backend_tokenizer, pad_token="[PAD]")
+    plain.model_input_names = ["input_ids"]
+    batch = TextCollator(plain, 8)([{"text": "a cat"}, {"text": "a"}])
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
+
+
+def test_cut_texts_are_counted(bert_tokenizer):
+    """Also by tokenizers in Python, which do not say what they have cut."""
+    for tokenizer, sizes in ((bert_tokenizer, [3, 4, 4, 4]), (ByT5Tokenizer(), [2, 4, 4, 4])):
+        collator = TextCollator(tokenizer, 4)
+        batch = collator([{"text": text} for text in ("a", "a b", "abcdef", "a b c d")])
+        assert batch["attention_mask"].sum(dim=1).tolist() == sizes
+        assert collator.n_truncated == 2
+
+
+def test_texts_without_tokens_are_named(bert_tokenizer):
+    plain = PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer.backend_tokenizer, pad_token="[PAD]")
+    plain.backend_tokenizer.post_processor = None
+    with pytest.raises(ValueError, match="The text '' has no tokens, so it has no embedding: remove it"):
+        TextCollator(plain, 8)([{"text": "a"}, {"text": ""}])
+
+
+@pytest.fixture
+def rankings():
+    queries = {
+        "query": ["a cat", "A  cat", "the dog"],
+        "documents": [[0, 1, 2], [3, 4], [4, 0]],
+        "labels": [[1, 0, None], [1, 0], [0, 0]],
+        "teacher_logits": [[3.0, 1.0, None], [2.0, 0.0], [1.0, 0.5]],
+    }
+    return make_rankings(queries, {"text": ["the cat", "a mat", "The Cat ", "cats", "a dog ran on", "unused"]})
+
+
+def test_items_of_rankings(rankings):
+    """An index is row and epoch; equal texts have one number, and equal queries share their positives."""
+    rows = RankingRows(rankings, num_candidates=2, seed=0)
+    assert len(rows) == 3
+    items = [rows[epoch * 3] for epoch in range(20)]
+    assert all(item["documents"][0] == "the cat" and len(item["documents"]) == 2 for item in items)
+    # A candidate with the teacher's score comes before one without.
+    assert {item["documents"][1] for item in items} == {"a mat"}
+    assert {RankingRows(rankings, 3, 0)[epoch * 3]["documents"][2] for epoch in range(20)} == {"The Cat "}
+    for first, second in zip(items, [RankingRows(rankings, 2, 0)[epoch * 3] for epoch in range(20)], strict=True):
+        assert first["documents"] == second["documents"]
+    assert rows[0]["positives"] == rows[1]["positives"] == [0, 3] and rows[2]["positives"] == []
+    whole = RankingRows(rankings, 9, 0)[0]
+    order = [whole["documents"].index(text) for text in ("the cat", "a mat", "The Cat ")]
+    assert whole["document_ids"][order].tolist() == [0, 1, 0]
+    assert whole["labels"][order[:2]].tolist() == [1, 0] and math.isnan(whole["labels"][order[2]])
+
+
+def test_a_batch_of_rankings(rankings, bert_tokenizer, warnings):
+    pairs = Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "label": [1.0]})
+    rows = RankingRows(rankings, 3, 0, pairs)
+    prompts = {"query": "of ", "document": "in "}
+    collator = RankingCollator(bert_tokenizer, max_length=6, query_max_length=5, prompts=prompts)
+    batch = collator([rows[0], rows[1], rows[2], rows[3]])
+    texts = [bert_tokenizer.decode(ids, skip_special_tokens=True) for ids in batch["document_input_ids"]]
+    # Each text once, with its prompt, and at most 6 tokens.
+    assert sorted(texts) == ["in a dog ran", "in a mat", "in cats", "in the cat"]
+    assert bert_tokenizer.decode(batch["query_input_ids"][0], skip_special_tokens=True) == "of a cat"
+    assert collator.n_truncated == 1 and "1 of 4 document texts" in warnings[0] and "raise `max_length`" in warnings[0]
+    for number in range(3):
+        places = batch["documents"][number]
+        known = [texts[place].removeprefix("in ") for place in places if place >= 0]
+        expected = [text.lower().strip().replace(" on", "") for text in rows[number]["documents"]]
+        assert known == expected
+    assert batch["positives"].tolist() == [[0, 3], [0, 3], [-1, -1]]
+    assert batch["labels"].shape == batch["teacher_logits"].shape == (3, 3)
+    assert batch["labels"][1, 2].isnan() and batch["pair_input_ids"].shape == (1, 2, 3)
+    assert collator([rows[3]]).keys() == {"pair_input_ids", "pair_attention_mask", "pair_labels"}
+
+
+def test_a_smaller_corpus_keeps_the_candidates(rankings):
+    smaller = rankings.keep_documents()
+    assert len(smaller.corpus) == 5 and len(rankings.keep_documents([5]).corpus) == 6
+    part = rankings.select([2]).keep_documents()
+    assert part.queries["documents"][0] == [1, 0] and part.corpus["text"][:] == ["the cat", "a dog ran on"]
+
+
+def test_other_passages_of_a_relevant_document_are_no_negatives():
+    """Of equal queries together; texts that two documents have are those of the first."""
+    corpus = {"text": ["a cat", "a mat", "a dog", "A  MAT", "cats"], "passage_of": ["x", "x", "y", "y", "z"]}
+    queries = {"query": ["q", "Q", "other"], "documents": [[0, 2], [2], [4, 1, 3]], "labels": [[1, 0], [1], [0, 0, 0]]}
+    rows = RankingRows(make_rankings(queries, corpus), num_candidates=2, seed=0)
+    assert [rows[row]["positives"] for row in range(3)] == [[0, 1, 2], [0, 1, 2], []]

@@ -5,8 +5,6 @@
 import pytest
 from transformers import (
     BertForSequenceClassification,
-    ByT5Tokenizer,
-    PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
 )
@@ -17,7 +15,6 @@ from hf_dse.data.tokenization import (
     check_vocabulary,
     length_batches,
     max_tokens,
-    tokenize,
 )
 
 
@@ -28,30 +25,6 @@ def test_batches_hold_each_text_once():
     assert batches[0] == [5]
     for batch in batches:
         assert len(batch) <= 4 and max(sizes[row] for row in batch) * len(batch) <= max(4 * 512, sizes[batch[0]])
-
-
-def test_a_tokenizer_that_returns_no_mask(bert_tokenizer):
-    """Padding would be read as text."""
-    plain = PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer.backend_tokenizer, pad_token="[PAD]")
-    plain.model_input_names = ["input_ids"]
-    features, _ = tokenize(plain, ["a cat", "a"], 8)
-    assert [feature["attention_mask"] for feature in features] == [[1, 1, 1, 1], [1, 1, 1]]
-
-
-def test_cut_texts_are_counted(bert_tokenizer):
-    """Also by tokenizers in Python, which do not say what they have cut."""
-    for tokenizer, sizes in ((bert_tokenizer, [3, 4, 4, 4]), (ByT5Tokenizer(), [2, 4, 4, 4])):
-        features, num_cut = tokenize(tokenizer, ["a", "a b", "abcdef", "a b c d"], 4)
-        assert [len(feature["input_ids"]) for feature in features] == sizes
-        assert num_cut == 2
-        assert tokenize(tokenizer, ["a b c d"], None)[1] == 0
-
-
-def test_texts_without_tokens_are_named(bert_tokenizer):
-    plain = PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer.backend_tokenizer, pad_token="[PAD]")
-    plain.backend_tokenizer.post_processor = None
-    with pytest.raises(ValueError, match="The text '' has no tokens, so it has no embedding: remove it"):
-        tokenize(plain, ["a", ""], 8)
 
 
 def test_limits(save_bert, bert_tokenizer, tmp_path):

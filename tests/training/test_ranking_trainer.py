@@ -31,7 +31,7 @@ from hf_dse import (
     to_sentence_transformer,
 )
 from hf_dse.common.settings import TextSettings, set_settings, settings_of
-from hf_dse.data.ranking_batches import RankingCollator, RankingRows
+from hf_dse.data.collators import RankingCollator, RankingRows
 from hf_dse.training.ranking_data import freeze
 from hf_dse.training.ranking_losses import LOGIT_SPREAD
 from hf_dse.training.ranking_steps import forward_in_parts, forward_texts
