@@ -288,6 +288,18 @@ def write_rankings(rankings: Rankings, path: Path) -> None:
 # Rows of files
 
 
+@dataclass(slots=True)
+class Candidate:
+    """A candidate of a row of a file; `None` is unknown."""
+
+    row: int
+    doc_id: str | None
+    text: str | None
+    group: str | None
+    label: float | None
+    score: float | None
+
+
 def read_rankings(
     rows: Columns,
     corpus: Columns | None = None,
@@ -301,12 +313,12 @@ def read_rankings(
     """
     columns = {name: to_lists(rows[name][:]) for name in column_names(rows)}
     documents: Any = None if corpus is None else make_corpus(corpus, where)
-    lists, has_scores = _read_candidates(columns, documents is not None, where)
-    texts = _name_documents(lists, documents, where)
+    candidates, has_scores = _read_candidates(columns, documents is not None, where)
+    texts = _name_documents(candidates, documents, where)
     id_column = _first(columns, QUERY_ID)
     query_ids = None if id_column is None else to_ids(columns[id_column], f"{where}: the query id")
     # As in BEIR.
-    query_names = QUERY if any(lists) else (*QUERY, "text")
+    query_names = QUERY if candidates else (*QUERY, "text")
     if query_ids is None or query_texts is None or _first(columns, query_names) is not None:
         queries = columns[find_column(columns, where, query_names)]
     else:
@@ -314,44 +326,44 @@ def read_rankings(
         check_rows(query_ids, query_texts.__contains__, where, problem)
         queries = [query_texts[value] for value in query_ids]
     check_rows(queries, is_filled, where, "the query is {}, not a text")
-    # The candidates of each query: label and score by the id; and the documents that candidates are passages of.
-    merged: dict[str, tuple[str, dict[str, list]]] = {}
-    group_of: dict[str, str] = {}
-    for number, (query, candidates) in enumerate(zip(queries, lists, strict=True)):
-        place = f"{where}, row {number}"
-        key = query_ids[number] if query_ids else str(query)
-        first, known = merged.setdefault(key, (query, {}))
-        if first != query:
-            raise ValueError(f"{place}: the query {key!r} has another text than in a row before: {shorten(query)}.")
-        for doc_id, _, group, *new in candidates:
-            if group is not None:
-                group_of[doc_id] = group
-            old = known.setdefault(doc_id, new)
-            for a, b in zip(old, new, strict=True):
-                if None not in (a, b) and a != b:
-                    raise ValueError(
-                        f"{place}: the candidate {shorten(texts[doc_id])} of the query {shorten(query)} has the label "
-                        f"or score {b:g}, and before {a:g}: remove one of the two."
-                    )
-            known[doc_id] = [b if a is None else a for a, b in zip(old, new, strict=True)]
-    if num_again := len(merged) - len({first for first, _ in merged.values()}):
+    keys = queries if query_ids is None else query_ids
+    query_of: dict[str, str] = {}
+    for row, (key, query) in enumerate(zip(keys, queries, strict=True)):
+        if query_of.setdefault(key, query) != query:
+            raise ValueError(
+                f"{where}, row {row}: the query {key!r} has another text than in a row before: {shorten(query)}."
+            )
+    if num_again := len(query_of) - len(set(query_of.values())):
         logger.warning(
             f"{where}: {num_again} queries have the text of another query and an id of their own: each id is a query "
             "that ranks alone. If the ids are those of rows, leave their column out."
         )
+    merged: dict[str, dict[str | None, Candidate]] = {key: {} for key in query_of}
+    for new in candidates:
+        old = merged[keys[new.row]].setdefault(new.doc_id, new)
+        for name in ("label", "score"):
+            before, now = getattr(old, name), getattr(new, name)
+            if None not in (before, now) and before != now:
+                raise ValueError(
+                    f"{where}, row {new.row}: the candidate {shorten(texts[new.doc_id])} of the query "
+                    f"{shorten(queries[new.row])} has the label or score {now:g}, and before {before:g}: remove one "
+                    "of the two."
+                )
+            setattr(old, name, now if before is None else before)
     rows_by_id = {doc_id: row for row, doc_id in enumerate(texts)}
     result: dict[str, Any] = {
-        "query": [query for query, _ in merged.values()],
-        "documents": [[rows_by_id[doc_id] for doc_id in known] for _, known in merged.values()],
-        "labels": [[label for label, _ in known.values()] for _, known in merged.values()],
+        "query": list(query_of.values()),
+        "documents": [list(map(rows_by_id.__getitem__, known)) for known in merged.values()],
+        "labels": [[one.label for one in known.values()] for known in merged.values()],
     }
-    if query_ids:
-        result["query_id"] = list(merged)
+    if query_ids is not None:
+        result["query_id"] = list(query_of)
     if has_scores:
-        result["teacher_logits"] = [[score for _, score in known.values()] for _, known in merged.values()]
+        result["teacher_logits"] = [[one.score for one in known.values()] for known in merged.values()]
     if documents is None or len(texts) > len(documents):
         documents = {"doc_id": list(texts), "text": list(texts.values())}
-        if group_of:
+        # The documents that candidates are passages of.
+        if group_of := {one.doc_id: one.group for one in candidates if one.group is not None}:
             documents["passage_of"] = [group_of.get(doc_id, doc_id) for doc_id in texts]
     made = make_rankings(result, documents, where)
     sizes = {int(size) for size in columns.get("chunk_size", []) if not is_missing(size)}
@@ -365,88 +377,86 @@ def is_ranking(names: Sequence[str]) -> bool:
     return any(name in (*LISTS, "positive") or NEGATIVE.fullmatch(name) for name in names)
 
 
-def _name_documents(lists: list[list[list]], corpus: Dataset | None, where: str) -> dict[str, str]:
+def _name_documents(candidates: Sequence[Candidate], corpus: Dataset | None, where: str) -> dict[str, str]:
     """Gives each candidate its id, and returns the texts of a corpus and those that the rows add, by their ids."""
     known = {} if corpus is None else dict(zip(corpus["doc_id"][:], corpus["text"][:], strict=True))
     # The first of equal ones.
     by_text = {text: doc_id for doc_id, text in reversed(known.items())}
+    unnamed = [one for one in candidates if one.doc_id is None]
     # Texts are ids where one of them is an id of the corpus.
-    are_ids = any(text in known for row in lists for doc_id, text, *_ in row if doc_id is None)
-    for number, candidates in enumerate(lists):
-        for candidate in candidates:
-            doc_id, text = candidate[:2]
-            if doc_id is None and are_ids:
-                doc_id, text = text if text in known else by_text.get(text, text), None
-            elif doc_id is None:
-                doc_id = by_text.setdefault(text, f"{'' if corpus is None else 'added '}{len(known)}")
-            if text is None and doc_id not in known:
-                raise ValueError(
-                    f"{where}, row {number}: the document {shorten(doc_id)} is not in the corpus of {len(known)} "
-                    f"documents, whose ids are such as {next(iter(known))!r}: add its text, or remove it."
-                )
-            # An id may have another text in the corpus or another row.
-            while text is not None and known.setdefault(doc_id, text) != text:
-                doc_id += " (2)"
-            candidate[0] = doc_id
+    if any(one.text in known for one in unnamed):
+        for one in unnamed:
+            one.doc_id, one.text = one.text if one.text in known else by_text.get(one.text, one.text), None
+    for one in candidates:
+        if one.doc_id is None:
+            one.doc_id = by_text.setdefault(one.text, f"{'' if corpus is None else 'added '}{len(known)}")
+        elif one.text is None and one.doc_id not in known:
+            raise ValueError(
+                f"{where}, row {one.row}: the document {shorten(one.doc_id)} is not in the corpus of {len(known)} "
+                f"documents, whose ids are such as {next(iter(known))!r}: add its text, or remove it."
+            )
+        # An id may have another text in the corpus or another row.
+        while one.text is not None and known.setdefault(one.doc_id, one.text) != one.text:
+            one.doc_id += " (2)"
     return known
 
 
-def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> tuple[list[list[list]], bool]:
-    """
-    Returns id, text, group, label and score of the candidates of each row, `None` if unknown, and if there are scores.
-    """
-    found = {name: columns[name] for name in LISTS if name in columns}
+def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> tuple[list[Candidate], bool]:
+    """Returns the candidates of all rows, and whether there are scores."""
     labels, scores = _first(columns, LABELS), _first(columns, TEACHER_LOGITS)
     document = _first(columns, (*DOCUMENT, *DOCUMENT_ID) if has_corpus else DOCUMENT)
     negatives = [name for name in columns if NEGATIVE.fullmatch(name)]
-    # Labels of the candidates unless a column tells them.
-    relevance: list[float | None] = []
-    known = [*found]
-    if found:
-        if not has_corpus and "documents" not in found:
+    lists = {name: columns[name] for name in LISTS if name in columns}
+    used = [*lists]
+    # Labels of the candidates of a row, where no column tells them.
+    relevance: list[float] = []
+    if lists:
+        if not has_corpus and "documents" not in lists:
             raise ValueError(f"{where}: the texts of the document ids are unknown: name their `--corpus`.")
-        for name, rows in found.items():
+        for name, rows in lists.items():
             check_rows(rows, lambda value: isinstance(value, list), where, f"{name} is {{}}, not a list")
     elif document is not None:
-        relevance = [1.0 if negatives or not (labels or scores) else None, *(0.0 for _ in negatives)]
+        used = [document, *negatives]
         if negatives:
             # In sentence-transformers, the labels of negatives are a teacher's scores.
             labels, scores = None, scores or labels
+        if negatives or not (labels or scores):
+            relevance = [1.0, *(0.0 for _ in negatives)]
         # Rows may have fewer negatives than others.
         others = [["" if is_missing(text) else text for text in columns[name]] for name in negatives]
-        name = "document_ids" if document in DOCUMENT_ID else "documents"
-        found = {name: [list(row) for row in zip(columns[document], *others, strict=True)]}
-        known = [document, *negatives]
-    elif negatives or not has_corpus or not {*QUERY, *QUERY_ID, *BESIDE}.issuperset(columns):
+        kind = "document_ids" if document in DOCUMENT_ID else "documents"
+        lists = {kind: list(map(list, zip(columns[document], *others, strict=True)))}
+    elif not negatives and has_corpus and {*QUERY, *QUERY_ID, *BESIDE}.issuperset(columns):
+        lists = {"documents": [[] for _ in next(iter(columns.values()), [])]}
+    else:
         raise ValueError(
             f"{where}: no column has {'positives' if negatives else 'candidates'}; the columns are "
             f"{', '.join(columns)}. Rename them to `query` and `document` (a text, or with `--corpus` an id or "
             "the path of a file), or `query`, `documents` and `labels`, or `query`, `positive` and `negative_1`, ..., "
             "and remove those of queries that have no candidates."
         )
-    else:
-        found = {"documents": [[] for _ in next(iter(columns.values()), [])]}
-    if left_out := [
-        name for name in columns if name not in {*known, labels, scores, *QUERY, *QUERY_ID, *BESIDE, *UNIT}
-    ]:
+    named = {*used, labels, scores, *QUERY, *QUERY_ID, *BESIDE, *UNIT}
+    if left_out := [name for name in columns if name not in named]:
         logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
-    candidates = next(iter(found.values()))
+    first = next(iter(lists.values()))
     kinds = str | int if has_corpus else str
     problem = "the candidates {} are not texts: lists are read from the columns `documents` and `labels`"
-    check_rows(candidates, lambda row: all(isinstance(text, kinds) for text in row), where, problem)
-    unknown: list[list] = [[None] * len(row) for row in candidates]
-    names = {name: [list(map(str, row)) for row in rows] for name, rows in found.items()}
+    check_rows(first, lambda row: all(isinstance(text, kinds) for text in row), where, problem)
+    names = {name: [list(map(str, row)) for row in rows] for name, rows in lists.items()}
+    unknown: list[list] = [[None] * len(row) for row in first]
     values = (
         names.get("document_ids", unknown),
         names.get("documents", unknown),
         columns.get("groups", unknown),
-        read_numbers(columns[labels], candidates, where, labels) if labels else [relevance or row for row in unknown],
-        read_numbers(columns[scores], candidates, where, scores) if scores else unknown,
+        read_numbers(columns[labels], first, where, labels) if labels else [relevance or row for row in unknown],
+        read_numbers(columns[scores], first, where, scores) if scores else unknown,
     )
-    joined = [list(map(list, zip(*row, strict=True))) for row in zip(*values, strict=True)]
-    kept = [[one for one in row if one[1] is None or is_filled(one[1])] for row in joined]
-    if num_blank := sum(map(len, candidates)) - sum(map(len, kept)):
-        logger.warning(f"{where}: {num_blank} blank candidates are left out.")
+    found: list[Candidate] = []
+    for row, parts in enumerate(zip(*values, strict=True)):
+        found += [Candidate(row, *part) for part in zip(*parts, strict=True)]
+    kept = [one for one in found if one.text is None or is_filled(one.text)]
+    if len(kept) < len(found):
+        logger.warning(f"{where}: {len(found) - len(kept)} blank candidates are left out.")
     return kept, scores is not None
 
 
