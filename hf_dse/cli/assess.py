@@ -81,8 +81,7 @@ def assess(
 
 def _load(args: AssessArguments, data_args: DataArguments) -> tuple[str, "Rankings", int]:
     """The name of a split, its judged queries, and the number of labelled queries to train with."""
-    from hf_dse.data.ranking_files import load_rankings
-    from hf_dse.data.reading import choose_split, to_corpus
+    from hf_dse.data.ranking_files import choose_split, load_rankings, to_corpus
     from hf_dse.retrieval.queries import make_queries
 
     files = (data_args.train_file, data_args.validation_file, data_args.test_file)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of the data, and known tasks. Modules named `options` import nothing heavy, so that help is fast."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import Any
 
@@ -100,16 +100,16 @@ class DataArguments:
         check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
 
 
-def to_arguments(data: Any) -> DataArguments:
-    """Returns the arguments themselves, or those of a data set's name, folder or file."""
-    if isinstance(data, DataArguments):
-        return data
-    if not isinstance(data, str | PathLike):
+def to_arguments(data: Any, **options: Any) -> DataArguments:
+    """Returns arguments, or those of a data set's name, folder or file, with the options that are not `None`."""
+    if isinstance(data, str | PathLike):
+        data = DataArguments(dataset_name=fspath(data))
+    elif not isinstance(data, DataArguments):
         raise TypeError(
             f"The data are of the type {type(data).__name__}: pass `DataArguments`, the name of a data set, a folder "
             "or a file, or one loaded split (`Rankings`, or a `Dataset` of sentence pairs, where they are taken)."
         )
-    return DataArguments(dataset_name=fspath(data))
+    return replace(data, **{name: value for name, value in options.items() if value is not None})
 
 
 @dataclass

@@ -5,6 +5,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from transformers.utils import logging
@@ -117,6 +118,18 @@ def _check_split(
         columns = Dataset.from_dict({name: columns[name] for name in others})
     # As they are: Python lacks types such as nanoseconds.
     return concatenate_datasets([pairs, columns.select_columns(others).select(kept)], axis=1)
+
+
+def to_pairs(data: Any, data_args: DataArguments, split: str, **options: Any) -> Dataset:
+    """Sentence pairs themselves, or a split of those that a name stands for. `options` are of [`load_pairs`]."""
+    if not isinstance(data, Dataset):
+        return load_pairs(data_args, [split], **options)[split]
+    if not {"sentence1", "sentence2"}.issubset(data.column_names):
+        raise ValueError(
+            f"The data have the columns {', '.join(data.column_names)}, and sentence pairs need sentence1 and "
+            "sentence2: rename them, or make `Rankings` of queries with documents (`make_rankings`)."
+        )
+    return data
 
 
 def load_pairs(

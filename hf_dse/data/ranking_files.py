@@ -3,10 +3,11 @@
 """Queries with candidates of files, Hub data sets and folders in the layout of BEIR; documents."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from datasets import Dataset
 from transformers.utils import logging
@@ -32,12 +33,20 @@ from hf_dse.data.texts import is_folder_of_files, read_texts
 
 logger = logging.get_logger(__name__)
 
+# Loaded, or the name of a data set, a folder or a file.
+Data: TypeAlias = Dataset | Rankings | DataArguments | str | os.PathLike
+
 # The path of a file is its id in a folder.
 DOC_ID = ("doc_id", "_id", "corpus-id", "corpus_id", "id", "file")
 RELEVANCE = ("relevance", "score", "label")
 # pytrec_eval counts the documents of each grade up to the highest.
 MAX_GRADE = 10_000
 TREC = ("query-id", "iteration", "corpus-id", "score")
+
+
+def options_of(data: Data, **options: Any) -> DataArguments:
+    """How data are read, with the options that are not `None`; loaded data have these alone."""
+    return to_arguments(DataArguments() if isinstance(data, Dataset | Rankings) else data, **options)
 
 
 def is_ranking_data(data_args: DataArguments) -> bool:
@@ -140,6 +149,34 @@ def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:
     elif find_table(name, "corpus") or any(key in DOC_ID for key in names):
         found["doc_id"] = columns[find_column(columns, name, DOC_ID)][:]
     return make_corpus(found, name)
+
+
+def choose_split(splits: Collection[str]) -> str:
+    """The split of judged queries that is searched, if none is named."""
+    return next((name for name in ("test", "validation") if name in splits), next(iter(splits)))
+
+
+def to_rankings(data: Data, split: str | None = None, chunk_size: int | None = None) -> Rankings:
+    """
+    Rankings themselves, or a split of those that a name stands for, by default that of [`choose_split`]. `chunk_size`
+    replaces that of their documents.
+    """
+    if not isinstance(data, Rankings):
+        splits = load_rankings(to_arguments(data, chunk_size=chunk_size), None if split is None else [split])
+        return splits[split or choose_split(splits)]
+    if chunk_size is None or chunk_size == data.chunk_size:
+        return data
+    if data.has_passages:
+        raise ValueError(f"chunk_size={chunk_size}: the documents are passages already, of {data.chunk_size}.")
+    return replace(data, chunk_size=chunk_size)
+
+
+def to_corpus(data: Data, chunk_size: int | None = None) -> tuple[Dataset, int | None]:
+    """Documents without queries, loaded or by their name, and the tokens of the passages that they are searched by."""
+    if isinstance(data, Dataset):
+        return data, chunk_size
+    args = to_arguments(data, chunk_size=chunk_size)
+    return load_corpus(args), unit_of(args)
 
 
 # The layout of BEIR

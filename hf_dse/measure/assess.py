@@ -13,8 +13,8 @@ import numpy as np
 from hf_dse.common.loading import check_loading
 from hf_dse.common.options import check_at_least
 from hf_dse.data.options import DataArguments
+from hf_dse.data.ranking_files import to_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.data.reading import to_rankings
 from hf_dse.measure.compare import compare_runs, gain_of, rerank_search, run_searches
 from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP

@@ -10,8 +10,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_dse.common.loading import check_loading, choose_device, load_config, load_tokenizer
 from hf_dse.convert.student import load_dse_model
-from hf_dse.data.pairs import check_pairs, resolve_task
-from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
+from hf_dse.data.pairs import check_pairs, resolve_task, to_pairs
+from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
+from hf_dse.data.rankings import Rankings
 from hf_dse.measure.compare import compare_searches
 from hf_dse.measure.pairs import evaluate_pairs
 from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
@@ -99,7 +100,7 @@ def evaluate(
     if isinstance(model, PreTrainedModel) and processing_class is None:
         raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
     loaded: Any = model
-    if are_rankings(data, data_args):
+    if isinstance(data, Rankings) or is_ranking_data(data_args):
         rankings = to_rankings(data, split or "test", chunk_size)
         encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **loading)
         found = compare_searches({"": encoder}, {"": rankings}, **options)

@@ -19,8 +19,8 @@ from transformers.utils import logging
 from hf_dse.common.loading import check_loading
 from hf_dse.data.options import DataArguments
 from hf_dse.data.passages import title_of, with_titles
+from hf_dse.data.ranking_files import to_corpus, to_rankings
 from hf_dse.data.rankings import Rankings, fold, make_rankings
-from hf_dse.data.reading import to_corpus, to_rankings
 from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.bm25 import has_bm25, import_bm25
 from hf_dse.retrieval.index import Index

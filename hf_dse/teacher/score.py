@@ -10,9 +10,9 @@ import numpy as np
 from datasets import Dataset
 
 from hf_dse.common.loading import check_loading
-from hf_dse.data.pairs import resolve_task
+from hf_dse.data.pairs import resolve_task, to_pairs
+from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.data.reading import Data, are_rankings, options_of, to_pairs, to_rankings
 from hf_dse.data.tables import check_texts
 from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker
 from hf_dse.retrieval.reranking import score_texts
@@ -102,7 +102,7 @@ def score(
     """
     check_loading("score", loading)
     data_args = options_of(data, task_name=task_name, symmetric=symmetric)
-    is_ranking = are_rankings(data, data_args)
+    is_ranking = isinstance(data, Rankings) or is_ranking_data(data_args)
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
     options: dict[str, Any] = {"batch_size": batch_size, "cache_dir": cache_dir, "show_progress": show_progress}
