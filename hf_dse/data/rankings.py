@@ -174,36 +174,35 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
     problem = f"the candidates {{}} are not rows of the {size} documents, as numbers, each once"
     check_rows(lists, lambda rows: len({row for row in rows if row in range(size)}) == len(rows), place, problem, ids)
     columns: dict[str, list] = {"query_id": ids, "query": texts, "documents": lists}
-    columns["labels"] = [[math.nan] * len(rows) for rows in lists]
+    given.setdefault("labels", [None] * len(texts))
     for name in ("labels", "teacher_logits"):
         if name in given:
-            numbers = read_numbers(given[name], lists, place, name, ids)
-            columns[name] = [[math.nan if number is None else number for number in row] for row in numbers]
+            columns[name] = read_numbers(given[name], lists, place, name, ids)
     features = Features({name: FEATURES[name] for name in columns})
     return Rankings(Dataset.from_dict(columns, features=features), documents)
 
 
 def read_numbers(
-    values: Sequence, candidates: list[list], where: str, name: str, ids: Sequence | None = None
-) -> list[list]:
-    """Returns a number for each candidate; `None` is unknown, as is NaN, and either in the place of a list."""
+    values: Sequence, candidates: list[list], where: str, name: str | None, ids: Sequence | None = None
+) -> list[list[float]]:
+    """Returns a number for each candidate, NaN if it is unknown: `None` or NaN, also in the place of a list."""
     rows = [
         [None] * len(row) if is_missing(value) else value if isinstance(value, list) else [value]
         for value, row in zip(values, candidates, strict=True)
     ]
     problem = f"{name} and candidates are {{}}: one finite number for each is needed"
-    pairs = zip(rows, candidates, strict=True)
-    check_rows(pairs, lambda pair: len(pair[0]) == len(pair[1]) and all(map(_is_number, pair[0])), where, problem, ids)
-    return [list(map(to_number, row)) for row in rows]
+
+    def is_good(pair: tuple[list, list]) -> bool:
+        numbers, row = pair
+        return len(numbers) == len(row) and all(is_missing(one) or to_number(one) is not None for one in numbers)
+
+    check_rows(zip(rows, candidates, strict=True), is_good, where, problem, ids)
+    return [[math.nan if one is None else float(one) for one in row] for row in rows]
 
 
 def is_missing(value: Any) -> bool:
     """Returns whether a value is `None` or NaN, as a data frame has it."""
     return value is None or value != value
-
-
-def _is_number(value: Any) -> bool:
-    return is_missing(value) or to_number(value) is not None
 
 
 def make_corpus(corpus: Columns, where: str) -> Dataset:
@@ -256,17 +255,13 @@ def fold(text: str) -> str:
 
 def ranking_rows(rankings: Rankings) -> dict[str, list]:
     """Returns rankings as rows with texts, which sentence-transformers reads too; `None` is an unknown number."""
-    queries = rankings.queries
+    rankings = rankings.keep_documents()
+    queries, corpus = rankings.queries, rankings.corpus
     columns: dict[str, list] = {name: queries[name][:] for name in ("query_id", "query")}
-    lists = queries["documents"][:]
-    needed = sorted({row for rows in lists for row in rows})
-    found = rankings.corpus.select(needed)
-    sources = {"document_ids": "doc_id", "documents": "text"} | (
-        {"groups": "passage_of"} if rankings.has_passages else {}
-    )
-    for name, source in sources.items():
-        values = dict(zip(needed, found[source][:], strict=True))
-        columns[name] = [[values[row] for row in rows] for rows in lists]
+    for name, source in (("document_ids", "doc_id"), ("documents", "text"), ("groups", "passage_of")):
+        if source in corpus.column_names:
+            values = corpus[source][:]
+            columns[name] = [[values[row] for row in rows] for rows in queries["documents"][:]]
     for name in ("labels", "teacher_logits"):
         if name in queries.column_names:
             columns[name] = [[None if math.isnan(value) else value for value in row] for row in queries[name][:]]
@@ -290,14 +285,14 @@ def write_rankings(rankings: Rankings, path: Path) -> None:
 
 @dataclass(slots=True)
 class Candidate:
-    """A candidate of a row of a file; `None` is unknown."""
+    """A candidate of a row of a file; `None` and NaN are unknown."""
 
     row: int
     doc_id: str | None
     text: str | None
     group: str | None
-    label: float | None
-    score: float | None
+    label: float
+    score: float
 
 
 def read_rankings(
@@ -343,13 +338,13 @@ def read_rankings(
         old = merged[keys[new.row]].setdefault(new.doc_id, new)
         for name in ("label", "score"):
             before, now = getattr(old, name), getattr(new, name)
-            if None not in (before, now) and before != now:
+            if before != now and not math.isnan(before) and not math.isnan(now):
                 raise ValueError(
                     f"{where}, row {new.row}: the candidate {shorten(texts[new.doc_id])} of the query "
                     f"{shorten(queries[new.row])} has the label or score {now:g}, and before {before:g}: remove one "
                     "of the two."
                 )
-            setattr(old, name, now if before is None else before)
+            setattr(old, name, now if math.isnan(before) else before)
     rows_by_id = {doc_id: row for row, doc_id in enumerate(texts)}
     result: dict[str, Any] = {
         "query": list(query_of.values()),
@@ -409,7 +404,7 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
     lists = {name: columns[name] for name in LISTS if name in columns}
     used = [*lists]
     # Labels of the candidates of a row, where no column tells them.
-    relevance: list[float] = []
+    relevance: list[float] | None = None
     if lists:
         if not has_corpus and "documents" not in lists:
             raise ValueError(f"{where}: the texts of the document ids are unknown: name their `--corpus`.")
@@ -444,15 +439,12 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
     check_rows(first, lambda row: all(isinstance(text, kinds) for text in row), where, problem)
     names = {name: [list(map(str, row)) for row in rows] for name, rows in lists.items()}
     unknown: list[list] = [[None] * len(row) for row in first]
-    values = (
-        names.get("document_ids", unknown),
-        names.get("documents", unknown),
-        columns.get("groups", unknown),
-        read_numbers(columns[labels], first, where, labels) if labels else [relevance or row for row in unknown],
-        read_numbers(columns[scores], first, where, scores) if scores else unknown,
-    )
+    named = [names.get("document_ids", unknown), names.get("documents", unknown), columns.get("groups", unknown)]
+    relevances = columns[labels] if labels else [relevance] * len(first)
+    logits = columns[scores] if scores else unknown
+    numbers = [read_numbers(values, first, where, name) for name, values in ((labels, relevances), (scores, logits))]
     found: list[Candidate] = []
-    for row, parts in enumerate(zip(*values, strict=True)):
+    for row, parts in enumerate(zip(*named, *numbers, strict=True)):
         found += [Candidate(row, *part) for part in zip(*parts, strict=True)]
     kept = [one for one in found if one.text is None or is_filled(one.text)]
     if len(kept) < len(found):
