@@ -3,9 +3,8 @@
 """Queries with candidates of files, Hub data sets and folders in the layout of BEIR; documents."""
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -82,18 +81,18 @@ def load_rankings(
     """
     data_args = to_arguments(data_args)
     name, corpus_name = data_args.dataset_name, data_args.corpus_file
-    found: dict[str, Callable[[], Columns]] = {}
+    judged: dict[str, Path] = {}
     if name and find_table(name, "corpus"):
-        corpus_name = name
-        found = {split: partial(_read_judgements, path) for split, path in _find_judgements(to_path(name)).items()}
+        corpus_name, judged = name, _find_judgements(to_path(name))
         data_args = replace(data_args, dataset_name=None)
-    found |= {split: partial(open_table, source) for split, source in find_sources(data_args).items()}
+    found = find_sources(data_args)
     corpus = None if corpus_name is None else load_corpus(corpus_name)
     chunk_size = unit_of(replace(data_args, corpus_file=corpus_name))
     texts = _read_queries(to_path(corpus_name)) if corpus_name and find_table(corpus_name, "corpus") else None
     result = {}
-    for split in wanted_splits(found, splits, name or "The data"):
-        rankings = read_rankings(found[split](), corpus, texts, f"Split {split!r}")
+    for split in wanted_splits(judged | found, splits, name or "The data"):
+        rows = open_table(found[split]) if split in found else _read_judgements(judged[split])
+        rankings = read_rankings(rows, corpus, texts, f"Split {split!r}")
         # A file of mined candidates says their unit itself.
         if rankings.chunk_size is None:
             rankings = replace(rankings, chunk_size=chunk_size)

@@ -288,7 +288,7 @@ class Candidate:
     """A candidate of a row of a file; `None` and NaN are unknown."""
 
     row: int
-    doc_id: str | None
+    doc_id: Any
     text: str | None
     group: str | None
     label: float
@@ -333,7 +333,7 @@ def read_rankings(
             f"{where}: {num_again} queries have the text of another query and an id of their own: each id is a query "
             "that ranks alone. If the ids are those of rows, leave their column out."
         )
-    merged: dict[str, dict[str | None, Candidate]] = {key: {} for key in query_of}
+    merged: dict[str, dict[str, Candidate]] = {key: {} for key in query_of}
     for new in candidates:
         old = merged[keys[new.row]].setdefault(new.doc_id, new)
         for name in ("label", "score"):
@@ -430,8 +430,8 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
             "the path of a file), or `query`, `documents` and `labels`, or `query`, `positive` and `negative_1`, ..., "
             "and remove those of queries that have no candidates."
         )
-    named = {*used, labels, scores, *QUERY, *QUERY_ID, *BESIDE, *UNIT}
-    if left_out := [name for name in columns if name not in named]:
+    known = {*used, labels, scores, *QUERY, *QUERY_ID, *BESIDE, *UNIT}
+    if left_out := [name for name in columns if name not in known]:
         logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
     first = next(iter(lists.values()))
     kinds = str | int if has_corpus else str

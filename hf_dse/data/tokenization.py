@@ -26,39 +26,30 @@ def add_mask(processing_class: PreTrainedTokenizerBase) -> None:
         processing_class.model_input_names = [*processing_class.model_input_names, "attention_mask"]
 
 
-def is_mostly_unknown(processing_class: PreTrainedTokenizerBase, text: str, ids: list[int]) -> bool:
-    """Returns whether the tokens of a text are mostly unknown to a vocabulary. All vocabularies know ASCII."""
-    unknown, special = processing_class.unk_token_id, processing_class.num_special_tokens_to_add()
-    return not text.isascii() and unknown is not None and 2 * ids.count(unknown) >= max(1, len(ids) - special)
-
-
 def warn_of_texts(
     processing_class: PreTrainedTokenizerBase, texts: Sequence[str], max_length: int | None = None, prompt: str = ""
 ) -> None:
     """Tokenizes the texts that may be cut after a prompt, or unknown, and says how many are so, if any."""
-    limit = max_length or math.inf
-    # A token has at least one byte; a letter of other scripts may have several tokens.
-    room = limit - processing_class.num_special_tokens_to_add() - len(prompt.encode())
+    limit, unknown = max_length or math.inf, processing_class.unk_token_id
+    num_special = processing_class.num_special_tokens_to_add()
+    # A token has at least one byte; a letter of other scripts may have several tokens. All vocabularies know ASCII.
+    room = limit - num_special - len(prompt.encode())
     suspects = [text for text in texts if not text.isascii() or len(text) > room]
     num_cut = num_unknown = 0
     for start in range(0, len(suspects), 1000):
         block = [prompt + text for text in suspects[start : start + 1000]]
         for text, ids in zip(block, processing_class(block, verbose=False)["input_ids"], strict=True):
             num_cut += len(ids) > limit
-            num_unknown += is_mostly_unknown(processing_class, text, ids)
-    warn_of_read(len(texts), num_cut, num_unknown, max_length)
-
-
-def warn_of_read(num_texts: int, num_cut: int, num_unknown: int, max_length: int | None) -> None:
-    """Says how many texts are longer than what is read of one, and how many are mostly unknown, if any."""
+            if unknown is not None and not text.isascii():
+                num_unknown += 2 * ids.count(unknown) >= max(1, len(ids) - num_special)
     if num_cut:
         logger.warning(
-            f"{num_cut} of {num_texts} texts are longer than the {max_length} tokens that are read of one, and were "
+            f"{num_cut} of {len(texts)} texts are longer than the {max_length} tokens that are read of one, and were "
             "truncated: split them into chunks if their ends matter."
         )
     if num_unknown:
         logger.warning(
-            f"{num_unknown} of {num_texts} texts are mostly unknown to the vocabulary of the model, so what it makes "
+            f"{num_unknown} of {len(texts)} texts are mostly unknown to the vocabulary of the model, so what it makes "
             "of them says nothing: use a model for their language."
         )
 
@@ -82,7 +73,7 @@ def length_batches(lengths: Sequence[int], batch_size: int) -> Iterator[list[int
 
 def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> int | None:
     """Returns the maximum tokens of an input of a model, or else of its tokenizer; `None` without either."""
-    limits = [getattr(model.config, "max_position_embeddings", None)]
+    limits = [getattr(model.config, "max_position_embeddings", None) or 0]
     # The table of a DSE model may be shorter than its texts (`max_position_embeddings`).
     modules = [] if model.config.model_type == "dse" else model.base_model.named_modules()
     for name, module in modules:
@@ -90,9 +81,8 @@ def max_tokens(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             limits.append(module.num_embeddings - module.padding_idx - 1)
     # Models with relative positions may have -1, a tokenizer without a limit has a huge one.
-    known = [limit for limit in limits if limit is not None and limit > 0]
-    known = known or [limit for limit in [processing_class.model_max_length] if limit < 10**9]
-    return min(known, default=None)
+    limit = min((limit for limit in limits if limit > 0), default=processing_class.model_max_length)
+    return limit if limit < 10**9 else None
 
 
 def count_token_types(config: PreTrainedConfig) -> int:
