@@ -14,7 +14,6 @@ from filelock import FileLock, Timeout
 
 # The Trainer does not push files whose names begin with an underscore.
 LOCK_FILE = "_lock"
-
 # Parts of the messages of numpy, of libraries in Rust and of torch about a full disk. These errors have no number, or
 # are not an `OSError`.
 WRITE_ERRORS = (" requested and ", "(os error ", "inline_container.cc")

@@ -24,15 +24,11 @@ logger = logging.get_logger(__name__)
 
 # How sentence-transformers reads texts with a checkpoint.
 LENGTHS = "sentence_bert_config.json"
-
 # Options of models that are loaded.
 LOADING = ("trust_remote_code", "dtype", "device")
-
 # The folder of the model in the folder of a training.
 MODEL_FOLDER = "model"
-
 Name = str | os.PathLike
-
 # `user/name@revision`, with a branch, a tag or a commit of the Hub.
 HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 PINNED = re.compile(r"([\w.-]+(?:/[\w.-]+)?)@((?!.*\.\.)[\w./-]+)")

@@ -17,13 +17,10 @@ logger = logging.get_logger(__name__)
 
 SETTINGS = "config_sentence_transformers.json"
 POOLING = "1_Pooling/config.json"
-
 # Transformers that run the code of a checkpoint. Older ones fail on it with unclear errors.
 TRANSFORMERS_NEEDED = ">=5.20"
-
 # The names of the prompt for documents, the first of these that there is.
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
 # How the file of the pooling names the modes that a student has.
 POOLINGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 

@@ -10,9 +10,7 @@ from hf_dse.common.options import HfArg, check_at_least
 
 
 GLUE = "nyu-mll/glue"
-
 EMBEDDED = "embedded"
-
 # Tokens of a passage of a file.
 CHUNK_SIZE = 128
 

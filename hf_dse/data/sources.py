@@ -18,9 +18,7 @@ from hf_dse.data.tables import READERS, Source
 # Other names of a split, as `datasets` reads them.
 ALIASES = {"training": "train", "dev": "validation", "val": "validation", "valid": "validation", "testing": "test"}
 ALIASES |= {name: name for name in ("train", "validation", "test")}
-
 SPLITS = ("train", "validation", "test")
-
 # In the name of a file where a split has several, as the Hub stores it.
 PART = re.compile(r"(.*)-\d{5}-of-(\d{5})[^/]*")
 

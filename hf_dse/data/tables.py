@@ -32,17 +32,12 @@ if TYPE_CHECKING:
 csv.field_size_limit(2**31 - 1)
 
 READERS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
-
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
-
 # A text of white space, and of characters that nobody sees.
 BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]*")
-
 ROWS_PER_WRITE = 1000
-
 # Columns by name. A data set keeps types that Python lacks, such as nanoseconds.
 Columns: TypeAlias = Union[Mapping[str, list], "Dataset"]
-
 # A file, or what it would hold.
 Source: TypeAlias = Union[str, PathLike, "Dataset"]
 

@@ -15,7 +15,6 @@ logger = logging.get_logger(__name__)
 
 # A batch of longer texts than this, in tokens, has fewer texts.
 TOKENS_PER_TEXT = 512
-
 # Below this length padding costs less than another batch.
 SHORT_TEXT = 64
 
