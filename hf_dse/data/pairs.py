@@ -3,7 +3,7 @@
 """Sentence pairs of GLUE tasks, Hub data sets and local files, with checks of every row."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,18 +64,10 @@ def _read_logits(values: Sequence, where: str) -> list[list[float | None]]:
     return rows
 
 
-def check_pairs(parts: Dataset | Mapping[str, Columns], data_args: DataArguments, **options: bool) -> DatasetDict:
-    """
-    Returns columns as the pairs of [`load_pairs`], each row checked, with its `options`. A single data set is the
-    train split.
-    """
-    parts = {"train": parts} if isinstance(parts, Dataset) else parts
-    return DatasetDict({split: _check_split(part, split, data_args, **options) for split, part in parts.items()})
-
-
-def _check_split(
+def check_pairs(
     columns: Columns, split: str, data_args: DataArguments, require_labels: bool = True, keep_columns: bool = False
 ) -> Dataset:
+    """Returns the columns of a split as the pairs of [`load_pairs`], each row checked."""
     task = resolve_task(data_args)
     where = f"Split {split!r}"
     limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
@@ -104,7 +96,7 @@ def _check_split(
     if "label" in found and split != "train" and all(to_number(label) == -1 for label in found["label"]):
         logger.warning(f"{where}: every label is -1, as in the GLUE test sets; the split is read without labels.")
         del found["label"]
-    if "label" in found:
+    elif "label" in found:
         # A cell of a csv file cannot be `None`.
         unknown = (None, "") if split == "train" and not require_labels else ()
         found["label"] = _read_labels(found["label"], task.num_labels, where, unknown)
@@ -176,5 +168,6 @@ def load_pairs(
     # MNLI calls its validation and test splits "matched" and "mismatched": the first is the usual one.
     found = {split.removesuffix("_matched"): source for split, source in found.items()}
     wanted = wanted_splits(found, splits, data_args.dataset_name or "The data")
-    parts = {split: open_table(found[split]) for split in wanted}
-    return check_pairs(parts, data_args, require_labels=require_labels, keep_columns=keep_columns)
+    return DatasetDict(
+        {name: check_pairs(open_table(found[name]), name, data_args, require_labels, keep_columns) for name in wanted}
+    )

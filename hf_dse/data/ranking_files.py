@@ -195,22 +195,17 @@ def _find_judgements(folder: Path) -> dict[str, Path]:
     return files
 
 
-def open_queries(path: Path) -> Columns:
-    """Returns a table of queries; those of MS MARCO, .tsv with ids and texts, have no header."""
-    columns = open_table(path)
-    names = column_names(columns)
-    if path.suffix.lower() != ".tsv" or len(names) != 2 or names[0] in (*QUERY_ID, *QUERY):
-        return columns
-    return {key: [name, *columns[name]] for key, name in zip(("query_id", "query"), names, strict=True)}
-
-
 def _read_queries(folder: Path) -> dict[str, str]:
     """Returns the texts of the queries by their ids."""
     texts: dict[str, str] = {}
     files = [path for path in sorted(folder.glob("queries*")) if path.suffix.lower() in READERS]
     files = files or list(filter(None, [find_table(folder, "queries")]))
     for path in files:
-        columns = open_queries(path)
+        columns = open_table(path)
+        names = column_names(columns)
+        # Those of MS MARCO, ids and texts, have no header.
+        if path.suffix.lower() == ".tsv" and len(names) == 2 and names[0] not in (*QUERY_ID, *QUERY):
+            columns = {key: [name, *columns[name]] for key, name in zip(("query_id", "query"), names, strict=True)}
         query_id, text = find_column(columns, path, QUERY_ID), find_column(columns, path, (*QUERY, "text"))
         ids = to_ids(columns[query_id][:], f"{path}: the query id")
         check_rows(columns[text][:], is_filled, f"{path}, query", "the text is {}, not a text", ids)

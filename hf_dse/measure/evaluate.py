@@ -112,7 +112,7 @@ def evaluate(
     task = resolve_task(data_args)
     pairs = to_pairs(data, data_args, split or "validation")
     if isinstance(data, Dataset):
-        pairs = check_pairs({"validation": pairs}, data_args)["validation"]
+        pairs = check_pairs(pairs, "validation", data_args)
     if isinstance(model, str | PathLike):
         loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)
     elif not isinstance(model, PreTrainedModel):

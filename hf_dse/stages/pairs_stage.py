@@ -134,9 +134,11 @@ def _load_task(
         teacher = find_teacher()
         if teacher is not None:
             data_args = replace(data_args, num_labels=teacher.num_labels)
-    if given.dataset is not None:
-        return resolve_task(data_args), check_pairs(given.dataset, data_args, require_labels=False)
-    return resolve_task(data_args), load_pairs(data_args, require_labels=False)
+    task = resolve_task(data_args)
+    if given.dataset is None:
+        return task, load_pairs(data_args, require_labels=False)
+    parts: Any = given.dataset
+    return task, DatasetDict({name: check_pairs(part, name, data_args, False) for name, part in parts.items()})
 
 
 def _score(

@@ -139,13 +139,13 @@ def test_a_split_without_rows(tmp_path):
 def test_pairs_in_memory_are_checked():
     rows = {"question1": ["a", "b"], "question2": ["c", "d"], "label": [1, 0], "other": [1, 2]}
     data_args = DataArguments(task_name="qqp", max_train_samples=1)
-    checked = check_pairs({"train": Dataset.from_dict(rows), "test": Dataset.from_dict(rows)}, data_args)
-    assert checked["train"].to_list() == [{"sentence1": "a", "sentence2": "c", "label": 1}]
-    assert len(checked["test"]) == 2
+    checked = check_pairs(Dataset.from_dict(rows), "train", data_args)
+    assert checked.to_list() == [{"sentence1": "a", "sentence2": "c", "label": 1}]
+    assert len(check_pairs(Dataset.from_dict(rows), "test", data_args)) == 2
     # Also in evaluation splits, where such labels were not looked at.
     bad = Dataset.from_dict({**rows, "label": [1, 2]})
     with pytest.raises(ValueError, match=r"Split 'test', row 1: the label 2 is not a class from 0 to 1"):
-        check_pairs({"train": Dataset.from_dict(rows), "test": bad}, data_args)
+        check_pairs(bad, "test", data_args)
 
 
 def test_empty_questions_of_qqp_are_left_out(tmp_path, warnings):
