@@ -14,14 +14,13 @@ from transformers.utils import logging
 from hf_dse.common.files import to_path
 from hf_dse.data.options import CHUNK_SIZE, DataArguments, to_arguments
 from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings, to_ids
-from hf_dse.data.sources import SPLITS, find_sources, folder_splits, wanted_splits
+from hf_dse.data.sources import SPLITS, find_sources, find_table, folder_splits, wanted_splits
 from hf_dse.data.tables import (
     READERS,
     Columns,
     check_rows,
     column_names,
     find_column,
-    find_table,
     is_filled,
     open_table,
     read_text,

@@ -58,6 +58,19 @@ def folder_splits(folder: Path) -> dict[str, Source]:
     return files
 
 
+def find_table(folder: str | Path, name: str) -> Path | None:
+    """
+    Returns the table of a folder with this name and any ending, such as the `corpus` of BEIR, or the one table of the
+    subfolder of this name, as the Hub stores it; `None` without one.
+    """
+    folder = to_path(folder)
+    found = [path for ending in READERS if (path := folder / f"{name}{ending}").is_file()]
+    found = found or [path for path in (folder / name).glob("*.parquet") if path.is_file()]
+    if len(found) > 1:
+        raise ValueError(f"{folder}: the {name} is in {', '.join(map(str, found))}: keep one.")
+    return next(iter(found), None)
+
+
 def find_sources(data_args: DataArguments) -> dict[str, Source]:
     """Returns the splits that arguments name."""
     name, config = data_args.dataset_name, data_args.dataset_config_name

@@ -146,19 +146,6 @@ def find_column(columns: Columns, where: str | Path, wanted: Sequence[str], advi
     return found
 
 
-def find_table(folder: str | Path, name: str) -> Path | None:
-    """
-    Returns the table of a folder with this name and any ending, such as the `corpus` of BEIR, or the one table of the
-    subfolder of this name, as the Hub stores it; `None` without one.
-    """
-    folder = to_path(folder)
-    found = [path for ending in READERS if (path := folder / f"{name}{ending}").is_file()]
-    found = found or [path for path in (folder / name).glob("*.parquet") if path.is_file()]
-    if len(found) > 1:
-        raise ValueError(f"{folder}: the {name} is in {', '.join(map(str, found))}: keep one.")
-    return next(iter(found), None)
-
-
 def check_rows(
     values: Iterable, is_good: Callable[[Any], bool], where: str, problem: str, names: Sequence | None = None
 ) -> None:

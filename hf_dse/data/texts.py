@@ -9,17 +9,8 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.files import to_path
-from hf_dse.data.sources import folder_splits
-from hf_dse.data.tables import (
-    Columns,
-    check_texts,
-    column_names,
-    find_column,
-    find_table,
-    is_filled,
-    open_table,
-    read_text,
-)
+from hf_dse.data.sources import find_table, folder_splits
+from hf_dse.data.tables import Columns, check_texts, column_names, find_column, is_filled, open_table, read_text
 
 
 logger = logging.get_logger(__name__)
