@@ -125,16 +125,13 @@ def load_tokenizer(tokenizer: PreTrainedTokenizerBase | Name) -> PreTrainedToken
         return tokenizer
     with reading(tokenizer):
         loaded = AutoTokenizer.from_pretrained(**source_of(tokenizer))
-    is_lower = read_json(str(tokenizer), LENGTHS).get("do_lower_case")
-    return _lowercase(loaded) if is_lower and loaded.is_fast else loaded
-
-
-def _lowercase(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    backend = tokenizer.backend_tokenizer
+    if not (loaded.is_fast and read_json(str(tokenizer), LENGTHS).get("do_lower_case")):
+        return loaded
+    backend = loaded.backend_tokenizer
     steps = [] if backend.normalizer is None else [backend.normalizer]
     backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
     # Other classes make their normalizer anew when a saved tokenizer is loaded.
-    settings = {**tokenizer.init_kwargs, "model_input_names": tokenizer.model_input_names, "tokenizer_object": backend}
+    settings = {**loaded.init_kwargs, "model_input_names": loaded.model_input_names, "tokenizer_object": backend}
     return PreTrainedTokenizerFast(**settings)
 
 

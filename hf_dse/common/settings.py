@@ -50,12 +50,10 @@ def read_settings(name_or_path: str) -> TextSettings:
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
             raise ValueError(f"{SETTINGS}: chunk_size is {size!r}, not a whole number of tokens")
         document = next((prompts[name] for name in DOCUMENT_PROMPTS if name in prompts), None)
-        return TextSettings(
-            # Empty prompts are none, so that they leave no trace.
-            {name: text for name, text in {**prompts, "document": document}.items() if text},
-            {name: lengths[name] for name in ("query_length", "document_length") if lengths.get(name) is not None},
-            size,
-        )
+        # Empty prompts are none, so that they leave no trace.
+        prompts = {name: text for name, text in {**prompts, "document": document}.items() if text}
+        limits = {name: lengths[name] for name in ("query_length", "document_length") if lengths.get(name) is not None}
+        return TextSettings(prompts, limits, size)
 
 
 def settings_of(model: Any) -> TextSettings:

@@ -51,12 +51,8 @@ DOCUMENT_ID = ("document_id", "doc_id", "corpus_id", "corpus-id", "file")
 LABELS = ("labels", "label", "relevance")
 TEACHER_LOGITS = ("teacher_logits", "scores", "score")
 NEGATIVE = re.compile(r"neg|(hard[_-]?)?negatives?([_-]?\d+)?")
-# Floats from here on do not tell all whole numbers apart.
-EXACT = 2.0**53
 # No ids.
 ID_NOT = (float, bytes, list, tuple, dict)
-# Columns of passages: their documents, and their tokens.
-UNIT = ("groups", "chunk_size")
 # Columns beside the queries of BEIR, which are not read.
 BESIDE = ("text", "title", "meta", "metadata")
 
@@ -232,8 +228,9 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
 
 def to_ids(values: Sequence, where: str, unique: bool = False) -> list[str]:
     """Returns ids as texts; a whole number is one, also where a missing id has made it 12.0."""
+    # Floats from 2**53 on do not tell all whole numbers apart.
     rounded = "the id {} is a number that was rounded when it became a float: write the ids as texts"
-    check_rows(values, lambda value: not (isinstance(value, float) and abs(value) >= EXACT), where, rounded)
+    check_rows(values, lambda value: not (isinstance(value, float) and abs(value) >= 2.0**53), where, rounded)
     values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     check_rows(values, lambda value: not (is_missing(value) or isinstance(value, ID_NOT)), where, "{} names no text")
     ids = list(map(str, values))
@@ -430,7 +427,7 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
             "the path of a file), or `query`, `documents` and `labels`, or `query`, `positive` and `negative_1`, ..., "
             "and remove those of queries that have no candidates."
         )
-    known = {*used, labels, scores, *QUERY, *QUERY_ID, *BESIDE, *UNIT}
+    known = {*used, labels, scores, *QUERY, *QUERY_ID, *BESIDE, "groups", "chunk_size"}
     if left_out := [name for name in columns if name not in known]:
         logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
     first = next(iter(lists.values()))
