@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranking stage: a student learns to search from labels and the scores of a teacher."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +16,9 @@ from hf_dse.convert.student import load_student
 from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.measure.assess import assess
 from hf_dse.measure.compare import compare_searches
 from hf_dse.measure.rankings import RANKING_METRICS, relevance
 from hf_dse.retrieval.bm25 import has_bm25
-from hf_dse.retrieval.options import RERANK_TOP
 from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 from hf_dse.stages.options import RankingStageOptions
 from hf_dse.stages.shared import (
@@ -39,9 +37,6 @@ from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.ranking_data import as_rankings, check_targets, has_lists, limit_rankings
 from hf_dse.training.ranking_trainer import RankingTrainer
 
-
-if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder
 
 logger = logging.get_logger(__name__)
 
@@ -84,8 +79,6 @@ def run_ranking(
         source = DataArguments(train_file=args.pairs_file, num_labels=1)
         pairs = load_pairs(source, ["train"], require_labels=False)["train"]
 
-    judged = next((splits[name] for name in ("validation", "test") if name in splits), train)
-
     set_seed(training_args.seed)
     model = load_student(given.model or args.model_name_or_path, convert_args, 1, "regression")
     # Before hours of scoring.
@@ -94,7 +87,7 @@ def run_ranking(
     trainer = RankingTrainer(
         model=model,
         args=training_args,
-        train_dataset=make_once(lambda: _score(args, training_args, train, given, judged), training_args),
+        train_dataset=make_once(lambda: _score(args, training_args, train, given), training_args),
         eval_dataset=splits.get("validation"),
         processing_class=tokenizer,
         pairs=pairs,
@@ -140,7 +133,7 @@ def _check_candidates(train: Rankings, is_taught: bool) -> None:
 
 
 def _score(
-    args: RankingStageOptions, training_args: RankingTrainingArguments, train: Rankings, given: Given, judged: Rankings
+    args: RankingStageOptions, training_args: RankingTrainingArguments, train: Rankings, given: Given
 ) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
@@ -161,39 +154,11 @@ def _score(
             check_scores(
                 score_candidates(teacher, train.select(rows), show_progress=False, **options), name, are_raw=True
             )
-        if given.model is None and has_bm25() and any(judged.positives()):
-            _check_ceiling(args, training_args, teacher, judged)
         train = score_candidates(teacher, train, **options)
     if train.has_scores:
         # Scores that were just made are raw, whatever their range is.
         check_scores(train, name, are_raw=is_needed and not is_scored)
     return train
-
-
-def _check_ceiling(
-    args: RankingStageOptions, training_args: RankingTrainingArguments, teacher: "CrossEncoder", judged: Rankings
-) -> None:
-    """Warns if the teacher ranks no better than what needs no training, on some of the judged queries."""
-    encoder = load_source(args, training_args)
-    try:
-        with _autocast(training_args):
-            found = assess(
-                encoder,
-                judged,
-                reranker=teacher,
-                rerank_top=RERANK_TOP[:1],
-                windows=args.windows,
-                reranker_max_length=args.teacher_max_length,
-                max_queries=CHECKED_QUERIES,
-                batch_size=training_args.per_device_eval_batch_size,
-                show_progress=False,
-            )
-    except ValueError as error:
-        # It is advice, and labels that have no grade can be learned.
-        logger.info(f"Whether the teacher is better than what needs no training could not be measured: {error}")
-        return
-    what = str(found).replace("model 1", args.model_name_or_path)
-    (logger.info if found.pays else logger.warning)(what)
 
 
 def _autocast(training_args: RankingTrainingArguments) -> torch.autocast:

@@ -31,8 +31,7 @@ def rank(run):
 def test_from_a_reranker_to_a_folder(assets, tmp_path, rank, results, capsys):
     assert rank("out", teacher_name_or_path=assets / "teacher", cache_dir=tmp_path / "cache") == 0
     printed, told = capsys.readouterr()
-    # A random reranker, and beside the student what needs no training.
-    assert "too few to tell whether the reranker is better" in told and ", 6 queries)" in told
+    # Beside the student what needs no training.
     for row in ("student (cosine)", "BM25", "student (cosine) with BM25", f"{assets / 'encoder'} (cosine) with BM25"):
         assert sum(line.startswith(f"{row}  ") for line in told.splitlines()) == 2
     assert "ndcg@10" in printed and "validation" in printed and "test" in printed and "Saved to" in printed
@@ -183,10 +182,8 @@ def test_two_processes_make_one_folder(assets, tmp_path, command, rank, weights,
     assert (first["dse.encoder.embeddings.word_embeddings.weight"] - start).abs().max() > 1e-3
 
 
-def test_labels_without_a_grade_can_be_learned(assets, tmp_path, rank, capsys):
-    """Whether the teacher is better than what needs no training is advice."""
+def test_labels_without_a_grade_can_be_learned(assets, tmp_path, rank):
     rows = [{"query": f"the cat {word}", "documents": [word, "a dog"], "labels": [0.5, 0]} for word in ("sat", "ran")]
     Dataset.from_list(rows).to_json(tmp_path / "rows.jsonl")
     options = {"dataset_name": None, "train_file": tmp_path / "rows.jsonl", "max_steps": 1, "num_candidates": 2}
     assert rank("out", teacher_name_or_path=assets / "teacher", **options) == 0
-    assert "could not be measured: The relevance of document" in capsys.readouterr().err
