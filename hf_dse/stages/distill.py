@@ -13,7 +13,7 @@ from hf_dse.common.options import complete, fill
 from hf_dse.data.rankings import Rankings
 from hf_dse.stages.options import STAGES
 from hf_dse.stages.run import run_stage
-from hf_dse.stages.shared import DistillationResult, Given
+from hf_dse.stages.shared import DistillationResult
 
 
 if TYPE_CHECKING:
@@ -108,16 +108,13 @@ def distill(
     # An option that is passed twice is an error.
     values = dict(**values, **options)
     kinds = [complete(kind) for kind in STAGES[stage]]
-    stage_args, convert_args, data_args, training_args = fill(
-        kinds, {name: _as_name(value) for name, value in values.items()}
+    return run_stage(
+        *fill(kinds, {name: _as_name(value) for name, value in values.items()}),
+        model=model if isinstance(model, PreTrainedModel) else None,
+        processing_class=processing_class,
+        teacher=None if isinstance(teacher, str) else teacher,
+        dataset=None if isinstance(dataset, str) else dataset,
     )
-    given: dict[str, Any] = {
-        "model": model if isinstance(model, PreTrainedModel) else None,
-        "processing_class": processing_class,
-        "teacher": None if isinstance(teacher, str) else teacher,
-        "dataset": None if isinstance(dataset, str) else dataset,
-    }
-    return run_stage(stage_args, convert_args, data_args, training_args, Given(**given))
 
 
 def _as_name(value: Any) -> Any:

@@ -4,53 +4,34 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from datasets import Dataset, DatasetDict
-from transformers import set_seed
 from transformers.utils import logging
 
-from hf_dse.common.loading import load_tokenizer
-from hf_dse.convert.options import ConvertOptions
-from hf_dse.convert.student import limit_tokens, load_student
+from hf_dse.convert.student import limit_tokens
 from hf_dse.data.options import EMBEDDED, PairTask
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.measure.pairs import evaluate_pairs
 from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
-from hf_dse.stages.options import TeacherOptions
-from hf_dse.stages.shared import (
-    DistillationResult,
-    Given,
-    Metrics,
-    check_metric,
-    has_teacher,
-    load_teacher,
-    make_once,
-    train_stage,
-)
+from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.score import score_pairs
-from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.pair_trainer import DseTrainer
 
 
 logger = logging.get_logger(__name__)
 
 
-def run_pairs(
-    args: TeacherOptions,
-    convert_args: ConvertOptions,
-    data_args: DataArguments,
-    training_args: DseTrainingArguments,
-    given: Given,
-) -> DistillationResult:
+def run_pairs(stage: Stage) -> DistillationResult:
     """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
-    find_teacher = cache(partial(load_teacher, args, given, training_args.device))
+    args, data_args, training_args = stage.args, stage.data_args, stage.training_args
+    find_teacher = cache(stage.load_teacher)
     if data_args.chunk_size is not None:
         raise ValueError(f"chunk_size={data_args.chunk_size} is for the documents of the ranking stage: leave it out.")
-    task, pairs = _load_task(data_args, given, find_teacher)
+    task, pairs = _load_task(stage, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
     if training_args.distillation_alpha < 1 and "label" not in pairs["train"].column_names:
@@ -62,7 +43,7 @@ def run_pairs(
     num_unlabelled = labels.count(None)
     if num_unlabelled:
         found = f"{num_unlabelled:,} of {len(labels):,} training pairs have no label"
-        if not has_teacher(args, given) and "teacher_logits" not in pairs["train"].column_names:
+        if not stage.has_teacher and "teacher_logits" not in pairs["train"].column_names:
             raise ValueError(
                 f"{found}: name a cross-encoder with `--teacher`, add its scores (`hf-dse score`), or remove them."
             )
@@ -75,18 +56,15 @@ def run_pairs(
                 f"Split {split!r}: all labels are {part['label'][0]}, so that correlations with them are undefined. "
                 "Leave the split out, or pass pairs with different labels."
             )
-    check_metric(training_args, "loss", *(("pearson", "spearman") if is_regression else ("accuracy", "f1")))
+    stage.check_metric("loss", *(("pearson", "spearman") if is_regression else ("accuracy", "f1")))
 
-    set_seed(training_args.seed)
-    model = load_student(given.model or args.model_name_or_path, convert_args, task.num_labels, task.problem_type)
+    model = stage.load_student(task.num_labels, task.problem_type)
     # Before hours of scoring.
-    tokenizer = limit_tokens(
-        given.processing_class or load_tokenizer(args.model_name_or_path), model, training_args.max_length
-    )
+    tokenizer = limit_tokens(stage.load_tokenizer(), model, training_args.max_length)
 
     train = pairs["train"]
     if training_args.distillation_alpha > 0 or num_unlabelled:
-        train = make_once(lambda: _score(pairs["train"], args, training_args, task, find_teacher), training_args)
+        train = stage.make_once(lambda: _score(stage, pairs["train"], task, find_teacher))
     # The training has the memory of the teacher.
     find_teacher.cache_clear()
     if "validation" in labelled and not training_args.prediction_loss_only:
@@ -112,43 +90,34 @@ def run_pairs(
                 logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
         return metrics
 
-    names = ("distillation_alpha", "scale_learning_rate")
-    return train_stage(
+    return stage.train(
         trainer,
         evaluate,
-        (args, convert_args, data_args),
-        base_model=given.base_model,
+        recipe={name: getattr(training_args, name) for name in ("distillation_alpha", "scale_learning_rate")},
         teacher=args.teacher_name_or_path,
         datasets=[data_args.task_name or data_args.dataset_name],
-        recipe={name: getattr(training_args, name) for name in names},
     )
 
 
-def _load_task(
-    data_args: DataArguments, given: Given, find_teacher: Callable[[], Any]
-) -> tuple[PairTask, DatasetDict]:
+def _load_task(stage: Stage, find_teacher: Callable[[], Any]) -> tuple[PairTask, DatasetDict]:
     """Loads the pairs. Without a task, the number of labels is the number of the teacher's logits."""
-    if given.dataset is None and is_ranking_data(data_args):
+    data_args: DataArguments = stage.data_args
+    if stage.dataset is None and is_ranking_data(data_args):
         raise ValueError("These data are queries with candidates, not pairs of sentences: add `--stage ranking`.")
     if data_args.task_name is None and data_args.num_labels is None and data_args.dataset_name != EMBEDDED:
         teacher = find_teacher()
         if teacher is not None:
             data_args = replace(data_args, num_labels=teacher.num_labels)
     task = resolve_task(data_args)
-    if given.dataset is None:
+    if stage.dataset is None:
         return task, load_pairs(data_args, require_labels=False)
-    parts: Any = given.dataset
+    parts: Any = stage.dataset
     return task, DatasetDict({name: check_pairs(part, name, data_args, False) for name, part in parts.items()})
 
 
-def _score(
-    pairs: Dataset,
-    args: TeacherOptions,
-    training_args: DseTrainingArguments,
-    task: PairTask,
-    find_teacher: Callable[[], Any],
-) -> Dataset:
+def _score(stage: Stage, pairs: Dataset, task: PairTask, find_teacher: Callable[[], Any]) -> Dataset:
     """The training pairs, with the teacher's scores if these are missing."""
+    args = stage.args
     is_scored = "teacher_logits" in pairs.column_names
     if is_scored and args.teacher_name_or_path is not None:
         logger.warning(
@@ -159,5 +128,5 @@ def _score(
         return pairs
     check_labels(teacher, task)
     # The teacher reads as many tokens of both sentences as the student, up to its own limit.
-    length = min(2 * training_args.max_length + overhead(teacher), limit_of(teacher, None))
+    length = min(2 * stage.training_args.max_length + overhead(teacher), limit_of(teacher, None))
     return score_pairs(teacher, pairs, max_length=length, symmetric=task.symmetric, cache_dir=args.cache_dir)

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stages of a recipe, one after the other."""
 
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,13 @@ from hf_dse.convert.options import LATER_OPTIONS, ConvertOptions
 from hf_dse.stages.general_stage import run_general
 from hf_dse.stages.pairs_stage import run_pairs
 from hf_dse.stages.ranking_stage import run_ranking
-from hf_dse.stages.shared import MODEL_FOLDER, DistillationResult, Given
+from hf_dse.stages.shared import MODEL_FOLDER, DistillationResult, Stage
 from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkpoints, lock_output_dir
 
 
 logger = logging.get_logger(__name__)
 
-RUN: dict[str, Callable[..., DistillationResult]] = {
-    "general": run_general,
-    "pairs": run_pairs,
-    "ranking": run_ranking,
-}
+RUN = {"general": run_general, "pairs": run_pairs, "ranking": run_ranking}
 
 
 def run_stages(stages: list[tuple[Any, ...]]) -> DistillationResult | None:
@@ -33,7 +28,7 @@ def run_stages(stages: list[tuple[Any, ...]]) -> DistillationResult | None:
     """
     _check_later_stages(stages)
     (first_args, *_, first_training), *_ = stages
-    given, result, student = Given(base_model=first_args.model_name_or_path), None, None
+    result, student = None, None
     for *_, training_args in stages:
         resume = str(training_args.resume_from_checkpoint or "false").lower()
         if resume not in ("false", "true", "last"):
@@ -61,7 +56,7 @@ def run_stages(stages: list[tuple[Any, ...]]) -> DistillationResult | None:
                 training_args.resume_from_checkpoint = "last" if is_begun else None
                 args.overwrite_output_dir = not is_begun
             logger.info(f"{title}: {args.model_name_or_path} to {student}")
-            result = run_stage(args, convert_args, data_args, training_args, given)
+            result = run_stage(args, convert_args, data_args, training_args, base_model=first_args.model_name_or_path)
     return result
 
 
@@ -77,19 +72,13 @@ def _check_later_stages(stages: list[tuple[Any, ...]]) -> None:
             raise ValueError(f"Stage {number} names `{wrong[0]}`, but it goes on with the model of the stage before.")
 
 
-def run_stage(
-    args: Any,
-    convert_args: ConvertOptions,
-    data_args: Any,
-    training_args: Any,
-    given: Given | None = None,
-) -> DistillationResult:
-    """Runs one stage with arguments of the classes that [`STAGES`] names for it, and what is `given` instead."""
-    output_dir = str(training_args.output_dir)
+def run_stage(*options: Any, **given: Any) -> DistillationResult:
+    """Runs one stage with options of the classes that [`STAGES`] names for it, and what is `given` instead."""
+    stage = Stage(*options, **given)
+    args, training_args = stage.args, stage.training_args
+    stage.base_model = stage.base_model or args.model_name_or_path
     with lock_output_dir(training_args):
         training_args.resume_from_checkpoint = check_output_dir(
-            output_dir, training_args.resume_from_checkpoint, args.overwrite_output_dir
+            str(training_args.output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir
         )
-        given = given or Given()
-        given = replace(given, base_model=given.base_model or args.model_name_or_path)
-        return RUN[args.stage](args, convert_args, data_args, training_args, given)
+        return RUN[args.stage](stage)

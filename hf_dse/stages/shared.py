@@ -1,54 +1,43 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of all stages: load models, share data between processes, train, write the model folder and the results."""
+"""What all stages do: load models, share data between processes, train, write the model folder and the results."""
 
 import json
 import resource
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically
-from hf_dse.common.loading import MODEL_FOLDER
+from hf_dse.common.loading import MODEL_FOLDER, load_tokenizer
 from hf_dse.common.provenance import describe_machine
+from hf_dse.convert.options import ConvertOptions
+from hf_dse.convert.student import load_student
 from hf_dse.data.rankings import Rankings
+from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.publish.export import export
 from hf_dse.publish.push import push_model
 from hf_dse.retrieval.rerankers import load_reranker
-from hf_dse.retrieval.sentence_transformer import length_of, limit_length, load_sentence_transformer
-from hf_dse.stages.options import TeacherOptions
 from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.training.arguments import RankingTrainingArguments, StudentTrainingArguments
+from hf_dse.training.arguments import StudentTrainingArguments
 from hf_dse.training.base import RESULTS_FILE
 
 
 if TYPE_CHECKING:
-    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from sentence_transformers import CrossEncoder
 
 logger = logging.get_logger(__name__)
 
 Split = TypeVar("Split", Dataset, Rankings)
 Metrics = dict[str, dict[str, float]]
-
-
-@dataclass(frozen=True)
-class Given:
-    """Models and data that a Python caller has loaded already, and the source that the model card names."""
-
-    model: PreTrainedModel | None = None
-    processing_class: PreTrainedTokenizerBase | None = None
-    teacher: "CrossEncoder | None" = None
-    dataset: Mapping[str, Dataset | Rankings] | None = None
-    base_model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,84 +50,98 @@ class DistillationResult:
     path: Path
 
 
-def check_metric(training_args: StudentTrainingArguments, *names: str) -> None:
-    """Raises a `ValueError` if the evaluations lack the metric that compares checkpoints."""
-    metric = training_args.metric_for_best_model
-    if metric is not None and metric.removeprefix("eval_") not in names:
-        raise ValueError(f"metric_for_best_model={metric!r}: an evaluation has {', '.join(names)}.")
+@dataclass
+class Stage:
+    """
+    Options of the classes that [`STAGES`] names for a stage, models and data that a Python caller has loaded already,
+    and the source that the model card names.
+    """
 
+    args: Any
+    convert_args: ConvertOptions
+    data_args: Any
+    training_args: Any
+    model: PreTrainedModel | None = None
+    processing_class: PreTrainedTokenizerBase | None = None
+    teacher: "CrossEncoder | None" = None
+    dataset: Mapping[str, Dataset | Rankings] | None = None
+    base_model: str | None = None
 
-def has_teacher(args: TeacherOptions, given: Given) -> bool:
-    """Whether a stage is given a teacher, loaded or by its name."""
-    return given.teacher is not None or args.teacher_name_or_path is not None
+    @property
+    def has_teacher(self) -> bool:
+        return self.teacher is not None or self.args.teacher_name_or_path is not None
 
+    def check_metric(self, *names: str) -> None:
+        """Raises a `ValueError` if the evaluations lack the metric that compares checkpoints."""
+        metric = self.training_args.metric_for_best_model
+        if metric is not None and metric.removeprefix("eval_") not in names:
+            raise ValueError(f"metric_for_best_model={metric!r}: an evaluation has {', '.join(names)}.")
 
-def load_teacher(args: TeacherOptions, given: Given, device: torch.device) -> "CrossEncoder | None":
-    """The teacher whose scores the student learns, if there is one."""
-    teacher = given.teacher or args.teacher_name_or_path
-    if teacher is None:
-        return None
-    if is_bi_encoder(teacher):
-        raise TypeError(
-            "The teacher is a bi-encoder, and has to be a cross-encoder: add the cosines of the bi-encoder to the "
-            "data with `score(teacher, data)`, and leave the teacher out."
+    def load_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of the student."""
+        return self.processing_class or load_tokenizer(self.args.model_name_or_path)
+
+    def load_student(self, num_labels: int, problem_type: str) -> DseForSequenceClassification:
+        """The student, whose new weights are drawn with the seed."""
+        set_seed(self.training_args.seed)
+        model = self.model or self.args.model_name_or_path
+        return load_student(model, self.convert_args, num_labels, problem_type)
+
+    def load_teacher(self) -> "CrossEncoder | None":
+        """The teacher whose scores the student learns, if there is one."""
+        if not self.has_teacher:
+            return None
+        if is_bi_encoder(self.teacher):
+            raise TypeError(
+                "The teacher is a bi-encoder, and has to be a cross-encoder: add the cosines of the bi-encoder to the "
+                "data with `score(teacher, data)`, and leave the teacher out."
+            )
+        return load_reranker(
+            self.teacher or self.args.teacher_name_or_path,
+            trust_remote_code=self.args.trust_remote_code,
+            dtype=self.args.teacher_dtype,
+            device=self.training_args.device,
         )
-    return load_reranker(teacher, trust_remote_code=args.trust_remote_code, dtype=args.teacher_dtype, device=device)
 
+    def make_once(self, make: Callable[[], Split]) -> Split:
+        """Makes data in the first of several processes, which sends them to the others."""
+        return broadcast_object_list([make() if self.training_args.process_index == 0 else None])[0]
 
-def load_source(args: TeacherOptions, training_args: RankingTrainingArguments) -> "SentenceTransformer":
-    """The source of a student, which reads as many tokens as the student, or its own limit if that is lower."""
-    loading: dict[str, Any] = {"trust_remote_code": args.trust_remote_code, "device": training_args.device}
-    encoder = load_sentence_transformer(args.model_name_or_path, **loading)
-    limit = training_args.max_length
-    limit_length(encoder, min(length_of(encoder, "document") or limit, limit))
-    return encoder
-
-
-def make_once(make: Callable[[], Split], training_args: TrainingArguments) -> Split:
-    """Makes data in the first of several processes, which sends them to the others."""
-    return broadcast_object_list([make() if training_args.process_index == 0 else None])[0]
-
-
-def train_stage(
-    trainer: Any,
-    evaluate: Callable[[], Metrics],
-    arguments: Sequence[Any],
-    *,
-    recipe: Mapping[str, Any],
-    **facts: Any,
-) -> DistillationResult:
-    """
-    Trains a student. Then the first of several processes evaluates it, writes its model folder with `recipe` and
-    `facts` in the card, and the results with the `arguments` of the stage, and pushes the folder if asked.
-    """
-    training_args = trainer.args
-    # The Trainer prints its log, and stdout is for results alone.
-    with redirect_stdout(sys.stderr):
-        training = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics
-    trainer.save_state()
-    student = trainer.model.eval()
-    output_dir = Path(str(training_args.output_dir))
-    path, metrics = output_dir / MODEL_FOLDER, {}
-    if training_args.process_index == 0:
-        # In KB, but on a Mac in bytes.
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        training["peak_memory_mb"] = peak / (2**20 if sys.platform == "darwin" else 2**10)
-        metrics = evaluate()
-        recipe = {name: value for name, value in recipe.items() if value is not None} | _common_recipe(training_args)
-        name = training_args.hub_model_id or output_dir.name
-        facts |= {"metrics": metrics or None, "recipe": recipe, "model_id": name}
-        export(student, path, trainer.processing_class, overwrite_output_dir=True, **facts)
-        options = {name: value for part in arguments for name, value in asdict(part).items()}
-        results = {"metrics": metrics, "training": training, "recipe": {**options, **recipe}}
-        # The last file, which says that the stage is complete.
-        text = json.dumps(results, indent=2)
-        write_atomically(output_dir / RESULTS_FILE, lambda file: file.write(text.encode()))
-        if training_args.push_to_hub:
-            commit = push_model(path, name, revision=training_args.hub_revision, token=training_args.hub_token)
-            logger.info(f"Pushed to {commit}")
-    (metrics,) = broadcast_object_list([metrics])
-    return DistillationResult(student, trainer.processing_class, metrics, path)
+    def train(
+        self, trainer: Any, evaluate: Callable[[], Metrics], recipe: Mapping[str, Any], **facts: Any
+    ) -> DistillationResult:
+        """
+        Trains a student. Then the first of several processes evaluates it, writes its model folder with `recipe` and
+        `facts` in the card, and the results with the options of the stage, and pushes the folder if asked.
+        """
+        training_args = trainer.args
+        # The Trainer prints its log, and stdout is for results alone.
+        with redirect_stdout(sys.stderr):
+            training = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint).metrics
+        trainer.save_state()
+        student = trainer.model.eval()
+        output_dir = Path(str(training_args.output_dir))
+        path, metrics = output_dir / MODEL_FOLDER, {}
+        if training_args.process_index == 0:
+            # In KB, but on a Mac in bytes.
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            training["peak_memory_mb"] = peak / (2**20 if sys.platform == "darwin" else 2**10)
+            metrics = evaluate()
+            recipe = {name: value for name, value in recipe.items() if value is not None}
+            recipe |= _common_recipe(training_args)
+            name = training_args.hub_model_id or output_dir.name
+            facts |= {"metrics": metrics or None, "recipe": recipe, "model_id": name, "base_model": self.base_model}
+            export(student, path, trainer.processing_class, overwrite_output_dir=True, **facts)
+            options = asdict(self.args) | asdict(self.convert_args) | asdict(self.data_args)
+            results = {"metrics": metrics, "training": training, "recipe": {**options, **recipe}}
+            # The last file, which says that the stage is complete.
+            text = json.dumps(results, indent=2)
+            write_atomically(output_dir / RESULTS_FILE, lambda file: file.write(text.encode()))
+            if training_args.push_to_hub:
+                commit = push_model(path, name, revision=training_args.hub_revision, token=training_args.hub_token)
+                logger.info(f"Pushed to {commit}")
+        (metrics,) = broadcast_object_list([metrics])
+        return DistillationResult(student, trainer.processing_class, metrics, path)
 
 
 def _common_recipe(training_args: StudentTrainingArguments) -> dict[str, Any]:
