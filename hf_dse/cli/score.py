@@ -27,14 +27,13 @@ def score(args: ScoreOptions, load_args: LoadArguments, data_args: DataArguments
     from hf_dse.common.provenance import describe_source
     from hf_dse.data.rankings import Rankings, write_rankings
     from hf_dse.teacher import score as scoring
-    from hf_dse.teacher.score_candidates import check_scores
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
     options = {**vars(args), **vars(load_args), "cache_dir": args.cache_dir or output.parent / ".hf-dse-scores"}
     del options["output_file"]
     scored = scoring.score(options.pop("model_name_or_path"), data_args, **options)
     if isinstance(scored, Rankings):
-        check_scores(scored, describe_source(args.model_name_or_path).name, are_raw=True)
+        scoring.check_scores(scored, describe_source(args.model_name_or_path).name, are_raw=True)
         write_rankings(scored, output)
         what, stage = "queries with scored candidates", "--stage ranking"
     else:

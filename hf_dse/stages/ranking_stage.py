@@ -22,7 +22,7 @@ from hf_dse.retrieval.sentence_transformer import (
     to_sentence_transformer,
 )
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
-from hf_dse.teacher.score_candidates import check_scores, score_candidates
+from hf_dse.teacher.score import check_scores, score_candidates
 from hf_dse.training.ranking_data import as_rankings, check_targets, has_lists, limit_rankings
 from hf_dse.training.ranking_trainer import RankingTrainer
 

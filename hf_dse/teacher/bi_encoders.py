@@ -13,7 +13,7 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.retrieval.bm25 import Words, number_groups
 from hf_dse.retrieval.index import Index
 from hf_dse.retrieval.negatives import bodies_of, split_corpus
-from hf_dse.retrieval.sentence_transformer import room_of, to_sentence_transformer
+from hf_dse.retrieval.sentence_transformer import room_of
 
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def similarities(
     an [`Index`].
     """
     queries, lists = (rankings.queries[name][:] for name in ("query", "documents"))
-    encoder = to_sentence_transformer(encoder)
     # Also for models that are made for dot products.
     encoder.similarity_fn_name = "cosine"
     # The words of the whole corpus, and the vectors of the candidates alone.

@@ -2,27 +2,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf_dse.score`: scores of pairs or rankings, by a reranker or a bi-encoder."""
 
+import math
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from datasets import Dataset
+from transformers.utils import logging
 
 from hf_dse.common.loading import check_loading
 from hf_dse.data.pairs import resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.data.tables import check_texts
 from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker
-from hf_dse.retrieval.reranking import score_texts
+from hf_dse.retrieval.reranking import rerank, score_texts
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
-from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.teacher.score_candidates import score_candidates, with_logits
+from hf_dse.teacher.bi_encoders import is_bi_encoder, similarities
+from hf_dse.teacher.options import WINDOWS
 
 
 if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
     from hf_dse.retrieval.rerankers import Teacher
+
+logger = logging.get_logger(__name__)
 
 
 def score(
@@ -106,26 +112,22 @@ def score(
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
     options: dict[str, Any] = {"batch_size": batch_size, "cache_dir": cache_dir, "show_progress": show_progress}
-    if bi_encoder or is_bi_encoder(teacher):
-        teacher = to_sentence_transformer(teacher, max_length=max_length, **loading)  # type: ignore[arg-type]
-    else:
-        options["max_length"] = max_length
-        if isinstance(teacher, str | PathLike):
-            teacher = load_reranker(teacher, max_length=max_length, **loading)
+    load: Any = to_sentence_transformer if bi_encoder or is_bi_encoder(teacher) else load_reranker
+    model = load(teacher, max_length=max_length, **loading)
     if is_ranking:
         rankings = to_rankings(data, split, data_args.chunk_size)
         rankings.check_unit()
-        return score_candidates(teacher, rankings, windows=windows, bm25_weight=bm25_weight, **options)
+        return score_candidates(model, rankings, windows=windows, bm25_weight=bm25_weight, **options)
     if data_args.task_name is None and data_args.num_labels is None:
-        data_args = replace(data_args, num_labels=getattr(teacher, "num_labels", 1))
+        data_args = replace(data_args, num_labels=getattr(model, "num_labels", 1))
     task = resolve_task(data_args)
-    check_labels(teacher, task)
+    check_labels(model, task)
     pairs = to_pairs(data, data_args, split, require_labels=False, keep_columns=True)
-    return score_pairs(teacher, pairs, symmetric=task.symmetric, **options)
+    return score_pairs(model, pairs, symmetric=task.symmetric, **options)
 
 
 def score_pairs(
-    teacher: "Teacher",
+    teacher: "CrossEncoder | SentenceTransformer",
     dataset: Dataset,
     *,
     batch_size: int = 32,
@@ -134,7 +136,7 @@ def score_pairs(
     cache_dir: str | PathLike | None = None,
     show_progress: bool = True,
 ) -> Dataset:
-    """Sentence pairs with a teacher's raw logits, see `hf_dse.score`."""
+    """Sentence pairs with the raw logits of a loaded teacher, see `hf_dse.score`."""
     first, second = dataset["sentence1"][:], dataset["sentence2"][:]
     for name, texts in (("sentence1", first), ("sentence2", second)):
         check_texts(texts, "The pairs", name)
@@ -146,9 +148,92 @@ def score_pairs(
         orders = [list(zip(first, second, strict=True))]
         if symmetric:
             orders.append(list(zip(second, first, strict=True)))
-        reranker = load_reranker(teacher)
         pairs = [pair for order in orders for pair in order]
-        limit = limit_of(reranker, max_length)
-        scores = score_texts(reranker, pairs, max_length=limit, cache_dir=cache_dir, **options)
+        limit = limit_of(teacher, max_length)
+        scores = score_texts(teacher, pairs, max_length=limit, cache_dir=cache_dir, **options)
         logits = np.mean([[scores[pair] for pair in order] for order in orders], axis=0)
     return with_logits(dataset, logits.tolist())
+
+
+def score_candidates(
+    teacher: "CrossEncoder | SentenceTransformer",
+    rankings: Rankings,
+    *,
+    max_length: int | None = None,
+    windows: str = "first",
+    bm25_weight: float = 0.0,
+    **options: Any,
+) -> Rankings:
+    """Queries with a loaded teacher's scores of their candidates. `options` are of [`score_texts`]."""
+    if windows not in WINDOWS:
+        raise ValueError(f"windows={windows!r}: it has to be {' or '.join(map(repr, WINDOWS))}.")
+    if not any(rankings.queries["documents"][:]):
+        raise ValueError("The queries have no candidates to score: mine them with `mine` or `hf-dse mine`.")
+    options["windows"] = windows
+    if is_bi_encoder(teacher):
+        scores = similarities(teacher, rankings, bm25_weight=bm25_weight, **options)
+    else:
+        if bm25_weight:
+            raise ValueError(
+                f"bm25_weight={bm25_weight} is an option of bi-encoders: pass a loaded `SentenceTransformer` "
+                "(`--bi_encoder`), or leave it out."
+            )
+        rows = ranking_rows(rankings)
+        scores = rerank(teacher, rows["query"], rows["documents"], max_length=max_length, **options)
+    scored = replace(rankings, queries=with_logits(rankings.queries, scores))
+    return judge_best_passages(scored)
+
+
+def judge_best_passages(rankings: Rankings) -> Rankings:
+    """Labels only the passage of a relevant document that the teacher ranks first, where there are scores."""
+    if not rankings.has_passages or not rankings.has_scores:
+        return rankings
+    documents, lists = rankings.document_ids, []
+    columns = (rankings.queries[name][:] for name in ("documents", "labels", "teacher_logits"))
+    for rows, labels, scores in zip(*columns, strict=True):
+        labels = list(labels)
+        relevant: dict[str, float] = {}
+        for row, label in zip(rows, labels, strict=True):
+            if label > 0:
+                relevant[documents[row]] = max(label, relevant.get(documents[row], label))
+        for document, label in relevant.items():
+            # A passage that is judged irrelevant stays so.
+            places = [place for place, row in enumerate(rows) if documents[row] == document and labels[place] != 0]
+            best = max(places, key=lambda place: -math.inf if math.isnan(scores[place]) else scores[place])
+            for place in places:
+                labels[place] = label if place == best else math.nan
+        lists.append(labels)
+    queries = rankings.queries.remove_columns("labels").add_column("labels", lists, feature=FEATURES["labels"])
+    return replace(rankings, queries=queries)
+
+
+def with_logits(dataset: Dataset, logits: list[list[float]]) -> Dataset:
+    """A dataset with the column `teacher_logits`, which replaces an earlier one."""
+    if "teacher_logits" in dataset.column_names:
+        dataset = dataset.remove_columns("teacher_logits")
+    return dataset.add_column("teacher_logits", logits, feature=FEATURES["teacher_logits"])
+
+
+def check_scores(rankings: Rankings, name: str, *, are_raw: bool) -> None:
+    """Raises a `ValueError` if all scores are equal; warns of wrong signs, and of sigmoids if not raw."""
+    scores = np.concatenate(rankings.queries["teacher_logits"][:])
+    known = scores[~np.isnan(scores)]
+    if not known.size or np.ptp(known) == 0:
+        raise ValueError(f"{name}: all {known.size} scores are equal, so there is nothing to learn from them.")
+    if not are_raw and known.min() >= 0 and known.max() <= 1:
+        logger.warning(
+            f"{name}: all scores lie between {known.min():.3g} and {known.max():.3g}, as after a sigmoid: distil raw "
+            "logits, which `hf-dse score` writes. Cosines are fine."
+        )
+    shares = []
+    for row in zip(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], strict=True):
+        scores, labels = map(np.array, row)
+        relevant, rest = (scores[part & ~np.isnan(scores)] for part in (labels > 0, ~(labels > 0)))
+        if relevant.size and rest.size:
+            differences = relevant[:, None] - rest
+            shares.append(np.mean((differences > 0) + 0.5 * (differences == 0)))
+    if shares and np.mean(shares) < 0.5:
+        logger.warning(
+            f"{name}: over {len(shares)} queries, a relevant document scores higher than another candidate in only "
+            f"{100 * np.mean(shares):.0f} % of the cases: is this a teacher for this task, and the sign right?"
+        )

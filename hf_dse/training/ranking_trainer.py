@@ -25,7 +25,7 @@ from hf_dse.measure.pairs import evaluating
 from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.retrieval.index import Index
-from hf_dse.teacher.score_candidates import judge_best_passages
+from hf_dse.teacher.score import judge_best_passages
 from hf_dse.training.arguments import RankingTrainingArguments
 from hf_dse.training.base import (
     EpochSampler,

@@ -13,7 +13,6 @@ import hf_dse.retrieval.index
 from hf_dse import Index, bm25_scores, make_rankings, mine
 from hf_dse.data.passages import split_text
 from hf_dse.data.rankings import ranking_rows, read_rankings
-from hf_dse.teacher.score_candidates import score_candidates
 
 
 # The last two are not candidates, and the last query shares no word with the corpus.
@@ -61,13 +60,13 @@ def assert_close(found, expected):
 
 
 def score(encoder, rankings, **options):
-    return score_candidates(encoder, rankings, show_progress=False, **options).queries["teacher_logits"][:]
+    return hf_dse.score(encoder, rankings, show_progress=False, **options).queries["teacher_logits"][:]
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
 def test_scores_are_those_of_one_candidate_at_a_time(make_encoder, rankings, weight):
     encoder = make_encoder(dense=True, default_prompt_name="query")
-    scored = score_candidates(encoder, rankings, bm25_weight=weight, show_progress=False)
+    scored = hf_dse.score(encoder, rankings, bm25_weight=weight, show_progress=False)
     found = scored.queries["teacher_logits"][:]
     assert_close(found, by_hand(encoder, weight))
     assert scored.corpus is rankings.corpus

@@ -11,9 +11,9 @@ import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
+import hf_dse
 from hf_dse import load_reranker
 from hf_dse.retrieval import reranking as scoring
-from hf_dse.teacher.score import score_pairs
 
 
 FIRST = ["word1 word2", "word3", "word4 word5", "word1 word2", "word6", "word7 word8 word9 word10 word11 word12"]
@@ -31,7 +31,7 @@ def reranker(save_teacher):
 
 
 def score(teacher, pairs, **options):
-    return score_pairs(teacher, pairs, show_progress=False, **options)["teacher_logits"][:]
+    return hf_dse.score(teacher, pairs, show_progress=False, **options)["teacher_logits"][:]
 
 
 def assert_close(found, expected, tolerance=1e-5):
@@ -41,7 +41,7 @@ def assert_close(found, expected, tolerance=1e-5):
 @pytest.mark.parametrize("num_labels", [1, 3])
 def test_scores_are_the_logits_of_the_teacher(pairs, save_teacher, raw, num_labels):
     folder = save_teacher(num_labels=num_labels)
-    scored = score_pairs(folder, pairs, batch_size=4, show_progress=False)
+    scored = hf_dse.score(folder, pairs, batch_size=4, show_progress=False)
     assert scored.column_names == ["sentence1", "sentence2", "label", "teacher_logits"]
     expected = raw(folder, list(zip(FIRST, SECOND, strict=True)))
     assert_close(scored["teacher_logits"][:], np.reshape(expected, (6, -1)))

@@ -9,11 +9,11 @@ import pytest
 from datasets import Dataset
 from sentence_transformers import CrossEncoder
 
+import hf_dse
 from hf_dse import load_reranker, make_rankings
 from hf_dse.retrieval.rerankers import overhead
 from hf_dse.retrieval.reranking import TEMPLATE_MARGIN
-from hf_dse.teacher.score import score_pairs
-from hf_dse.teacher.score_candidates import check_scores, score_candidates
+from hf_dse.teacher.score import check_scores
 
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -66,14 +66,14 @@ def assert_close(found, expected):
 
 
 def score(teacher, rankings, **options):
-    return score_candidates(teacher, rankings, show_progress=False, **options).queries["teacher_logits"][:]
+    return hf_dse.score(teacher, rankings, show_progress=False, **options).queries["teacher_logits"][:]
 
 
 @pytest.mark.parametrize("windows", ["first", "best"])
 @pytest.mark.parametrize("num_labels", [1, 2])
 def test_scores_are_those_of_one_pair_at_a_time(save_teacher, rankings, raw, windows, num_labels, warnings):
     folder = save_teacher(num_labels=num_labels)
-    scored = score_candidates(folder, rankings, batch_size=3, windows=windows, show_progress=False)
+    scored = hf_dse.score(folder, rankings, batch_size=3, windows=windows, show_progress=False)
     found = scored.queries["teacher_logits"][:]
     assert_close(found, expected_scores(raw, CrossEncoder(folder, device="cpu"), windows))
     assert np.std(np.concatenate(found)) > 0.1
@@ -123,7 +123,7 @@ def test_the_cache_knows_what_was_read(tmp_path, rankings, reranker, count_pairs
     # Pairs of sentences are cut in another way.
     count_pairs.clear()
     pairs = Dataset.from_dict({"sentence1": [QUERIES[0]], "sentence2": [TEXTS[0]]})
-    score_pairs(reranker, pairs, cache_dir=tmp_path, show_progress=False)
+    hf_dse.score(reranker, pairs, cache_dir=tmp_path, show_progress=False)
     assert count_pairs == [1]
 
 
@@ -171,7 +171,7 @@ def test_the_teacher_chooses_the_relevant_passage(reranker, raw):
     corpus = {"text": texts, "passage_of": ["a", "a", "a", "b"]}
     columns = {"query": QUERIES[:2], "documents": [[0, 1, 2, 3], [3, 1, 0]]}
     columns["labels"] = [[2, None, None, 0], [0, 1, None]]
-    scored = score_candidates(reranker, make_rankings(columns, corpus), show_progress=False).queries
+    scored = hf_dse.score(reranker, make_rankings(columns, corpus), show_progress=False).queries
     for row in range(2):
         rows = columns["documents"][row]
         logits = raw(reranker, [(QUERIES[row], texts[place]) for place in rows])
@@ -182,5 +182,5 @@ def test_the_teacher_chooses_the_relevant_passage(reranker, raw):
         expected = [label if place == best else math.nan if place in passages else 0 for place in range(len(rows))]
         np.testing.assert_array_equal(scored["labels"][row], expected)
     # Whole documents keep their labels.
-    whole = score_candidates(reranker, make_rankings(columns, {"text": texts}), show_progress=False).queries
+    whole = hf_dse.score(reranker, make_rankings(columns, {"text": texts}), show_progress=False).queries
     np.testing.assert_array_equal(whole["labels"][0], [2, math.nan, math.nan, 0])

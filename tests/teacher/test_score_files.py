@@ -15,8 +15,6 @@ from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, scor
 from hf_dse.cli.options import LoadArguments
 from hf_dse.cli.score import score as score_files
 from hf_dse.teacher.options import ScoreOptions
-from hf_dse.teacher.score import score_pairs
-from hf_dse.teacher.score_candidates import score_candidates
 
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -57,12 +55,12 @@ def encoder(save_bert, tmp_path):
 
 def logits_of(name, pairs=PAIRS, **options):
     dataset = Dataset.from_list([{key: row[key] for key in ("sentence1", "sentence2")} for row in pairs])
-    return score_pairs(name, dataset, show_progress=False, **options)["teacher_logits"][:]
+    return score(name, dataset, show_progress=False, **options)["teacher_logits"][:]
 
 
 def scores_of(teacher, file, **options):
     rankings = load_rankings(DataArguments(train_file=str(file)))["train"]
-    return score_candidates(teacher, rankings, show_progress=False, **options).queries["teacher_logits"][:]
+    return score(teacher, rankings, show_progress=False, **options).queries["teacher_logits"][:]
 
 
 def assert_close(found, expected):
