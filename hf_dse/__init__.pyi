@@ -37,8 +37,8 @@ from .training.arguments import GeneralTrainingArguments as GeneralTrainingArgum
 from .training.arguments import RankingTrainingArguments as RankingTrainingArguments
 from .training.general_trainer import GeneralTrainer as GeneralTrainer
 from .training.losses import PairDistillationLoss as PairDistillationLoss
+from .training.losses import RankingLoss as RankingLoss
 from .training.pair_trainer import DseTrainer as DseTrainer
-from .training.ranking_losses import RankingLoss as RankingLoss
 from .training.ranking_trainer import RankingTrainer as RankingTrainer
 
 __version__: str

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ranking stage: a student learns to search from labels and the scores of a teacher."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,7 @@ from hf_dse.retrieval.sentence_transformer import (
 )
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.score import check_scores, score_candidates
-from hf_dse.training.ranking_data import as_rankings, check_targets, has_lists, limit_rankings
-from hf_dse.training.ranking_trainer import RankingTrainer
+from hf_dse.training.ranking_trainer import RankingTrainer, as_rankings, check_targets, limit_rankings, spread_of
 
 
 logger = logging.get_logger(__name__)
@@ -114,7 +114,7 @@ def _check_candidates(train: Rankings, is_taught: bool) -> None:
 def _score(stage: Stage, train: Rankings) -> Rankings:
     """The training queries, with the teacher's scores if they are needed and missing."""
     args = stage.args
-    name, is_scored = str(args.teacher_name_or_path or "The teacher"), has_lists(train)
+    name, is_scored = str(args.teacher_name_or_path or "The teacher"), math.isfinite(spread_of(train))
     is_needed = stage.has_teacher and stage.training_args.kl_weight != 0
     if is_needed and is_scored:
         known = np.isfinite(np.concatenate(train.queries["teacher_logits"][:]))

@@ -48,12 +48,11 @@ class StudentTrainingArguments(StudentOptions, TrainingArguments):  # type: igno
                     "model among devices: leave it out, and start one process for each device with torchrun."
                 )
         check_at_least(4, max_length=self.max_length)
-        is_open = [name for name in OPEN_FIELDS if getattr(self, name) is None]
+        given = {name: getattr(self, name) for name in OPEN_FIELDS}
         # The checks of transformers need values: those of a training with an `eval_dataset`.
         self.follow_data(has_eval_dataset=True)
         super().__post_init__()
-        for name in is_open:
-            setattr(self, name, None)
+        vars(self).update(given)
 
     @property
     def groups_by_length(self) -> bool:

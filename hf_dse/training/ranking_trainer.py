@@ -17,13 +17,16 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import TrainOutput
 from transformers.utils import logging
 
-from hf_dse.common.settings import settings_of
+from hf_dse.common.settings import TextSettings, set_settings, settings_of
+from hf_dse.convert.convert import name_of_layers
+from hf_dse.convert.student import limit_tokens
 from hf_dse.data.collators import RankingCollator, RankingRows
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.data.tokenization import lengths, token_lengths
 from hf_dse.measure.pairs import evaluating
 from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.modeling import DseForSequenceClassification
+from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.retrieval.index import Index
 from hf_dse.teacher.score import judge_best_passages
 from hf_dse.training.arguments import RankingTrainingArguments
@@ -36,10 +39,8 @@ from hf_dse.training.base import (
     plain_rows,
     read_tokenizer,
 )
-from hf_dse.training.losses import PairDistillationLoss
+from hf_dse.training.losses import LOGIT_SPREAD, PairDistillationLoss, RankingLoss, mean_spread
 from hf_dse.training.pair_trainer import check_pair_targets
-from hf_dse.training.ranking_data import as_rankings, check_targets, freeze, limit_rankings, smaller_corpus
-from hf_dse.training.ranking_losses import LOGIT_SPREAD, RankingLoss, mean_spread
 from hf_dse.training.ranking_steps import PART_SIZE, forward_in_parts, gather_lists
 
 
@@ -320,3 +321,91 @@ class RankingTrainer(StudentTrainer):
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+
+def as_rankings(rows: Any, where: str) -> Rankings | None:
+    """Rankings, made of the rows of a data set."""
+    if rows is None or isinstance(rows, Rankings):
+        return rows
+    if not isinstance(rows, Dataset):
+        raise TypeError(f"{where} have to be `Rankings` or a `datasets.Dataset`, got {type(rows).__name__}.")
+    return read_rankings(plain_rows(rows), where=where)
+
+
+def limit_rankings(
+    args: RankingTrainingArguments,
+    model: Any,
+    processing_class: PreTrainedTokenizerBase,
+    chunk_size: int | None = None,
+) -> PreTrainedTokenizerBase:
+    """
+    Sets how many tokens a student reads: of a query in its settings, of a document in the tokenizer it returns; and
+    the tokens of the passages that it learns to search.
+    """
+    settings = settings_of(model)
+    length = args.query_max_length or settings.lengths.get("query_length")
+    tokenizer = limit_tokens(processing_class, model, args.max_length)
+    if length is not None:
+        limit_tokens(processing_class, model, length)
+    lengths = {} if length in (None, args.max_length) else {"query_length": length}
+    size = settings.chunk_size if chunk_size is None else chunk_size
+    set_settings(model, TextSettings(settings.prompts, lengths, size))
+    return tokenizer
+
+
+def spread_of(rankings: Rankings) -> float:
+    """The mean spread of the teacher's scores of a query; NaN if no query has two, so that they teach nothing."""
+    return mean_spread(rankings.queries["teacher_logits"][:] if rankings.has_scores else [])
+
+
+def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> float:
+    """
+    Raises a `ValueError` if the queries have nothing to learn from; returns the weight of the teacher's distribution,
+    by default 1 for candidates with scores.
+    """
+    spread = spread_of(rankings)
+    kl_weight = float(math.isfinite(spread)) if args.kl_weight is None else args.kl_weight
+    if not kl_weight:
+        if not args.contrastive_weight:
+            raise ValueError("There are no teacher scores, so that `contrastive_weight` must be above 0.")
+        if without := [row for row, positives in enumerate(rankings.positives()) if not positives]:
+            raise ValueError(
+                f"The training rankings: {len(without)} of {len(rankings)} queries have no relevant document (a label "
+                f"above 0), the first is {rankings.queries['query_id'][without[0]]!r}: remove them, or train on the "
+                "teacher's scores only."
+            )
+    elif math.isnan(spread):
+        raise ValueError(
+            f"kl_weight={kl_weight}, but no query has two candidates with teacher scores: name a teacher with "
+            "`--teacher`, score them with `score` (`hf-dse score`), or train on labels only with the weight 0."
+        )
+    elif spread == 0:
+        raise ValueError("The teacher gives all candidates of a query the same score: use another, or labels alone.")
+    return kl_weight
+
+
+def smaller_corpus(rankings: Rankings, size: int, seed: int) -> Rankings:
+    """The queries with a corpus of at most `size` documents: all candidates, and a sample of the others."""
+    candidates = {row for rows in rankings.queries["documents"][:] for row in rows}
+    others = np.setdiff1d(np.arange(len(rankings.corpus)), list(candidates))
+    sample = np.random.default_rng(seed).permutation(others)[: max(0, size - len(candidates))]
+    return rankings.keep_documents(sample.tolist())
+
+
+def freeze(model: Any, num_layers: int | None) -> None:
+    """Takes the gradient from the embeddings and the lowest layers of a student, and from an E that these share."""
+    if num_layers is None:
+        return
+    encoder, depth = model.base_model.encoder, model.config.num_hidden_layers
+    if num_layers >= depth:
+        raise ValueError(f"freeze_layers={num_layers} leaves none of the {depth} layers to train: take fewer.")
+    layers = encoder.get_submodule(name_of_layers(encoder, find_attentions(encoder)[0]))
+    if len(layers) != depth:
+        raise ValueError(
+            f"freeze_layers={num_layers}: the {depth} layers of an encoder of the type {encoder.config.model_type!r} "
+            "share their weights, so that none can be frozen alone. Leave `freeze_layers` out."
+        )
+    # `embeddings`, `embeddings_project` or `embed_tokens`, but not the `embedding_projection` of Gemma's output.
+    embeddings = [module for name, module in encoder.named_children() if name.startswith(("embeddings", "embed_"))]
+    for module in (*embeddings, *layers[:num_layers]):
+        module.requires_grad_(False)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_dse import RankingLoss
-from hf_dse.training.ranking_losses import (
+from hf_dse.training.losses import (
     contrastive_loss,
     find_negatives,
     listwise_loss,

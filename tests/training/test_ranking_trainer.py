@@ -32,10 +32,9 @@ from hf_dse import (
 )
 from hf_dse.common.settings import TextSettings, set_settings, settings_of
 from hf_dse.data.collators import RankingCollator, RankingRows
-from hf_dse.training.ranking_data import freeze
-from hf_dse.training.ranking_losses import LOGIT_SPREAD
+from hf_dse.training.losses import LOGIT_SPREAD
 from hf_dse.training.ranking_steps import forward_in_parts, forward_texts
-from hf_dse.training.ranking_trainer import PairHead
+from hf_dse.training.ranking_trainer import PairHead, freeze
 
 
 WORDS = "cat dog sat ran mat house old new".split()
