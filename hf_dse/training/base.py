@@ -34,7 +34,6 @@ from hf_dse.common.loading import load_tokenizer
 from hf_dse.common.settings import write_settings
 from hf_dse.measure.metrics import UndefinedMetricError
 from hf_dse.measure.pairs import evaluating
-from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.training.arguments import StudentTrainingArguments
 from hf_dse.training.losses import PairDistillationLoss
@@ -62,7 +61,7 @@ class EpochSampler(Sampler[int]):
     are, by `train_sampling_strategy`. With `shift` an index also tells the epoch, as [`RankingRows`] reads it.
     """
 
-    def __init__(self, trainer: "ReproducibleTrainer", num_rows: int, lengths: list[int] | None, shift: bool = False):
+    def __init__(self, trainer: "StudentTrainer", num_rows: int, lengths: list[int] | None, shift: bool = False):
         self.trainer = trainer
         self.num_rows = num_rows
         self.lengths = lengths
@@ -102,9 +101,14 @@ class TrainingGuard(TrainerCallback):
                 )
 
 
-class ReproducibleTrainer(Trainer):
-    """A [`~transformers.Trainer`] that resumes at any step with the same result, also with batches by length."""
+class StudentTrainer(Trainer):
+    """
+    A [`~transformers.Trainer`] that resumes at any step with the same result, also with batches by length, and some of
+    whose parameters have learning rates of their own.
+    """
 
+    args: Any
+    model: Any
     # The loss is the mean over a batch.
     loss_is_scaled_for_ga = False
 
@@ -129,7 +133,7 @@ class ReproducibleTrainer(Trainer):
         self.guard = TrainingGuard()
         self.add_callback(self.guard)
         # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
-        self._move_model_to_device(self.model, args.device)  # type: ignore[arg-type]
+        self._move_model_to_device(self.model, args.device)
 
     def _metrics_or_nothing(self, prediction: EvalPrediction) -> dict[str, float]:
         """The metrics of an evaluation; none if they are undefined, which does not end a training."""
@@ -200,19 +204,11 @@ class ReproducibleTrainer(Trainer):
         """Trains from a checkpoint that exists, or from the start. Subclasses fit heads first."""
         return super().train(checkpoint, *args, **kwargs)
 
-
-class StudentTrainer(ReproducibleTrainer):
-    """A trainer of a [`DseForSequenceClassification`], some of whose parameters have learning rates of their own."""
-
-    args: Any
-    model: DseForSequenceClassification
-
     def own_rate(self, name: str) -> float | None:
         """The learning rate of a parameter, if it is not that of the arguments."""
-        head: Any = self.model.similarity
-        if head.kind != "mlp" and is_of_head(name, "scale", "bias"):
+        if is_of_head(name, "scale", "bias") and self.model.similarity.kind != "mlp":
             # Adam changes a number by about the rate, whatever its size is.
-            return self.args.scale_learning_rate * head.scale.detach().abs().mean().item()
+            return self.args.scale_learning_rate * self.model.similarity.scale.detach().abs().mean().item()
         is_new = any(part in name for part in NEW_PARAMETERS)
         return getattr(self.args, "head_learning_rate", None) if is_new else None
 
@@ -234,19 +230,19 @@ class StudentTrainer(ReproducibleTrainer):
         return fit_similarity(measure(torch.cat(similarities), torch.cat(targets)))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        exists = self.optimizer is not None
+        if self.optimizer is not None:
+            return self.optimizer
         optimizer = super().create_optimizer(model)
-        if exists:
-            return optimizer
         module: Any = self.model if model is None else model
         own = {id(weight): self.own_rate(name) for name, weight in module.named_parameters()}
         for group in list(optimizer.param_groups):
             # In an order that a resumed training has too.
-            rates = dict.fromkeys(own.get(id(weight)) for weight in group["params"])
-            for rate in (rate for rate in rates if rate is not None):
-                moved = [weight for weight in group["params"] if own.get(id(weight)) == rate]
-                group["params"] = [weight for weight in group["params"] if own.get(id(weight)) != rate]
-                optimizer.add_param_group({**group, "params": moved, "lr": rate})
+            by_rate: dict[float | None, list[nn.Parameter]] = {}
+            for weight in group["params"]:
+                by_rate.setdefault(own.get(id(weight)), []).append(weight)
+            group["params"] = by_rate.pop(None, [])
+            for rate, weights in by_rate.items():
+                optimizer.add_param_group({**group, "params": weights, "lr": rate})
         return optimizer
 
 

@@ -20,11 +20,11 @@ from hf_dse.modeling import DseModel
 from hf_dse.modeling.attention_dse import mask_of
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.training.arguments import GeneralTrainingArguments
-from hf_dse.training.base import Optimizers, ReproducibleTrainer, plain_rows, read_tokenizer
+from hf_dse.training.base import Optimizers, StudentTrainer, plain_rows, read_tokenizer
 from hf_dse.training.losses import hidden_loss, relation_loss, to_full_precision
 
 
-class GeneralTrainer(ReproducibleTrainer):
+class GeneralTrainer(StudentTrainer):
     """
     [`~transformers.Trainer`] for a student that learns from its source on text without labels. The parts of the loss
     are the hidden states of all layers, the relations of queries, keys and values in the last layer, and the sentence
