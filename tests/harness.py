@@ -20,7 +20,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *(f"hf_dse.cli.{name}" for name in ("distill", "encode", "folders", "score")),
-        "hf_dse.stages.run",
+        "hf_dse.stages.distill",
         "hf_dse.studies.runs",
         "sentence_transformers",
         "sklearn",

@@ -36,7 +36,7 @@ def distill(stages: list[tuple[Any, ...]], is_recipe: bool) -> None:
     from accelerate import PartialState
 
     from hf_dse.common.display import CAPTION, format_table
-    from hf_dse.stages.run import run_stage, run_stages
+    from hf_dse.stages.distill import run_stage, run_stages
 
     result = run_stages(stages) if is_recipe else run_stage(*stages[0])
     *_, training_args = stages[-1]

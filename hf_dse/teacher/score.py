@@ -130,18 +130,17 @@ def score_pairs(
     teacher: "CrossEncoder | SentenceTransformer",
     dataset: Dataset,
     *,
-    batch_size: int = 32,
     max_length: int | None = None,
     symmetric: bool = False,
-    cache_dir: str | PathLike | None = None,
-    show_progress: bool = True,
+    **options: Any,
 ) -> Dataset:
-    """Sentence pairs with the raw logits of a loaded teacher, see `hf_dse.score`."""
+    """Sentence pairs with the raw logits of a loaded teacher, see `hf_dse.score`. `options` are of [`score_texts`]."""
     first, second = dataset["sentence1"][:], dataset["sentence2"][:]
     for name, texts in (("sentence1", first), ("sentence2", second)):
         check_texts(texts, "The pairs", name)
-    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if is_bi_encoder(teacher):
+        # The vectors of pairs are not kept.
+        options.pop("cache_dir", None)
         vectors = [embed(teacher, texts, None, normalize=True, **options) for texts in (first, second)]
         logits = np.einsum("nd,nd->n", *vectors, dtype=np.float64)[:, None]
     else:
@@ -150,7 +149,7 @@ def score_pairs(
             orders.append(list(zip(second, first, strict=True)))
         pairs = [pair for order in orders for pair in order]
         limit = limit_of(teacher, max_length)
-        scores = score_texts(teacher, pairs, max_length=limit, cache_dir=cache_dir, **options)
+        scores = score_texts(teacher, pairs, max_length=limit, **options)
         logits = np.mean([[scores[pair] for pair in order] for order in orders], axis=0)
     return with_logits(dataset, logits.tolist())
 
