@@ -42,8 +42,9 @@ def similarities(
     # Also for models that are made for dot products.
     encoder.similarity_fn_name = "cosine"
     # The words of the whole corpus, and the vectors of the candidates alone.
-    words, places = _count_words(rankings, encoder) if bm25_weight else (None, np.empty(0, dtype=int))
-    added = None if words is None else words.scores(queries, bm25_weight)
+    if bm25_weight:
+        words, places = _count_words(rankings, encoder)
+        added = words.scores(queries, bm25_weight)
     needed = rankings.keep_documents()
     texts, room = needed.corpus["text"][:], room_of(encoder)
     # Windows of as many tokens as the model reads.
@@ -59,7 +60,7 @@ def similarities(
         values = iter(value for value, _ in pairs)
         row = np.array([max(islice(values, len(parts[document]))) for document in rows], dtype=np.float32)
         # One query at a time, because its scores are those of the whole corpus.
-        if added is not None:
+        if bm25_weight:
             where = places[documents]
             row += np.where(where < 0, 0, added(slice(number, number + 1))[0, where])
         scores.append(row.tolist())

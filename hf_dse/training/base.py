@@ -8,6 +8,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    TrainerCallback,
     TrainingArguments,
 )
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME, TRAINING_ARGS_NAME
@@ -55,17 +55,17 @@ NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
 Optimizers = tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LambdaLR | None]
 
 
+@dataclass(eq=False)
 class EpochSampler(Sampler[int]):
     """
     Rows in an order of seed and epoch alone: with `lengths` in batches of similar length, otherwise random or as they
     are, by `train_sampling_strategy`. With `shift` an index also tells the epoch, as [`RankingRows`] reads it.
     """
 
-    def __init__(self, trainer: "StudentTrainer", num_rows: int, lengths: list[int] | None, shift: bool = False):
-        self.trainer = trainer
-        self.num_rows = num_rows
-        self.lengths = lengths
-        self.shift = shift
+    trainer: "StudentTrainer"
+    num_rows: int
+    lengths: list[int] | None
+    shift: bool = False
 
     def __len__(self) -> int:
         return self.num_rows
@@ -81,24 +81,6 @@ class EpochSampler(Sampler[int]):
             rows = torch.randperm(self.num_rows, generator=generator).tolist()
         start = epoch * self.num_rows if self.shift else 0
         return (start + row for row in rows)
-
-
-class TrainingGuard(TrainerCallback):
-    """Stops a training whose loss is NaN or infinite."""
-
-    has_begun = False
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.has_begun = True
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        for name, value in (logs or {}).items():
-            # A training that ends before its first log line logs `train_loss` only.
-            if (name == "loss" or name.endswith("_loss")) and not math.isfinite(value):
-                raise ValueError(
-                    f"The training diverged: {name} is {value} at step {state.global_step}. Lower `learning_rate` "
-                    f"(now {args.learning_rate}), use a longer warmup, or train in float32."
-                )
 
 
 class StudentTrainer(Trainer):
@@ -130,8 +112,6 @@ class StudentTrainer(Trainer):
         self._compute_metrics = compute_metrics
         metrics = None if compute_metrics is None else self._metrics_or_nothing
         super().__init__(args=args, eval_dataset=eval_dataset, compute_metrics=metrics, **kwargs)
-        self.guard = TrainingGuard()
-        self.add_callback(self.guard)
         # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
         self._move_model_to_device(self.model, args.device)
 
@@ -187,11 +167,11 @@ class StudentTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Trains, from the start, from a checkpoint, or with `True` or `"last"` from the newest complete one."""
         checkpoint = find_checkpoint(str(self.args.output_dir), resume_from_checkpoint)
-        self.guard.has_begun = False
+        self.has_begun = False
         try:
             return self._train(checkpoint, *args, **kwargs)
         except Exception as error:
-            if checkpoint is None or self.guard.has_begun or isinstance(error, MemoryError | torch.OutOfMemoryError):
+            if checkpoint is None or self.has_begun or isinstance(error, MemoryError | torch.OutOfMemoryError):
                 raise
             # The rest of a pickle's error advises to run its code.
             reason = str(error).partition("\n")[0]
@@ -199,6 +179,21 @@ class StudentTrainer(Trainer):
                 f"{checkpoint} cannot be resumed from ({type(error).__name__}: {reason}): pass an earlier checkpoint, "
                 "or start again with `--overwrite_output_dir`."
             ) from error
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        self.has_begun = True
+        return super().training_step(*args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Logs values, and raises a `ValueError` if a loss is NaN or infinite."""
+        super().log(logs, *args, **kwargs)
+        for name, value in logs.items():
+            # A training that ends before its first log line logs `train_loss` only.
+            if (name == "loss" or name.endswith("_loss")) and not math.isfinite(value):
+                raise ValueError(
+                    f"The training diverged: {name} is {value} at step {self.state.global_step}. Lower "
+                    f"`learning_rate` (now {self.args.learning_rate}), use a longer warmup, or train in float32."
+                )
 
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Trains from a checkpoint that exists, or from the start. Subclasses fit heads first."""

@@ -3,6 +3,7 @@
 """The Trainer that distils a reranker into an embedding model on queries with candidates."""
 
 import math
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -59,15 +60,15 @@ EVAL_CORPUS = 5000
 KINDS = ("query", "pair", "document")
 
 
+@dataclass(eq=False)
 class PairHead(TrainerCallback, ExportableState):
     """Scale and bias of the similarities of pairs, as the head belongs to the rankings. Checkpoints keep them."""
 
-    def __init__(self, scale: float = 1.0, bias: float = 0.0):
-        self.scale = scale
-        self.bias = bias
+    scale: float = 1.0
+    bias: float = 0.0
 
     def state(self) -> dict:
-        return {"args": {"scale": self.scale, "bias": self.bias}, "attributes": {}}
+        return {"args": vars(self), "attributes": {}}
 
 
 class RankingTrainer(StudentTrainer):
@@ -347,9 +348,9 @@ def limit_rankings(
     tokenizer = limit_tokens(processing_class, model, args.max_length)
     if length is not None:
         limit_tokens(processing_class, model, length)
-    lengths = {} if length in (None, args.max_length) else {"query_length": length}
+    own = {} if length in (None, args.max_length) else {"query_length": length}
     size = settings.chunk_size if chunk_size is None else chunk_size
-    set_settings(model, TextSettings(settings.prompts, lengths, size))
+    set_settings(model, TextSettings(settings.prompts, own, size))
     return tokenizer
 
 
