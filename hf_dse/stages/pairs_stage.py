@@ -34,16 +34,17 @@ def run_pairs(stage: Stage) -> DistillationResult:
     task, pairs = _load_task(stage, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
-    if training_args.distillation_alpha < 1 and "label" not in pairs["train"].column_names:
+    train = pairs["train"]
+    has_labels = "label" in train.column_names
+    if training_args.distillation_alpha < 1 and not has_labels:
         raise ValueError(
             "The training pairs have no column 'label': pass `--distillation_alpha 1` to learn from the teacher's "
             "scores alone, or name their column with `--label_column`."
         )
-    labels = pairs["train"]["label"][:] if "label" in pairs["train"].column_names else []
-    num_unlabelled = labels.count(None)
+    num_unlabelled = train["label"][:].count(None) if has_labels else 0
     if num_unlabelled:
-        found = f"{num_unlabelled:,} of {len(labels):,} training pairs have no label"
-        if not stage.has_teacher and "teacher_logits" not in pairs["train"].column_names:
+        found = f"{num_unlabelled:,} of {len(train):,} training pairs have no label"
+        if not stage.has_teacher and "teacher_logits" not in train.column_names:
             raise ValueError(
                 f"{found}: name a cross-encoder with `--teacher`, add its scores (`hf-dse score`), or remove them."
             )
@@ -62,7 +63,6 @@ def run_pairs(stage: Stage) -> DistillationResult:
     # Before hours of scoring.
     tokenizer = limit_tokens(stage.load_tokenizer(), model, training_args.max_length)
 
-    train = pairs["train"]
     if training_args.distillation_alpha > 0 or num_unlabelled:
         train = stage.make_once(lambda: _score(stage, pairs["train"], task, find_teacher))
     # The training has the memory of the teacher.

@@ -16,12 +16,7 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.measure.compare import compare_searches
 from hf_dse.measure.rankings import RANKING_METRICS, relevance
 from hf_dse.retrieval.bm25 import has_bm25
-from hf_dse.retrieval.sentence_transformer import (
-    length_of,
-    limit_length,
-    load_sentence_transformer,
-    to_sentence_transformer,
-)
+from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.score import check_scores, score_candidates
 from hf_dse.training.ranking_trainer import RankingTrainer, as_rankings, check_targets, limit_rankings, spread_of
@@ -74,7 +69,7 @@ def run_ranking(stage: Stage) -> DistillationResult:
         encoders = {"student": to_sentence_transformer(trainer.model, tokenizer)}
         if stage.model is None:
             loading: dict[str, Any] = {"trust_remote_code": args.trust_remote_code, "device": training_args.device}
-            source = load_sentence_transformer(args.model_name_or_path, **loading)
+            source = to_sentence_transformer(args.model_name_or_path, **loading)
             # It reads as much as the student, or its own limit if that is lower.
             limit = training_args.max_length
             limit_length(source, min(length_of(source, "document") or limit, limit))

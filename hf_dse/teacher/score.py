@@ -191,13 +191,13 @@ def judge_best_passages(rankings: Rankings) -> Rankings:
     columns = (rankings.queries[name][:] for name in ("documents", "labels", "teacher_logits"))
     for rows, labels, scores in zip(*columns, strict=True):
         labels = list(labels)
-        relevant: dict[str, float] = {}
-        for row, label in zip(rows, labels, strict=True):
-            if label > 0:
-                relevant[documents[row]] = max(label, relevant.get(documents[row], label))
-        for document, label in relevant.items():
+        passages: dict[str, list[int]] = {}
+        for place, row in enumerate(rows):
             # A passage that is judged irrelevant stays so.
-            places = [place for place, row in enumerate(rows) if documents[row] == document and labels[place] != 0]
+            if labels[place] != 0:
+                passages.setdefault(documents[row], []).append(place)
+        for places in passages.values():
+            label = max((labels[place] for place in places if labels[place] > 0), default=math.nan)
             best = max(places, key=lambda place: -math.inf if math.isnan(scores[place]) else scores[place])
             for place in places:
                 labels[place] = label if place == best else math.nan
