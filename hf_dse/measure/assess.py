@@ -113,7 +113,7 @@ def assess(
         rerank_top (`Sequence[int]`, *optional*, defaults to `(20, 100)`):
             How many documents of a query the reranker reads.
         bm25_weight (`float`, *optional*, defaults to 0.3):
-            Weight of BM25 beside the cosine, see [`bm25_scores`].
+            Weight of BM25 beside the cosine, see `Index.search`.
         windows (`str`, *optional*, defaults to `"first"`):
             How the reranker reads longer documents: the `"first"` window, or the `"best"` score of all windows.
         reranker_max_length (`int`, *optional*):

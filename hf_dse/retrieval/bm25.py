@@ -4,7 +4,6 @@
 
 import hashlib
 import json
-import math
 import re
 import shutil
 import unicodedata
@@ -22,7 +21,6 @@ from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically, writing
 from hf_dse.common.loading import import_extra
-from hf_dse.retrieval.options import BM25_WEIGHT
 from hf_dse.retrieval.sentence_transformer import list_texts
 
 
@@ -102,8 +100,7 @@ class Bm25Index:
         if self.index is None:
             tokens = self._tokenize(texts)
             self.index = bm25s.BM25()
-            self.has_words = bool(tokens.vocab)
-            if self.has_words:
+            if tokens.vocab:
                 self.index.index(tokens, show_progress=False)
                 if kept is not None:
                     _write_words(self.index, kept)
@@ -163,19 +160,19 @@ class Words:
     Args:
         passages (`Sequence[str]`):
             The passages.
-        groups (`np.ndarray`, *optional*):
-            The number of the document of each passage, from 0. Where each document is one passage, one index serves
-            both.
+        groups (`Sequence`, *optional*):
+            The document of each passage. Where each document is one passage, one index serves both.
         folder (`Path`, *optional*):
             Folder that keeps the words.
     """
 
-    def __init__(self, passages: Sequence[str], groups: np.ndarray | None = None, folder: Path | None = None):
-        self.groups = groups
+    def __init__(
+        self, passages: Sequence[str], groups: Sequence | np.ndarray | None = None, folder: Path | None = None
+    ):
+        self.groups = np.arange(len(passages)) if groups is None else number_groups(groups)
         parts: list[Sequence[str]] = [passages]
-        if groups is not None and len(passages) and groups.max() + 1 < len(passages):
-            joined = pd.Series(list(passages), dtype=object).groupby(groups, sort=True).agg(" ".join)
-            parts.append(joined.tolist())
+        if len(passages) and self.groups.max() + 1 < len(passages):
+            parts.append(pd.Series(list(passages), dtype=object).groupby(self.groups).agg(" ".join).tolist())
         self.indexes = [Bm25Index(part, folder) for part in parts]
 
     def scores(self, queries: Sequence[str], weight: float = 1.0) -> Callable[[slice], np.ndarray]:
@@ -184,7 +181,11 @@ class Words:
         `weight`: divided by the best score of the query.
         """
         words = [index.words(queries) for index in self.indexes]
-        note_without_words(words[0].count([]), len(words[0]))
+        num_without = words[0].count([])
+        if num_without > len(words[0]) / 2:
+            logger.warning(
+                f"{num_without} of {len(words[0])} queries share no word with the texts: BM25 finds nothing for them."
+            )
 
         def added(rows: slice) -> np.ndarray:
             parts = []
@@ -196,49 +197,6 @@ class Words:
             return parts[0] if len(parts) == 1 else parts[0] + parts[1][:, self.groups]
 
         return added
-
-
-def bm25_scores(
-    queries: Sequence[str], corpus: Sequence[str], weight: float = BM25_WEIGHT, groups: Sequence | None = None
-) -> Callable[[slice], np.ndarray]:
-    """
-    BM25 as a part of a search by embeddings, known as hybrid search: `weight` times the BM25 score of a text, divided
-    by the best BM25 score of all texts for the same query. [`search`] adds it to the cosine of every text.
-    [Bruch et al., 2022](https://huggingface.co/papers/2210.11934) found such weighted sums better than a fusion of
-    ranks.
-
-    Args:
-        queries (`Sequence[str]`):
-            The queries.
-        corpus (`Sequence[str]`):
-            The texts.
-        weight (`float`, *optional*, defaults to 0.3):
-            Added to the cosine of the text with the best BM25 score. For passages of long documents 0.6 is a better
-            start.
-        groups (`Sequence`, *optional*):
-            The document that each text is a passage of. Half of what is added is then the score of the whole document,
-            because the words of a question are seldom all in one passage.
-
-    Returns:
-        `Callable[[slice], np.ndarray]`: takes a slice of the queries, and returns an array (float32) of shape
-        `(num_rows, num_texts)` with numbers from 0 to `weight`. Only such a block is in memory.
-
-    Example:
-
-    ```python
-    >>> from hf_dse import bm25_scores
-
-    >>> added = bm25_scores(["error 4711"], ["Rain again.", "Error 4711: no paper.", "It is an error."])
-    >>> added(slice(0, 1)).round(2)
-    array([[0.  , 0.3 , 0.15]], dtype=float32)
-    ```
-    """
-    if not 0 <= weight < math.inf:
-        raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
-    list_texts(queries)
-    if groups is not None and len(groups) != len(corpus):
-        raise ValueError(f"`groups` has {len(groups)} entries for {len(corpus)} texts: pass one for each.")
-    return Words(corpus, None if groups is None else number_groups(groups)).scores(queries, weight)
 
 
 def drop_words(folder: Path, words: Words) -> None:
@@ -253,14 +211,6 @@ def number_groups(groups: Sequence | np.ndarray) -> np.ndarray:
     values = groups.tolist() if hasattr(groups, "tolist") else groups
     keys = pd.Series(values, dtype=object)
     return keys.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
-
-
-def note_without_words(num_without: int, num_queries: int) -> None:
-    """Warns if most queries have no word of the texts."""
-    if num_without > num_queries / 2:
-        logger.warning(
-            f"{num_without} of {num_queries} queries share no word with the texts: BM25 finds nothing for them."
-        )
 
 
 def has_bm25() -> bool:

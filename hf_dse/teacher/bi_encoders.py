@@ -10,7 +10,7 @@ import numpy as np
 
 from hf_dse.data.passages import split_text
 from hf_dse.data.rankings import Rankings
-from hf_dse.retrieval.bm25 import Words, number_groups
+from hf_dse.retrieval.bm25 import Words
 from hf_dse.retrieval.index import Index
 from hf_dse.retrieval.negatives import bodies_of, split_corpus
 from hf_dse.retrieval.sentence_transformer import room_of
@@ -78,9 +78,7 @@ def _count_words(rankings: Rankings, encoder: "SentenceTransformer") -> tuple[Wo
     ids, documents = corpus["doc_id"][:], rankings.document_ids
     whole = [row for row, (doc_id, document) in enumerate(zip(ids, documents, strict=True)) if doc_id == document]
     if not whole or not rankings.chunk_size:
-        return Words(corpus["text"][:], number_groups(documents)), places
+        return Words(corpus["text"][:], documents), places
     split = split_corpus(corpus.select(whole), encoder, rankings.chunk_size)
     rows = {doc_id: row for row, doc_id in enumerate(split["doc_id"][:])}
-    return Words(bodies_of(split), number_groups(split["passage_of"][:])), np.array(
-        [rows.get(doc_id, -1) for doc_id in ids]
-    )
+    return Words(bodies_of(split), split["passage_of"][:]), np.array([rows.get(doc_id, -1) for doc_id in ids])

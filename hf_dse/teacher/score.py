@@ -66,7 +66,7 @@ def score(
         bi_encoder (`bool`, *optional*, defaults to `False`):
             Whether a named teacher is a bi-encoder.
         bm25_weight (`float`, *optional*, defaults to 0.0):
-            For candidates and a bi-encoder: the weight of BM25 on the whole corpus, see [`bm25_scores`]. 0.3 is a good
+            For candidates and a bi-encoder: the weight of BM25 on the whole corpus, see `Index.search`. 0.3 is a good
             start.
         windows (`str`, *optional*, defaults to `"first"`):
             For candidates: how longer documents are scored, by their `"first"` window, or by the `"best"` score of all

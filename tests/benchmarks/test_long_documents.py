@@ -10,8 +10,8 @@ import pytest
 from needles import make_needles
 from sentence_transformers import SentenceTransformer
 
-from hf_dse import bm25_scores, make_rankings, split_text
-from hf_dse.retrieval.bm25 import Bm25Index
+from hf_dse import make_rankings, split_text
+from hf_dse.retrieval.bm25 import Bm25Index, Words
 
 
 pytest.importorskip("pytrec_eval")
@@ -86,12 +86,12 @@ def test_every_way(save_bert, folder, rankings, tmp_path, capsys):
     assert row["difference"] == pytest.approx((found - base).mean()) and row["low"] <= row["high"]
     positions = first_by_words(queries, texts)
     assert rows["BM25"]["recall@1"] == np.mean(positions == np.arange(12)) and "with_bm25" not in rows["BM25"]
-    words = bm25_scores(queries, texts, 0.6)(slice(None))
+    words = Words(texts).scores(queries, 0.6)(slice(None))
     hits = (asked @ means.T + words).argmax(axis=1) == np.arange(12)
     assert rows["mean of chunks of 30"]["with_bm25"] == hits.mean()
     # Half of a chunk's BM25 is for its own words, and half for those of its document.
     passages = [text for part in chunks for text in part]
-    of_passages = bm25_scores(queries, passages, 0.3)(slice(None))
+    of_passages = Words(passages).scores(queries, 0.3)(slice(None))
     of_passages = np.split(of_passages, np.cumsum([len(part) for part in chunks])[:-1], axis=1)
     similar = [(asked @ part.T + own).max(axis=1) for part, own in zip(vectors, of_passages, strict=True)]
     hits = (np.stack(similar, axis=1) + words / 2).argmax(axis=1) == np.arange(12)

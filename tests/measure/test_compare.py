@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hf_dse import bm25_scores, evaluate, make_rankings, to_sentence_transformer
+from hf_dse import evaluate, make_rankings, to_sentence_transformer
 from hf_dse.data.passages import with_titles
 from hf_dse.measure.compare import compare_runs, compare_searches, rerank_search, run_searches
 from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import index as indexing
-from hf_dse.retrieval.bm25 import Bm25Index
+from hf_dse.retrieval.bm25 import Bm25Index, Words
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer, split_texts
 
 
@@ -96,7 +96,7 @@ def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_encode
     assert rows["test"]["BM25"]["ndcg@10"] == ndcg_of(rankings, run_of(rankings, words))
     assert rows["test"]["BM25"]["ndcg@10"] > 0.1
     vectors = [model.encode(part, normalize_embeddings=True) for part in (queries, texts)]
-    scores = vectors[0] @ vectors[1].T + bm25_scores(queries, texts, 0.3)(slice(None))
+    scores = vectors[0] @ vectors[1].T + Words(texts).scores(queries, 0.3)(slice(None))
     assert rows["test"][f"{name} with BM25"]["ndcg@10"] == ndcg_of(rankings, run_of(rankings, scores))
 
 
@@ -119,7 +119,7 @@ def test_the_rows_of_both_units(rankings, encoder):
     read = [passage for text, found in zip(texts, parts, strict=True) for passage in with_titles(text, found, SIZE)]
     assert len(passages) > 2 * len(texts)
     cosines = encoder.encode(queries, normalize_embeddings=True) @ encoder.encode(read, normalize_embeddings=True).T
-    words = bm25_scores(queries, passages, 1.0, groups)(slice(None))
+    words = Words(passages, groups).scores(queries, 1.0)(slice(None))
     for search, scores in zip(list(found.values())[3:], (cosines, words, cosines + 0.6 * words), strict=True):
         of_documents = np.stack([scores[:, groups == number].max(axis=1) for number in range(len(texts))], axis=1)
         expected = run_of(rankings, of_documents)

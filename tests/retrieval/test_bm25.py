@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse import Index, bm25_scores
+from hf_dse import Index
 from hf_dse.retrieval.bm25 import Bm25Index, Words, drop_words, number_groups, split_words
 
 
@@ -116,12 +116,10 @@ def test_what_is_not_a_list_of_texts_is_refused():
         (["cat"], [], ValueError, "There are no texts to search in"),
     ):
         with pytest.raises(kind, match=message):
-            bm25_scores(queries, corpus)
-        with pytest.raises(kind, match=message):
             Bm25Index(corpus).words(queries)
         with pytest.raises(kind, match=message):
             Words(corpus).scores(queries)
-    assert bm25_scores([], ["cat"])(slice(0, 3)).shape == (0, 1)
+    assert Words(["cat"]).scores([])(slice(0, 3)).shape == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +135,8 @@ def test_what_is_not_a_list_of_texts_is_refused():
 )
 def test_any_values_are_groups(groups):
     texts = ["a cat", "a dog", "the cat sat"]
-    expected = bm25_scores(["cat"], texts, groups=[0, 1, 0])(slice(0, 1))
-    np.testing.assert_array_equal(bm25_scores(["cat"], texts, groups=groups)(slice(0, 1)), expected)
-
-
-def test_each_text_has_a_group():
-    with pytest.raises(ValueError, match="`groups` has 4 entries for 3 texts: pass one for each"):
-        bm25_scores(["cat"], ["a", "b", "c"], groups=[0, 1, 2, 3])
+    expected = Words(texts, [0, 1, 0]).scores(["cat"])(slice(0, 1))
+    np.testing.assert_array_equal(Words(texts, groups).scores(["cat"])(slice(0, 1)), expected)
 
 
 def test_nothing_to_find(warnings):
@@ -153,17 +146,15 @@ def test_nothing_to_find(warnings):
     index = Index(None, ["a", "the"], show_progress=False)
     assert index.find(["cat"], 2, by_words=True)[1].tolist() == [[-1, -1]]
     assert index.find([], 2, by_words=True)[0].shape == (0, 2)
-    assert bm25_scores(["x", "cat"], ["", "the"])(slice(0, 2)).tolist() == [[0, 0]] * 2
+    assert Words(["", "the"]).scores(["x", "cat"])(slice(0, 2)).tolist() == [[0, 0]] * 2
     assert "2 of 2 queries share no word with the texts" in warnings[-1]
-    with pytest.raises(ValueError, match="weight=nan: it has to be a finite number of at least 0"):
-        bm25_scores(["cat"], ["cat"], math.nan)
 
 
 @settings(max_examples=30, deadline=None)
 @given(queries=st.lists(TEXT, min_size=1, max_size=3), texts=st.lists(TEXT, min_size=1, max_size=9), data=st.data())
 def test_scores_beside_the_cosine(queries, texts, data):
     everything = slice(0, len(queries))
-    added = bm25_scores(queries, texts, 0.6)(everything)
+    added = Words(texts).scores(queries, 0.6)(everything)
     assert added.dtype == np.float32
     for query, row in zip(queries, added, strict=True):
         expected = bm25_by_hand(query, texts)
@@ -172,8 +163,8 @@ def test_scores_beside_the_cosine(queries, texts, data):
     groups = data.draw(st.lists(st.sampled_from("abc"), min_size=len(texts), max_size=len(texts)))
     names = list(dict.fromkeys(groups))
     documents = [" ".join(text for text, of in zip(texts, groups, strict=True) if of == name) for name in names]
-    of_documents = bm25_scores(queries, documents, 0.6)(everything)[:, [names.index(group) for group in groups]]
-    of_passages = bm25_scores(queries, texts, 0.6, groups)
+    of_documents = Words(documents).scores(queries, 0.6)(everything)[:, [names.index(group) for group in groups]]
+    of_passages = Words(texts, groups).scores(queries, 0.6)
     np.testing.assert_allclose(of_passages(everything), (of_documents + added) / 2, atol=1e-6)
     np.testing.assert_array_equal(of_passages(slice(0, 1)), of_passages(everything)[:1])
 

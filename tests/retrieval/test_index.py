@@ -31,7 +31,7 @@ from hf_dse import (
 )
 from hf_dse.data.passages import with_titles
 from hf_dse.measure.rankings import measure_run, relevance
-from hf_dse.retrieval.bm25 import bm25_scores
+from hf_dse.retrieval.bm25 import Words
 
 
 TEXTS = ["the cat sat", "a dog ran", "the old house", "a new mat", "the cat ran on a mat"]
@@ -114,7 +114,7 @@ def test_with_bm25_and_groups(encoder):
     groups = ["a", "a", "b", "b", "b"]
     found = search(encoder, QUERIES, TEXTS, groups=groups, bm25_weight=0.5, **QUIET)
     vectors = [encoder.encode(texts, normalize_embeddings=True) for texts in (QUERIES, TEXTS)]
-    scores = vectors[0] @ vectors[1].T + bm25_scores(QUERIES, TEXTS, 0.5, groups)(slice(0, 2))
+    scores = vectors[0] @ vectors[1].T + Words(TEXTS, groups).scores(QUERIES, 0.5)(slice(0, 2))
     for hits, values in zip(found, scores, strict=True):
         best = sorted([int(values[:2].argmax()), 2 + int(values[2:].argmax())], key=lambda row: -values[row])
         assert rows_of(hits) == best
@@ -285,7 +285,7 @@ def test_bm25_of_passages_counts_their_texts_too(encoder):
     index = make_index(encoder, LONG, chunk_size=12)
     found = index.search(QUERIES, bm25_weight=0.6)
     groups = [row for row, text in enumerate(LONG) for _ in split_text(text, encoder.tokenizer, 12)]
-    added = bm25_scores(QUERIES, index.passages, 0.6, groups)(slice(0, 2))
+    added = Words(index.passages, groups).scores(QUERIES, 0.6)(slice(0, 2))
     values = index.encode_queries(QUERIES) @ index.vectors.T + added
     for hits, row in zip(found, values, strict=True):
         best = {text: max(value for value, of in zip(row, groups, strict=True) if of == text) for text in range(3)}

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hf_dse.retrieval.index
-from hf_dse import DataArguments, bm25_scores, load_corpus, load_rankings, make_rankings, mine, split_text
+from hf_dse import DataArguments, load_corpus, load_rankings, make_rankings, mine, split_text
 from hf_dse.data.passages import with_titles
 from hf_dse.data.rankings import write_rankings
-from hf_dse.retrieval.bm25 import Bm25Index
+from hf_dse.retrieval.bm25 import Bm25Index, Words
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 
 
@@ -258,7 +258,7 @@ def test_a_relevant_document_stands_with_its_best_passages(encoder):
     corpus, groups = mined.corpus["text"][:], mined.document_ids
     cosines = encoder.encode(columns["query"], normalize_embeddings=True)
     cosines = cosines @ encoder.encode(corpus, normalize_embeddings=True).T
-    scores = cosines + bm25_scores(columns["query"], corpus, 0.15)(slice(0, 2))
+    scores = cosines + Words(corpus).scores(columns["query"], 0.15)(slice(0, 2))
     for number in range(2):
         ranked = [mined.corpus["doc_id"][row] for row in np.argsort(-scores[number], kind="stable")]
         first, second = ([name for name in ranked if name.startswith(letter)] for letter in "ab")

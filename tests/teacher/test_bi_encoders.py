@@ -10,9 +10,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
 import hf_dse.retrieval.index
-from hf_dse import Index, bm25_scores, make_rankings, mine
+from hf_dse import Index, make_rankings, mine
 from hf_dse.data.passages import split_text
 from hf_dse.data.rankings import ranking_rows, read_rankings
+from hf_dse.retrieval.bm25 import Words
 
 
 # The last two are not candidates, and the last query shares no word with the corpus.
@@ -45,7 +46,7 @@ def by_hand(model, weight, parts=None, texts=TEXTS):
     """One candidate after the other; the best of the parts of a document."""
     scores = []
     for query, documents in zip(QUERIES, CANDIDATES, strict=True):
-        first, words = model.encode_query(query), bm25_scores([query], texts, weight)(slice(0, 1))[0]
+        first, words = model.encode_query(query), Words(texts).scores([query], weight)(slice(0, 1))[0]
         scores.append([])
         for row in documents:
             vectors = [model.encode_document(part) for part in (parts[row] if parts else [texts[row]])]
