@@ -324,15 +324,16 @@ def raw():
 @pytest.fixture
 def count_pairs(monkeypatch):
     """The number of pairs in each batch that any reranker scores from now on, without those of its own checks."""
-    from hf_dse.retrieval import reranking
+    from hf_dse.retrieval import rerankers
 
-    seen, raw_logits = [], reranking.raw_logits
+    seen, raw_logits = [], rerankers.raw_logits
 
     def count(model, pairs, *options):
-        seen.append(len(pairs))
+        # A check gives no options.
+        seen.extend([len(pairs)] if options else [])
         return raw_logits(model, pairs, *options)
 
-    monkeypatch.setattr(reranking, "raw_logits", count)
+    monkeypatch.setattr(rerankers, "raw_logits", count)
     return seen
 
 

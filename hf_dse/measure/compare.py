@@ -23,7 +23,7 @@ from hf_dse.retrieval.sentence_transformer import embed, length_of
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from hf_dse.retrieval.reranking import Reranker
+    from hf_dse.retrieval.rerankers import Reranker
 
 logger = logging.get_logger(__name__)
 

@@ -31,8 +31,7 @@ from hf_dse.data.rankings import Rankings
 from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.bm25 import Words, drop_words, import_bm25, number_groups
-from hf_dse.retrieval.rerankers import load_reranker
-from hf_dse.retrieval.reranking import Reranker, rerank
+from hf_dse.retrieval.rerankers import Reranker, load_reranker, rerank
 from hf_dse.retrieval.search import nearest
 from hf_dse.retrieval.sentence_transformer import (
     check_finite,

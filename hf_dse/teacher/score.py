@@ -16,8 +16,7 @@ from hf_dse.data.pairs import resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.data.tables import check_texts
-from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker
-from hf_dse.retrieval.reranking import rerank, score_texts
+from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker, rerank, score_texts
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
 from hf_dse.teacher.bi_encoders import is_bi_encoder, similarities
 from hf_dse.teacher.options import WINDOWS

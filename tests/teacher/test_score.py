@@ -13,7 +13,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer
 
 import hf_dse
 from hf_dse import load_reranker
-from hf_dse.retrieval import reranking as scoring
+from hf_dse.retrieval import rerankers as scoring
 
 
 FIRST = ["word1 word2", "word3", "word4 word5", "word1 word2", "word6", "word7 word8 word9 word10 word11 word12"]

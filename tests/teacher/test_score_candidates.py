@@ -11,8 +11,7 @@ from sentence_transformers import CrossEncoder
 
 import hf_dse
 from hf_dse import load_reranker, make_rankings
-from hf_dse.retrieval.rerankers import overhead
-from hf_dse.retrieval.reranking import TEMPLATE_MARGIN
+from hf_dse.retrieval.rerankers import TEMPLATE_MARGIN, overhead
 from hf_dse.teacher.score import check_scores
 
 
