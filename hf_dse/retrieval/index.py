@@ -8,7 +8,7 @@ import json
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
 from itertools import accumulate
 from os import PathLike
@@ -205,11 +205,12 @@ class Index:
     @property
     def unit(self) -> str:
         """Description of the corpus, such as "219 documents, 11,628 passages of at most 128 tokens"."""
-        documents = f"{len(np.unique(self.groups)):,} documents"
+        num_documents = len(np.unique(self.groups))
+        documents = f"{num_documents:,} documents"
         if self.chunk_size:
             size = int(min(self.chunk_size, room_of(self.model)))
             return f"{documents}, {len(self.passages):,} passages of at most {size} tokens"
-        return documents if len(np.unique(self.groups)) == len(self) else f"{documents}, {len(self):,} passages"
+        return documents if num_documents == len(self) else f"{documents}, {len(self):,} passages"
 
     # Made once
 
@@ -226,20 +227,25 @@ class Index:
         parts = split_texts(self.model, [wanted[key] for key in new], self.chunk_size)
         for key, found in zip(new, parts, strict=True):
             ends[key] = list(accumulate(map(len, found)))
-        self._ends = ends
-        # The row of the text of each passage, where it starts there, and the number of its document.
-        self.text_of = np.repeat(np.arange(len(self)), [len(ends[key]) for key in self._keys])
-        self.starts = [start for key in self._keys for start in [0, *ends[key]][: len(ends[key])]]
-        rows = list(zip(self._keys, self.texts, strict=True))
-        self.passages = [part for key, text in rows for part in _cut(text, ends[key])]
-        # Passages as models read them, after titles.
-        self.read = [part for key, text in rows for part in self._read_parts(text, ends[key])]
+        self._ends = [ends[key] for key in self._keys]
+        # Where the passages of each text begin among all, the row of the text of each, and the number of its document.
+        self._bounds = [0, *accumulate(map(len, self._ends))]
+        self.text_of = np.repeat(np.arange(len(self)), np.diff(self._bounds))
         self.document_of = number_groups(self.groups[self.text_of])
+        # The passages, the characters at which they start, and what models read: passages after titles.
+        self.passages: list[str] = []
+        self.starts: list[int] = []
+        self.read: list[str] = []
+        for text, last in zip(self.texts, self._ends, strict=True):
+            starts = [0, *last][: len(last)]
+            found = [text[start:end] for start, end in zip(starts, last, strict=True)]
+            self.starts += starts
+            self.passages += found
+            self.read += with_titles(text, found, self._title_room) if self.chunk_size else found
 
-    def _read_parts(self, text: str, ends: list[int]) -> list[str]:
-        """Passages of a text as models read them."""
-        parts = _cut(text, ends)
-        return with_titles(text, parts, self._title_room) if self.chunk_size else parts
+    def _span(self, row: int) -> slice:
+        """Where the passages of a text are among all."""
+        return slice(self._bounds[row], self._bounds[row + 1])
 
     @property
     def vectors(self) -> np.ndarray:
@@ -267,49 +273,44 @@ class Index:
 
     def _embed(self) -> np.ndarray:
         """One matrix of the vectors that are kept, and of those of new texts, which one process at a time embeds."""
-        rows: dict[bytes, list[int]] = {}
-        start = 0
-        for key in self._keys:
-            rows.setdefault(key, []).append(start)
-            start += len(self._ends[key])
         matrix = np.empty((len(self.passages), self.model.get_embedding_dimension()), np.float32)
-        new = dict(zip(self._keys, self.texts, strict=True))
+        rows: dict[bytes, list[int]] = {}
+        for row, key in enumerate(self._keys):
+            rows.setdefault(key, []).append(row)
+        missing = dict.fromkeys(rows)
 
         def take(entries: Iterable[tuple[bytes, Entry]]) -> None:
             for key, (_, vectors) in entries:
-                new.pop(key, None)
-                for start in rows[key] if len(vectors) else ():
-                    matrix[start : start + len(vectors)] = vectors
+                missing.pop(key, None)
+                for row in rows.get(key, []):
+                    matrix[self._span(row)] = vectors
 
-        take((key, entry) for key, entry in self._kept.items() if key in rows)
+        take(self._kept.items())
         with ExitStack() as stack:
             cache = None
             if self.folder is not None:
                 cache = stack.enter_context(open_cache(self.folder / VECTORS))
-                take(self._read_entries(cache, list(new)))
-                if new:
-                    lock = FileLock(self.folder / LOCK_FILE)
-                    _wait_for(lock)
-                    stack.callback(lock.release)
+                take(self._read_entries(cache, list(missing)))
+                if missing:
+                    stack.enter_context(_wait_for(self.folder))
                     # Another process may have embedded them meanwhile.
-                    take(self._read_entries(cache, list(new)))
-            parts = {key: self._read_parts(text, self._ends[key]) for key, text in new.items()}
-            passages = [part for found in parts.values() for part in found]
+                    take(self._read_entries(cache, list(missing)))
+            new = [rows[key][0] for key in missing]
+            texts = [part for row in new for part in self.read[self._span(row)]]
             limit, prompt = length_of(self.model, "document"), prompt_of(self.model, "document")
-            warn_of_texts(self.model.tokenizer, passages, limit, prompt)
-            keys = list(parts)
-            with tqdm(total=len(keys), desc="Embedding", unit="text", disable=not self.show_progress) as progress:
-                for start in range(0, len(keys), TEXTS_PER_COMMIT):
-                    group = keys[start : start + TEXTS_PER_COMMIT]
-                    vectors = self._encode([part for key in group for part in parts[key]], "document")
-                    ends = np.cumsum([len(parts[key]) for key in group])[:-1]
-                    pairs = zip(group, np.split(vectors, ends), strict=True)
-                    entries = {key: (self._ends[key], found) for key, found in pairs}
+            warn_of_texts(self.model.tokenizer, texts, limit, prompt)
+            with tqdm(total=len(new), desc="Embedding", unit="text", disable=not self.show_progress) as progress:
+                for start in range(0, len(new), TEXTS_PER_COMMIT):
+                    group = new[start : start + TEXTS_PER_COMMIT]
+                    vectors = self._encode([part for row in group for part in self.read[self._span(row)]], "document")
+                    parts = np.split(vectors, np.cumsum([len(self._ends[row]) for row in group])[:-1])
+                    found = zip(group, parts, strict=True)
+                    entries = {self._keys[row]: (self._ends[row], vectors) for row, vectors in found}
                     take(entries.items())
                     if cache is not None:
                         self._write_entries(cache, entries)
                     progress.update(len(group))
-            logger.info(f"{len(keys):,} of {len(rows):,} texts are new or changed, and were embedded")
+            logger.info(f"{len(new):,} of {len(rows):,} texts are new or changed, and were embedded")
         return matrix
 
     def _encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
@@ -423,25 +424,12 @@ class Index:
         return self._comparable(self._encode(queries, "query"))
 
     @_locked
-    def scores(
-        self, queries: Sequence[str], lists: Sequence[Iterable[int]], bm25_weight: float = 0.0
-    ) -> list[list[tuple[float, int]]]:
-        """
-        For each query the texts of these rows: the score of each by its best passage, and the position of that
-        passage; 0 and -1 for a blank text.
-        """
-        matrix, vectors = self.vectors, self.encode_queries(queries)
-        added = self.words.scores(queries, bm25_weight) if bm25_weight else None
-        bounds = np.searchsorted(self.text_of, np.arange(len(self) + 1))
-        found: list[list[tuple[float, int]]] = []
-        for number, rows in enumerate(lists):
-            words = None if added is None else added(slice(number, number + 1))[0]
-            found.append([])
-            for first, last in ((bounds[row], bounds[row + 1]) for row in rows):
-                values = matrix[first:last] @ vectors[number]
-                values = values if words is None else values + words[first:last]
-                best = int(values.argmax()) if len(values) else 0
-                found[-1].append((float(values[best]), int(first) + best) if len(values) else (0.0, -1))
+    def scores(self, queries: Sequence[str], lists: Sequence[Iterable[int]]) -> list[list[float]]:
+        """For each query the scores of the texts of these rows, each by its best passage; 0 for a blank text."""
+        matrix, found = self.vectors, []
+        for query, rows in zip(self.encode_queries(queries), lists, strict=True):
+            values = [matrix[self._span(row)] @ query for row in rows]
+            found.append([float(of.max()) if len(of) else 0.0 for of in values])
         return found
 
     @_locked
@@ -513,15 +501,12 @@ class Index:
         self, texts: Sequence[str], *, ids: Sequence[str] | None = None, groups: Sequence | None = None
     ) -> None:
         """Puts other texts in the place of those of the index. Only what is new is embedded."""
-        self._kept = self._kept if self._vectors is None else dict(self._entries())
+        self._kept = self._kept if self._vectors is None else self._entries()
         self._read(texts, ids, groups)
 
-    def _entries(self) -> Iterable[tuple[bytes, Entry]]:
-        vectors, start = self.vectors, 0
-        for key in self._keys:
-            end = start + len(self._ends[key])
-            yield key, (self._ends[key], vectors[start:end])
-            start = end
+    def _entries(self) -> dict[bytes, Entry]:
+        vectors = self.vectors
+        return {key: (self._ends[row], vectors[self._span(row)]) for row, key in enumerate(self._keys)}
 
     @_locked
     def save(self, folder: str | PathLike) -> None:
@@ -530,7 +515,7 @@ class Index:
         columns: dict[str, Any] = {"text": self.texts, "group": self.groups.tolist(), "id": self.ids}
         table = pyarrow.table({name: values for name, values in columns.items() if values is not None})
         with open_cache(path / VECTORS) as cache:
-            self._write_entries(cache, dict(self._entries()))
+            self._write_entries(cache, self._entries())
             cache.drop_others(self._stored(self._keys))
         if self._words is not None:
             drop_words(path, Words(self.passages, self.document_of, path))
@@ -557,14 +542,13 @@ class Index:
         settings = json.loads((path / INDEX).read_text(encoding="utf-8"))
         with pyarrow.parquet.ParquetFile(path / TEXTS) as file:
             columns = file.read().to_pydict()
-        parts = {"ids": columns.get("id"), "groups": columns["group"], "chunk_size": settings["chunk_size"]}
-        index = cls(model, [], chunk_size=parts.pop("chunk_size"), cache_dir=folder, **options)
+        index = cls(model, [], chunk_size=settings["chunk_size"], cache_dir=folder, **options)
         if hashlib.sha256(index._settings).hexdigest() != settings["made_by"]:
             raise ValueError(
                 f"{folder} was made by another model, or with another prompt or length, than those given: pass the "
                 "same, or make the index anew with `Index(...).save`."
             )
-        index.update(columns["text"], **parts)
+        index.update(columns["text"], ids=columns.get("id"), groups=columns["group"])
         return index
 
     @cached_property
@@ -578,14 +562,12 @@ class Index:
         return {hashlib.sha256(self._settings + key).digest(): key for key in keys}
 
     def _read_entries(self, cache: Cache, keys: Iterable[bytes]) -> Iterator[tuple[bytes, Entry]]:
-        stored = self._stored(keys)
+        stored, width = self._stored(keys), self.model.get_embedding_dimension()
         for key, value in cache.read(stored):
             size = int(np.frombuffer(value, "<i8", count=1)[0])
             ends = np.frombuffer(value, "<i8", count=size, offset=8).tolist()
-            yield (
-                stored[key],
-                (ends, np.frombuffer(value, "<f4", offset=8 + 8 * size).reshape(size, -1 if size else 0)),
-            )
+            vectors = np.frombuffer(value, "<f4", offset=8 + 8 * size)
+            yield stored[key], (ends, vectors.reshape(size, width))
 
     def _write_entries(self, cache: Cache, entries: Mapping[bytes, Entry]) -> None:
         """Writes per text the number of passages, their ends and their vectors."""
@@ -631,13 +613,14 @@ def search(
     return Index(model, texts, **options).search(queries, **how)
 
 
-def _wait_for(lock: FileLock) -> None:
-    """Waits for another process that makes the same index."""
+def _wait_for(folder: Path) -> AbstractContextManager:
+    """Keeps out other processes that make the same index, and waits for one that does."""
+    lock = FileLock(folder / LOCK_FILE)
     try:
-        lock.acquire(blocking=False)
+        return lock.acquire(blocking=False)
     except Timeout:
-        logger.info(f"Another process makes {Path(lock.lock_file).parent}: waiting for it.")
-        lock.acquire(blocking=True)
+        logger.info(f"Another process makes {folder}: waiting for it.")
+        return lock.acquire()
 
 
 def _versions(model: Any) -> list[int]:
@@ -648,7 +631,3 @@ def _versions(model: Any) -> list[int]:
 def _check_size(name: str, values: Any, texts: Sequence[str]) -> None:
     if len(values) != len(texts):
         raise ValueError(f"`{name}` has {len(values)} entries for {len(texts)} texts: pass one for each.")
-
-
-def _cut(text: str, ends: list[int]) -> list[str]:
-    return [text[first:last] for first, last in zip([0, *ends], ends, strict=False)]

@@ -270,7 +270,7 @@ def _windows(
         spans.update({text: np.array(of) for text, of in zip(block, found, strict=True) if len(of) > min(rooms)})
     parts, num_cut = [], 0
     for length, documents in zip(rooms, texts, strict=True):
-        parts.append([_cut(text, spans.get(text, np.empty(0)), length, windows) for text in documents])
+        parts.append([_cut(text, spans.get(text, ()), length, windows) for text in documents])
         num_cut += sum(len(spans.get(text, ())) > length > 0 for text in documents)
     if num_cut and windows == "first":
         logger.warning(
@@ -280,7 +280,7 @@ def _windows(
     return parts
 
 
-def _cut(document: str, offsets: np.ndarray, length: int, windows: str) -> list[str]:
+def _cut(document: str, offsets: Sequence | np.ndarray, length: int, windows: str) -> list[str]:
     """The windows of a document, of `length` tokens each; the last ends with it."""
     if length < 1:
         return []

@@ -56,8 +56,8 @@ def similarities(
     needed_lists = needed.queries["documents"][:]
     found = index.scores(queries, [[row for document in rows for row in rows_of[document]] for rows in needed_lists])
     scores = []
-    for number, (documents, rows, pairs) in enumerate(zip(lists, needed_lists, found, strict=True)):
-        values = iter(value for value, _ in pairs)
+    for number, (documents, rows, of_windows) in enumerate(zip(lists, needed_lists, found, strict=True)):
+        values = iter(of_windows)
         row = np.array([max(islice(values, len(parts[document]))) for document in rows], dtype=np.float32)
         # One query at a time, because its scores are those of the whole corpus.
         if bm25_weight:
