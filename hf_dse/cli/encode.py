@@ -30,7 +30,7 @@ def encode(args: EncodeArguments, load_args: LoadArguments) -> None:
 
     hf-dse encode --model student/model --input texts.txt --output vectors.npy
     """
-    from hf_dse.retrieval.files import encode_file
+    from hf_dse.retrieval.folder import encode_file
     from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 
     options = dict(vars(args))
