@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,8 +78,7 @@ def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
 class Index:
     """
     A corpus to search in: texts, their passages, and the vectors and words of these, which are made once, when they
-    are first needed. Several threads can use it, one at a
-    time. The model and its tokenizer are left as they are.
+    are first needed. Several threads can use it, one at a time. The model and its tokenizer are left as they are.
 
     Args:
         model (`SentenceTransformer`, `PreTrainedModel` or `str`):
@@ -135,8 +134,7 @@ class Index:
         batch_size: int = 32,
         show_progress: bool = True,
     ):
-        if not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 0:
-            raise ValueError(f"chunk_size={chunk_size!r}: it has to be at least 0, a whole number of tokens.")
+        check_at_least(0, chunk_size=chunk_size)
         if model is None and (chunk_size or vectors is not None):
             raise ValueError("`chunk_size` and `vectors` need a model: pass one, or leave them out.")
         if chunk_size and vectors is not None:
@@ -166,11 +164,10 @@ class Index:
     @classmethod
     def of(cls, model: Any, rankings: Rankings, chunk_size: int | None = None, **options: Any) -> "Index":
         """The corpus of rankings in their unit, or in passages of `chunk_size`; `options` are those of an index."""
-        corpus, size = rankings.corpus, (rankings.chunk_size if chunk_size is None else chunk_size) or 0
-        if rankings.has_passages:
-            # They are split already.
-            return cls(model, corpus["text"][:], ids=corpus["doc_id"][:], groups=rankings.document_ids, **options)
-        return cls(model, corpus["text"][:], ids=corpus["doc_id"][:], chunk_size=size, **options)
+        ids, groups = rankings.corpus["doc_id"][:], rankings.document_ids
+        # Passages are split already.
+        size = 0 if rankings.has_passages else rankings.chunk_size if chunk_size is None else chunk_size
+        return cls(model, rankings.corpus["text"][:], ids=ids, groups=groups, chunk_size=size or 0, **options)
 
     def _read(self, texts: Sequence[str], ids: Sequence[str] | None, groups: Sequence | None) -> None:
         found = list_texts(texts)
@@ -299,13 +296,15 @@ class Index:
             texts = [part for row in new for part in self.read[self._span(row)]]
             limit, prompt = length_of(self.model, "document"), prompt_of(self.model, "document")
             warn_of_texts(self.model.tokenizer, texts, limit, prompt)
+            read = iter(texts)
             with tqdm(total=len(new), desc="Embedding", unit="text", disable=not self.show_progress) as progress:
                 for start in range(0, len(new), TEXTS_PER_COMMIT):
                     group = new[start : start + TEXTS_PER_COMMIT]
-                    vectors = self._encode([part for row in group for part in self.read[self._span(row)]], "document")
-                    parts = np.split(vectors, np.cumsum([len(self._ends[row]) for row in group])[:-1])
-                    found = zip(group, parts, strict=True)
-                    entries = {self._keys[row]: (self._ends[row], vectors) for row, vectors in found}
+                    sizes = [len(self._ends[row]) for row in group]
+                    found = np.split(self._encode(list(islice(read, sum(sizes))), "document"), np.cumsum(sizes)[:-1])
+                    entries = {
+                        self._keys[row]: (self._ends[row], part) for row, part in zip(group, found, strict=True)
+                    }
                     take(entries.items())
                     if cache is not None:
                         self._write_entries(cache, entries)
@@ -362,11 +361,11 @@ class Index:
         score: Any = reranker
         if isinstance(reranker, str | PathLike) or hasattr(reranker, "predict"):
             # A head that its checkpoint lacks is refused before the texts are embedded.
-            options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": self.show_progress}
             loaded = load_reranker(reranker)  # type: ignore[arg-type]
             # Only fast tokenizers tell where windows begin.
-            options["windows"] = "best" if loaded.tokenizer.is_fast else "first"
-            score = partial(rerank, loaded, **options)
+            windows = "best" if loaded.tokenizer.is_fast else "first"
+            options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": self.show_progress}
+            score = partial(rerank, loaded, windows=windows, **options)
         found = self.find(queries, top_k if reranker is None else max(top_k, rerank_top), bm25_weight)
         hits = [[self._hit(*pair) for pair in zip(*row, strict=True)] for row in zip(*found, strict=True)]
         if reranker is not None:
@@ -457,11 +456,10 @@ class Index:
             own = rows_of.get(query_id, [])
             if set(own) & set(positives) or not any(query in self.texts[row] for row in own):
                 own = []
-            places = ((score, place) for score, place in zip(scores, positions, strict=True) if place >= 0)
-            hits = [(int(self.text_of[place]), score, place) for score, place in places]
             best: dict[str, tuple[str, float, int]] = {}
-            for row, score, place in hits:
-                if row not in own:
+            for score, place in zip(scores, positions, strict=True):
+                row = int(self.text_of[place])
+                if place >= 0 and row not in own:
                     best.setdefault(names[row], (names[row], score, place))
             result[query_id] = list(best.values())[:depth]
         return result

@@ -38,11 +38,10 @@ def nearest(
             f"{documents.shape[1]}: embed both with one model."
         )
     vectors, corpus = (torch.as_tensor(part, dtype=torch.float32, device=device) for part in (queries, documents))
-    numbers = groups
-    if numbers is not None and numbers.max() + 1 == len(corpus):
-        # Groups of one text each leave nothing out.
-        numbers = None
-    top_k = min(top_k, len(corpus) if numbers is None else int(numbers.max()) + 1)
+    num_groups = len(corpus) if groups is None else int(groups.max()) + 1
+    # Groups of one text each leave nothing out.
+    numbers = None if num_groups == len(corpus) else groups
+    top_k = min(top_k, num_groups)
     # Several of the best parts may be of one group.
     depth = top_k if numbers is None else min(4 * top_k, len(corpus))
     scores, positions = np.empty((len(vectors), top_k), np.float32), np.empty((len(vectors), top_k), np.int64)

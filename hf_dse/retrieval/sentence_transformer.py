@@ -49,10 +49,9 @@ def load_sentence_transformer(
             f"{name_or_path} is a {kind}, which scores pairs of texts and has no embeddings: pass an encoder, and "
             "this model as the reranker (`--rerank`) or teacher."
         )
-    chosen = choose_device(device)
+    loading = {"dtype": dtype, "use_safetensors": True}
     with reading(name_or_path):
-        loading = {"dtype": dtype, "use_safetensors": True}
-        model = library.SentenceTransformer(name, device=str(chosen), model_kwargs=loading, **source)
+        model = library.SentenceTransformer(name, device=str(choose_device(device)), model_kwargs=loading, **source)
     return with_right_padding(model).eval()
 
 
@@ -102,7 +101,7 @@ def to_sentence_transformer(
             "`PreTrainedModel` with its tokenizer, or a folder or a Hub id."
         )
     else:
-        encoder = with_own_tokenizer(model)
+        encoder = with_right_padding(with_shared_weights(model))
     if max_length is not None:
         limit_length(encoder, max_length)
     return encoder
@@ -133,11 +132,6 @@ def with_shared_weights(module: nn.Module) -> Any:
     """A copy of a module with the weights of the original: another tokenizer, other settings and another mode."""
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     return copy.deepcopy(module, shared)
-
-
-def with_own_tokenizer(model: Any) -> Any:
-    """A copy of a `SentenceTransformer` or `CrossEncoder` that shares its weights, padded on the right."""
-    return with_right_padding(with_shared_weights(model))
 
 
 def with_right_padding(model: Any) -> Any:
@@ -183,7 +177,11 @@ def embed(
     texts = list_texts(texts)
     limit = length_of(model, prompt_name)
     if warn:
-        warn_of_blank(texts)
+        if blank := [row for row, text in enumerate(texts) if not is_filled(text)]:
+            logger.warning(
+                f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings are "
+                "meaningless."
+            )
         warn_of_texts(model.tokenizer, texts, limit, prompt_of(model, prompt_name))
     vectors = np.empty((len(texts), model.get_embedding_dimension() or 0), dtype=np.float32)
     if not texts:
@@ -199,11 +197,7 @@ def embed(
         rows = [row for row, found in enumerate(sizes) if found == is_long]
         longest = min(max(len(texts[row]) for row in rows) // 4, limit or math.inf)
         size = max(1, int(batch_size * TOKENS_PER_TEXT / longest)) if is_long else batch_size
-        found = encode([texts[row] for row in rows], batch_size=size, show_progress_bar=show_progress)
-        if len(rows) == len(texts):
-            vectors = np.asarray(found, dtype=np.float32)
-        else:
-            vectors[rows] = found
+        vectors[rows] = encode([texts[row] for row in rows], batch_size=size, show_progress_bar=show_progress)
     check_finite("embeddings", vectors)
     return nn.functional.normalize(torch.from_numpy(vectors), dim=-1).numpy() if normalize else vectors
 
@@ -290,16 +284,6 @@ def list_texts(texts: Iterable[str]) -> list[str]:
     texts = list(texts)
     check_texts(texts, "The texts", "the text")
     return texts
-
-
-def warn_of_blank(texts: Sequence[str]) -> None:
-    """Counts the texts that are blank."""
-    blank = [row for row, text in enumerate(texts) if not is_filled(text)]
-    if blank:
-        logger.warning(
-            f"{len(blank)} of {len(texts)} texts are blank, the first is texts[{blank[0]}]: their embeddings are "
-            "meaningless."
-        )
 
 
 def check_finite(name: str, values: np.ndarray) -> None:
