@@ -137,7 +137,6 @@ def mine(
         raise ValueError(f"sampling={sampling!r}: it has to be one of {', '.join(SAMPLINGS)}.")
     if num_queries is not None and queries_from == "none":
         raise ValueError(f"num_queries={num_queries}: add `--queries_from {'|'.join(QUERY_KINDS)}`.")
-    documents: Any = None
     if queries_from == "none":
         rankings = to_rankings(data, split, chunk_size)
     else:
@@ -146,49 +145,44 @@ def mine(
     if encoder is not None:
         # Also for models that are made for dot products.
         encoder.similarity_fn_name = "cosine"
-    if documents is not None:
+    if queries_from != "none":
         made = make_queries(split_corpus(documents, encoder, size), queries_from, num_queries=num_queries, seed=seed)
         rankings = replace(made, chunk_size=size)
-    is_split = rankings.has_passages or not rankings.chunk_size
-    passages = rankings.corpus if is_split else split_corpus(rankings.corpus, encoder, rankings.chunk_size)
-    corpus, queries = passages["text"][:], rankings.queries["query"][:]
+    corpus, queries = rankings.corpus, rankings.queries["query"][:]
+    passages = corpus if rankings.has_passages else split_corpus(corpus, encoder, rankings.chunk_size)
     # A copy in a document of another title is a copy.
     bodies = np.array([fold(text) if is_filled(text) else None for text in bodies_of(passages)], dtype=object)
     text_of, texts = pd.factorize(bodies)
     first_rows = np.flatnonzero(~pd.Series(text_of).duplicated() & (text_of >= 0))
-    distinct = [corpus[row] for row in first_rows]
-    options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    index = Index(encoder, distinct, cache_dir=cache_dir, **options)
-    query_vectors = None if encoder is None else index.encode_queries(queries)
-    vectors: Any = None if encoder is None else index.vectors
-    if not is_split:
-        rankings = _choose_passages(rankings, passages, index, query_vectors, text_of)
+    options: dict[str, Any] = {"cache_dir": cache_dir, "batch_size": batch_size, "show_progress": show_progress}
+    index = Index(encoder, passages.select(first_rows)["text"][:], **options)
+    asked, vectors = (None, None) if encoder is None else (index.encode_queries(queries), index.vectors)
+    if passages is not corpus:
+        rankings = _choose_passages(rankings, passages, index, asked, text_of)
     barred = _barred_texts(rankings, text_of, pd.Index(texts))
     # Barred texts may take the first ranks.
     depth = range_max + max(map(len, barred))
-    searches: list[np.ndarray] = []
-    if query_vectors is not None:
-        searches.append(index.find(queries, depth, vectors=query_vectors)[1])
-    if bm25:
-        searches.append(index.find(queries, depth, by_words=True)[1])
+    searches = [] if encoder is None else [index.find(queries, depth, vectors=asked)[1]]
+    searches += [index.find(queries, depth, by_words=True)[1]] if bm25 else []
+    margin = -1.0 if relative_margin is None else relative_margin
     mined: list[list[int]] = []
-    for number, (positives, texts, *found) in enumerate(zip(rankings.positives(), barred, *searches, strict=True)):
-        lists = [ranked[: range_max + len(texts)].tolist() for ranked in found]
-        ranked = _fuse([[text for text in ranked if text >= 0 and text not in texts] for ranked in lists])
+    for number, (positives, taboo, *found) in enumerate(zip(rankings.positives(), barred, *searches, strict=True)):
+        lists = [ranked[: range_max + len(taboo)].tolist() for ranked in found]
+        ranked = _fuse([[text for text in ranked if text >= 0 and text not in taboo] for ranked in lists])
         pool = np.array(ranked[:range_max], dtype=np.int64)
-        known = text_of[positives]
-        known = known[known >= 0]
-        if query_vectors is not None and len(known) and relative_margin is not None and relative_margin >= 0:
-            lowest = float((vectors[known] @ query_vectors[number]).min())
-            pool = pool[vectors[pool] @ query_vectors[number] <= lowest - relative_margin * abs(lowest)]
+        known = [text for text in text_of[positives] if text >= 0]
+        if asked is not None and vectors is not None and known and margin >= 0:
+            lowest = float((vectors[known] @ asked[number]).min())
+            pool = pool[vectors[pool] @ asked[number] <= lowest - margin * abs(lowest)]
         if sampling == "random":
             pool = np.random.default_rng([seed, number]).permutation(pool)
         mined.append(first_rows[pool[:num_negatives]].tolist())
     columns = {name: rankings.queries[name][:] for name in rankings.queries.column_names}
-    added: dict[str, list[list]] = {"documents": mined, "labels": [[0.0] * len(rows) for rows in mined]}
-    added["teacher_logits"] = [[math.nan] * len(rows) for rows in mined]
-    for name in added.keys() & columns.keys():
-        columns[name] = [[*known, *new] for known, new in zip(columns[name], added[name], strict=True)]
+    for number, rows in enumerate(mined):
+        columns["documents"][number] += rows
+        columns["labels"][number] += [0.0] * len(rows)
+        if rankings.has_scores:
+            columns["teacher_logits"][number] += [math.nan] * len(rows)
     if not any(mined):
         logger.warning("Nothing was mined: lower `--relative_margin`, or raise `--range_max`.")
     num_short = sum(len(rows) < num_negatives for rows in mined)
@@ -234,23 +228,19 @@ def _choose_passages(
     rows_of: dict[str, list[int]] = {}
     for row, document in enumerate(passages["passage_of"][:]):
         rows_of.setdefault(document, []).append(row)
-    names = rankings.corpus["doc_id"][:]
-    queries, vectors = rankings.queries["query"][:], index.vectors
-    words = index.words.scores(queries, BM25_WEIGHT / 2) if has_bm25() else None
+    names, vectors = rankings.corpus["doc_id"][:], index.vectors
     columns: dict[str, Any] = {name: rankings.queries[name][:] for name in ("query_id", "query")}
-    columns |= {"documents": [], "labels": []}
+    columns |= {"documents": [[] for _ in rankings.queries], "labels": [[] for _ in rankings.queries]}
+    words = index.words.scores(columns["query"], BM25_WEIGHT / 2) if has_bm25() else None
     for number, known in enumerate(zip(rankings.queries["documents"], rankings.queries["labels"], strict=True)):
         added = None if words is None else words(slice(number, number + 1))[0]
-        found: list[tuple[int, float]] = []
         for document, label in zip(*known, strict=True):
             rows = rows_of.get(names[document], [])
             scores = vectors[text_of[rows]] @ query_vectors[number]
             scores = scores if added is None else scores + added[text_of[rows]]
-            rows = [rows[place] for place in np.argsort(-scores, kind="stable")]
-            rows = rows[: PASSAGES_PER_POSITIVE if label > 0 else 1]
-            found += zip(rows, [label, *[math.nan] * (len(rows) - 1)], strict=False)
-        columns["documents"].append([row for row, _ in found])
-        columns["labels"].append([label for _, label in found])
+            best = np.argsort(-scores, kind="stable")[: PASSAGES_PER_POSITIVE if label > 0 else 1]
+            columns["documents"][number] += [rows[place] for place in best]
+            columns["labels"][number] += [label, *[math.nan] * (len(best) - 1)][: len(best)]
     return replace(make_rankings(columns, passages), chunk_size=rankings.chunk_size)
 
 

@@ -126,9 +126,8 @@ def _load(name: str, trust_remote_code: bool, dtype: str | torch.dtype, device: 
         loading: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}
         model = library.CrossEncoder(repository, device=str(device), model_kwargs=loading, **source)
         # On the meta device no weights are read: sentence-transformers does not say which ones are missing.
-        weights = source_of(name, trust_remote_code=trust_remote_code)
-        kind = type(model.transformers_model)
-        _, info = kind.from_pretrained(**weights, use_safetensors=True, device_map="meta", output_loading_info=True)
+        options: dict[str, Any] = {"use_safetensors": True, "device_map": "meta", "output_loading_info": True}
+        _, info = type(model.transformers_model).from_pretrained(repository, **source, **options)
     # Sentence embeddings of a bare encoder do not use its pooler.
     is_bare = getattr(model[0], "transformer_task", None) == "feature-extraction"
     missing = sorted(key for key in info["missing_keys"] if not (is_bare and key.startswith("pooler.")))
