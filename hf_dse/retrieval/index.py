@@ -178,8 +178,7 @@ class Index:
         self.ids = ids.tolist() if isinstance(ids, np.ndarray) else None if ids is None else list(ids)
         # The number of the document of each text.
         self.groups = np.arange(len(self.texts)) if groups is None else number_groups(groups)
-        self._vectors = None
-        self._words = None
+        self._vectors = self._words = None
         if num_blank := sum(not is_filled(text) for text in self.texts):
             logger.warning(f"{num_blank} of {len(self.texts)} texts are blank and are left out.")
         self._split()
@@ -275,6 +274,7 @@ class Index:
         for row, key in enumerate(self._keys):
             rows.setdefault(key, []).append(row)
         missing = dict.fromkeys(rows)
+        options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": False}
 
         def take(entries: Iterable[tuple[bytes, Entry]]) -> None:
             for key, (_, vectors) in entries:
@@ -301,21 +301,15 @@ class Index:
                 for start in range(0, len(new), TEXTS_PER_COMMIT):
                     group = new[start : start + TEXTS_PER_COMMIT]
                     sizes = [len(self._ends[row]) for row in group]
-                    found = np.split(self._encode(list(islice(read, sum(sizes))), "document"), np.cumsum(sizes)[:-1])
-                    entries = {
-                        self._keys[row]: (self._ends[row], part) for row, part in zip(group, found, strict=True)
-                    }
+                    vectors = embed(self.model, list(islice(read, sum(sizes))), "document", warn=False, **options)
+                    parts = zip(group, np.split(vectors, np.cumsum(sizes)[:-1]), strict=True)
+                    entries = {self._keys[row]: (self._ends[row], found) for row, found in parts}
                     take(entries.items())
                     if cache is not None:
                         self._write_entries(cache, entries)
                     progress.update(len(group))
             logger.info(f"{len(new):,} of {len(rows):,} texts are new or changed, and were embedded")
         return matrix
-
-    def _encode(self, texts: Sequence[str], kind: str) -> np.ndarray:
-        with self._lock:
-            options: dict[str, Any] = {"batch_size": self.batch_size, "warn": kind == "query", "show_progress": False}
-            return embed(self.model, texts, kind, **options)
 
     # Searching
 
@@ -417,10 +411,12 @@ class Index:
         options: dict[str, Any] = {"groups": self.document_of, "show_progress": self.show_progress}
         return nearest(vectors, self.vectors, top_k, added_scores=added, device=self.model.device, **options)
 
+    @_locked
     def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
         """The vectors of queries (float32), `(num_queries, size)`, of length 1 where cosines are compared."""
         self._check_model()
-        return self._comparable(self._encode(queries, "query"))
+        options: dict[str, Any] = {"batch_size": self.batch_size, "show_progress": False}
+        return self._comparable(embed(self.model, queries, "query", **options))
 
     @_locked
     def scores(self, queries: Sequence[str], lists: Sequence[Iterable[int]]) -> list[list[float]]:
