@@ -121,11 +121,8 @@ def _of_encoder(model: Any, processing_class: PreTrainedTokenizerBase | None) ->
     module = with_shared_weights(Encoder(model.base_model, tokenizer, **settings.lengths))
     prompts = {"query": "", "document": "", **settings.prompts}
     similarity = "dot" if getattr(config, "similarity", None) == "dot" else "cosine"
-    return with_right_padding(
-        library.SentenceTransformer(
-            modules=[module], prompts=prompts, similarity_fn_name=similarity, device=str(model.device)
-        )
-    )
+    options = {"prompts": prompts, "similarity_fn_name": similarity, "device": str(model.device)}
+    return with_right_padding(library.SentenceTransformer(modules=[module], **options))
 
 
 def with_shared_weights(module: nn.Module) -> Any:
