@@ -29,6 +29,7 @@ Shapes in comments: B batch (1 without padding), N tokens, K slots, W tokens of 
 of a head, C tokens of a block, w tokens of a window to either side.
 """
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -48,6 +49,13 @@ IMPLEMENTATION = "linformer" if __name__ == "hf_dse.modeling.attention_dse" else
 
 # Tokens that attend together in a layer of windows; more would compute more that the mask leaves out.
 BLOCK_SIZE = 64
+
+# Arguments of attention functions that change nothing here: rotary positions are in queries and keys, a window is read
+# from `LayerAttention`, and the others are about other parts of a model. Any other one would be dropped silently.
+HARMLESS = {
+    *("sliding_window", "position_ids", "token_type_ids", "deterministic", "num_items_in_batch", "use_cache"),
+    *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
+}
 
 # The context [B, N, H, d], and the attention weights if they are wanted.
 Attended = tuple[torch.Tensor, torch.Tensor | None]
@@ -74,25 +82,51 @@ class Slots(NamedTuple):
 
 # The two functions that transformers calls
 
+PADDED_LEFT = 'Linear attention needs padding on the right: set `tokenizer.padding_side = "right"`.'
+
+
+class LayerCalls(threading.local):
+    """Layers of the forward pass of this thread that have attended, by which layers without a number are numbered."""
+
+    count = 0
+
+
+CALLS = LayerCalls()
+
 
 def linformer_mask(
-    batch_size: int, q_length: int, kv_length: int, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    attention_mask: torch.Tensor | None = None,
+    use_vmap: bool = False,
+    **kwargs: Any,
 ) -> torch.Tensor | None:
-    """The mask of the real tokens, `(batch_size, 1, 1, kv_length)`, never n x n; `None` without padding."""
+    """
+    The mask of the real tokens, `(batch_size, 1, 1, kv_length)`, never n x n; `None` without padding. A
+    `ValueError` for keys of another text, a mask function of the model (`use_vmap`), and padding on the left.
+    """
+    CALLS.count = 0
     if q_length != kv_length:
         raise ValueError(f"Linear attention is for encoders: {q_length} queries have {kv_length} keys.")
+    if use_vmap:
+        raise ValueError(
+            "Linear attention cannot keep a mask function, such as that of packed texts or of the chains of ESMC: "
+            'pass one text per row, or load the model with `attn_implementation="sdpa"`.'
+        )
     if attention_mask is None:
         return None
     is_token = attention_mask.bool()
-    if not is_tracing(is_token):
-        # One transfer from the device for both questions.
-        is_first = ~(~is_token[:, :-1] & is_token[:, 1:]).any()
-        all_real, is_first = torch.stack([is_token.all(), is_first]).tolist()
-        if not is_first:
-            raise ValueError('Linear attention needs padding on the right: set `tokenizer.padding_side = "right"`.')
-        if all_real:
-            return None
-    return is_token[:, None, None]
+    is_first = ~(~is_token[:, :-1] & is_token[:, 1:]).any()
+    if is_tracing(is_token):
+        # An operation of the graph, which does not break it as a question about a value would.
+        torch._assert_async(is_first, PADDED_LEFT)
+        return is_token[:, None, None]
+    # One transfer from the device for both questions.
+    all_real, is_first = torch.stack([is_token.all(), is_first]).tolist()
+    if not is_first:
+        raise ValueError(PADDED_LEFT)
+    return None if all_real else is_token[:, None, None]
 
 
 def linformer_attention_forward(
@@ -126,15 +160,28 @@ def linformer_attention_forward(
     Returns:
         `tuple`: the context `(batch_size, seq_len, num_heads, head_dim)`, and the attention weights if
         `output_attentions` asks for them, `(batch_size, num_heads, seq_len, k)`.
+
+    Raises:
+        `ValueError`: for a mask of n x n, a causal layer, and each argument that would change the attention and that
+        slots cannot honour, such as `position_bias` (T5), `softcap` (T5Gemma) or `s_aux` (attention sinks).
     """
     if attention_mask is not None and (attention_mask.shape[-2] != 1 or attention_mask.dtype != torch.bool):
         raise ValueError(
             "Linear attention needs the boolean mask of the real tokens, (batch_size, 1, 1, seq_len): n x n masks "
             f"have no meaning after projection to slots. Got {attention_mask.dtype}, {tuple(attention_mask.shape)}."
         )
-    if getattr(module, "is_causal", False):
-        raise ValueError(f"Linear attention is for encoders, and {type(module).__name__} is causal: it can teach.")
+    name = type(module).__name__
+    if kwargs.pop("is_causal", False) or getattr(module, "is_causal", False):
+        raise ValueError(f"Linear attention is for encoders, and {name} is causal: it can teach.")
+    # Nothing is asked for by None or False.
+    given = {key for key, value in kwargs.items() if value is not None and value is not False}
+    if dropped := sorted(given - HARMLESS):
+        raise ValueError(
+            f"Linear attention cannot honour `{'`, `'.join(dropped)}` of {name}: load the model with "
+            '`attn_implementation="sdpa"` or `"eager"`. It can teach.'
+        )
     layer = getattr(module, "linformer_layer", None) or read_layer(module, kwargs.get("sliding_window"))
+    layer = number_layer(module, layer)
     function = attend_eagerly if wants_weights(module, kwargs) else attend_fast
     attend = partial(function, module, scaling=scaling, dropout=dropout)
     inputs = LayerInputs(query, key, value, read_lengths(attention_mask))
@@ -182,13 +229,11 @@ def attend_with_relative_bias(
     attention_mask: torch.Tensor | None = None,
     position_bias: Any = None,
     output_attentions: bool = False,
-    *,
-    encoder: Any,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
     """
     The forward pass of a layer of MPNet, whose logits have a bias by the distance of two tokens: it is looked up for
-    the chosen tokens, so that there is no n x n table. `encoder` has the table of biases by distance.
+    the chosen tokens, so that there is no n x n table. `position_bias` is the encoder, which has them by distance.
     """
     layer, num_tokens = module.linformer_layer, hidden_states.shape[1]
     query, key, value = (
@@ -203,8 +248,8 @@ def attend_with_relative_bias(
         slots = stride_slots(layer, torch.sym_min(layer.num_slots, num_tokens), inputs)
         tokens, bias = slots.tokens, slots.bias
         key, value = take_tokens(key, tokens), take_tokens(value, tokens)
-    buckets = encoder.relative_position_bucket(tokens[:, None] - places[:, None])  # [B, N, K]
-    relative = encoder.relative_attention_bias(buckets).movedim(-1, 1)  # [B, H, N, K]
+    buckets = position_bias.relative_position_bucket(tokens[:, None] - places[:, None])  # [B, N, K]
+    relative = position_bias.relative_attention_bias(buckets).movedim(-1, 1)  # [B, H, N, K]
     function = attend_eagerly if output_attentions else attend_fast
     bias = relative.to(query.dtype) + bias[:, None, None]
     dropout = module.dropout.p if module.training else 0.0
@@ -232,6 +277,20 @@ def read_layer(module: nn.Module, sliding_window: int | None) -> LayerAttention:
         layer_idx=getattr(module, "layer_idx", None) or 0,
         num_layers=config.num_hidden_layers,
     )
+
+
+def number_layer(module: Any, layer: LayerAttention) -> LayerAttention:
+    """
+    The layer with its number in the encoder. Modules without one get it when they attend for the first time, and
+    modules that serve several layers (ALBERT) have another one at each call.
+    """
+    CALLS.count, number = CALLS.count + 1, CALLS.count % layer.num_layers
+    if hasattr(module.config, "num_hidden_groups"):
+        return layer._replace(layer_idx=number)
+    if getattr(module, "linformer_layer", None) is None and getattr(module, "layer_idx", None) is None:
+        module.linformer_idx = getattr(module, "linformer_idx", number)
+        return layer._replace(layer_idx=module.linformer_idx)
+    return layer
 
 
 def read_lengths(attention_mask: torch.Tensor | None) -> torch.Tensor | None:

@@ -102,7 +102,7 @@ def attend_in_layer(queries, keys, values, layer, scaling, e=None, f=None):
     return torch.stack(contexts)
 
 
-def attend_in_module(module, inputs):
+def attend_in_module(module, layer, inputs):
     """The contexts of all texts and heads of an attention module, [(n, H, d)], from its recorded `LayerInputs`."""
     query, key, value, lengths = inputs
     batch_size, num_heads, num_tokens, head_dim = query.shape
@@ -120,13 +120,13 @@ def attend_in_module(module, inputs):
                 e = linformer.key[group]
                 f = e if linformer.value is None else linformer.value[group]
             states = query[text, head, :n], key[text, key_head, :n], value[text, key_head, :n]
-            of_heads.append(attend_in_layer(*states, module.linformer_layer, scaling, e, f))
+            of_heads.append(attend_in_layer(*states, layer, scaling, e, f))
         contexts.append(torch.stack(of_heads, dim=1))
     return contexts
 
 
 def record(student, batch):
-    """Runs a `DseModel`; returns its states, and each attention that it computed: module, inputs, context, leaves."""
+    """Runs a `DseModel`; returns its states, and its attentions: module, layer, inputs, context, leaves."""
     attentions = find_attentions(student.encoder)
     for module in attentions:
         module.linformer_record = []
@@ -134,14 +134,19 @@ def record(student, batch):
     recorded = []
     for module in attentions:
         learned = [*module.linformer.parameters()] if hasattr(module, "linformer") else []
-        recorded += [(module, inputs, context, [*inputs[:3], *learned]) for inputs, context in module.linformer_record]
+        for number, (inputs, context) in enumerate(module.linformer_record):
+            # A module that serves several layers is in all of them in turn.
+            layer = (
+                module.linformer_layer if len(attentions) > 1 else module.linformer_layer._replace(layer_idx=number)
+            )
+            recorded.append((module, layer, inputs, context, [*inputs[:3], *learned]))
         del module.linformer_record
     return states, recorded
 
 
-def compare_layer(module, inputs, context, leaves):
+def compare_layer(module, layer, inputs, context, leaves):
     """Compares the context [B, N, H, d] of an attention module, and its gradients for `leaves`, with the oracle's."""
-    expected = attend_in_module(module, inputs)
+    expected = attend_in_module(module, layer, inputs)
     found = torch.cat([context[text, : len(part)] for text, part in enumerate(expected)])
     expected = torch.cat(expected)
     assert_close(found, expected)

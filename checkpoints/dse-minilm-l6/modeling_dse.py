@@ -33,7 +33,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, auto_docstring
+from transformers.utils import TransformersKwargs, auto_docstring, logging
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
@@ -53,8 +53,14 @@ from .configuration_dse import DseConfig
 from .pairs_dse import DseClassificationHead, DsePairOutput, check_labels, first_line, get_problem_type, split_pairs
 
 
-# Attention classes in which choosing or averaging tokens commutes with the projections to keys and values.
-ROWS_FIRST = {f"{name}SelfAttention" for name in ("Bert", "Camembert", "Electra", "Ernie", "Roberta", "XLMRoberta")}
+logger = logging.get_logger(__name__)
+
+# Attention classes with a forward pass of ours instead of their own: choosing or averaging tokens commutes with the
+# projections to keys and values of BERT and its kin, and MPNet calls no attention function.
+REPLACED = {
+    f"{name}SelfAttention": attend_rows_first
+    for name in ("Bert", "Camembert", "Electra", "Ernie", "Roberta", "XLMRoberta")
+} | {"MPNetSelfAttention": attend_with_relative_bias}
 
 # Tokens before and after a token, where neither the configuration nor the encoder says how many.
 DEFAULT_WINDOW = 64
@@ -77,10 +83,8 @@ def build_encoder(config: Any) -> PreTrainedModel:
     shared = None
     for module, layer in zip(find_attentions(encoder), plan_layers(config, encoder), strict=True):
         module.linformer_layer = layer
-        if is_mpnet:
-            module.forward = partial(attend_with_relative_bias, module, encoder=encoder.encoder)
         # CODEPATH: checkpoints converted with `linformer_projection="learned"` have E and F
-        elif config.linformer_projection == "learned" and "linear" in layer.layer_type:
+        if not is_mpnet and config.linformer_projection == "learned" and "linear" in layer.layer_type:
             num_heads = config.num_attention_heads // getattr(module, "num_key_value_groups", 1)
             linformer = shared or DseLinformer(config, layer.num_slots, num_heads)
             if shared is None:
@@ -90,12 +94,13 @@ def build_encoder(config: Any) -> PreTrainedModel:
                 module.__dict__["linformer"] = linformer
             # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
             shared = linformer if config.linformer_sharing == "layerwise" else None
+        forward = REPLACED.get(type(module).__name__)
         # CODEPATH: with `linformer_sharing="none"` the heads have rows of their own
         has_one = config.linformer_sharing != "none" or config.linformer_projection != "learned"
-        if layer.layer_type == "linear_attention" and has_one and type(module).__name__ in ROWS_FIRST:
-            module.forward = partial(attend_rows_first, module)
+        if forward is not None and (is_mpnet or (layer.layer_type == "linear_attention" and has_one)):
+            module.forward = partial(forward, module)
     if is_mpnet:
-        encoder.encoder.compute_position_bias = no_table
+        encoder.encoder.compute_position_bias = partial(pass_encoder, encoder.encoder)
     encoder._init_weights = partial(init_weights, encoder._init_weights)
     return encoder
 
@@ -131,8 +136,9 @@ def plan_layers(config: Any, encoder: PreTrainedModel) -> list[LayerAttention]:
     return layers[: len(modules)]
 
 
-def no_table(*args: Any, **kwargs: Any) -> None:
-    """MPNet's n x n table of biases by distance, which no layer needs."""
+def pass_encoder(encoder: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+    """Instead of MPNet's n x n table of biases by distance: the encoder, where layers look up those that they need."""
+    return encoder
 
 
 @torch.no_grad()
@@ -202,7 +208,11 @@ class DsePreTrainedModel(PreTrainedModel):
     _supports_flex_attn = False
 
     def set_attn_implementation(self, attn_implementation: str | dict, allow_all_kernels: bool = False) -> None:
-        """Does nothing: the encoder inside keeps its linear attention."""
+        """Changes nothing and says so: the encoder inside keeps its linear attention."""
+        logger.warning(
+            f"attn_implementation={attn_implementation!r} changes nothing: the layers of a DSE model attend by their "
+            '`layer_types`. For softmax attention convert with `layer_types="full_attention"`.'
+        )
 
     def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """
@@ -404,18 +414,20 @@ class DseForSequenceClassification(DsePreTrainedModel):
             Pairs encoded by `tokenizer(first, second)`, or the two sentences of each pair encoded alone.
         attention_mask (`torch.Tensor` of the shape of `input_ids`, *optional*):
             1 for tokens, 0 for padding.
-        token_type_ids (`torch.LongTensor` of shape `(batch_size, seq_len)`, *optional*):
-            0 for the first sentence, 1 for the second. Without them a pair is split at its separator tokens.
+        token_type_ids (`torch.LongTensor` of the shape of `input_ids`, *optional*):
+            0 for the first sentence of a pair, 1 for the second; without them a pair is split at its separator tokens.
+            Of sentences encoded alone, their token types.
         labels (`torch.Tensor` of shape `(batch_size,)`, *optional*):
             With one label: a score (mean squared error), or 0 and 1 if `config.problem_type` is
             `"multi_label_classification"` (binary cross-entropy). With several: a class (cross-entropy), or numbers
             of shape `(batch_size, num_labels)` if `config.problem_type` says so.
         """
         shape = read_shape(input_ids, inputs_embeds)
-        if attention_mask is not None and attention_mask.shape != shape:
-            raise ValueError(
-                f"`attention_mask` must have the shape {tuple(shape)} of the input, got {tuple(attention_mask.shape)}."
-            )
+        for name, tokens in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+            if tokens is not None and tokens.shape != shape:
+                raise ValueError(
+                    f"`{name}` must have the shape {tuple(shape)} of the input, got {tuple(tokens.shape)}."
+                )
         if 0 in shape or len(shape) not in (2, 3) or (len(shape) == 3 and shape[1] != 2):
             raise ValueError(
                 "The input must have the shape (batch_size, seq_len), or (batch_size, 2, seq_len) for sentences that "
@@ -424,7 +436,12 @@ class DseForSequenceClassification(DsePreTrainedModel):
         if len(shape) == 2:
             inputs = split_pairs(self.config, input_ids, attention_mask, token_type_ids, inputs_embeds)
         else:
-            given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+            given = {
+                "input_ids": input_ids,
+                "attention_mask": attention_mask,
+                "token_type_ids": token_type_ids,
+                "inputs_embeds": inputs_embeds,
+            }
             inputs = {name: tokens.flatten(0, 1) for name, tokens in given.items() if tokens is not None}
         outputs = self.dse(**inputs, return_dict=True, **kwargs)
         embeddings = outputs.pooler_output.unflatten(0, (-1, 2))  # [B, 2, D]

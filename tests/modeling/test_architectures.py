@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guarantees for every encoder inside a `DseModel`, in tiny random models of the real classes."""
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import pytest
@@ -11,10 +12,11 @@ from harness import slow
 from reference import assert_close, compare_layer, compare_texts, record
 from torch._dynamo.utils import counters
 from transformers import AutoModel, LlamaConfig
+from transformers.models.esmc.configuration_esmc import EsmcConfig
 
 from hf_dse import DseConfig, DseModel
 from hf_dse.modeling import attention_dse
-from hf_dse.modeling.attention_dse import LayerInputs
+from hf_dse.modeling.attention_dse import STARTS, LayerInputs
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
@@ -120,7 +122,7 @@ def record_mpnet(student, batch):
         module.scaling = 8**-0.5
         inputs = LayerInputs(torch.cat([query, ones], dim=-1), keys, value, lengths)
         leaves = [*seen[4 * i : 4 * i + 3], encoder.relative_attention_bias.weight]
-        recorded.append((module, inputs, context.transpose(1, 2), leaves))
+        recorded.append((module, module.linformer_layer, inputs, context.transpose(1, 2), leaves))
     return states, recorded
 
 
@@ -266,6 +268,8 @@ def test_one_graph_serves_all_lengths(name):
 
 # Alone, by `attn_implementation="linformer"`
 
+T5_SIZES = {"vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", [name for name in ENCODERS if name != "MPNet"])
@@ -274,10 +278,6 @@ def test_a_bare_encoder_attends_like_a_student(name, tmp_path):
     bare = AutoModel.from_pretrained(tmp_path, attn_implementation="linformer").double()
     bare.config.linformer_length = K
     student, batch = make_student(bare), make_batch(ROWS[:2])
-    for module in find_attentions(student.encoder):
-        # Some do not know the place of a layer.
-        layer_idx = getattr(module, "layer_idx", None) or 0
-        module.linformer_layer = module.linformer_layer._replace(layer_idx=layer_idx)
     is_token = batch["attention_mask"].bool()
     states, expected = bare(**batch).last_hidden_state, student(**batch).last_hidden_state
     assert_close(states[is_token], expected[is_token])
@@ -285,7 +285,7 @@ def test_a_bare_encoder_attends_like_a_student(name, tmp_path):
         bare(**make_batch(ROWS))
 
 
-def test_what_cannot_be_linear_is_refused():
+def test_what_cannot_be_linear_is_refused(warnings):
     bare = make_encoder("Bert")
     bare.set_attn_implementation("linformer")
     input_ids = make_batch()["input_ids"]
@@ -294,6 +294,75 @@ def test_what_cannot_be_linear_is_refused():
     bare.config.linformer_length = 2
     with pytest.raises(ValueError, match="at least 3, .* got 2"):
         bare(input_ids)
+    bare.config.linformer_length = K
+    for dropped in ({"softcap": 50.0}, {"position_bias": torch.zeros(1)}, {"cu_seq_lens_q": torch.zeros(2)}):
+        with pytest.raises(ValueError, match=f"cannot honour `{[*dropped][0]}` of BertSelfAttention"):
+            bare(input_ids, **dropped)
+    bare(input_ids, softcap=None, num_items_in_batch=torch.tensor(4), output_attentions=True)
+    student = make_student(bare)
+    student.set_attn_implementation("sdpa")
+    assert any("attn_implementation='sdpa' changes nothing" in warning for warning in warnings)
     causal = AutoModel.from_config(LlamaConfig(**SIZES, **SPECIAL), attn_implementation="linformer")
     with pytest.raises(ValueError, match="for encoders, and LlamaAttention is causal"):
         causal(input_ids)
+
+
+@pytest.mark.parametrize("name", ["T5", "MT5", "UMT5"])
+def test_biases_by_distance_are_refused(name):
+    config = getattr(transformers, f"{name}Config")(**T5_SIZES)
+    bare = getattr(transformers, f"{name}EncoderModel")._from_config(config, attn_implementation="linformer")
+    with pytest.raises(ValueError, match=f"`position_bias` of {name}Attention: load the model with"):
+        bare(**make_batch(ROWS[:2]))
+
+
+def test_soft_caps_and_chains_are_refused():
+    side = SIZES | {"num_key_value_heads": 2, "head_dim": 16, "attn_logit_softcapping": 50.0}
+    config = transformers.T5GemmaConfig(encoder=side, decoder=dict(side), is_encoder_decoder=False)
+    capped = transformers.T5GemmaEncoderModel._from_config(config, attn_implementation="linformer")
+    with pytest.raises(ValueError, match="`softcap` of T5GemmaSelfAttention"):
+        capped(**make_batch(ROWS[:2]))
+    chains = AutoModel.from_config(EsmcConfig(**SIZES, pad_token_id=1), attn_implementation="linformer").eval()
+    input_ids = torch.arange(5, 15)[None]
+    with pytest.raises(ValueError, match="mask function, such as that of the chains of ESMC"):
+        chains(input_ids=input_ids, sequence_id=torch.arange(10)[None] // 5)
+    exact = AutoModel.from_config(chains.config, attn_implementation="eager").eval()
+    exact.load_state_dict(chains.state_dict())
+    one_chain = (model(input_ids=input_ids).last_hidden_state for model in (chains, exact))
+    torch.testing.assert_close(*one_chain, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODERS if name != "MPNet"])
+def test_each_layer_of_a_bare_encoder_chooses_tokens_of_its_own(name, monkeypatch):
+    bare, chosen = make_encoder(name), []
+    bare.set_attn_implementation("linformer")
+    bare.config.linformer_length = K
+    choose, fill = STARTS["strided"]
+    monkeypatch.setitem(STARTS, "strided", (lambda *args: chosen.append(choose(*args)) or chosen[-1], fill))
+    input_ids = torch.randint(5, 25, (1, 40))
+    with ThreadPoolExecutor(2) as threads:
+        passes = [threads.submit(lambda: bare(input_ids=input_ids)) for _ in range(3)]
+        [one_pass.result() for one_pass in passes]
+    places = {tuple(slots.tokens[0].tolist()) for slots in chosen}
+    # Windows choose none.
+    linear = [kind for kind in getattr(bare.config, "layer_types", None) or ["full_attention"] * 3 if "full" in kind]
+    assert len(places) == len(linear)
+
+
+@pytest.mark.parametrize("mode", ["compile", "export"])
+def test_padding_on_the_left_is_refused_in_a_graph(mode):
+    torch._dynamo.reset()
+    bare = make_encoder("Bert").float()
+    bare.set_attn_implementation("linformer")
+    bare.config.linformer_length = K
+    right = make_batch(ROWS[:2])
+    batch = {name: values.long() for name, values in right.items()}
+    if mode == "compile":
+        graph = torch.compile(bare, backend="eager", fullgraph=True)
+    else:
+        graph = torch.export.export(bare, (), batch).module()
+    with torch.no_grad():
+        states, expected = graph(**batch).last_hidden_state, bare(**batch).last_hidden_state
+        torch.testing.assert_close(states, expected)
+        left = batch | {"attention_mask": batch["attention_mask"].flip(1)}
+        with pytest.raises(RuntimeError, match="padding on the right"):
+            graph(**left)

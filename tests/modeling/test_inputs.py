@@ -67,8 +67,22 @@ def test_positions_of_all_shapes(model, shape, padding):
         ({"input_ids": PAIRS[0]}, r"must have the shape \(batch_size, seq_len\), or .*got \(7,\)"),
         ({"input_ids": PAIRS[:, None].expand(2, 3, 7)}, r"got \(2, 3, 7\)"),
         ({"input_ids": PAIRS, "attention_mask": torch.zeros(2, 7)}, "Row 0 holds only one sentence"),
+        (
+            {"input_ids": PAIRS, "token_type_ids": torch.zeros(2, 2, 7)},
+            r"`token_type_ids` must have .*\(2, 7\)",
+        ),
     ],
 )
 def test_pairs_that_are_refused(inputs, message, make_model):
     with pytest.raises(ValueError, match=message):
         make_model()(**inputs)
+
+
+def test_sentences_encoded_alone_keep_their_token_types(make_model):
+    model = make_model()
+    pairs, types = PAIRS[:, None].repeat(1, 2, 1), torch.zeros(2, 2, 7, dtype=torch.long)
+    types[:, 1, 3:] = 1
+    logits, embeddings = (model(pairs, token_type_ids=types)[name] for name in ("logits", "embeddings"))
+    alone = model.dse(pairs.flatten(0, 1), token_type_ids=types.flatten(0, 1)).pooler_output
+    torch.testing.assert_close(embeddings.flatten(0, 1), alone)
+    assert not torch.equal(logits, model(pairs).logits)
