@@ -323,7 +323,7 @@ def test_soft_caps_and_chains_are_refused():
         capped(**make_batch(ROWS[:2]))
     chains = AutoModel.from_config(EsmcConfig(**SIZES, pad_token_id=1), attn_implementation="linformer").eval()
     input_ids = torch.arange(5, 15)[None]
-    with pytest.raises(ValueError, match="mask function, such as that of the chains of ESMC"):
+    with pytest.raises(ValueError, match="mask function, such as that of packed texts or of the chains"):
         chains(input_ids=input_ids, sequence_id=torch.arange(10)[None] // 5)
     exact = AutoModel.from_config(chains.config, attn_implementation="eager").eval()
     exact.load_state_dict(chains.state_dict())
