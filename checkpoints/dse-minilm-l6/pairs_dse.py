@@ -95,19 +95,15 @@ class DseClassificationHead(nn.Module):
         # A frozen head, such as one that an adapter does not save, stays as it is.
         if self.training and labels is not None and self.scale.requires_grad:
             self.track(similarity, labels)
-        return self.to_logits(similarity)
+        # A copy, because the next forward pass may change the buffer before the backward pass of this one.
+        slope, intercept = self.start.clone()
+        return similarity[..., None] * slope * self.scale + intercept + self.bias
 
     def compare(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """The similarity of two embeddings, by cosine or dot product."""
         if self.kind == "cosine":
             return nn.functional.cosine_similarity(first, second, dim=-1)
         return (first * second).sum(dim=-1)
-
-    def to_logits(self, similarity: torch.Tensor) -> torch.Tensor:
-        """Similarities of any shape to logits `(..., num_labels)`."""
-        # A copy, because the next forward pass may change the buffer before the backward pass of this one.
-        slope, intercept = self.start.clone()
-        return similarity[..., None] * slope * self.scale + intercept + self.bias
 
     @torch.no_grad()
     def track(self, similarity: torch.Tensor, labels: torch.Tensor) -> None:
@@ -205,17 +201,10 @@ def fit_similarity(moments: torch.Tensor, problem_type: str = "regression") -> t
     Scale and bias that make logits of a similarity: least squares for scores; for classes the logits whose
     probabilities rise with the similarity, at its mean, as the least squares of the classes do.
 
-    Args:
-        moments (`torch.Tensor` of shape `(6, num_labels)`):
-            The result of [`measure`].
-        problem_type (`str`, *optional*, defaults to `"regression"`):
-            As in the configuration.
-
-    Returns:
-        `tuple[torch.Tensor, torch.Tensor]`: scale and bias, `(num_labels,)` each. The scale is as large as for a
-        correlation of `MIN_CORRELATION`, at least, and above 0 for a single logit: a scale of 0 blocks the gradient of
-        the embeddings, and a negative scale reverses it. With fewer than `MIN_PAIRS` pairs, or similarities that
-        hardly differ, the scale is the one of a new head.
+    `moments` are the result of [`measure`]; scale and bias have the shape `(num_labels,)`. The scale is as large as
+    for a correlation of `MIN_CORRELATION`, at least, and above 0 for a single logit: a scale of 0 blocks the gradient
+    of the embeddings, and a negative scale reverses it. With fewer than `MIN_PAIRS` pairs, or similarities that hardly
+    differ, the scale is the one of a new head.
     """
     count, center, target, variance, joint, target_variance = moments
     num_labels = len(center)
@@ -248,26 +237,9 @@ def split_pairs(
     inputs_embeds: torch.Tensor | None,
 ) -> dict[str, torch.Tensor]:
     """
-    Splits pairs `[CLS] a [SEP] b [SEP]` into the sentences `[CLS] a [SEP]` and `[CLS] b [SEP]`.
-
-    Args:
-        config ([`DseConfig`]):
-            Says how the tokenizer separates the sentences of a pair.
-        input_ids (`torch.Tensor` of shape `(batch_size, seq_len)`, *optional*):
-            Token ids; this or `inputs_embeds` is split.
-        attention_mask (`torch.Tensor` of shape `(batch_size, seq_len)`, *optional*):
-            1 for tokens, 0 for padding.
-        token_type_ids (`torch.Tensor` of shape `(batch_size, seq_len)`, *optional*):
-            1 for the tokens of the second sentence. Without them pairs are split at their separators.
-        inputs_embeds (`torch.Tensor` of shape `(batch_size, seq_len, hidden_size)`, *optional*):
-            Embeddings of the tokens.
-
-    Returns:
-        `dict[str, torch.Tensor]`: inputs of [`DseModel`] with `2 * batch_size` rows, the two sentences of a pair one
-        after the other, right-padded.
-
-    Raises:
-        `ValueError`: if a row is not a pair, or cannot be split without doubt.
+    Splits pairs `[CLS] a [SEP] b [SEP]` into the sentences `[CLS] a [SEP]` and `[CLS] b [SEP]`: the inputs of
+    [`DseModel`] with `2 * batch_size` rows, the two sentences of a pair one after the other, right-padded. A
+    `ValueError` if a row is not a pair, or cannot be split without doubt.
     """
     inputs: Any = input_ids if inputs_embeds is None else inputs_embeds
     is_checked = not is_tracing(inputs)
