@@ -84,16 +84,14 @@ def build_encoder(config: Any) -> PreTrainedModel:
     for module, layer in zip(find_attentions(encoder), plan_layers(config, encoder), strict=True):
         module.linformer_layer = layer
         # CODEPATH: checkpoints converted with `linformer_projection="learned"` have E and F
-        if not is_mpnet and config.linformer_projection == "learned" and "linear" in layer.layer_type:
-            num_heads = config.num_attention_heads // getattr(module, "num_key_value_groups", 1)
-            linformer = shared or DseLinformer(config, layer.num_slots, num_heads)
-            if shared is None:
-                module.linformer = linformer
+        if config.linformer_projection == "learned" and "linear" in layer.layer_type:
+            # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
+            if shared is None or config.linformer_sharing != "layerwise":
+                num_heads = config.num_attention_heads // getattr(module, "num_key_value_groups", 1)
+                shared = module.linformer = DseLinformer(config, layer.num_slots, num_heads)
             else:
                 # Not a parameter of this module, too.
-                module.__dict__["linformer"] = linformer
-            # CODEPATH: checkpoints converted with `linformer_sharing="layerwise"` have one E = F for all layers
-            shared = linformer if config.linformer_sharing == "layerwise" else None
+                module.__dict__["linformer"] = shared
         forward = REPLACED.get(type(module).__name__)
         # CODEPATH: with `linformer_sharing="none"` the heads have rows of their own
         has_one = config.linformer_sharing != "none" or config.linformer_projection != "learned"
@@ -214,22 +212,17 @@ class DsePreTrainedModel(PreTrainedModel):
             '`layer_types`. For softmax attention convert with `layer_types="full_attention"`.'
         )
 
-    def save_pretrained(self, save_directory: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
+    def save_pretrained(
+        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
         """
-        Saves the model, and how sentence-transformers pools its token vectors.
-
-        Args:
-            save_directory (`str` or `os.PathLike`):
-                The folder.
-            args:
-                Further arguments of [`~transformers.PreTrainedModel.save_pretrained`], but for `push_to_hub`.
-            kwargs:
-                The same by name.
+        Saves the model, and how sentence-transformers pools its token vectors. Takes the arguments of
+        [`~transformers.PreTrainedModel.save_pretrained`], but for `push_to_hub`.
         """
         if kwargs.get("push_to_hub"):
             raise ValueError("`push_to_hub=True` would leave files out: use `model.push_to_hub(repo_id)`.")
-        super().save_pretrained(save_directory, *args, **kwargs)
-        if args[0] if args else kwargs.get("is_main_process", True):
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        if is_main_process:
             save_pooling(self.config, save_directory)
 
     @torch.no_grad()
@@ -261,10 +254,8 @@ class DseModel(DsePreTrainedModel):
         self.first_position, self.num_positions = 0, sys.maxsize
         if (table := find_table(self.encoder)) is not None:
             self.first_position, self.num_positions = first_position(table), count_positions(table)
-        self.projection = (
-            # CODEPATH: checkpoints that were whitened or converted with a `projection_dim` have a projection
-            nn.Linear(config.pooled_size, config.projection_dim) if config.projection_dim else None
-        )
+        # CODEPATH: checkpoints that were whitened or converted with a `projection_dim` have a projection
+        self.projection = nn.Linear(config.pooled_size, config.projection_dim) if config.projection_dim else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -351,10 +342,9 @@ class DseModel(DsePreTrainedModel):
         limit: Any = self.config.max_position_embeddings
         if shape[1] > limit:
             raise ValueError(
-                f"The input has {shape[1]} tokens, but this model takes at most {self.config.max_position_embeddings} "
-                "(`max_position_embeddings`). Truncate with "
-                f"`tokenizer(..., truncation=True, max_length={self.config.max_position_embeddings})`, or convert an "
-                f"encoder with `convert_encoder(..., max_position_embeddings={shape[1]})`."
+                f"The input has {shape[1]} tokens, but this model takes at most {limit} (`max_position_embeddings`). "
+                f"Truncate with `tokenizer(..., truncation=True, max_length={limit})`, or convert an encoder with "
+                f"`convert_encoder(..., max_position_embeddings={shape[1]})`."
             )
 
     def repeat_positions(self, inputs: dict[str, Any]) -> torch.Tensor | None:
