@@ -84,14 +84,8 @@ class Slots(NamedTuple):
 
 PADDED_LEFT = 'Linear attention needs padding on the right: set `tokenizer.padding_side = "right"`.'
 
-
-class LayerCalls(threading.local):
-    """Layers of the forward pass of this thread that have attended, by which layers without a number are numbered."""
-
-    count = 0
-
-
-CALLS = LayerCalls()
+# Counts the layers that have attended in the forward pass of this thread, and so numbers those without a number.
+CALLS = threading.local()
 
 
 def linformer_mask(
@@ -117,16 +111,14 @@ def linformer_mask(
     if attention_mask is None:
         return None
     is_token = attention_mask.bool()
-    is_first = ~(~is_token[:, :-1] & is_token[:, 1:]).any()
     if is_tracing(is_token):
         # An operation of the graph, which does not break it as a question about a value would.
-        torch._assert_async(is_first, PADDED_LEFT)
+        torch._assert_async(~(~is_token[:, :-1] & is_token[:, 1:]).any(), PADDED_LEFT)
         return is_token[:, None, None]
-    # One transfer from the device for both questions.
-    all_real, is_first = torch.stack([is_token.all(), is_first]).tolist()
-    if not is_first:
+    lengths, order = read_padding(is_token)
+    if order is not None:
         raise ValueError(PADDED_LEFT)
-    return None if all_real else is_token[:, None, None]
+    return None if lengths is None else is_token[:, None, None]
 
 
 def linformer_attention_forward(
@@ -180,8 +172,7 @@ def linformer_attention_forward(
             f"Linear attention cannot honour `{'`, `'.join(dropped)}` of {name}: load the model with "
             '`attn_implementation="sdpa"` or `"eager"`. It can teach.'
         )
-    layer = getattr(module, "linformer_layer", None) or read_layer(module, kwargs.get("sliding_window"))
-    layer = number_layer(module, layer)
+    layer = read_layer(module, kwargs.get("sliding_window"))
     function = attend_eagerly if wants_weights(module, kwargs) else attend_fast
     attend = partial(function, module, scaling=scaling, dropout=dropout)
     inputs = LayerInputs(query, key, value, read_lengths(attention_mask))
@@ -259,38 +250,27 @@ def attend_with_relative_bias(
     return (context, weights) if output_attentions else (context,)
 
 
-def read_layer(module: nn.Module, sliding_window: int | None) -> LayerAttention:
-    """How a layer of a bare model attends: as its source where that is local, otherwise to slots."""
-    config: Any = module.config
-    num_slots = getattr(config, "linformer_length", None) or 128
-    if num_slots < 3:
-        raise ValueError(
-            "`linformer_length` must be at least 3, because the first and the last token keep slots of their own, got "
-            f"{num_slots}."
-        )
-    # transformers passes a window to flash attention, whose bounds are exclusive.
-    kind, window = ("linear_attention", 0) if sliding_window is None else ("sliding_attention", sliding_window - 1)
-    return LayerAttention(
-        layer_type=kind,
-        num_slots=num_slots,
-        window=window,
-        layer_idx=getattr(module, "layer_idx", None) or 0,
-        num_layers=config.num_hidden_layers,
-    )
-
-
-def number_layer(module: Any, layer: LayerAttention) -> LayerAttention:
+def read_layer(module: Any, sliding_window: int | None) -> LayerAttention:
     """
-    The layer with its number in the encoder. Modules without one get it when they attend for the first time, and
-    modules that serve several layers (ALBERT) have another one at each call.
+    How a layer attends. In a bare model: as its source where that is local, otherwise to slots. Modules without a
+    number get it when they attend for the first time; those that serve several layers (ALBERT), at each call.
     """
-    CALLS.count, number = CALLS.count + 1, CALLS.count % layer.num_layers
-    if hasattr(module.config, "num_hidden_groups"):
-        return layer._replace(layer_idx=number)
-    if getattr(module, "linformer_layer", None) is None and getattr(module, "layer_idx", None) is None:
-        module.linformer_idx = getattr(module, "linformer_idx", number)
-        return layer._replace(layer_idx=module.linformer_idx)
-    return layer
+    config, layer = module.config, getattr(module, "linformer_layer", None)
+    CALLS.count = getattr(CALLS, "count", 0) + 1
+    number = (CALLS.count - 1) % config.num_hidden_layers
+    if layer is None:
+        num_slots = getattr(config, "linformer_length", None) or 128
+        if num_slots < 3:
+            raise ValueError(
+                "`linformer_length` must be at least 3, because the first and the last token keep slots of their own, "
+                f"got {num_slots}."
+            )
+        if (layer_idx := getattr(module, "layer_idx", None)) is None:
+            layer_idx = module.linformer_idx = getattr(module, "linformer_idx", number)
+        # transformers passes a window to flash attention, whose bounds are exclusive.
+        kind, window = ("linear_attention", 0) if sliding_window is None else ("sliding_attention", sliding_window - 1)
+        layer = LayerAttention(kind, num_slots, "strided", window, layer_idx, config.num_hidden_layers)
+    return layer._replace(layer_idx=number) if hasattr(config, "num_hidden_groups") else layer
 
 
 def read_lengths(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
@@ -463,8 +443,7 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
     _, key, value, lengths = inputs
     # An exported graph is for all lengths: it must not be told which of the two is less.
     num_slots = torch.sym_min(layer.num_slots, inputs.num_tokens)
-    make_slots, fill = STARTS[layer.start]
-    slots = make_slots(layer, num_slots, inputs)
+    slots = STARTS[layer.start](layer, num_slots, inputs)
 
     def project_states(states: torch.Tensor, of_values: bool) -> torch.Tensor:
         rows = fill(states, slots)
@@ -512,22 +491,16 @@ def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slo
     return Slots(tokens, bias, steps < sizes[..., None])
 
 
-def fill_with_tokens(states: torch.Tensor, slots: Slots) -> torch.Tensor:
-    """Row i of E is 1 at the token of slot i."""
-    return take_tokens(states, slots.tokens)
+STARTS: dict[str, Callable[..., Slots]] = {"strided": stride_slots, "mean": cut_slots}
 
 
-def fill_with_mean(states: torch.Tensor, slots: Slots) -> torch.Tensor:
-    """Row i of E is 1 / c at the c tokens of slot i."""
-    in_slot: Any = slots.in_slot
-    tokens = take_tokens(states, slots.tokens) * in_slot[:, None, ..., None]  # [B, H, K, W, d]
-    return tokens.sum(dim=3) / in_slot.sum(dim=-1)[:, None, :, None]
-
-
-STARTS: dict[str, tuple[Callable[..., Slots], Callable]] = {
-    "strided": (stride_slots, fill_with_tokens),
-    "mean": (cut_slots, fill_with_mean),
-}
+def fill(states: torch.Tensor, slots: Slots) -> torch.Tensor:
+    """Row i of E is 1 at the token of slot i, or 1 / c at its c tokens."""
+    rows = take_tokens(states, slots.tokens)
+    if slots.in_slot is None:
+        return rows
+    total = (rows * slots.in_slot[:, None, ..., None]).sum(dim=3)  # [B, H, K, d]
+    return total / slots.in_slot.sum(dim=-1)[:, None, :, None]
 
 
 class DseLinformer(nn.Module):
@@ -565,11 +538,9 @@ class DseOrder(NamedTuple):
 
 def read_shape(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Size:
     """Shape of the tokens of the input."""
-    if input_ids is not None and inputs_embeds is None:
-        return input_ids.shape
-    if inputs_embeds is not None and input_ids is None:
-        return inputs_embeds.shape[:-1]
-    raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Give exactly one of `input_ids` and `inputs_embeds`.")
+    return input_ids.shape if inputs_embeds is None else inputs_embeds.shape[:-1]  # type: ignore[union-attr]
 
 
 def read_padding(attention_mask: torch.Tensor | None) -> tuple[torch.Tensor | None, DseOrder | None]:
@@ -605,8 +576,7 @@ def restore_order(
     outputs: BaseModelOutputWithPooling, order: DseOrder, layer_types: list[str]
 ) -> BaseModelOutputWithPooling:
     """Puts token states and attention weights, whose real tokens come first, back into the order of the input."""
-    if outputs.last_hidden_state is not None:
-        outputs.last_hidden_state = take_rows(outputs.last_hidden_state, order.places)
+    outputs.last_hidden_state = take_rows(outputs.last_hidden_state, order.places)  # type: ignore[arg-type]
     if outputs.hidden_states is not None:
         # Some layers may not be wanted.
         outputs.hidden_states = tuple(
