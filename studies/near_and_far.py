@@ -91,7 +91,7 @@ def choose_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> 
 
 def weigh_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slots:
     """Slots whose logits have the logarithm of the tokens that they stand for, for one text without padding."""
-    make = attention_dse.STARTS[layer.start.removesuffix("_weighted")]
+    make = attention_dse.STARTS[layer.start.removesuffix("_weighted")][0]
     slots, share = make(layer, num_slots, inputs), (inputs.num_tokens - 2) / (layer.num_slots - 2)
     places = torch.arange(num_slots)
     is_inner = (places > 0) & (places < num_slots - 1) & (share > 1)
@@ -117,7 +117,7 @@ def make_own_slots() -> None:
     starts = attention_dse.STARTS
     for name in OWN:
         kind = name.removesuffix("_weighted")
-        starts[name] = weigh_slots if kind in starts else choose_slots
+        starts[name] = (weigh_slots, starts[kind][1]) if kind in starts else (choose_slots, starts["strided"][1])
 
 
 def see_windows(model: Any, window: int, num_slots: int | None) -> None:

@@ -443,7 +443,8 @@ def project(inputs: LayerInputs, layer: LayerAttention, linformer: Any) -> tuple
     _, key, value, lengths = inputs
     # An exported graph is for all lengths: it must not be told which of the two is less.
     num_slots = torch.sym_min(layer.num_slots, inputs.num_tokens)
-    slots = STARTS[layer.start](layer, num_slots, inputs)
+    make_slots, fill = STARTS[layer.start]
+    slots = make_slots(layer, num_slots, inputs)
 
     def project_states(states: torch.Tensor, of_values: bool) -> torch.Tensor:
         rows = fill(states, slots)
@@ -491,16 +492,22 @@ def cut_slots(layer: LayerAttention, num_slots: int, inputs: LayerInputs) -> Slo
     return Slots(tokens, bias, steps < sizes[..., None])
 
 
-STARTS: dict[str, Callable[..., Slots]] = {"strided": stride_slots, "mean": cut_slots}
+def fill_with_tokens(states: torch.Tensor, slots: Slots) -> torch.Tensor:
+    """Row i of E is 1 at the token of slot i."""
+    return take_tokens(states, slots.tokens)
 
 
-def fill(states: torch.Tensor, slots: Slots) -> torch.Tensor:
-    """Row i of E is 1 at the token of slot i, or 1 / c at its c tokens."""
-    rows = take_tokens(states, slots.tokens)
-    if slots.in_slot is None:
-        return rows
-    total = (rows * slots.in_slot[:, None, ..., None]).sum(dim=3)  # [B, H, K, d]
-    return total / slots.in_slot.sum(dim=-1)[:, None, :, None]
+def fill_with_mean(states: torch.Tensor, slots: Slots) -> torch.Tensor:
+    """Row i of E is 1 / c at the c tokens of slot i."""
+    in_slot: Any = slots.in_slot
+    tokens = take_tokens(states, slots.tokens) * in_slot[:, None, ..., None]  # [B, H, K, W, d]
+    return tokens.sum(dim=3) / in_slot.sum(dim=-1)[:, None, :, None]
+
+
+STARTS: dict[str, tuple[Callable[..., Slots], Callable]] = {
+    "strided": (stride_slots, fill_with_tokens),
+    "mean": (cut_slots, fill_with_mean),
+}
 
 
 class DseLinformer(nn.Module):

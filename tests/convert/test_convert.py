@@ -296,7 +296,7 @@ RELATIVE = {"position_embedding_type": "relative_key"}
         ("llama", {}, {}, "type 'llama' and cannot be converted: its attention is causal. Convert an encoder whose"),
         ("gpt2", {}, {}, "type 'gpt2' and cannot be converted: its attention is causal"),
         # It does not say so.
-        ("clip_text_model", {}, {"num_hidden_layers": 2}, "as those of a causal encoder do"),
+        ("clip_text_model", {}, {"num_hidden_layers": 2}, "CLIPAttention is causal"),
         ("t5", {"num_layers": 2, "d_kv": 4}, {}, "has a decoder, whose causal attention cannot be converted"),
         ("bert", {"is_decoder": True}, {}, "has a decoder, whose causal attention cannot be converted"),
         ("bert", RELATIVE, {}, "`position_embedding_type='relative_key'`: relative positions are part of n x n"),

@@ -336,8 +336,8 @@ def test_each_layer_of_a_bare_encoder_chooses_tokens_of_its_own(name, monkeypatc
     bare, chosen = make_encoder(name), []
     bare.set_attn_implementation("linformer")
     bare.config.linformer_length = K
-    choose = STARTS["strided"]
-    monkeypatch.setitem(STARTS, "strided", lambda *args: chosen.append(choose(*args)) or chosen[-1])
+    choose, fill = STARTS["strided"]
+    monkeypatch.setitem(STARTS, "strided", (lambda *args: chosen.append(choose(*args)) or chosen[-1], fill))
     input_ids = torch.randint(5, 25, (1, 40))
     with ThreadPoolExecutor(2) as threads:
         passes = [threads.submit(lambda: bare(input_ids=input_ids)) for _ in range(3)]
