@@ -1,12 +1,9 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of predictions, computed by scipy and scikit-learn."""
+"""Metrics of predictions, computed by scipy and scikit-learn, and intervals of means by the bootstrap."""
 
 from collections.abc import Callable
-from typing import Any
 
-import datasets
-import evaluate
 import numpy as np
 from transformers import EvalPrediction
 
@@ -24,21 +21,6 @@ CONSTANT_HELP = (
 
 class UndefinedMetricError(ValueError):
     """A metric that has no value for these predictions and labels, such as the correlation of a constant."""
-
-
-class PearsonSpearman(evaluate.Metric):
-    """Pearson and Spearman correlation of predicted and gold similarities, without downloads."""
-
-    # On disk, a metric would keep its file locked after an error of `_compute`.
-    def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **kwargs: Any):
-        super().__init__(config_name, keep_in_memory=keep_in_memory, **kwargs)
-
-    def _info(self) -> evaluate.MetricInfo:
-        features = datasets.Features({name: datasets.Value("float64") for name in ("predictions", "references")})
-        return evaluate.MetricInfo(description=str(self.__doc__), citation="", features=features)
-
-    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
-        return correlations(np.asarray(predictions), np.asarray(references))
 
 
 def correlations(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
@@ -115,3 +97,21 @@ def score_logits(logits: np.ndarray, labels: np.ndarray, problem_type: str, num_
 
 def is_constant(values: np.ndarray) -> bool:
     return bool(np.ptp(values) <= CONSTANT_SPREAD * np.abs(values).max())
+
+
+def bootstrap_interval(differences: np.ndarray, *, seed: int | np.random.Generator = 0) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean of paired differences."""
+    from scipy.stats import bootstrap
+
+    if len(differences) < 2:
+        return float(differences[0]), float(differences[0])
+    interval = bootstrap(
+        (differences,),
+        np.mean,
+        n_resamples=10_000,
+        # Not all resamples at once in memory.
+        batch=100,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from hf_dse.common.display import markdown
-from hf_dse.measure.intervals import bootstrap_interval
+from hf_dse.measure.metrics import bootstrap_interval
 from hf_dse.measure.rankings import RANKING_METRICS
 
 
