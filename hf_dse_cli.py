@@ -32,7 +32,8 @@ COMMANDS = {
     "export": "write a complete model folder, or an ONNX graph",
     "push": "publish a model folder on the Hub",
 }
-MODULES = {"demo": "bench", "mine": "score", **dict.fromkeys(("convert", "whiten", "export", "push"), "folders")}
+MODULES = {"demo": "bench", "mine": "score", "encode": "search", **dict.fromkeys(("assess", "evaluate"), "measure")}
+MODULES |= dict.fromkeys(("convert", "whiten", "export", "push"), "folders")
 
 USAGE = "usage: hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]"
 HELP = f"""{USAGE}

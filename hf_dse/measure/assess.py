@@ -15,7 +15,7 @@ from hf_dse.common.options import check_at_least
 from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import to_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.measure.compare import compare_runs, gain_of, rerank_search, run_searches
+from hf_dse.measure.compare import Search, compare_runs, gain_of, rerank_search, run_searches
 from hf_dse.measure.rankings import measure_run, relevance
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
 from hf_dse.retrieval.rerankers import limit_of, load_reranker, rerank
@@ -35,14 +35,9 @@ class Assessment:
     """The result of [`assess`]; `gain` is the difference in nDCG@10 and the ends of its 95 % interval."""
 
     searches: dict[str, dict[str, Any]]
+    found: dict[str, Search]
     best: str
-    model: str
     unit: str = ""
-    chunk_size: int = 0
-    has_units: bool = False
-    bm25_weight: float = 0.0
-    by_words: bool = False
-    has_both: bool = False
     ceiling: str | None = None
     gain: tuple[float, float, float] | None = None
 
@@ -129,10 +124,10 @@ def assess(
             `trust_remote_code`, `dtype` and `device` of models that are loaded.
 
     Returns:
-        `Assessment`: `searches`, the metrics and costs of each by its name; `best`, the best without the reranker, its
-        `model`, `chunk_size`, `bm25_weight` and whether it is `by_words` alone; the `unit` of the corpus; with a
-        reranker `ceiling`, the best search with it, and the `gain` over `best` with its interval. `pays` tells whether
-        there is something to distil, and `str` says it.
+        `Assessment`: `searches`, the metrics and costs of each by its name; `found`, what each found, with its
+        `model`, `chunk_size` and `bm25_weight`; `best`, the name of the best without the reranker; the `unit` of the
+        corpus; with a reranker `ceiling`, the best search with it, and the `gain` over `best` with its interval.
+        `pays` tells whether there is something to distil, and `str` says it.
 
     Example:
 
@@ -169,46 +164,35 @@ def assess(
     # Whole texts too, where passages are searched.
     sizes = [0] if rankings.has_passages else list(dict.fromkeys((0, rankings.chunk_size or 0)))
     indexes: dict[Any, Any] = {}
-    depth = max(rerank_top) if cross_encoder is not None else 0
-    how: dict[str, Any] = {"bm25": True, "bm25_weight": bm25_weight, "indexes": indexes, "depth": depth}
+    how: dict[str, Any] = {"bm25": True, "bm25_weight": bm25_weight, "indexes": indexes}
+    how["depth"] = 0 if cross_encoder is None else max(rerank_top)
     found = run_searches(models, rankings, sizes, **how, **options)
-    first = next(iter(models))
 
     def ndcg_of(name: str) -> float:
         return measure_run(found[name].run, judged)["ndcg@10"]
 
+    first = next(iter(models))
+    own = [name for name, search in found.items() if search.model in (first, None)]
+    others = [name for name in found if name not in own]
+    reranked: list[str] = []
     if cross_encoder is not None:
         # What it orders is the best search of the first model, with BM25 where there is one.
-        of_first = [name for name, search in found.items() if search.model == first]
+        of_first = [name for name in own if found[name].model == first]
         mixed = [name for name in of_first if found[name].bm25_weight] or of_first
         score = partial(rerank, cross_encoder, windows=windows, max_length=reranker_max_length, **options)
         called = fspath(reranker) if isinstance(reranker, str | PathLike) else "reranker"
         limited = limit_of(cross_encoder, reranker_max_length)
         tokens = limited if limited < 10**9 else None
-        best = found[max(mixed, key=ndcg_of)]
-        found |= dict(rerank_search(score, called, rankings, best, rerank_top, tokens=tokens))
+        orders = dict(
+            rerank_search(score, called, rankings, found[max(mixed, key=ndcg_of)], rerank_top, tokens=tokens)
+        )
+        found, reranked = found | orders, list(orders)
     runs = {name: search.run for name, search in found.items()}
     searches = {name: {**values, **found[name].costs} for name, values in compare_runs(runs, judged).items()}
-    reranked = [name for name, search in found.items() if search.rerank_top]
-    own = [name for name, search in found.items() if search.model in (first, None) and not search.rerank_top]
-    others = [name for name in found if name not in (*own, *reranked)]
-    best_own = max(own, key=ndcg_of)
-    if others and gain_of(runs[best_own], runs[(other := max(others, key=ndcg_of))], judged)[1] > 0:
-        best_own = other
-    ceiling = max(reranked, key=ndcg_of) if reranked else None
-    gain = gain_of(runs[best_own], runs[ceiling], judged) if ceiling else None
-    chosen = found[best_own]
-    return Assessment(
-        searches,
-        best_own,
-        chosen.model or first,
-        # The last index has the passages, if there are any.
-        unit=list(indexes.values())[-1][0].unit,
-        chunk_size=chosen.chunk_size,
-        has_units=len(sizes) > 1,
-        bm25_weight=chosen.bm25_weight,
-        by_words=chosen.model is None,
-        has_both=any(search.bm25_weight for search in found.values()),
-        ceiling=ceiling,
-        gain=gain,
-    )
+    best = max(own, key=ndcg_of)
+    if others and gain_of(runs[best], runs[(other := max(others, key=ndcg_of))], judged)[1] > 0:
+        best = other
+    ceiling = max(reranked, key=ndcg_of, default=None)
+    gain = gain_of(runs[best], runs[ceiling], judged) if ceiling else None
+    # The last index has the passages, if there are any.
+    return Assessment(searches, found, best, list(indexes.values())[-1][0].unit, ceiling, gain)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,8 +107,7 @@ def run_searches(
         import_bm25()
     results: dict[str, Search] = {}
     indexes = {} if indexes is None else indexes
-    seconds_of: dict[int, float] = {}
-    for (name, model), size in ((entry, size) for entry in models.items() for size in chunk_sizes):
+    for (name, model), size in product(models.items(), chunk_sizes):
         key = name, size, id(rankings.corpus)
         if key not in indexes:
             start = time.perf_counter()
@@ -116,43 +116,50 @@ def run_searches(
             _ = index.vectors
             indexes[key] = index, time.perf_counter() - start
         index, seconds = indexes[key]
-        unit = f", passages of {size}" if size else ", whole texts" if len(chunk_sizes) > 1 else ""
-        facts: dict[str, Any] = {"chunk_size": size}
-        length = length_of(model, "document")
-        by_model = facts | {"model": name, "tokens": min(size, length or size) if size else length}
-        row, ms = f"{name} ({index.similarity}{unit})", _embedding_ms(index, rankings)
-        vectors = index.encode_queries(rankings.queries["query"][:])
-        found, taken = _search(index, rankings, ms, depth, vectors=vectors)
-        results[row] = Search(found, query_ms=taken, corpus_seconds=seconds, **by_model)
+        unit = f"passages of {size}" if size else "whole texts" if len(chunk_sizes) > 1 else ""
+        row = f"{name} ({', '.join(filter(None, (index.similarity, unit)))})"
+        length, ms = length_of(model, "document"), _embedding_ms(index, rankings)
+        by_model: dict[str, Any] = {"model": name, "tokens": min(size, length or size) if size else length}
+        by_model |= {"query_ms": ms, "vectors": index.encode_queries(rankings.queries["query"][:])}
+        results[row] = _search(index, rankings, depth, corpus_seconds=seconds, **by_model)
         if bm25:
             start = time.perf_counter()
             # They are made now, too.
             _ = index.words
             of_words = time.perf_counter() - start
-            words = f"BM25{f' ({unit[2:]})' if unit else ''}"
+            words = f"BM25 ({unit})" if unit else "BM25"
             if words not in results:
-                found, taken = _search(index, rankings, 0.0, depth, by_words=True)
-                results[words] = Search(found, query_ms=taken, corpus_seconds=of_words, **facts)
-                seconds_of[size] = of_words
+                results[words] = _search(index, rankings, depth, corpus_seconds=of_words, by_words=True)
             # Dot products have no scale to add BM25 to.
             if index.similarity == "cosine":
-                found, taken = _search(index, rankings, ms, depth, vectors=vectors, bm25_weight=bm25_weight)
                 # Both need the index of the words.
-                costs: dict[str, Any] = {"query_ms": taken, "corpus_seconds": seconds + seconds_of[size]}
-                results[f"{row} with BM25"] = Search(found, bm25_weight=bm25_weight, **by_model, **costs)
+                seconds += results[words].corpus_seconds
+                mixed = {**by_model, "corpus_seconds": seconds, "bm25_weight": bm25_weight}
+                results[f"{row} with BM25"] = _search(index, rankings, depth, **mixed)
     return results
 
 
-def _search(index: Index, rankings: Rankings, ms: float, depth: int, **options: Any) -> tuple[Found, float]:
-    """What is found, and the milliseconds of a query, whose embedding takes `ms`."""
+def _search(
+    index: Index,
+    rankings: Rankings,
+    depth: int,
+    *,
+    query_ms: float = 0.0,
+    bm25_weight: float = 0.0,
+    vectors: np.ndarray | None = None,
+    by_words: bool = False,
+    **facts: Any,
+) -> Search:
+    """A search and its `facts`. A query takes `query_ms` to embed, and the time of the search beside."""
     start = time.perf_counter()
+    options: dict[str, Any] = {"vectors": vectors, "by_words": by_words, "bm25_weight": bm25_weight}
     ranked = index.ranked(rankings, max(TOP_K, depth), **options)
-    ms += 1000 * (time.perf_counter() - start) / len(rankings)
+    query_ms += 1000 * (time.perf_counter() - start) / len(rankings)
     found = {
         query_id: [(name, score, index.read[place]) for name, score, place in hits]
         for query_id, hits in ranked.items()
     }
-    return found, ms
+    return Search(found, chunk_size=index.chunk_size, bm25_weight=bm25_weight, query_ms=query_ms, **facts)
 
 
 def _embedding_ms(index: Index, rankings: Rankings) -> float:

@@ -97,9 +97,6 @@ def evaluate(
     check_loading("evaluate", loading)
     data_args = options_of(data, task_name=task_name, num_labels=num_labels, symmetric=symmetric)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
-    if isinstance(model, PreTrainedModel) and processing_class is None:
-        raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
-    loaded: Any = model
     if isinstance(data, Rankings) or is_ranking_data(data_args):
         rankings = to_rankings(data, split or "test", chunk_size)
         encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **loading)
@@ -114,10 +111,8 @@ def evaluate(
     if isinstance(data, Dataset):
         pairs = check_pairs(pairs, "validation", data_args)
     if isinstance(model, str | PathLike):
-        loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)
-    elif not isinstance(model, PreTrainedModel):
-        loaded = to_sentence_transformer(model)
-    return evaluate_pairs(loaded, processing_class, pairs, task, max_length=max_length, **options)
+        model, processing_class = load_for_pairs(model, max_length=max_length, **loading)
+    return evaluate_pairs(model, processing_class, pairs, task, max_length=max_length, **options)
 
 
 def load_for_pairs(name_or_path: str | PathLike, **loading: Any) -> tuple[Any, PreTrainedTokenizerBase | None]:

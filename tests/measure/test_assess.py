@@ -17,9 +17,10 @@ from hf_dse import (
     mine,
     to_sentence_transformer,
 )
-from hf_dse.cli import assess as cli
+from hf_dse.cli import measure as cli
 from hf_dse.cli.output import show_log
 from hf_dse.measure.assess import Assessment
+from hf_dse.measure.compare import Search
 from hf_dse.retrieval.sentence_transformer import load_sentence_transformer
 from hf_dse_cli import main
 
@@ -73,7 +74,10 @@ def test_a_good_reranker_is_a_ceiling_and_a_bad_one_is_not(encoder, rankings, ma
         *("model 1 (cosine)", "BM25", "model 1 (cosine) with BM25"),
         *("reranker (reranks the top 5 of both)", "reranker (reranks the top 50 of both)"),
     ]
-    assert found.ceiling == "reranker (reranks the top 50 of both)" and found.model == "model 1"
+    assert found.ceiling == "reranker (reranks the top 50 of both)" and found.found[found.best].model in (
+        "model 1",
+        None,
+    )
     # The best of all that needs no training, on the same queries.
     values = {name: row["ndcg@10"] for name, row in found.searches.items()}
     assert found.best == max(list(values)[:3], key=values.get) and values[found.ceiling] > 0.9
@@ -160,10 +164,13 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         name: {"ndcg@10": 0.5, "num_queries": 50}
         for name in ("encoder (cosine)", "BM25", "encoder (cosine) with BM25")
     }
-    cheap = Assessment(rows, "encoder (cosine) with BM25", "encoder", bm25_weight=0.3)
-    words = Assessment(rows, "BM25", "encoder", by_words=True, has_both=True)
+    both = "encoder (cosine) with BM25"
+    searches = {"encoder (cosine)": Search({}, "encoder"), "BM25": Search({})}
+    mixed = {**searches, both: Search({}, "encoder", bm25_weight=0.3)}
+    units = {**mixed, "of passages": Search({}, "encoder", chunk_size=128)}
+    cheap, words = Assessment(rows, mixed, both), Assessment(rows, mixed, "BM25")
     good, bad = (replace(cheap, ceiling="it", gain=(0.2, low, 0.3)) for low in (0.1, -0.1))
-    passages = replace(good, has_units=True, chunk_size=128)
+    passages = replace(good, found=units | {both: replace(units[both], chunk_size=128)})
     for found, num_train, expected in (
         (
             good,
@@ -180,14 +187,14 @@ def test_the_next_command_follows_from_what_was_found(capsys):
         (replace(good, searches={name: {**row, "num_queries": 9} for name, row in rows.items()}), 0, "hf-dse search"),
         (words, 0, "hf-dse search --bm25_weight 10 "),
         # A search by dot products takes no BM25.
-        (replace(words, has_both=False), 0, "hf-dse search --query '...' --model"),
-        (replace(cheap, bm25_weight=0.0), 0, "hf-dse search --query '...' --model encoder --corpus data`"),
+        (replace(words, found=searches), 0, "hf-dse search --query '...' --model"),
+        (replace(cheap, best="encoder (cosine)"), 0, "hf-dse search --query '...' --model encoder --corpus data`"),
         # The unit that was better, where there are two.
         (passages, 0, "--corpus data --queries_from sentences --chunk_size 128`"),
         (passages, 0, "--model encoder --teacher 'a reranker'`"),
         (passages, 500, "--dataset data --chunk_size 128`, `hf-dse distill"),
         (passages, 500, "--teacher 'a reranker' --dataset data --chunk_size 128`"),
-        (replace(cheap, has_units=True), 0, "--query '...' --model encoder --corpus data --chunk_size 0`"),
+        (replace(cheap, found=units), 0, "--query '...' --model encoder --corpus data --chunk_size 0`"),
     ):
         with show_log():
             cli._say_next(args, data, found, num_train)
@@ -251,20 +258,18 @@ def test_the_files_of_a_folder_are_searched_in_both_units(assets, encoder, files
         *(f"model 1 (cosine, {unit})", f"BM25 ({unit})", f"model 1 (cosine, {unit}) with BM25"),
         "reranker (reranks the top 8 of both)",
     ]
-    assert (found.best, found.chunk_size, found.has_units) in [
-        (f"BM25 ({unit})", 24, True),
-        (f"model 1 (cosine, {unit}) with BM25", 24, True),
-    ]
+    assert found.best in (f"BM25 ({unit})", f"model 1 (cosine, {unit}) with BM25")
+    assert found.found[found.best].chunk_size == 24
     assert found.unit.startswith("32 documents, ") and found.unit.endswith(" passages of at most 24 tokens")
     # What the reranker orders are the best passages.
     texts = {text for query, text in read if query.startswith("purple")}
     assert texts and max(len(encoder.tokenizer(text)["input_ids"]) for text in texts) <= 24 + 2
     assert found.searches[found.ceiling]["ndcg@10"] > 0.99
     # By default passages of 128 tokens for files.
-    assert assess(encoder, files, **QUIET).chunk_size in (0, 128)
+    assert {search.chunk_size for search in assess(encoder, files, **QUIET).found.values()} == {0, 128}
     alone = assess(encoder, files, chunk_size=0, **QUIET)
     assert list(alone.searches) == ["model 1 (cosine)", "BM25", "model 1 (cosine) with BM25"]
-    assert (alone.unit, alone.has_units) == ("32 documents", False)
+    assert alone.unit == "32 documents"
     # The command names the better unit.
     command = ("--model", assets / "encoder", "--device", "cpu", "--corpus", files.corpus_file)
     command += ("--test_file", files.test_file, "--bm25_weight", 10, "--chunk_size", 24)

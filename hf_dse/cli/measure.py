@@ -1,15 +1,15 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-dse assess`."""
+"""`hf-dse assess` and `hf-dse evaluate`."""
 
 import logging
 import shlex
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hf_dse.cli.options import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
-from hf_dse.common.display import format_table
+from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.options import HfArg, check_at_least
 from hf_dse.data.options import DataArguments
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Columns of the table.
+# Columns of the table of `assess`.
 COLUMNS = ("ndcg@10", "recall@100", "difference", "low", "high", "tokens", "query_ms", "corpus_seconds")
 # Fewer labelled queries teach little.
 ENOUGH_QUERIES = 100
@@ -61,15 +61,9 @@ def assess(
 
     split, rankings, num_train = _load(args, data_args)
     names = ("compare_with", "rerank_top", "bm25_weight", "max_queries")
-    found = assessment.assess(
-        args.model_name_or_path,
-        rankings,
-        reranker=args.rerank,
-        windows=window_args.windows,
-        reranker_max_length=window_args.teacher_max_length,
-        **{name: getattr(args, name) for name in names},
-        **vars(load_args),
-    )
+    options = {name: getattr(args, name) for name in names} | vars(load_args)
+    options |= {"windows": window_args.windows, "reranker_max_length": window_args.teacher_max_length}
+    found = assessment.assess(args.model_name_or_path, rankings, reranker=args.rerank, **options)
     print(f"{split}: {found.num_queries} queries rank {found.unit}; values x 100")
     rows = {name: {key: row[key] for key in COLUMNS if key in row} for name, row in found.searches.items()}
     print(format_table(rows, "search"))
@@ -105,30 +99,30 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
     """Logs the command for what was found."""
     corpus = data_args.corpus_file or data_args.dataset_name
     # A student begins where the best model is, in the unit that was the best.
-    model, teacher = {"model": found.model}, {"teacher": args.rerank}
-    unit = {"chunk_size": str(found.chunk_size) if found.has_units else None}
+    best = found.found[found.best]
+    model = {"model": best.model or args.model_name_or_path}
+    has_units = len({search.chunk_size for search in found.found.values()}) > 1
+    unit = {"chunk_size": str(best.chunk_size) if has_units else None}
     is_labelled = num_train >= ENOUGH_QUERIES
     if found.pays or is_labelled:
+        if not found.pays:
+            logger.info(f"The {num_train} labelled queries of the train split can teach more.")
         data: dict[str, str | None] = {"corpus": corpus, "queries_from": "sentences"}
         judged: dict[str, str | None] = {}
         if is_labelled:
             judged = {name: getattr(data_args, name) for name in ("validation_file", "test_file")}
             judged |= {"dataset": data_args.dataset_name, "corpus": data_args.corpus_file}
             data = {**judged, "train_file": data_args.train_file}
-        if not found.pays:
-            logger.info(f"The {num_train} labelled queries of the train split can teach more.")
-            teacher = {}
-        unit_of_test = unit if judged else {}
-        trained = _words(
-            train_file="mined.parquet", output_dir="student", **model, **teacher, **judged, **unit_of_test
-        )
+            judged |= unit
+        files = {"train_file": "mined.parquet", "output_dir": "student"}
+        trained = _words(**files, **model, teacher=args.rerank if found.pays else None, **judged)
         say_next(
             mine=f"--bm25 true --output_file mined.parquet {_words(**model, **data, **unit)}",
             distill=f"--stage ranking {trained}",
         )
         return
-    weight = found.bm25_weight
-    if found.by_words and found.has_both:
+    weight = best.bm25_weight
+    if best.model is None and any(search.bm25_weight for search in found.found.values()):
         logger.info("BM25 alone was the best: with a high weight the search is nearly that.")
         weight = 10
     share = f"--bm25_weight {weight:g} " if weight else ""
@@ -137,3 +131,82 @@ def _say_next(args: AssessArguments, data_args: DataArguments, found: "Assessmen
 
 def _words(**options: str | None) -> str:
     return " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value is not None)
+
+
+@dataclass
+class EvaluateArguments:
+    """The model to evaluate, and others to compare it with."""
+
+    model_name_or_path: str = field(metadata=MODEL)
+    split: list[str] | None = HfArg(
+        default=None, help="Splits to evaluate on. Default: validation of pairs, test of a corpus."
+    )
+    compare_with: list[str] = HfArg(
+        default_factory=list, help="On a corpus: other encoders, such as the source of the student."
+    )
+    bm25: bool = HfArg(default=False, help="On a corpus: add rows for BM25, alone and with each model.")
+    bm25_weight: float = HfArg(
+        default=BM25_WEIGHT, help="With `--bm25`: weight of BM25 / (the best BM25 of the query) beside the cosine."
+    )
+
+
+def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
+    """
+    Measure a model: correlation or accuracy on sentence pairs, or nDCG@10, MRR@10, MAP and recall of the search in a
+    corpus.
+
+    hf-dse evaluate --model student/model --task_name stsb --split validation
+    hf-dse evaluate --model student/model --dataset beir-folder --bm25
+    """
+    from hf_dse.data.ranking_files import is_ranking_data
+
+    if is_ranking_data(data_args):
+        evaluate_search(args, load_args, data_args)
+    elif args.compare_with or args.bm25 or data_args.chunk_size is not None:
+        raise ValueError("`--compare_with`, `--bm25` and `--chunk_size` are for a corpus, not sentence pairs.")
+    else:
+        evaluate_pairs(args, load_args, data_args)
+
+
+def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
+    """Prints the metrics of sentence pairs."""
+    from hf_dse.data.pairs import load_pairs, resolve_task
+    from hf_dse.measure import pairs as measuring
+    from hf_dse.measure.evaluate import load_for_pairs
+
+    task, splits = resolve_task(data_args), load_pairs(data_args, args.split or ["validation"])
+    model, tokenizer = load_for_pairs(args.model_name_or_path, **load_args.loading)
+    options: dict[str, Any] = {"batch_size": load_args.batch_size, "max_length": load_args.max_length}
+    results: dict[str, dict[str, float]] = {}
+    for split, pairs in splits.items():
+        metrics = measuring.evaluate_pairs(model, tokenizer, pairs, task, **options)
+        results[split] = {"num_pairs": len(pairs), **metrics}
+    print(format_table(results))
+    logger.info(CAPTION)
+
+
+def evaluate_search(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
+    """Prints the metrics of searches."""
+    from hf_dse.data.ranking_files import load_rankings
+    from hf_dse.measure.compare import compare_searches
+    from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
+
+    splits = load_rankings(data_args, args.split or ["test"])
+    names = dict.fromkeys([args.model_name_or_path, *args.compare_with])
+    compared = compare_searches(
+        {name: to_sentence_transformer(name, **load_args.loading) for name in names},
+        splits,
+        bm25=args.bm25,
+        bm25_weight=args.bm25_weight,
+        batch_size=load_args.batch_size,
+    )
+    for split, rows in compared.items():
+        size = splits[split].chunk_size
+        unit = f"by their best passage of at most {size} tokens" if size else "by their first tokens"
+        print(f"{split}: each query ranks all {len(set(splits[split].document_ids)):,} documents {unit}; values x 100")
+        print(format_table(rows, "search"))
+    if any(len(rows) > 1 for rows in compared.values()):
+        print("difference: of nDCG@10 to the first row, with its 95 % interval (bootstrap over the queries)")
+    print("tokens: of a text that are read at most")
+    if args.bm25:
+        print(f"with BM25: the cosine plus {args.bm25_weight} x BM25 / (best BM25 of the query)")
