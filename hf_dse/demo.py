@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerBase, set_seed
 
+from hf_dse.common.display import markdown
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.convert.convert import convert_encoder, make_pair_model
 from hf_dse.convert.student import with_own_attention
@@ -93,7 +94,7 @@ def run_demo(args: DemoOptions) -> dict[str, dict[str, Any]]:
     for name, speed in tokens_per_second(longer, 1, LONG).items():
         results[name]["speed"] = speed
     print(f"\n{len(test)} embedded test pairs, seed {args.seed}, {torch.get_num_threads()} CPU threads")
-    print_results(results)
+    print(format_results(results))
     print(f"\nThe cross-encoder has 12 layers of 768, and its time is extrapolated from {NUM_PAIRS} pairs.")
     print(f"\nThe demo took {time.perf_counter() - started:.0f} s.")
     return results
@@ -153,15 +154,12 @@ def time_in_turn(tasks: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     return {name: median(values[1:]) for name, values in taken.items()}
 
 
-def print_results(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Prints quality and speed side by side."""
-    table = [
-        ("", "Pearson x 100", "Pearson x 100", "time to rank", "tokens per second,"),
-        ("", "not distilled", "distilled", f"{NUM_CANDIDATES:,} texts", f"text of {LONG:,}"),
-    ]
+def format_results(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Quality and speed side by side."""
+    header = ["Pearson x 100", "not distilled", "distilled", f"time to rank {NUM_CANDIDATES:,} texts"]
+    rows = []
     for name, row in results.items():
         before = f"{100 * row['before']:.2f}" if "before" in row else "-"
         speed = f"{row['speed']:,.0f}" if "speed" in row else "reads 512 at most"
-        table.append((name, before, f"{100 * row['after']:.2f}", f"{row['seconds']:,.3f} s", speed))
-    for name, *cells in table:
-        print(f"{name:<16}" + "".join(f"{cell:>20}" for cell in cells))
+        rows.append([name, before, f"{100 * row['after']:.2f}", f"{row['seconds']:,.3f} s", speed])
+    return markdown([*header, f"tokens per second, text of {LONG:,}"], rows, num_left=1)

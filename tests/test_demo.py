@@ -34,8 +34,8 @@ def test_the_demo_on_a_tiny_encoder(save_bert, tmp_path, capfd):
     out = capfd.readouterr().out
     # One table with quality and speed.
     for name, row in results.items():
-        cells = r" +(-?\d+\.\d\d|-) +(-?\d+\.\d\d) +([\d.,]+) s +(.+)$"
-        before, after, seconds, speed = re.search(f"^{name}{cells}", out, re.MULTILINE).groups()
+        cells = r" \| (-?\d+\.\d\d|-) \| (-?\d+\.\d\d) \| ([\d.,]+) s \| (.+) \|$"
+        before, after, seconds, speed = re.search(rf"^\| {name}{cells}", out, re.MULTILINE).groups()
         assert after == f"{100 * row['after']:.2f}" and float(seconds.replace(",", "")) > 0
         assert (before == "-") == (speed == "reads 512 at most") == (name == "cross-encoder")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "demo" / "model")

@@ -48,10 +48,9 @@ def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
     hf-dse bench --lengths 512 2048 8192
     """
     import torch
-    from transformers import AutoConfig, AutoModel
 
     from hf_dse.common.loading import choose_device, load_config
-    from hf_dse.convert.student import load_or_convert
+    from hf_dse.convert.student import load_or_convert, with_own_attention
     from hf_dse.demo import default_encoder, tokens_per_second
 
     device, dtype = choose_device(args.device), torch.bfloat16 if args.bf16 else torch.float32
@@ -61,11 +60,7 @@ def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
     model = load_or_convert(name, convert_args).base_model
     if longest > model.config.max_position_embeddings:
         raise ValueError(f"{name} takes {model.config.max_position_embeddings:,} tokens: pass shorter `--lengths`.")
-    fields = model.config.encoder.to_dict()
-    # The encoder inside as transformers computes it. With random weights, which take the same time, it has positions
-    # for any length.
-    fields["max_position_embeddings"] = max(fields["max_position_embeddings"], longest + model.first_position)
-    pair = {LINEAR: model, OWN: AutoModel.from_config(AutoConfig.for_model(**fields))}
+    pair = {LINEAR: model, OWN: with_own_attention(model)}
     models = {kind: encoder.to(device, dtype).eval() for kind, encoder in pair.items()}
     speeds = [tokens_per_second(models, max(1, BATCH_TOKENS // length), length) for length in args.lengths]
     rows = [[kind, *(f"{speed[kind]:,.0f}" for speed in speeds)] for kind in models]

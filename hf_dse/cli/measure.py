@@ -7,8 +7,8 @@ import shlex
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hf_dse.cli.options import MODEL, LoadArguments
 from hf_dse.cli.output import say_next
+from hf_dse.cli.parsing import MODEL, LoadArguments
 from hf_dse.common.display import CAPTION, format_table
 from hf_dse.common.options import HfArg, check_at_least
 from hf_dse.data.options import DataArguments

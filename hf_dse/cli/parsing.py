@@ -1,8 +1,8 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Options of the commands. A command is a function: its parameters are dataclasses, whose fields are its options, and its
-docstring is its help: a description, then examples.
+Options of the commands, and those that several share. A command is a function: its parameters are dataclasses, whose
+fields are its options, and its docstring is its help: a description, then examples.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -18,7 +19,7 @@ from typing import Any, get_type_hints
 from transformers import HfArgumentParser
 
 from hf_dse.common.files import read_yaml
-from hf_dse.common.options import check_numbers, complete, did_you_mean
+from hf_dse.common.options import HfArg, check_numbers, complete, did_you_mean
 
 
 # The names of options whose fields have the names of transformers, which work too.
@@ -29,6 +30,29 @@ NAMES = {
     "corpus_file": "--corpus",
     "dataset_name": "--dataset",
 }
+
+# Metadata of a field `model_name_or_path`.
+MODEL = {"help": "Hub id (user/name, or user/name@commit) or folder of an embedding model."}
+
+
+@dataclass
+class LoadArguments:
+    """How to run the models."""
+
+    trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the models.")
+    dtype: str = HfArg(
+        default="float32",
+        help="Data type of the weights; auto: that of the checkpoint.",
+        metadata={"choices": ["float32", "bfloat16", "float16", "auto"]},
+    )
+    device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
+    max_length: int | None = HfArg(default=None, help="Tokens per text or pair. Default: as the model says.")
+    batch_size: int = HfArg(default=32, help="Texts or pairs per batch; fewer if they are long.")
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """The options of `to_sentence_transformer`."""
+        return {name: value for name, value in vars(self).items() if name != "batch_size"}
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

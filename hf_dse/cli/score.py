@@ -6,8 +6,8 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from hf_dse.cli.options import LoadArguments
 from hf_dse.cli.output import say_next
+from hf_dse.cli.parsing import LoadArguments
 from hf_dse.common.files import output_path
 from hf_dse.common.options import HfArg
 from hf_dse.data.options import DataArguments

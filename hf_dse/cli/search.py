@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hf_dse.cli.options import MODEL, LoadArguments
+from hf_dse.cli.parsing import MODEL, LoadArguments
 from hf_dse.common.display import one_line
 from hf_dse.common.files import output_path, write_atomically
 from hf_dse.common.options import HfArg

@@ -12,25 +12,33 @@ from hf_dse.cli.parsing import read_options
 from hf_dse.common.options import HfArg
 
 
-@dataclass
-class RunArguments:
-    """Which study to run, and how."""
+@dataclass(kw_only=True)
+class StudyArguments:
+    """Which study, and its results."""
 
     study_file: str = HfArg(help="YAML file with `options` and `factors`.")
     results_file: str | None = HfArg(
         default=None, help="Parquet file of the results. Default: results.parquet next to the study."
     )
+
+    @property
+    def results(self) -> Path:
+        return Path(self.results_file or Path(self.study_file).with_name("results.parquet"))
+
+
+@dataclass(kw_only=True)
+class RunArguments(StudyArguments):
+    """Which study to run, and how."""
+
     output_dir: str | None = HfArg(default=None, help="Folder of the trainings. Default: outputs/NAME.")
     jobs: int = HfArg(default=1, help="Number of parallel runs, which share the CPU cores.")
     flags: str = HfArg(default="", help="More options of `hf-dse distill` here: --flags='--bf16'.")
 
 
-@dataclass
-class ReportArguments:
+@dataclass(kw_only=True)
+class ReportArguments(StudyArguments):
     """Tables of a study."""
 
-    study_file: str = HfArg(help="YAML file of the study.")
-    results_file: str | None = HfArg(default=None, help="Parquet file of the results, as for running.")
     metrics: list[str] = HfArg(
         default_factory=lambda: ["validation.pearson", "test.pearson"], help="Columns of the table."
     )
@@ -55,9 +63,8 @@ def study(args: RunArguments) -> None:
     from hf_dse.studies.runs import expand, finished_runs, load_study, run_study
 
     runs = load_study(args.study_file)
-    results_file = _results_file(args.study_file, args.results_file)
     output_dir = args.output_dir or Path("outputs") / Path(args.study_file).stem
-    finished = finished_runs(results_file)
+    finished = finished_runs(args.results)
     common = ["--output_dir", str(output_dir), *shlex.split(args.flags)]
     # Fail early: check the options of all runs before the first one starts.
     for run in runs:
@@ -67,8 +74,8 @@ def study(args: RunArguments) -> None:
             parse_stages(common, expand(run.options))
         except (TypeError, ValueError) as error:
             raise ValueError(f"{args.study_file}: {run.title}: {error}") from error
-    results = run_study(runs, results_file, output_dir, jobs=args.jobs, flags=args.flags)
-    print(f"{len(results)} runs are in {results_file}")
+    results = run_study(runs, args.results, output_dir, jobs=args.jobs, flags=args.flags)
+    print(f"{len(results)} runs are in {args.results}")
 
 
 def study_report(args: ReportArguments) -> None:
@@ -82,24 +89,19 @@ def study_report(args: ReportArguments) -> None:
 
     runs = load_study(args.study_file)
     factors, metric = list(runs[0].labels), args.metrics[-1]
-    results = select_results(runs, read_results(_results_file(args.study_file, args.results_file)))
+    results = select_results(runs, read_results(args.results))
     for choice in args.select:
         factor, label = _choice(choice, factors)
         results = results[results[factor].map(str) == label]
     if results.empty:
         raise ValueError(f"There is no finished run to report on: run `hf-dse study {args.study_file}` first.")
-    summary = report.summarize(results, factors, args.metrics)
-    print(report.summary_table(summary, args.metrics))
+    print(report.summary_table(results, factors, args.metrics))
     if len(results) < len(runs) and not args.select:
         print(f"\n{len(runs) - len(results)} of {len(runs)} runs are not finished.")
     for choice in args.baseline:
         factor, label = _choice(choice, factors)
         print(f"\nCompared with {factor} {label}, runs paired by all other factors:\n")
         print(report.comparison_table(results, factors, metric, factor, label))
-
-
-def _results_file(study_file: str, results_file: str | None) -> Path:
-    return Path(results_file) if results_file is not None else Path(study_file).with_name("results.parquet")
 
 
 def _choice(text: str, factors: list[str]) -> tuple[str, str]:
