@@ -21,19 +21,6 @@ logger = logging.get_logger(__name__)
 
 CODE_FILES = ("attention_dse.py", "configuration_dse.py", "modeling_dse.py", "pairs_dse.py")
 
-# Files that Trainer saves next to a model for resuming.
-TRAINING_STATE = (
-    "optimizer.*",
-    "scheduler.*",
-    "scaler.pt",
-    "rng_state*.pth",
-    "trainer_state.json",
-    "training_args.bin",
-)
-
-# Versions of sentence-transformers that read the files of a folder.
-SENTENCE_TRANSFORMERS_NEEDED = ">=5.4"
-
 # Traces of padding and truncation in a `tokenizer_config.json`, and code of the source that is not in our folder, but
 # would run with `trust_remote_code`.
 LEFTOVERS = (
@@ -59,20 +46,8 @@ def limit_tokens(
     max_length: int | None = None,
 ) -> PreTrainedTokenizerBase:
     """
-    A copy of a tokenizer whose `model_max_length` is the number of tokens that a model reads: the one place where a
-    model folder stores it.
-
-    Args:
-        processing_class (`PreTrainedTokenizerBase`):
-            The tokenizer.
-        model ([`DseModel`] or [`DseForSequenceClassification`]):
-            Its model.
-        max_length (`int`, *optional*):
-            The number of tokens. Defaults to the limit of the tokenizer, or of the model if it is lower.
-
-    Raises:
-        `ValueError`: if `max_length` is below 1 or above the limit of the model, or the tokenizer has tokens that the
-        model has no embeddings for.
+    A copy of a tokenizer whose `model_max_length` is the number of tokens that a model reads, by default the limit of
+    the tokenizer, or of the model if it is lower: the one place where a model folder stores it.
     """
     check_vocabulary(model, processing_class)
     limit: Any = model.config.max_position_embeddings
@@ -149,13 +124,13 @@ def load_or_convert(model: Any, options: ConvertOptions) -> Any:
     """
     is_loaded = not isinstance(model, str)
     config: Any = model.config if is_loaded else load_config(model)
-    if config.model_type != "dse" and is_loaded:
+    if config.model_type != "dse":
+        if not is_loaded:
+            return convert_with_options(model, options)
         raise TypeError(
             f"A loaded student has to be a DSE model, got {type(model).__name__}: convert it with `convert_encoder`, "
             "or pass the name that it was loaded by."
         )
-    if config.model_type != "dse":
-        return convert_with_options(model, options)
     taken: dict[str, Any] = dict.fromkeys(PROMPTS if is_loaded else LATER_OPTIONS)
     if replace(options, **taken) != ConvertOptions():
         name = type(model).__name__ if is_loaded else model
@@ -170,26 +145,12 @@ def load_or_convert(model: Any, options: ConvertOptions) -> Any:
 def load_student(
     model: str | PreTrainedModel, options: ConvertOptions, num_labels: int, problem_type: str
 ) -> DseForSequenceClassification:
-    """
-    Loads a DSE model, or converts an encoder, for sentence pairs.
-
-    Args:
-        model (`str` or `PreTrainedModel`):
-            A DSE model, with or without a head for this task: a Hub id, a folder or a loaded one. Or the name of an
-            encoder that [`convert_encoder`] takes.
-        options (`ConvertOptions`):
-            How an encoder is converted, see [`load_or_convert`].
-        num_labels (`int`):
-            Labels of the task. A task of two classes gets one logit, as in DSE.
-        problem_type (`str`):
-            `"regression"` or `"single_label_classification"`.
-    """
-    # In transformers, binary cross-entropy on one logit is called "multi_label_classification".
-    labels: dict[str, Any] = {"num_labels": num_labels, "problem_type": problem_type}
+    """The student of [`load_or_convert`] with a head for a task; one that fits is kept."""
     if num_labels == 2:
-        labels = {"num_labels": 1, "problem_type": "multi_label_classification"}
+        # One logit, as in DSE. In transformers, its binary cross-entropy is called "multi_label_classification".
+        num_labels, problem_type = 1, "multi_label_classification"
     student = load_or_convert(model, options)
-    if not has_head(student) or student.config.num_labels != labels["num_labels"]:
-        return make_pair_model(student.base_model, **labels)
-    student.config.problem_type = labels["problem_type"]
+    if not has_head(student) or student.config.num_labels != num_labels:
+        return make_pair_model(student.base_model, num_labels=num_labels, problem_type=problem_type)
+    student.config.problem_type = problem_type
     return student

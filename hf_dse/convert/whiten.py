@@ -1,14 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""
-Whitening: a linear layer that turns sentence embeddings to their principal directions, scales these, and may leave out
-the last ones; fitted to texts without labels and without training.
-
-Embeddings vary most in a few directions, but the differences between similar texts may be in the others. Whitening (Su
-et al. 2021, https://arxiv.org/abs/2103.15316) scales all principal directions to the same variance and drops the last
-ones. The argument `power` sets the degree of scaling. Texts vary most in the first dimensions, so vectors that are cut
-(`truncate_dim`) keep more.
-"""
+"""Whitening of sentence embeddings by a linear layer that is fitted to texts, without labels and training."""
 
 from collections.abc import Sequence
 
@@ -36,6 +28,10 @@ def whiten_encoder(
 ) -> DseModel:
     """
     Adds a projection to an encoder that whitens its embeddings.
+
+    Embeddings vary most in a few directions, but the differences between similar texts may be in the others. Whitening
+    (Su et al. 2021, https://arxiv.org/abs/2103.15316) scales all principal directions to the same variance and drops
+    the last ones. Texts vary most in the first dimensions, so vectors that are cut (`truncate_dim`) keep more.
 
     Let s_i and v_i be the singular values and right singular vectors of the embeddings of `texts`, scaled to length 1
     and centred. An embedding e becomes the numbers c * s_i^-power * (v_i · e) for the `projection_dim` largest s_i, of

@@ -18,13 +18,16 @@ from hf_dse import __version__
 from hf_dse.common.display import escape_markdown, one_line
 from hf_dse.common.provenance import Origin, describe_source
 from hf_dse.common.settings import TRANSFORMERS_NEEDED, settings_of
-from hf_dse.convert.student import CODE_FILES, SENTENCE_TRANSFORMERS_NEEDED, has_head
+from hf_dse.convert.student import CODE_FILES, has_head
 from hf_dse.data.options import EMBEDDED, GLUE, PAIR_TASKS
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.modeling_dse import find_attentions
 
 
 CARD_TEMPLATE = Path(__file__).with_name("model_card.md")
+
+# Versions of sentence-transformers that read the files of a folder.
+SENTENCE_TRANSFORMERS_NEEDED = ">=5.4"
 
 
 def make_model_card(

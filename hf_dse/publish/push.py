@@ -9,7 +9,10 @@ from huggingface_hub import CommitInfo, HfApi
 from hf_dse import __version__
 from hf_dse.common.files import to_path
 from hf_dse.common.loading import LENGTHS
-from hf_dse.convert.student import TRAINING_STATE
+
+
+# Files that Trainer saves next to a model for resuming.
+TRAINING_STATE = "optimizer.* scheduler.* scaler.pt rng_state*.pth trainer_state.json training_args.bin".split()
 
 
 def push_model(
