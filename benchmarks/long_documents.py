@@ -47,8 +47,7 @@ from hf_dse import (
 )
 from hf_dse.common.display import markdown
 from hf_dse.convert.student import exact_kinds
-from hf_dse.measure.metrics import bootstrap_interval
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import bootstrap_interval, measure_run, relevance
 from hf_dse.retrieval.bm25 import Bm25Index
 
 

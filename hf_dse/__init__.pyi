@@ -22,7 +22,7 @@ from .modeling import DseConfig as DseConfig
 from .modeling import DseForSequenceClassification as DseForSequenceClassification
 from .modeling import DseModel as DseModel
 from .publish.export import export as export
-from .publish.push import push_model as push_model
+from .publish.export import push_model as push_model
 from .retrieval.index import Index as Index
 from .retrieval.index import search as search
 from .retrieval.negatives import mine as mine

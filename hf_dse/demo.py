@@ -20,8 +20,8 @@ from hf_dse.convert.convert import convert_encoder, make_pair_model
 from hf_dse.convert.student import with_own_attention
 from hf_dse.data.options import EMBEDDED, DataArguments
 from hf_dse.data.pairs import load_pairs
+from hf_dse.measure.evaluate import evaluate_pairs
 from hf_dse.measure.metrics import correlations
-from hf_dse.measure.pairs import evaluate_pairs
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 from hf_dse.stages.distill import distill

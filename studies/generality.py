@@ -30,7 +30,7 @@ from sentence_transformers.util import cos_sim
 
 from hf_dse import Index, Rankings, make_rankings
 from hf_dse.common.display import markdown
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import measure_run, relevance
 from hf_dse.retrieval.options import BM25_WEIGHT
 
 

@@ -34,7 +34,7 @@ from hf_dse import DseModel, Index, convert_encoder, to_sentence_transformer
 from hf_dse.common.display import markdown
 from hf_dse.common.loading import choose_device, load_config, load_tokenizer
 from hf_dse.convert.student import exact_kinds, load_dse_model, with_own_attention
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import measure_run, relevance
 
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))

@@ -51,8 +51,7 @@ from hf_dse.common.display import markdown
 from hf_dse.common.loading import load_config, load_tokenizer
 from hf_dse.convert.student import exact_kinds, with_own_attention
 from hf_dse.convert.whiten import whitening
-from hf_dse.measure.metrics import bootstrap_interval
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import bootstrap_interval, measure_run, relevance
 from hf_dse.modeling import attention_dse
 from hf_dse.modeling.attention_dse import (
     LayerAttention,

@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer, quantize_embeddings
 
 from hf_dse import Index
 from hf_dse.common.display import markdown
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import measure_run, relevance
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import argparse
 import numpy as np
 
 from hf_dse import DataArguments, Index, load_rankings, split_text, to_sentence_transformer
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import measure_run, relevance
 
 
 def documents_of(index: Index, rows: np.ndarray) -> np.ndarray:

@@ -154,7 +154,7 @@ def push(args: PushArguments) -> None:
 
     hf-dse push --model student/model --repo_id user/name
     """
-    from hf_dse.publish.push import push_model
+    from hf_dse.publish.export import push_model
 
     options: dict[str, Any] = {"private": args.private or None, "revision": args.revision, "token": args.token}
     print(f"Pushed to {push_model(args.model_name_or_path, args.repo_id, **options)}")

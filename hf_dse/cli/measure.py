@@ -171,7 +171,7 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
 def evaluate_pairs(args: EvaluateArguments, load_args: LoadArguments, data_args: DataArguments) -> None:
     """Prints the metrics of sentence pairs."""
     from hf_dse.data.pairs import load_pairs, resolve_task
-    from hf_dse.measure import pairs as measuring
+    from hf_dse.measure import evaluate as measuring
     from hf_dse.measure.evaluate import load_for_pairs
 
     task, splits = resolve_task(data_args), load_pairs(data_args, args.split or ["validation"])

@@ -16,7 +16,7 @@ from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import to_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.measure.compare import Search, compare_runs, gain_of, rerank_search, run_searches
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import measure_run, relevance
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
 from hf_dse.retrieval.rerankers import limit_of, load_reranker, rerank
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer

@@ -13,8 +13,7 @@ import numpy as np
 from transformers.utils import logging
 
 from hf_dse.data.rankings import Rankings
-from hf_dse.measure.metrics import bootstrap_interval
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import bootstrap_interval, measure_run, relevance
 from hf_dse.retrieval.bm25 import import_bm25
 from hf_dse.retrieval.index import Index, Run
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP

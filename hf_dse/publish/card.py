@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,6 @@ def make_model_card(
         escape=escape_markdown,
         model_id=model_id,
         quoted_id=shlex.quote(one_line(model_id)),
-        model_name=escape_markdown(data.model_name),
         config=config,
         settings=settings_of(model),
         num_parameters=f"{model.num_parameters():,}",
@@ -94,7 +94,6 @@ def make_model_card(
         num_slots=num_slots,
         windows=windows,
         has_head=has_head(model),
-        similarity="dot product" if config.similarity == "dot" else "cosine",
         max_length=max_length or config.max_position_embeddings,
         base=base,
         teacher=None if teacher is None else describe_source(teacher),
@@ -106,7 +105,6 @@ def make_model_card(
         splits=shlex.join(map(one_line, metrics)),
         metric_names=list(dict.fromkeys(name for values in metrics.values() for name in values)),
         is_search=is_search,
-        license=license,
         versions={
             "hf-dse": __version__,
             "transformers": transformers.__version__,
@@ -124,8 +122,7 @@ def make_model_card(
 
 def _describe_dataset(name: str) -> Origin:
     if name in PAIR_TASKS:
-        url = f"https://huggingface.co/datasets/{GLUE}"
-        return Origin(f"{GLUE} ({name})", GLUE, url, task=name)
+        return replace(describe_source(GLUE, prefix="datasets/"), name=f"{GLUE} ({name})", task=name)
     if name == EMBEDDED:
         return Origin("the sentence pairs embedded in hf-dse")
     return describe_source(name, prefix="datasets/")

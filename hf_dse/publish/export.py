@@ -1,6 +1,6 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Exporting a model: a folder that transformers and sentence-transformers load, with code and card, or a graph."""
+"""A model folder that transformers and sentence-transformers load, with code and card, or a graph; and the Hub."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import CommitInfo, HfApi
 from transformers import PreTrainedTokenizerBase
 from transformers.modeling_utils import str_to_torch_dtype
 from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
+from hf_dse import __version__
 from hf_dse.common.files import check_target, folder_in_one_step, to_path
-from hf_dse.common.loading import load_tokenizer, read_file, stored_dtypes
+from hf_dse.common.loading import LENGTHS, load_tokenizer, read_file, stored_dtypes
 from hf_dse.common.settings import write_settings
 from hf_dse.convert.student import CODE_FILES, limit_tokens, load_dse_model
 from hf_dse.modeling import DseForSequenceClassification, DseModel
@@ -22,6 +24,9 @@ from hf_dse.publish.graph import write_graph
 
 
 logger = logging.get_logger(__name__)
+
+# Files that Trainer saves next to a model for resuming.
+TRAINING_STATE = "optimizer.* scheduler.* scaler.pt rng_state*.pth trainer_state.json training_args.bin".split()
 
 
 def export(
@@ -143,3 +148,54 @@ def export(
         write_settings(model, new)
         (new / "README.md").write_text(card, encoding="utf-8")
     return path
+
+
+def push_model(
+    path: str | os.PathLike,
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+) -> CommitInfo:
+    """
+    Publishes a model folder that [`export`] wrote on the Hub, without its hidden files. Files that are only on the Hub
+    stay there, except the text lengths of an earlier model (`sentence_bert_config.json`).
+
+    Args:
+        path (`str` or `os.PathLike`): The model folder; other files may have been added to it.
+        repo_id (`str`): Repository, such as `"user/my-model"`. It is created if it does not exist.
+        private (`bool`, *optional*): Whether a new repository is private. Defaults to the setting of the Hub.
+        revision (`str`, *optional*, defaults to `"main"`): Branch, created from `"main"` if it does not exist.
+        token (`str`, *optional*): Token with write access. Defaults to that of `HF_TOKEN` or `hf auth login`.
+
+    Returns:
+        `huggingface_hub.CommitInfo`: the commit; `str` gives its URL.
+    """
+    folder = to_path(path)
+    states = [file.name for pattern in TRAINING_STATE for file in folder.rglob(pattern)]
+    if states:
+        raise ValueError(
+            f"{folder} has training state ({', '.join(sorted(states))}), which is not published: write the folder "
+            "with `hf-dse export`."
+        )
+    missing = [name for name in ("config.json", "model.safetensors", "README.md") if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} is incomplete, missing {', '.join(missing)}: write the folder with `hf-dse export`."
+        )
+    api = HfApi(token=token, library_name="hf-dse", library_version=__version__)
+    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
+    if private and not api.model_info(repo_id).private:
+        raise ValueError(f"{repo_id} exists and is public, which `private` does not change: name another repository.")
+    if revision is not None:
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    return api.upload_folder(
+        repo_id=repo_id,
+        folder_path=folder,
+        revision=revision,
+        commit_message="Upload model",
+        ignore_patterns=[".*", "*/.*", "*__pycache__*"],
+        # sentence-transformers would cut the texts of a model without them.
+        delete_patterns=LENGTHS,
+    )

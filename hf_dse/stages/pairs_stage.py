@@ -14,8 +14,8 @@ from hf_dse.convert.student import limit_tokens
 from hf_dse.data.options import EMBEDDED, PairTask
 from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
+from hf_dse.measure.evaluate import evaluate_pairs
 from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
-from hf_dse.measure.pairs import evaluate_pairs
 from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.score import score_pairs

@@ -14,7 +14,7 @@ from hf_dse.data.pairs import DataArguments, load_pairs
 from hf_dse.data.ranking_files import load_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.measure.compare import compare_searches
-from hf_dse.measure.rankings import RANKING_METRICS, relevance
+from hf_dse.measure.metrics import RANKING_METRICS, relevance
 from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage

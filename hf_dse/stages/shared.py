@@ -23,8 +23,7 @@ from hf_dse.convert.options import ConvertOptions
 from hf_dse.convert.student import load_student
 from hf_dse.data.rankings import Rankings
 from hf_dse.modeling import DseForSequenceClassification
-from hf_dse.publish.export import export
-from hf_dse.publish.push import push_model
+from hf_dse.publish.export import export, push_model
 from hf_dse.retrieval.rerankers import load_reranker
 from hf_dse.teacher.bi_encoders import is_bi_encoder
 from hf_dse.training.arguments import StudentTrainingArguments

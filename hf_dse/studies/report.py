@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hf_dse.common.display import markdown
-from hf_dse.measure.metrics import bootstrap_interval
-from hf_dse.measure.rankings import RANKING_METRICS
+from hf_dse.measure.metrics import RANKING_METRICS, bootstrap_interval
 
 
 SEED = "seed"

@@ -32,8 +32,8 @@ from transformers.utils import logging
 from hf_dse.common.files import LOCK_FILE, locked, writing
 from hf_dse.common.loading import load_tokenizer
 from hf_dse.common.settings import write_settings
+from hf_dse.measure.evaluate import evaluating
 from hf_dse.measure.metrics import UndefinedMetricError
-from hf_dse.measure.pairs import evaluating
 from hf_dse.modeling.pairs_dse import fit_similarity, measure
 from hf_dse.training.arguments import StudentTrainingArguments
 from hf_dse.training.losses import PairDistillationLoss

@@ -24,8 +24,8 @@ from hf_dse.convert.student import limit_tokens
 from hf_dse.data.collators import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.data.tokenization import lengths, token_lengths
-from hf_dse.measure.pairs import evaluating
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.evaluate import evaluating
+from hf_dse.measure.metrics import measure_run, relevance
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.retrieval.index import Index

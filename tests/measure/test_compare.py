@@ -10,7 +10,7 @@ import pytest
 from hf_dse import evaluate, make_rankings, to_sentence_transformer
 from hf_dse.data.passages import with_titles
 from hf_dse.measure.compare import compare_runs, compare_searches, rerank_search, run_searches
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import measure_run, relevance
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval import index as indexing
 from hf_dse.retrieval.bm25 import Bm25Index, Words

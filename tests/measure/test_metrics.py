@@ -1,15 +1,19 @@
 # Copyright 2026 The hf-dse authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of predictions for pairs, and intervals of their means."""
+"""Metrics of predictions and rankings, and intervals of their means."""
 
 import math
+from itertools import permutations
 
 import numpy as np
 import pytest
 from transformers import EvalPrediction
 
-from hf_dse import compute_metrics_for
-from hf_dse.measure.metrics import bootstrap_interval, correlations
+from hf_dse import compute_metrics_for, make_rankings
+from hf_dse.measure.metrics import bootstrap_interval, correlations, measure_run, relevance
+
+
+pytest.importorskip("pytrec_eval")
 
 
 def test_correlations_and_those_without_a_meaning():
@@ -49,3 +53,59 @@ def test_bootstrap_interval():
     assert high == pytest.approx(differences.mean() + 1.96 * error, abs=0.1 * error)
     assert bootstrap_interval(differences, seed=1) != (low, high)
     assert bootstrap_interval(np.full(5, 0.25)) == bootstrap_interval(np.full(1, 0.25)) == (0.25, 0.25)
+
+
+def test_measures_of_rankings():
+    """`test_evaluate.py` compares them with MTEB. The first relevant document of `r` is at rank 11."""
+    run = {"q": {"a": 1.0}, "r": {f"d{rank}": -float(rank) for rank in range(1, 12)}}
+    found = measure_run(run, {"q": {"a": 1, "b": 1}, "r": {"d11": 1}, "s": {"a": 1}}, per_query=True)
+    assert [found[name]["mrr@10"] for name in "qrs"] == [1, 0, 0]
+    assert [found[name]["recall@100"] for name in "qrs"] == [0.5, 1, 0]
+    assert found["r"]["map"] == pytest.approx(1 / 11)
+    with pytest.raises(ValueError, match="A score of the query 'q' is NaN"):
+        measure_run({"q": {"a": math.nan}}, {"q": {"a": 1}})
+
+
+def judged(labels):
+    columns = {"query_id": ["q", "r"], "query": ["a", "b"], "documents": [[0, 1], [0]], "labels": labels}
+    return relevance(make_rankings(columns, {"doc_id": ["x", "y"], "text": ["cat", "dog"]}))
+
+
+def test_relevance_is_checked_before_anything_is_embedded():
+    # Unknown is not judged, and a query without a relevant document has no best ranking.
+    assert judged([[2, None], [0]]) == {"q": {"x": 2}}
+    with pytest.raises(ValueError, match="document 'y' for query 'q' is 1.667: .* need whole grades"):
+        judged([[1, 1.667], [1]])
+    with pytest.raises(ValueError, match="None of the 2 queries has a relevant document"):
+        judged([[0, None], [0]])
+
+
+def test_a_document_is_as_relevant_as_its_best_passage():
+    corpus = {"doc_id": ["x#1", "x#2", "x#3", "y#1"], "text": list("abcd"), "passage_of": ["x", "x", "x", "y"]}
+    documents, labels = [[0, 1, 2, 3], [3, 0, 1]], [[1, 2, None, 0], [1, None, 0]]
+    columns = {"query_id": ["q", "r"], "query": ["a", "b"], "documents": documents}
+    assert relevance(make_rankings({**columns, "labels": labels}, corpus)) == {
+        "q": {"x": 2, "y": 0},
+        "r": {"y": 1, "x": 0},
+    }
+    # Of each document the best label has to be a grade.
+    relevance(make_rankings({**columns, "labels": [[0.5, 1, None, 0], [1, None, 0]]}, corpus))
+    with pytest.raises(ValueError, match="document 'x' for query 'q' is 1.5"):
+        relevance(make_rankings({**columns, "labels": [[1, 1.5, None, 0], [1, None, 0]]}, corpus))
+
+
+@pytest.mark.parametrize("ids", list(permutations(["a", "b", "10", "9"])))
+def test_equal_scores_keep_the_order_of_the_run(ids):
+    """pytrec_eval alone would rank them by their ids."""
+    # A score of float32 that is hardly larger is larger, in the last place of the run too.
+    run = {"q": dict(zip(ids, [0.5, 0.5, 0.5, 0.5 + 2**-24], strict=True))}
+    found = [measure_run(run, {"q": {name: 1}})["mrr@10"] for name in ids]
+    assert found == pytest.approx([1 / 2, 1 / 3, 1 / 4, 1])
+
+
+def test_many_equal_scores_and_what_is_not_in_the_run():
+    run = {"q": {f"d{number}": 0.0 for number in range(150)}}
+    judged = {"q": {"d99": 1, "d100": 1, "elsewhere": 1}}
+    assert measure_run(run, judged)["recall@100"] == pytest.approx(1 / 3)
+    # Queries that were not searched, or found nothing, count 0; those without judgements do not count.
+    assert measure_run({"r": {}, "other": {"x": 1.0}}, {"r": {"x": 1}, "s": {"x": 1}})["ndcg@10"] == 0

@@ -30,7 +30,7 @@ from hf_dse import (
     to_sentence_transformer,
 )
 from hf_dse.data.passages import with_titles
-from hf_dse.measure.rankings import measure_run, relevance
+from hf_dse.measure.metrics import measure_run, relevance
 from hf_dse.retrieval.bm25 import Words
 
 
