@@ -37,7 +37,6 @@ def register() -> None:
     DseForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
 
 
-# It imports torch. The command `hf-dse` calls it after it has read the options, so that help is fast.
 # The command `hf-dse` registers them when it has read its options, because they need torch.
 if os.environ.get("HF_DSE_REGISTER") != "later":
     register()

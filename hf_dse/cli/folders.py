@@ -5,7 +5,7 @@
 import logging
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hf_dse.cli.output import say_next
 from hf_dse.common.files import check_target, to_path
@@ -112,10 +112,8 @@ class ExportArguments(FolderArguments):
     """Which model to export, and where to save it."""
 
     model_name_or_path: str = HfArg(help=DSE_MODEL)
-    format: str = HfArg(
-        default="transformers",
-        help="transformers: a complete model folder. onnx: a graph that returns sentence embeddings.",
-        metadata={"choices": ["transformers", "onnx"]},
+    format: Literal["transformers", "onnx"] = HfArg(
+        default="transformers", help="A complete model folder, or a graph that returns sentence embeddings."
     )
     int8: bool = HfArg(default=False, help="Add an ONNX graph with weights of 8 bits.")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from transformers import HfArgumentParser
 
@@ -40,10 +40,8 @@ class LoadArguments:
     """How to run the models."""
 
     trust_remote_code: bool = HfArg(default=False, help="Run the code that comes with the models.")
-    dtype: str = HfArg(
-        default="float32",
-        help="Data type of the weights; auto: that of the checkpoint.",
-        metadata={"choices": ["float32", "bfloat16", "float16", "auto"]},
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = HfArg(
+        default="float32", help="Data type of the weights; auto: that of the checkpoint."
     )
     device: str | None = HfArg(default=None, help="Such as cpu or cuda:0. Default: a GPU if any.")
     max_length: int | None = HfArg(default=None, help="Tokens per text or pair. Default: as the model says.")

@@ -30,8 +30,7 @@ class SearchArguments:
     rerank_top: int = HfArg(default=50, help="Texts of each query that the reranker reads, at least `--top_k`.")
     chunk_size: int | None = HfArg(
         default=None,
-        help="Split texts into passages of at most so many tokens; 0: whole texts. Default: 0, but for a folder of "
-        f"files what the model learned, or {CHUNK_SIZE}.",
+        help=f"Tokens of passages. Default: of files what the model learned, or {CHUNK_SIZE}; else 0, whole texts.",
     )
     index_dir: str | None = HfArg(default=None, help="Folder of the index. Default: in the cache of Hugging Face.")
     output_file: str | None = HfArg(default=None, help=".jsonl file for the results: a line per query.")

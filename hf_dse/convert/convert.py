@@ -115,7 +115,12 @@ def convert_encoder(
     keep_layers = _evenly_spaced(num_layers, num_kept, has_own_start)
     if len(attentions) not in (1, num_layers) and num_kept != num_layers:
         raise ValueError(f"{name_or_path} has groups of layers that share their weights: keep all of its layers.")
-    encoder = _cut_config(source.config, keep_layers)
+    encoder: Any = copy.deepcopy(source.config)
+    encoder.num_hidden_layers = num_kept
+    if getattr(encoder, "layer_types", None) is not None:
+        encoder.layer_types = [encoder.layer_types[layer] for layer in keep_layers]
+    # The weights have the type of the whole model.
+    encoder.dtype = encoder.architectures = None
     set_dropout(encoder, hidden_dropout_prob, attention_probs_dropout_prob)
 
     fields = {"num_labels": 1, "dtype": torch.float32, **read_embedding(name_or_path), **_pair_format(name_or_path)}
@@ -160,7 +165,7 @@ def make_pair_model(encoder: DseModel, **config_overrides: Any) -> DseForSequenc
         `ValueError`: for a config field that does not exist.
     """
     _check_names(config_overrides)
-    fields = copy.deepcopy(encoder.config).to_dict()
+    fields = encoder.config.to_dict()
     if "num_labels" in config_overrides:
         # They also set the number of labels, and override `num_labels`.
         fields.pop("id2label", None)
@@ -254,17 +259,6 @@ def _evenly_spaced(num_source_layers: int, num_layers: int, has_own_start: bool)
     if has_own_start:
         return [layer * num_source_layers // num_layers for layer in range(num_layers)]
     return [(layer + 1) * num_source_layers // num_layers - 1 for layer in range(num_layers)]
-
-
-def _cut_config(config: PreTrainedConfig, keep_layers: list[int]) -> Any:
-    """The configuration of a source with these of its layers only."""
-    encoder: Any = copy.deepcopy(config)
-    encoder.num_hidden_layers = len(keep_layers)
-    if getattr(config, "layer_types", None) is not None:
-        encoder.layer_types = [encoder.layer_types[layer] for layer in keep_layers]
-    # The weights have the type of the whole model.
-    encoder.dtype = encoder.architectures = None
-    return encoder
 
 
 def name_of_layers(encoder: PreTrainedModel, first_attention: torch.nn.Module) -> str:

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from hf_dse.common.settings import TextSettings
 
 
+# Those of `DseConfig`, whose module needs torch.
+LAYER_TYPES = (
+    "linear_attention",
+    "sliding_attention",
+    "sliding_linear_attention",
+    "chunked_attention",
+    "full_attention",
+)
+
 # Options that also apply to a DSE model.
 PROMPTS = ("query_prompt", "document_prompt")
 
@@ -28,9 +37,7 @@ class ConvertOptions:
         help="Projected length k, in tokens: shorter texts are exact. One for all layers, or one per layer.",
     )
     linformer_projection: Literal["learned", "mean", "strided"] | None = HfArg(
-        default=None,
-        help="How n tokens are projected to k rows. Default: learned, or strided where positions are rotary or "
-        "relative.",
+        default=None, help="How n tokens become k rows. Default: learned; strided for rotary or relative positions."
     )
     linformer_init: Literal["mean", "strided"] = HfArg(default="mean", help="Initial weights of learned projections.")
     linformer_sharing: Literal["none", "headwise", "key_value", "layerwise"] = HfArg(
@@ -40,23 +47,14 @@ class ConvertOptions:
         default=None,
         help="Attention of the layers: one kind for all, or one per layer. Default: linear_attention, and "
         "sliding_attention where the source attends to a window.",
-        metadata={
-            "choices": [
-                "linear_attention",
-                "sliding_attention",
-                "sliding_linear_attention",
-                "chunked_attention",
-                "full_attention",
-            ]
-        },
+        metadata={"choices": list(LAYER_TYPES)},
     )
     sliding_window: int | None = HfArg(
         default=None, help="Tokens before and after a token in layers with a window. Default: the source's, or 64."
     )
     attention_chunk_size: int = HfArg(
         default=512,
-        help="Tokens of a chunk in layers of chunked_attention, which attend to their chunk and both ends of "
-        "the text.",
+        help="Tokens of a chunk in layers of chunked_attention, which also attend to both ends of the text.",
     )
     num_hidden_layers: int | None = HfArg(
         default=None, help="Layers of the student; evenly spaced layers of the source are kept."
@@ -66,7 +64,7 @@ class ConvertOptions:
     )
     pooling_mode: Literal["mean", "cls"] | None = HfArg(
         default=None,
-        help="How token vectors become one. Default: as the source says (sentence-transformers), or mean.",
+        help="How token vectors become one. Default: as sentence-transformers does with the source, or mean.",
     )
     projection_dim: int | None = HfArg(
         default=None, help="Dimensions of a new linear layer of the embedding. Default: no such layer."
@@ -75,21 +73,17 @@ class ConvertOptions:
         default=None, help="Scale embeddings to length 1. Default: as the source's sentence-transformers modules do."
     )
     query_prompt: str | None = HfArg(
-        default=None,
-        help="Text before each query in a search, such as 'query: '. Default: the source's prompt; '' for none.",
+        default=None, help="Text before each query, such as 'query: '. Default: the source's prompt; '' for none."
     )
     document_prompt: str | None = HfArg(default=None, help="Text before each document in a search, in the same way.")
     similarity: Literal["cosine", "dot", "mlp"] | None = HfArg(
         default=None,
-        help="How two embeddings are compared. Default: as the source's sentence-transformers settings say, "
-        "else by their cosine.",
+        help="How two embeddings are compared. Default: as sentence-transformers does, or by their cosine.",
     )
     similarity_hidden_size: int = HfArg(default=512, help="Hidden size of the mlp similarity.")
     hidden_dropout_prob: float | None = HfArg(default=None, help="Dropout. Default: the source's.")
     attention_probs_dropout_prob: float | None = HfArg(
-        default=None,
-        help="Dropout of attention. Default: 0 for a converted encoder, whatever its source has. On a CPU "
-        "torch's fast attention has no dropout, and the other needs much more memory and time for long texts.",
+        default=None, help="Dropout of attention, which makes long texts slow on a CPU. Default: 0 after a conversion."
     )
 
     def with_prompts(self, settings: "TextSettings") -> "TextSettings":

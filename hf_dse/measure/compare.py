@@ -119,8 +119,8 @@ def run_searches(
         row = f"{name} ({', '.join(filter(None, (index.similarity, unit)))})"
         length, ms = length_of(model, "document"), _embedding_ms(index, rankings)
         by_model: dict[str, Any] = {"model": name, "tokens": min(size, length or size) if size else length}
-        by_model |= {"query_ms": ms, "vectors": index.encode_queries(rankings.queries["query"][:])}
-        results[row] = _search(index, rankings, depth, corpus_seconds=seconds, **by_model)
+        how: dict[str, Any] = {"vectors": index.encode_queries(rankings.queries["query"][:])}
+        results[row] = _search(index, rankings, depth, how, ms, corpus_seconds=seconds, **by_model)
         if bm25:
             start = time.perf_counter()
             # They are made now, too.
@@ -128,37 +128,28 @@ def run_searches(
             of_words = time.perf_counter() - start
             words = f"BM25 ({unit})" if unit else "BM25"
             if words not in results:
-                results[words] = _search(index, rankings, depth, corpus_seconds=of_words, by_words=True)
+                results[words] = _search(index, rankings, depth, {"by_words": True}, corpus_seconds=of_words)
             # Dot products have no scale to add BM25 to.
             if index.similarity == "cosine":
                 # Both need the index of the words.
-                seconds += results[words].corpus_seconds
-                mixed = {**by_model, "corpus_seconds": seconds, "bm25_weight": bm25_weight}
-                results[f"{row} with BM25"] = _search(index, rankings, depth, **mixed)
+                by_model["corpus_seconds"] = seconds + results[words].corpus_seconds
+                how["bm25_weight"] = bm25_weight
+                results[f"{row} with BM25"] = _search(index, rankings, depth, how, ms, **by_model)
     return results
 
 
 def _search(
-    index: Index,
-    rankings: Rankings,
-    depth: int,
-    *,
-    query_ms: float = 0.0,
-    bm25_weight: float = 0.0,
-    vectors: np.ndarray | None = None,
-    by_words: bool = False,
-    **facts: Any,
+    index: Index, rankings: Rankings, depth: int, how: dict[str, Any], ms: float = 0.0, **facts: Any
 ) -> Search:
-    """A search and its `facts`. A query takes `query_ms` to embed, and the time of the search beside."""
+    """A search by options of [`Index.ranked`], and other `facts`. The embedding of a query takes `ms`."""
     start = time.perf_counter()
-    options: dict[str, Any] = {"vectors": vectors, "by_words": by_words, "bm25_weight": bm25_weight}
-    ranked = index.ranked(rankings, max(TOP_K, depth), **options)
-    query_ms += 1000 * (time.perf_counter() - start) / len(rankings)
+    ranked = index.ranked(rankings, max(TOP_K, depth), **how)
+    facts["query_ms"] = ms + 1000 * (time.perf_counter() - start) / len(rankings)
     found = {
         query_id: [(name, score, index.read[place]) for name, score, place in hits]
         for query_id, hits in ranked.items()
     }
-    return Search(found, chunk_size=index.chunk_size, bm25_weight=bm25_weight, query_ms=query_ms, **facts)
+    return Search(found, chunk_size=index.chunk_size, bm25_weight=how.get("bm25_weight", 0.0), **facts)
 
 
 def _embedding_ms(index: Index, rankings: Rankings) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.common.loading import check_loading, choose_device, load_config, load_tokenizer
@@ -20,8 +20,15 @@ from hf_dse.data.options import PAIR_TASKS, PairTask
 from hf_dse.data.pairs import check_pairs, resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import Rankings
-from hf_dse.measure.compare import compare_searches
-from hf_dse.measure.metrics import UndefinedMetricError, correlations, is_constant, score_logits
+from hf_dse.measure.metrics import (
+    UndefinedMetricError,
+    correlations,
+    is_constant,
+    measure_run,
+    relevance,
+    score_logits,
+)
+from hf_dse.retrieval.index import Index
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
 
 
@@ -112,9 +119,9 @@ def evaluate(
     if isinstance(data, Rankings) or is_ranking_data(data_args):
         rankings = to_rankings(data, split or "test", chunk_size)
         encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **loading)
-        found = compare_searches({"": encoder}, {"": rankings}, **options)
-        (row,) = found[""].values()
-        return {name: value for name, value in row.items() if name != "tokens"}
+        judged = relevance(rankings)
+        run = Index.of(encoder, rankings, **options).run(rankings)
+        return {"num_queries": len(judged), **measure_run(run, judged)}
     if chunk_size is not None or data_args.chunk_size is not None:
         size = data_args.chunk_size if chunk_size is None else chunk_size
         raise ValueError(f"chunk_size={size} is for the search in a corpus, and the data are sentence pairs.")
@@ -165,7 +172,8 @@ def evaluate_pairs(
 
     metrics: dict[str, float] = {}
     if has_head(model):
-        metrics |= score_logits(_compare(model, *sides), labels, task.problem_type, task.num_labels)
+        prediction = EvalPrediction(_compare(model, *sides), labels)
+        metrics |= score_logits(prediction, task.problem_type, task.num_labels)
     if not cosine_fits:
         return metrics
     try:

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,19 +63,15 @@ def compute_metrics_for(problem_type: str, num_labels: int) -> Callable[[EvalPre
         classes). Binary logits may have one column (positive means class 1) or two. Logits that are NaN, infinite or
         constant are an error.
     """
-
-    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
-        logits = prediction.predictions
-        # Models that also return hidden states or attentions give a tuple with the logits first.
-        logits = logits[0] if isinstance(logits, tuple | list) else logits
-        return score_logits(np.asarray(logits), np.asarray(prediction.label_ids), problem_type, num_labels)
-
-    return compute_metrics
+    return partial(score_logits, problem_type=problem_type, num_labels=num_labels)
 
 
-def score_logits(logits: np.ndarray, labels: np.ndarray, problem_type: str, num_labels: int) -> dict[str, float]:
+def score_logits(prediction: EvalPrediction, problem_type: str, num_labels: int) -> dict[str, float]:
     """The metrics of logits, see [`compute_metrics_for`]."""
-    logits, labels = logits.reshape(len(logits), -1).astype(np.float64), labels.reshape(-1)
+    logits, labels = prediction.predictions, np.asarray(prediction.label_ids).reshape(-1)
+    # Models that also return hidden states or attentions give a tuple with the logits first.
+    logits = np.asarray(logits[0] if isinstance(logits, tuple | list) else logits)
+    logits = logits.reshape(len(logits), -1).astype(np.float64)
     columns = logits.shape[1]
     allowed = (1,) if problem_type == "regression" else (1, 2) if num_labels == 2 else (num_labels,)
     if columns not in allowed:

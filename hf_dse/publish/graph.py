@@ -6,7 +6,6 @@ import contextlib
 import copy
 import io
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_dse.common.loading import LENGTHS, read_json
+from hf_dse.common.loading import LENGTHS, import_extra, read_json
 from hf_dse.common.settings import write_settings
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 from hf_dse.modeling.attention_dse import BLOCK_SIZE
@@ -39,9 +38,7 @@ def write_graph(
     int8: bool = False,
 ) -> None:
     """Writes the encoder as a graph to an empty folder, with the files in which servers read how it embeds texts."""
-    missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
-        raise ImportError(f"format='onnx' needs {' and '.join(missing)}: `pip install hf-dse[onnx]`.")
+    import_extra("onnx", *PACKAGES)
     from transformers.exporters import ExportFormat, OnnxRuntimeDynamicConfig, OnnxRuntimeQuantizer
 
     logger.info("Exporting the encoder as an ONNX graph")
