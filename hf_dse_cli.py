@@ -11,36 +11,33 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import Any
 
 
-# command -> one line of help. The function of a command is hf_dse.cli.COMMAND.COMMAND, or in one of MODULES.
+# command -> the module of hf_dse.cli with its function, and one line of help.
 COMMANDS = {
-    "assess": "tell what there is to gain: search, BM25, both, and a reranker",
-    "demo": "convert, distil and compare on a small embedded dataset",
-    "convert": "give a pretrained encoder linear attention, without training",
-    "distill": "train a student on a cross-encoder's scores, and on labels",
-    "search": "find the best texts of files for a query",
-    "score": "add a teacher's scores to sentence pairs or candidates",
-    "mine": "find hard negatives for queries",
-    "whiten": "whiten or shorten a student's embeddings, without training",
-    "evaluate": "measure a model on sentence pairs, or its search in a corpus",
-    "bench": "compare the speed of linear and softmax attention",
-    "study": "run a grid of trainings; `study report` reports on it",
-    "encode": "write the embeddings of texts",
-    "export": "write a complete model folder, or an ONNX graph",
-    "push": "publish a model folder on the Hub",
+    "assess": ("measure", "tell what there is to gain: search, BM25, both, and a reranker"),
+    "demo": ("bench", "convert, distil and compare on a small embedded dataset"),
+    "convert": ("folders", "give a pretrained encoder linear attention, without training"),
+    "distill": ("distill", "train a student on a cross-encoder's scores, and on labels"),
+    "search": ("search", "find the best texts of files for a query"),
+    "score": ("score", "add a teacher's scores to sentence pairs or candidates"),
+    "mine": ("score", "find hard negatives for queries"),
+    "whiten": ("folders", "whiten or shorten a student's embeddings, without training"),
+    "evaluate": ("measure", "measure a model on sentence pairs, or its search in a corpus"),
+    "bench": ("bench", "compare the speed of linear and softmax attention"),
+    "study": ("study", "run a grid of trainings; `study report` reports on it"),
+    "encode": ("search", "write the embeddings of texts"),
+    "export": ("folders", "write a complete model folder, or an ONNX graph"),
+    "push": ("folders", "publish a model folder on the Hub"),
 }
-MODULES = {"demo": "bench", "mine": "score", "encode": "search", **dict.fromkeys(("assess", "evaluate"), "measure")}
-MODULES |= dict.fromkeys(("convert", "whiten", "export", "push"), "folders")
 
-USAGE = "usage: hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]"
-HELP = f"""{USAGE}
+HELP = f"""usage: hf-dse [--help] [--version] [--quiet | --verbose] COMMAND [OPTIONS]
 
 Distil a cross-encoder into a sentence-embedding model with linear attention.
 
-{"".join(f"  {name:<10}{text}{chr(10)}" for name, text in COMMANDS.items())}
+{"".join(f"  {name:<10}{text}{chr(10)}" for name, (_, text) in COMMANDS.items())}
 `hf-dse COMMAND --help` lists the options of a command, with an example.
 --quiet hides progress, warnings and notes; --verbose adds libraries' notes.
 HF_DSE_TRACEBACK=1 shows where an error comes from."""
@@ -99,35 +96,27 @@ def run(command: str, argv: list[str], is_quiet: bool = False, is_verbose: bool 
     """Reads the options of a command, then runs it."""
     for name, value in (ENVIRONMENT if sys.stderr.isatty() else ENVIRONMENT | IN_A_FILE).items():
         os.environ.setdefault(name, value)
-    # While options are read, `import hf_dse` does not import torch: see hf_dse/__init__.py.
+    # Registration imports torch, and waits until options are read: see hf_dse/__init__.py.
     os.environ["HF_DSE_REGISTER"] = "later"
-    try:
-        import hf_dse
-        from hf_dse.cli.output import hide_libraries, show_log
+    import hf_dse
+    from hf_dse.cli.output import hide_libraries, show_log
 
-        with ExitStack() as stack:
-            stack.enter_context(show_log("ERROR" if is_quiet else "DEBUG" if is_verbose else "INFO"))
-            start = read(command, argv)
-            del os.environ["HF_DSE_REGISTER"]
-            hf_dse.register()
-            if not is_verbose:
-                stack.enter_context(hide_libraries(is_quiet))
+    del os.environ["HF_DSE_REGISTER"]
+    with show_log("ERROR" if is_quiet else "DEBUG" if is_verbose else "INFO"):
+        start = read(command, argv)
+        hf_dse.register()
+        with nullcontext() if is_verbose else hide_libraries(is_quiet):
             start()
-    finally:
-        os.environ.pop("HF_DSE_REGISTER", None)
 
 
 def read(command: str, argv: list[str]) -> Callable[[], None]:
     """Reads the options of a command, and returns what is to be called then."""
     from hf_dse.cli.parsing import read_options
 
-    module: Any = importlib.import_module(f"hf_dse.cli.{MODULES.get(command, command)}")
+    module: Any = importlib.import_module(f"hf_dse.cli.{COMMANDS[command][0]}")
     # Most commands have the options of one function. Others choose the function or the options by the first words.
     return module.parse(argv) if hasattr(module, "parse") else read_options(getattr(module, command), argv)
 
 
 if __name__ == "__main__":
-    # Under its own name, by which `hf_dse` finds it.
-    from hf_dse_cli import main as run_main
-
-    sys.exit(run_main())
+    sys.exit(main())
