@@ -20,14 +20,14 @@ COMMANDS = {
     "assess": ("measure", "tell what there is to gain: search, BM25, both, and a reranker"),
     "demo": ("bench", "convert, distil and compare on a small embedded dataset"),
     "convert": ("folders", "give a pretrained encoder linear attention, without training"),
-    "distill": ("distill", "train a student on a cross-encoder's scores, and on labels"),
+    "distill": ("training", "train a student on a cross-encoder's scores, and on labels"),
     "search": ("search", "find the best texts of files for a query"),
     "score": ("score", "add a teacher's scores to sentence pairs or candidates"),
     "mine": ("score", "find hard negatives for queries"),
     "whiten": ("folders", "whiten or shorten a student's embeddings, without training"),
     "evaluate": ("measure", "measure a model on sentence pairs, or its search in a corpus"),
     "bench": ("bench", "compare the speed of linear and softmax attention"),
-    "study": ("study", "run a grid of trainings; `study report` reports on it"),
+    "study": ("training", "run a grid of trainings; `study report` reports on it"),
     "encode": ("search", "write the embeddings of texts"),
     "export": ("folders", "write a complete model folder, or an ONNX graph"),
     "push": ("folders", "publish a model folder on the Hub"),
@@ -115,7 +115,8 @@ def read(command: str, argv: list[str]) -> Callable[[], None]:
 
     module: Any = importlib.import_module(f"hf_dse.cli.{COMMANDS[command][0]}")
     # Most commands have the options of one function. Others choose the function or the options by the first words.
-    return module.parse(argv) if hasattr(module, "parse") else read_options(getattr(module, command), argv)
+    parse = getattr(module, f"parse_{command}", None)
+    return parse(argv) if parse else read_options(getattr(module, command), argv)
 
 
 if __name__ == "__main__":

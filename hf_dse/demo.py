@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerBase, set_seed
 
 from hf_dse.common.display import markdown
@@ -120,7 +119,7 @@ def time_ranking(
     encoders = {name: to_sentence_transformer(student, tokenizer) for name, student in students.items()}
     # A student has embedded the candidates before.
     size = next(iter(students.values())).config.embedding_size
-    vectors = F.normalize(torch.randn(NUM_CANDIDATES, size), dim=-1)
+    vectors = torch.randn(NUM_CANDIDATES, size)
 
     def search(encoder: Any) -> None:
         (vectors @ torch.from_numpy(encoder.encode_query(query, show_progress_bar=False))).topk(10)

@@ -57,11 +57,10 @@ def bench(args: BenchArguments, convert_args: ConvertOptions) -> None:
     name, longest = args.model_name_or_path or default_encoder(), max(args.lengths)
     if load_config(name).model_type != "dse":
         convert_args.max_position_embeddings = convert_args.max_position_embeddings or longest
-    model = load_or_convert(name, convert_args).base_model
+    model = load_or_convert(name, convert_args).base_model.to(device, dtype).eval()
     if longest > model.config.max_position_embeddings:
         raise ValueError(f"{name} takes {model.config.max_position_embeddings:,} tokens: pass shorter `--lengths`.")
-    pair = {LINEAR: model, OWN: with_own_attention(model)}
-    models = {kind: encoder.to(device, dtype).eval() for kind, encoder in pair.items()}
+    models = {LINEAR: model, OWN: with_own_attention(model)}
     speeds = [tokens_per_second(models, max(1, BATCH_TOKENS // length), length) for length in args.lengths]
     rows = [[kind, *(f"{speed[kind]:,.0f}" for speed in speeds)] for kind in models]
     rows.append(["ratio", *(f"{speed[LINEAR] / speed[OWN]:.2f}" for speed in speeds)])

@@ -44,18 +44,16 @@ def convert(args: FolderArguments, convert_args: ConvertOptions) -> None:
 
     check_target(to_path(args.output_dir), args.overwrite_output_dir)
     encoder: Any = convert_with_options(args.model_name_or_path, convert_args)
-    max_length = args.max_length
-    if max_length is None:
-        stored = read_json(args.model_name_or_path, LENGTHS).get("max_seq_length")
-        length = convert_args.max_position_embeddings or stored
-        max_length = length and min(length, encoder.config.max_position_embeddings)
+    stored = read_json(args.model_name_or_path, LENGTHS).get("max_seq_length")
+    length = convert_args.max_position_embeddings or stored
+    default = length and min(length, encoder.config.max_position_embeddings)
     folder = exporting.export(
         encoder,
         args.output_dir,
         load_tokenizer(args.model_name_or_path),
         model_id=args.model_id,
         base_model=args.model_name_or_path,
-        max_length=max_length,
+        max_length=default if args.max_length is None else args.max_length,
         overwrite_output_dir=args.overwrite_output_dir,
     )
     print(f"Saved to {folder}")

@@ -114,7 +114,8 @@ def evaluate(
     ```
     """
     check_loading("evaluate", loading)
-    data_args = options_of(data, task_name=task_name, num_labels=num_labels, symmetric=symmetric)
+    own = {"task_name": task_name, "num_labels": num_labels, "symmetric": symmetric, "chunk_size": chunk_size}
+    data_args = options_of(data, **own)
     options: dict[str, Any] = {"batch_size": batch_size, "show_progress": show_progress}
     if isinstance(data, Rankings) or is_ranking_data(data_args):
         rankings = to_rankings(data, split or "test", chunk_size)
@@ -122,8 +123,8 @@ def evaluate(
         judged = relevance(rankings)
         run = Index.of(encoder, rankings, **options).run(rankings)
         return {"num_queries": len(judged), **measure_run(run, judged)}
-    if chunk_size is not None or data_args.chunk_size is not None:
-        size = data_args.chunk_size if chunk_size is None else chunk_size
+    if data_args.chunk_size is not None:
+        size = data_args.chunk_size
         raise ValueError(f"chunk_size={size} is for the search in a corpus, and the data are sentence pairs.")
     task = resolve_task(data_args)
     pairs = to_pairs(data, data_args, split or "validation")

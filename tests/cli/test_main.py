@@ -42,7 +42,7 @@ def install(monkeypatch, start):
     """Adds a command `try` without options."""
     monkeypatch.setitem(hf_dse_cli.COMMANDS, "try", ("try", ""))
     monkeypatch.setitem(hf_dse_cli.GO_ON, "try", "wait, then go on")
-    monkeypatch.setitem(sys.modules, "hf_dse.cli.try", SimpleNamespace(parse=lambda argv: start))
+    monkeypatch.setitem(sys.modules, "hf_dse.cli.try", SimpleNamespace(parse_try=lambda argv: start))
 
 
 @pytest.mark.parametrize(

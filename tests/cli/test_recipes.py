@@ -4,8 +4,8 @@
 
 import pytest
 
-from hf_dse.cli.distill import parse_stages
 from hf_dse.cli.parsing import read_config
+from hf_dse.cli.training import parse_stages
 from hf_dse.training.arguments import DseTrainingArguments, GeneralTrainingArguments
 from hf_dse_cli import main
 

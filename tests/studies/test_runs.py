@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hf_dse.cli.distill import parse_stages
+from hf_dse.cli.training import parse_stages
 from hf_dse.studies.runs import append_row, convergence, expand, finished_runs, load_study, read_results
 from hf_dse_cli import main
 
