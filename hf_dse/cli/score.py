@@ -83,11 +83,10 @@ def mine(args: MineArguments, load_args: LoadArguments, data_args: DataArguments
     from hf_dse.retrieval import negatives
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
-    names = [name for name in vars(args) if not name.endswith(("_file", "_path"))]
-    options: dict[str, Any] = {name: getattr(args, name) for name in names} | vars(load_args)
-    options["chunk_size"] = data_args.chunk_size
+    options: dict[str, Any] = {**vars(args), **vars(load_args), "chunk_size": data_args.chunk_size}
     options["cache_dir"] = args.cache_dir or output.parent / ".hf-dse-mining"
-    mined = negatives.mine(data_args, args.encoder_name_or_path, **options)
+    del options["output_file"]
+    mined = negatives.mine(data_args, options.pop("encoder_name_or_path"), **options)
     write_rankings(mined, output)
     print(f"{len(mined)} queries with {sum(map(len, mined.queries['documents']))} candidates written to {output}")
     model, file = map(shlex.quote, (args.encoder_name_or_path or "ENCODER", str(output)))

@@ -23,15 +23,7 @@ CODE_FILES = ("attention_dse.py", "configuration_dse.py", "modeling_dse.py", "pa
 
 # Traces of padding and truncation in a `tokenizer_config.json`, and code of the source that is not in our folder, but
 # would run with `trust_remote_code`.
-LEFTOVERS = (
-    "max_length",
-    "stride",
-    "truncation_strategy",
-    "pad_to_multiple_of",
-    "is_local",
-    "local_files_only",
-    "auto_map",
-)
+LEFTOVERS = "max_length stride truncation_strategy pad_to_multiple_of is_local local_files_only auto_map".split()
 
 
 def has_head(model: PreTrainedModel) -> bool:
