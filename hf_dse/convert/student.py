@@ -26,7 +26,7 @@ CODE_FILES = ("attention_dse.py", "configuration_dse.py", "modeling_dse.py", "pa
 LEFTOVERS = "max_length stride truncation_strategy pad_to_multiple_of is_local local_files_only auto_map".split()
 
 
-def has_head(model: PreTrainedModel) -> bool:
+def has_head(model: Any) -> bool:
     """Whether a DSE model has a head for sentence pairs."""
     # By name, because a model that was loaded with the code of its folder has another class.
     return type(model).__name__ == "DseForSequenceClassification"

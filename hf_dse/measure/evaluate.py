@@ -130,9 +130,10 @@ def evaluate(
     pairs = to_pairs(data, data_args, split or "validation")
     if isinstance(data, Dataset):
         pairs = check_pairs(pairs, "validation", data_args)
+    loaded: Any = model
     if isinstance(model, str | PathLike):
-        model, processing_class = load_for_pairs(model, max_length=max_length, **loading)
-    return evaluate_pairs(model, processing_class, pairs, task, max_length=max_length, **options)
+        loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)
+    return evaluate_pairs(loaded, processing_class, pairs, task, max_length=max_length, **options)
 
 
 def load_for_pairs(name_or_path: str | PathLike, **loading: Any) -> tuple[Any, PreTrainedTokenizerBase | None]:
