@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import BertForSequenceClassification
 
 from hf_dse import DataArguments, load_pairs, load_rankings, load_reranker, score
-from hf_dse.cli.options import LoadArguments
+from hf_dse.cli.parsing import LoadArguments
 from hf_dse.cli.score import score as score_files
 from hf_dse.teacher.options import ScoreOptions
 
