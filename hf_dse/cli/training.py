@@ -159,7 +159,8 @@ def study_report(args: ReportArguments) -> None:
         results = results[results[factor].map(str) == label]
     if results.empty:
         raise ValueError(f"There is no finished run to report on: run `hf-dse study {args.study_file}` first.")
-    print(report.summary_table(results, factors, args.metrics))
+    summary = report.summarize(results, factors, args.metrics)
+    print(report.summary_table(summary, args.metrics))
     if len(results) < len(runs) and not args.select:
         print(f"\n{len(runs) - len(results)} of {len(runs)} runs are not finished.")
     for choice in args.baseline:

@@ -3,6 +3,7 @@
 """Tables of a study: means with their spread, and paired differences with intervals."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,21 +24,16 @@ PERCENT = ("pearson", "spearman", "accuracy", "f1", *RANKING_METRICS)
 FINE = ("loss", "seconds_per_step")
 
 
-def summary_table(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[str]) -> str:
-    """Means over the seeds with their sample standard deviations, for all other labels."""
+def summarize(results: pd.DataFrame, factors: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
+    """`n`, the mean and the sample standard deviation (`metric std`) over the seeds, for all other labels."""
     _check_columns(results, metrics)
     others = [factor for factor in factors if factor != SEED]
+    columns: dict[str, Any] = {"n": (metrics[0], "size")}
+    for metric in metrics:
+        columns |= {metric: (metric, "mean"), f"{metric} std": (metric, "std")}
     # Without other labels, the runs are one group.
-    groups = results.groupby(others, sort=False, dropna=False) if others else [((), results)]
-    rows = []
-    for labels, part in groups:
-        cells = [*map(str, labels), str(len(part))]
-        for metric in metrics:
-            scale, digits = _format_of(metric)
-            mean, spread = scale * part[metric].mean(), scale * part[metric].std()
-            cells.append(f"{mean:.{digits}f}" + ("" if np.isnan(spread) else f" ± {spread:.{digits}f}"))
-        rows.append(cells)
-    return markdown([*others, "n", *metrics], rows, num_left=len(others))
+    groups = results.groupby(others or (lambda row: 0), sort=False, dropna=False)
+    return groups.agg(**columns).reset_index(drop=not others)
 
 
 def comparison_table(results: pd.DataFrame, factors: Sequence[str], metric: str, factor: str, baseline: str) -> str:
@@ -67,6 +63,22 @@ def comparison_table(results: pd.DataFrame, factors: Sequence[str], metric: str,
         mean, least, most = (f"{value:+.{digits}f}" for value in (differences.mean(), low, high))
         rows.append([str(label), str(len(differences)), mean, f"{least} to {most}", verdict])
     return markdown([factor, "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
+
+
+def summary_table(summary: pd.DataFrame, metrics: Sequence[str]) -> str:
+    """A summary as a Markdown table, means with their standard deviations."""
+    measured = ["n", *metrics, *(f"{name} std" for name in metrics)]
+    others = [column for column in summary.columns if column not in measured]
+    rows = []
+    for row in summary.to_dict("records"):
+        cells = [str(row[name]) for name in others] + [str(row["n"])]
+        for metric in metrics:
+            scale, digits = _format_of(metric)
+            spread = row[f"{metric} std"]
+            cell = f"{scale * row[metric]:.{digits}f}"
+            cells.append(cell if np.isnan(spread) else f"{cell} ± {scale * spread:.{digits}f}")
+        rows.append(cells)
+    return markdown([*others, "n", *metrics], rows, num_left=len(others))
 
 
 def _format_of(metric: str) -> tuple[int, int]:

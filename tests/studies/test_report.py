@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hf_dse.studies.report import comparison_table, summary_table
+from hf_dse.studies.report import comparison_table, summarize, summary_table
 
 
 FACTORS = ["attention", "depth", "seed"]
@@ -28,14 +28,17 @@ def results():
 
 
 def test_means_and_spreads(results):
-    table = summary_table(results, FACTORS, ["test.pearson"])
-    labels = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:]]
-    assert labels == ["softmax", "softmax", "linear", "linear", "none", "none"]
+    summary = summarize(results, FACTORS, ["test.pearson"])
+    assert list(summary["attention"]) == ["softmax", "softmax", "linear", "linear", "none", "none"]
     chosen = results[(results["attention"] == "linear") & (results["depth"] == 4)]["test.pearson"]
-    mean, spread = sum(chosen) / 6, np.sqrt(sum((chosen - sum(chosen) / 6) ** 2) / 5)
-    assert f"| linear | 4 | 6 | {100 * mean:.2f} ± {100 * spread:.2f} |" in table
-    assert summary_table(results[:1], FACTORS, ["test.pearson"]).endswith("| softmax | 2 | 1 | 82.00 |")
-    assert summary_table(results[:2], ["seed"], ["test.pearson"]).startswith("| n | test.pearson |")
+    row = summary[(summary["attention"] == "linear") & (summary["depth"] == 4)].iloc[0]
+    assert row["n"] == 6
+    assert row["test.pearson"] == pytest.approx(sum(chosen) / 6)
+    assert row["test.pearson std"] == pytest.approx(np.sqrt(sum((chosen - chosen.mean()) ** 2) / 5))
+    table = summary_table(summary, ["test.pearson"])
+    assert f"| linear | 4 | 6 | {100 * chosen.mean():.2f} ± {100 * chosen.std():.2f} |" in table
+    single = summary_table(summarize(results[:1], FACTORS, ["test.pearson"]), ["test.pearson"])
+    assert single.endswith("| softmax | 2 | 1 | 82.00 |")
 
 
 def test_what_the_noise_does_not_separate_is_not_ranked(results):
@@ -52,6 +55,6 @@ def test_what_the_noise_does_not_separate_is_not_ranked(results):
 
 def test_errors_name_what_there_is(results):
     with pytest.raises(ValueError, match="have no 'test.f1'; they have attention, depth, seed, test.pearson"):
-        summary_table(results, FACTORS, ["test.f1"])
+        summarize(results, FACTORS, ["test.f1"])
     with pytest.raises(ValueError, match="no finished runs for 'x', only for softmax, linear, none"):
         comparison_table(results, FACTORS, "test.pearson", "attention", "x")
