@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerBase, set_seed
 
@@ -20,7 +19,7 @@ from hf_dse.convert.student import with_own_attention
 from hf_dse.data.options import EMBEDDED, DataArguments
 from hf_dse.data.pairs import load_pairs
 from hf_dse.measure.evaluate import evaluate_pairs
-from hf_dse.measure.metrics import correlations
+from hf_dse.measure.metrics import PearsonSpearman
 from hf_dse.modeling import DseModel
 from hf_dse.retrieval.sentence_transformer import to_sentence_transformer
 from hf_dse.stages.distill import distill
@@ -58,8 +57,8 @@ def run_demo(args: DemoOptions) -> dict[str, dict[str, Any]]:
     check_output_dir(args.output_dir, None, args.overwrite_output_dir)
     encoder = args.model_name_or_path or default_encoder()
     tokenizer, test = load_tokenizer(encoder), load_pairs(DataArguments(dataset_name=EMBEDDED))["test"]
-    scores = np.array(test["teacher_logits"])[:, 0]
-    measured = correlations(scores, np.array(test["label"]))
+    scores = [logits[0] for logits in test["teacher_logits"]]
+    measured = PearsonSpearman().compute(predictions=scores, references=test["label"])
     results: dict[str, dict[str, Any]] = {TEACHER: {"after": measured["pearson"]}}
     students: dict[str, Any] = {}
     for name, start in convert_both(encoder, linformer_length=args.linformer_length).items():

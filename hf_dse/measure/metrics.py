@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import datasets
+import evaluate
 import numpy as np
 from transformers import EvalPrediction
 
@@ -29,6 +31,21 @@ CONSTANT_HELP = (
 
 class UndefinedMetricError(ValueError):
     """A metric that has no value for these predictions and labels, such as the correlation of a constant."""
+
+
+class PearsonSpearman(evaluate.Metric):
+    """Pearson and Spearman correlation of predicted and gold similarities, without downloads."""
+
+    # On disk, a metric would keep its file locked after an error of `_compute`.
+    def __init__(self, config_name: str | None = None, keep_in_memory: bool = True, **kwargs: Any):
+        super().__init__(config_name, keep_in_memory=keep_in_memory, **kwargs)
+
+    def _info(self) -> evaluate.MetricInfo:
+        features = datasets.Features({name: datasets.Value("float64") for name in ("predictions", "references")})
+        return evaluate.MetricInfo(description=str(self.__doc__), citation="", features=features)
+
+    def _compute(self, predictions: list[float], references: list[float]) -> dict[str, float]:
+        return correlations(np.asarray(predictions), np.asarray(references))
 
 
 def correlations(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:

@@ -10,7 +10,7 @@ import pytest
 from transformers import EvalPrediction
 
 from hf_dse import compute_metrics_for, make_rankings
-from hf_dse.measure.metrics import bootstrap_interval, correlations, measure_run, relevance
+from hf_dse.measure.metrics import PearsonSpearman, bootstrap_interval, correlations, measure_run, relevance
 
 
 pytest.importorskip("pytrec_eval")
@@ -23,6 +23,11 @@ def test_correlations_and_those_without_a_meaning():
         correlations(np.array([1, math.nan, 3]), np.array([1, 2, 3]))
     found = correlations(np.array([1, 2, 3, 3]), np.array([1, 2, 4, 3]))
     assert found == pytest.approx({"pearson": 0.9438798, "spearman": 0.9486833})
+    metric = PearsonSpearman()
+    with pytest.raises(ValueError, match="Constant predictions"):
+        metric.compute(predictions=[2.5, 2.5], references=[1, 2])
+    # An error leaves no state behind.
+    assert metric.compute(predictions=[1, 2, 3, 3], references=[1, 2, 4, 3]) == found
 
 
 def compute(num_labels, logits, labels):
