@@ -4,46 +4,52 @@
 
 import hashlib
 import json
-import re
+import math
 import shutil
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import regex
 from transformers.utils import logging
 
 from hf_dse.common.files import write_atomically, writing
 from hf_dse.common.loading import import_extra
+from hf_dse.retrieval.options import BM25_WEIGHT
 from hf_dse.retrieval.sentence_transformer import list_texts
 
 
 logger = logging.get_logger(__name__)
 
-# Chinese characters, and the syllables of Korean and Yi: one alone may be a word.
-SYLLABLES = "\u3005-\u3007\u3400-\u9fff\ua000-\ua48f\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 # Scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Tai Tham, Japanese, Bopomofo, Javanese, Tai Viet,
 # Chinese and Yi. Korean has spaces, but its particles are written to the word before them.
-UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1a20-\u1aaf\u3040-\u312f\u31a0-\u31bf\ua980-\ua9ff\uaa60-\uaadf"
-    f"{SYLLABLES}]+"
+UNSPACED = (
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1a20-\u1aaf\u3005-\u3007\u3040-\u312f\u31a0-\u31bf\u3400-\u9fff"
+    "\ua000-\ua48f\ua980-\ua9ff\uaa60-\uaadf\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 # Kept words, and the file that tells whether they are complete.
 FOLDER, CHECKSUMS = "words-", "checksums.json"
-# As in scikit-learn, words of one letter do not count; those of one symbol do.
-TOKEN = rf"\S\S+|[{SYLLABLES}]|[^\w\s]"
+
+# Runs of these scripts; C#, C++ and their kin; words as Unicode defines them (https://unicode.org/reports/tr29), by
+# `\b` with the flag w, which keep the separators of numbers; and symbols, such as emoji.
+WORDS = rf"(?wV1){UNSPACED}|(?<!\w)\p{{L}}(?:#|\+\+)(?!\w)|\w.*?\b|\p{{So}}"
+# Between the parts of a name: separators, and changes of case as in `getUserById` and `HTMLParser`, but not in mRNA.
+BETWEEN_PARTS = r"(?V1)[^\p{L}\p{M}\p{N}]+|(?<=\p{Ll})(?=\p{Lu}\p{Ll})|(?<=\p{Lu}{2})(?=\p{Lu}\p{Ll}{2})"
+# Abbreviations that are one word by Unicode's rules.
+STOP_WORDS = ("e.g", "i.e")
 
 
 class _Letters(dict[int, str | None]):
     """
-    For `str.translate`: what is not part of a word becomes a space, a symbol a word and a digit that of ASCII.
-    Invisible characters vanish, and the points of Arabic and Hebrew, which are seldom written.
+    For `str.translate`: digits become those of ASCII, and letters that are seldom told apart become one. Invisible
+    characters vanish, and the points of Arabic and Hebrew, which are seldom written.
     """
 
     def __missing__(self, code: int) -> str | None:
@@ -52,33 +58,58 @@ class _Letters(dict[int, str | None]):
         is_point = category == "Mn" and (name.startswith(("ARABIC", "HEBREW")) or "VARIATION SELECTOR" in name)
         if category == "Cf" or is_point:
             self[code] = None
-        elif category == "Nd":
-            self[code] = str(unicodedata.decimal(character))
-        elif category == "So":
-            self[code] = f" {character} "
         else:
-            # Letters, their marks, numbers, and the underscore.
-            self[code] = character if category[0] in "LMN" or category == "Pc" else " "
+            self[code] = str(unicodedata.decimal(character)) if category == "Nd" else character
         return self[code]
 
 
-# The tatweel only lengthens a word, the forms of the alef are often not told apart, a keycap ends an emoji, and the
-# last stands for what could not be decoded.
-_LETTERS = _Letters(
-    {0x0640: None, 0x20E3: " ", 0xFFFD: " ", **dict.fromkeys(map(ord, "\u0622\u0623\u0625\u0671"), "\u0627")}
-)
+# Letters and signs, and those that are seldom told apart from them: alef, yeh, heh and kaf of Arabic and Farsi, final
+# letters of Hebrew, the i of Turkish, the yo of Russian, apostrophes, and separators of numbers.
+SAME = {
+    **{"\u0627": "\u0622\u0623\u0625\u0671", "\u064a": "\u0649\u06cc", "\u0647": "\u0629\u06c0\u06c1\u06d5"},
+    **{"\u0643": "\u06a9", "\u05db": "\u05da", "\u05de": "\u05dd", "\u05e0": "\u05df", "\u05e4": "\u05e3"},
+    **{"\u05e6": "\u05e5", "i": "\u0130\u0131", "\u0435": "\u0401\u0451", "'": "\u2019"},
+    **{".": "\u066b", ",": "\u066c", "/": "\u2044"},
+}
+_LETTERS = _Letters({ord(other): same for same, others in SAME.items() for other in others})
+# The tatweel only lengthens a word, a keycap ends an emoji, and the last stands for what could not be decoded.
+_LETTERS |= {0x0640: None, 0x20E3: " ", 0xFFFD: " "}
 
 
-def split_words(text: str) -> str:
-    """The words of a text in the normal form NFKC; pairs and single letters for scripts without spaces."""
-    text = unicodedata.normalize("NFKC", text).translate(_LETTERS)
-    return UNSPACED.sub(lambda match: f" {' '.join(_parts(match[0]))} ", text)
+def split_words(text: str) -> list[str]:
+    """
+    The words of a text in the normal form NFKC and without case: those of Unicode, behind a name its parts, and pairs
+    and single letters for scripts without spaces. A word of one character counts once, however often a formula has it.
+    """
+    if not text.isascii():
+        # NFKC makes the narrow space in a number an ordinary one.
+        text = regex.sub(r"(?<=\d)\u202f(?=\d)", "'", text)
+        text = unicodedata.normalize("NFKC", text).translate(_LETTERS)
+        # Unicode joins Korean to the letters beside.
+        text = regex.sub(UNSPACED, r" \g<0> ", text)
+    words = list(chain.from_iterable(map(_forms, regex.findall(WORDS, text))))
+    characters = dict.fromkeys(word for word in words if len(word) == 1 and word.isascii())
+    return [word for word in words if word not in characters] + [*characters]
 
 
-def _parts(run: str) -> Iterator[str]:
-    yield from map("".join, pairwise(run))
-    # A mark alone is no word.
-    yield from filter(str.isalnum, run)
+@lru_cache(maxsize=2**16)
+def _forms(word: str) -> tuple[str, ...]:
+    """
+    What a word counts as: itself, and the parts of two letters or more that a name is made of. Behind C++ and C# the
+    letter alone, and behind a number that is written in groups the number without them.
+    """
+    if regex.match(UNSPACED, word):
+        # A mark alone is no word.
+        return (*map("".join, pairwise(word)), *filter(str.isalnum, word))
+    word = word.removesuffix("'s")
+    # `lower` leaves the German ß.
+    parts, word = regex.split(BETWEEN_PARTS, word), word.casefold()
+    if word[-1] in "#+":
+        return word, word[0]
+    if regex.fullmatch(r"\d{1,3}(?:[,.']\d{3})+", word):
+        return word, "".join(parts)
+    is_name = len(parts) > 1 and any(map(str.isalpha, word))
+    return (word, *(part.casefold() for part in parts if len(part) > 1)) if is_name else (word,)
 
 
 class Bm25Index:
@@ -93,7 +124,11 @@ class Bm25Index:
         if not texts:
             raise ValueError("There are no texts to search in.")
         self.num_texts = len(texts)
-        words = {"token_pattern": TOKEN, "stopwords": "en", "stemmer": stemmer.Stemmer("english")}
+        words = {
+            "token_pattern": r"\S+",
+            "stopwords": [*bm25s.stopwords.STOPWORDS_EN, *STOP_WORDS],
+            "stemmer": stemmer.Stemmer("english"),
+        }
         self.tokenize = partial(bm25s.tokenize, **words, show_progress=False)
         kept = self.folder = None if folder is None else folder / f"{FOLDER}{_digest(texts)}"
         self.index: Any = None if kept is None else _read_words(bm25s, kept)
@@ -117,8 +152,7 @@ class Bm25Index:
         return self.index.get_scores_from_ids(words) if words else np.zeros(self.num_texts, np.float32)
 
     def _tokenize(self, texts: Sequence[str], **options: Any) -> Any:
-        # `lower` of bm25s leaves the German ß.
-        return self.tokenize([split_words(text).casefold() for text in list_texts(texts)], **options)
+        return self.tokenize([" ".join(split_words(text)) for text in list_texts(texts)], **options)
 
 
 def _digest(texts: list[str]) -> str:
@@ -197,6 +231,43 @@ class Words:
             return parts[0] if len(parts) == 1 else parts[0] + parts[1][:, self.groups]
 
         return added
+
+
+def bm25_scores(
+    queries: Sequence[str], corpus: Sequence[str], weight: float = BM25_WEIGHT, groups: Sequence | None = None
+) -> Callable[[slice], np.ndarray]:
+    """
+    BM25 for a search of your own, as [`Index`] adds it to the cosine.
+
+    Args:
+        queries (`Sequence[str]`):
+            The queries.
+        corpus (`Sequence[str]`):
+            The texts.
+        weight (`float`, *optional*, defaults to 0.3):
+            What the text with the best score of a query gets; the others get their share of it.
+        groups (`Sequence`, *optional*):
+            The document of each text, whose words are then half of the score.
+
+    Returns:
+        `Callable[[slice], np.ndarray]`: for a slice of the queries the scores (float32), `(num_rows, num_texts)`.
+
+    Example:
+
+    ```python
+    >>> from hf_dse import bm25_scores
+
+    >>> added = bm25_scores(["error 4711"], ["Rain again.", "Error 4711: no paper.", "It is an error."])
+    >>> added(slice(0, 1)).round(2)
+    array([[0.  , 0.3 , 0.15]], dtype=float32)
+    ```
+    """
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"weight={weight}: it has to be a finite number of at least 0.")
+    list_texts(queries)
+    if groups is not None and len(groups) != len(corpus):
+        raise ValueError(f"`groups` has {len(groups)} entries for {len(corpus)} texts: pass one for each.")
+    return Words(corpus, groups).scores(queries, weight)
 
 
 def drop_words(folder: Path, words: Words) -> None:

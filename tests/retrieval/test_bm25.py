@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_dse import Index
+from hf_dse import Index, bm25_scores
 from hf_dse.retrieval.bm25 import Bm25Index, Words, drop_words, number_groups, split_words
 
 
@@ -74,23 +74,36 @@ def test_stop_words_do_not_count_and_stems_are_equal():
         ("今天北京下雨了。", ["今天", "天北", "北京", "京下", "下雨", "雨了", *"今天北京下雨了"]),
         ("東京タワー", ["東京", "京タ", "タワ", "ワー", *"東京タワー"]),
         ("ภาษาไทย", ["ภา", "าษ", "ษา", "าไ", "ไท", "ทย", *"ภาษาไทย"]),
-        ("ﷺ نص عربي", ["صلى", "الله", "عليه", "وسلم", "نص", "عربي"]),
-        (unicodedata.normalize("NFD", "Café Größe"), ["Café", "Größe"]),
+        ("ﷺ نص عربي", ["صل\u064a", "الله", "عليه", "وسلم", "نص", "عربي"]),
+        (unicodedata.normalize("NFD", "Café Größe"), ["café", "grösse"]),
         ("infor\u00admation zero\u200bwidth \ufeffmark", ["information", "zerowidth", "mark"]),
-        ("x_1 don't 10² ½", ["x_1", "don", "t", "102", "1", "2"]),
+        ("x_1 don't 10² ½ l'avion", ["x_1", "don't", "don", "102", "l'avion", "avion", "1", "2"]),
+        # Numbers keep their separators, and are found without those of thousands.
+        ("3.9 9,90 1,2-dichloroethane 2,4-D", ["3.9", "9,90", "1,2", "dichloroethane", "2,4", "d"]),
+        ("5,000 5.000 5'000 5\u202f000 ٣٫٥", ["5,000", "5000", "5.000", "5000", *["5'000", "5000"] * 2, "3.5"]),
+        ("C++ and C# in R, the user\u2019s", ["c++", "and", "c#", "in", "the", "user", "c", "r"]),
+        ("x = x + 1", ["x", "1"]),
+        # The parts of names, but not of mRNA or of abbreviations.
+        ("getUserById", ["getuserbyid", "get", "user", "by", "id"]),
+        ("class HTMLParser", ["class", "htmlparser", "html", "parser"]),
+        ("_get_order os.path mRNA U.S.", ["_get_order", "get", "order", "os.path", "os", "path", "mrna", "u.s"]),
+        # Letters that are seldom told apart, in Turkish, Russian, Farsi and Hebrew.
+        ("\u0130STANBUL \u0131\u015fık ёлка", ["istanbul", "işik", "елка"]),
+        ("کتاب علی مدرسة", ["\u0643تاب", "عل\u064a", "مدرس\u0647"]),
+        ("שלום", ["שלו\u05de"]),
         # Korean particles are written to the word before them.
         ("서울은 비", ["서울", "울은", *"서울은", "비"]),
         (unicodedata.normalize("NFD", "서울"), ["서울", *"서울"]),
         # With the points of school books, a lengthened word, and other forms of the alef.
         ("كِتَابٌ كتـــاب أحمد", ["كتاب", "كتاب", "احمد"]),
-        ("שָׁלוֹם", ["שלום"]),
+        ("שָׁלוֹם", ["שלו\u05de"]),
         ("٢٠٢٦ २०२६ ２０２６", ["2026"] * 3),
-        ("❤\ufe0f1\ufe0f\u20e3 🚀🚀 \ufffd", ["❤", "1", "🚀", "🚀"]),
+        ("❤\ufe0f1\ufe0f\u20e3 🚀🚀 \ufffd", ["❤", "🚀", "🚀", "1"]),
         ("ꦲꦏ᦮ ꆈꌠ", ["ꦲꦏ", *"ꦲꦏ", "ꆈꌠ", *"ꆈꌠ"]),
     ],
 )
 def test_words_of_any_script_and_normal_form(text, words):
-    assert split_words(text).split() == words
+    assert split_words(text) == words
 
 
 @pytest.mark.parametrize(
@@ -98,11 +111,43 @@ def test_words_of_any_script_and_normal_form(text, words):
     [
         ("STRASSE", "Eine Straße"),
         ("ΟΔΟΣ", "μια οδός οδος"),
+        ("istanbul", "\u0130STANBUL"),
+        ("get user by id", "def getUserById(key): ..."),
+        ("1043", "the year 1,043"),
+        ("C#", "C# and F#"),
     ],
 )
 def test_what_people_write_is_found(query, text):
     scores = scores_of(["another text: 別, другой", text], query)
     assert scores[1] > scores[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "other", "right"),
+    [
+        ("version 3.9", "Version 3.8", "What is new in version 3.9 of the parser"),
+        ("1,2-dichloroethane", "1,1-dichloroethane", "Vapour pressure of 1,2-dichloroethane at 20 degrees"),
+        ("vitamin D", "Vitamin B and vitamin C", "A text about vitamin D"),
+        ("2,4-D", "2,4,5-T in the soil", "The herbicide 2,4-D in the soil"),
+        ("9,90", "19,90", "The price of 9,90 is low"),
+        ("sort in C++", "Sort in Java", "How to sort a vector in C++"),
+        ("get user by id", "A user may log in twice.", "def getUserById(key): return TABLE[key]"),
+        ("user_id", "the id of a user", "column user_id"),
+    ],
+)
+def test_one_character_decides(query, other, right):
+    first, second = bm25_scores([query], [other, right])(slice(0, 1))[0]
+    assert second > first
+
+
+def test_scores_for_a_search_of_ones_own():
+    texts = ["Error 4711: no paper.", "It is an error.", "Rain again."]
+    added = bm25_scores(["error 4711"], texts, 0.6, groups=["a", "a", "b"])
+    np.testing.assert_array_equal(added(slice(0, 1)), Words(texts, [0, 0, 1]).scores(["error 4711"], 0.6)(slice(0, 1)))
+    with pytest.raises(ValueError, match="weight=nan: it has to be a finite number of at least 0"):
+        bm25_scores(["cat"], ["cat"], math.nan)
+    with pytest.raises(ValueError, match="`groups` has 4 entries for 3 texts: pass one for each"):
+        bm25_scores(["cat"], texts, groups=[0, 1, 2, 3])
 
 
 def test_what_is_not_a_list_of_texts_is_refused():
