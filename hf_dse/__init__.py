@@ -26,7 +26,8 @@ def register() -> None:
     """
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-    from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel
+    from hf_dse.common.code import warn_of_other_code
+    from hf_dse.modeling import DseConfig, DseForSequenceClassification, DseModel, DsePreTrainedModel
 
     AutoConfig.register("dse", DseConfig)
     AutoModel.register(DseConfig, DseModel)
@@ -35,6 +36,8 @@ def register() -> None:
     DseConfig.register_for_auto_class()
     DseModel.register_for_auto_class("AutoModel")
     DseForSequenceClassification.register_for_auto_class("AutoModelForSequenceClassification")
+    # Now these classes are used for every checkpoint, without a look at the code that it carries.
+    warn_of_other_code(DsePreTrainedModel)
 
 
 # The command `hf-dse` registers them when it has read its options, because they need torch.
