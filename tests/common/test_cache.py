@@ -42,6 +42,14 @@ def test_damaged_entries_are_left_out(tmp_path, warnings, value):
         assert len(dict(cache.read([b"1", b"2"]))) == 2 and len(warnings) == 1
 
 
+def test_two_at_once_use_one_file(tmp_path):
+    with open_cache(tmp_path / "cache.sqlite") as one, open_cache(tmp_path / "cache.sqlite") as other:
+        one.write({b"1": b"one", b"2": b"two"})
+        other.write({b"2": b"again", b"3": b"three"})
+        for cache in (one, other):
+            assert dict(cache.read([b"1", b"2", b"3"])) == {b"1": b"one", b"2": b"again", b"3": b"three"}
+
+
 def test_what_is_no_database_is_named(tmp_path):
     path = tmp_path / "cache.sqlite"
     path.write_bytes(b"no database" * 100)

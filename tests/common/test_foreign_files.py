@@ -5,13 +5,16 @@
 import json
 import re
 import shutil
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import BertForSequenceClassification
 
+from hf_dse.retrieval.bm25 import Bm25Index
 from hf_dse_cli import main
 
 
@@ -123,3 +126,16 @@ def test_a_poisoned_checkpoint_runs_no_code(trained, tmp_path, trap, file, capsy
     else:
         # torch advises to read the pickle with its code.
         assert code == 2 and f"{checkpoint} cannot be resumed from" in error and "weights_only" not in error
+
+
+def test_kept_words_have_no_objects(tmp_path, trap, warnings):
+    """An array of objects is a pickle, here with the right checksum."""
+    pytest.importorskip("bm25s")
+    folder = Bm25Index(["a cat", "a dog"], tmp_path).folder
+    sums = json.loads((folder / "checksums.json").read_text())
+    for file in folder.glob("*.npy"):
+        np.save(file, np.array([Bomb(trap)], dtype=object))
+        sums[file.name] = zlib.crc32(file.read_bytes())
+    (folder / "checksums.json").write_text(json.dumps(sums))
+    assert Bm25Index(["a cat", "a dog"], tmp_path).words(["cat"])
+    assert warnings == [f"{folder}: the kept words are damaged, and are made anew."]

@@ -94,3 +94,17 @@ def test_without_a_token(hub, folder, monkeypatch, capsys):
         error = capsys.readouterr().err
         assert error.startswith("hf-dse push: error: ") and "401" in error
         assert error.count("\n") == 1 and "hf_wrong" not in error
+
+
+def test_a_training_publishes_no_notes(hub, tmp_path, save_bert):
+    """Checkpoints and the model that `--push_to_hub` publishes have neither paths, nor the state of the training."""
+    command = f"distill --model {save_bert(tmp_path / 'encoder')} --dataset embedded --max_length 16 --use_cpu"
+    command += " --max_train_samples 4 --max_eval_samples 4 --distillation_alpha 0 --max_steps 1 --save_steps 1"
+    command += f" --save_strategy steps --eval_strategy no --report_to none --output_dir {tmp_path / 'run'}"
+    assert main([*command.split(), "--push_to_hub", "true", "--hub_model_id", REPO]) == 0
+    assert {"results.json", "model", "checkpoint-1"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    commits = [entry for entry in hub.repos[REPO].branches["main"] if entry.message != "initial commit"]
+    assert commits and published(hub) == files(tmp_path / "run" / "model")
+    for entry in commits:
+        names = {name for name in entry.files if name.endswith((".bin", ".pt", ".pth")) or "trainer_state" in name}
+        assert names == set() and not any("results.json" in name for name in entry.files)

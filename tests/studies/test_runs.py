@@ -9,13 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import yaml
 
 from hf_dse.cli.training import parse_stages
-from hf_dse.studies.runs import append_row, convergence, expand, finished_runs, load_study, read_results
+from hf_dse.common.files import locked
+from hf_dse.studies.runs import append_row, convergence, expand, finished_runs, load_study, read_results, run_study
 from hf_dse_cli import main
 
 
@@ -182,6 +184,17 @@ def test_a_killed_study_goes_on_without_repeating_a_run(tiny_study, tmp_path, co
     after = read_results(results)
     assert len(after) == 6 and after["run"].nunique() == 6
     assert list(after["finished"][: len(before)]) == list(before["finished"])
+
+
+def test_a_run_that_another_study_makes_is_reported(tiny_study, tmp_path):
+    runs, out = load_study(tiny_study()), tmp_path / "runs"
+    with ExitStack() as stack:
+        for run in runs:
+            stack.enter_context(locked(out / run.folder))
+        with pytest.raises(
+            ValueError, match=f"(?s){len(runs)} of {len(runs)} runs failed.*is in use by another process"
+        ):
+            run_study(runs, tmp_path / "results.parquet", out)
 
 
 @pytest.mark.slow
