@@ -113,7 +113,9 @@ class ExportArguments(FolderArguments):
     format: Literal["transformers", "onnx"] = HfArg(
         default="transformers", help="A complete model folder, or a graph that returns sentence embeddings."
     )
-    int8: bool = HfArg(default=False, help="Add an ONNX graph with weights of 8 bits.")
+    int8: bool = HfArg(
+        default=False, help="Add an ONNX graph of 8 bits, whose vectors depend on their batch (up to 0.03)."
+    )
 
 
 def export(args: ExportArguments) -> None:
