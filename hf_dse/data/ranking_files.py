@@ -26,7 +26,7 @@ from hf_dse.data.tables import (
     read_text,
     to_number,
 )
-from hf_dse.data.texts import is_folder_of_files, read_texts
+from hf_dse.data.texts import is_folder_of_files, read_columns
 
 
 logger = logging.get_logger(__name__)
@@ -129,13 +129,13 @@ def load_corpus(data_args: DataArguments | str | os.PathLike) -> Dataset:
             folder with one per .txt or .md file, a table, or a folder in the layout of BEIR.
 
     Returns:
-        `datasets.Dataset`: the columns `doc_id`, `text` and, if there are titles, `title`.
+        `datasets.Dataset`: the columns `doc_id`, `text`, after its title if there is one, and then `joined_title`.
     """
     data_args = to_arguments(data_args)
     name = data_args.corpus_file or data_args.dataset_name
     if name is None:
         raise ValueError("There are no documents: name them with `--corpus` or `--dataset`.")
-    columns = read_texts(name)
+    columns = read_columns(name)
     names = column_names(columns)
     found: dict[str, list] = {key: columns[key][:] for key in ("text", "title") if key in names}
     if to_path(name).suffix.lower() == ".txt":
@@ -172,7 +172,7 @@ def to_rankings(data: Data, split: str | None = None, chunk_size: int | None = N
 def to_corpus(data: Data, chunk_size: int | None = None) -> tuple[Dataset, int | None]:
     """Documents without queries, loaded or by their name, and the tokens of the passages that they are searched by."""
     if isinstance(data, Dataset):
-        return data, chunk_size
+        return make_corpus(data, "The documents"), chunk_size
     args = to_arguments(data, chunk_size=chunk_size)
     return load_corpus(args), unit_of(args)
 

@@ -67,8 +67,8 @@ class Rankings:
             The columns `query_id`, `query`, `documents` (the rows of the candidates in the corpus), `labels` (above 0
             for a relevant candidate, 0 for others, NaN if unknown) and optionally `teacher_logits` (NaN if unknown).
         corpus (`datasets.Dataset`):
-            The columns `doc_id`, `text`, which begins with the title if there is one, and optionally `title`, and
-            `passage_of`, the id of the document that a text is a passage of.
+            The columns `doc_id`, `text`, which begins with the title if there is one, and optionally `joined_title`,
+            this title, and `passage_of`, the id of the document that a text is a passage of.
         chunk_size (`int`, *optional*):
             Tokens of the passages by which the documents are searched, at most; 0 or `None`: whole texts.
 
@@ -134,8 +134,8 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
             The columns `query`, `documents` (rows of the corpus) and optionally `query_id`, `labels` and
             `teacher_logits`, where `None` and NaN are unknown.
         corpus (`Mapping[str, list]` or `datasets.Dataset`):
-            The columns `text` and optionally `doc_id` and `title`, which is put before a text that does not begin with
-            it.
+            The columns `text` and optionally `doc_id` and `title`, which is put before the text, as in BEIR. A corpus
+            that was read has its titles there, and names them in `joined_title`.
         where (`str`, *optional*, defaults to `"The rankings"`):
             The source of the rankings, for messages.
 
@@ -212,12 +212,11 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
     ids = to_ids(given, f"{where}: the document id", unique=True)
     check_rows(texts, lambda text: isinstance(text, str), f"{where}, document", "the text is {}, not a text", ids)
     columns = {"doc_id": ids, "text": texts}
-    if "title" in names:
-        joined, titles = join_titles(texts, to_lists(corpus["title"][:]), where)
-        rows = zip(texts, joined, titles, strict=True)
-        # A corpus that was read has its titles there.
-        columns["text"] = [text if text.startswith(title.strip()) else new for text, new, title in rows]
-        columns |= {"title": titles} if any(titles) else {}
+    if "joined_title" in names:
+        columns["joined_title"] = corpus["joined_title"][:]
+    elif "title" in names:
+        columns["text"], titles = join_titles(texts, to_lists(corpus["title"][:]), where)
+        columns |= {"joined_title": titles} if any(titles) else {}
     if "passage_of" in names:
         columns["passage_of"] = to_ids(to_lists(corpus["passage_of"][:]), f"{where}: the group")
     # Not copied again.

@@ -21,6 +21,17 @@ def read_texts(path: str | Path, text_column: str = "text") -> Columns:
     Returns the lines of a .txt file, the columns of a table (that named `corpus` of a folder, as in BEIR), or the .txt
     and .md files of a folder, with the column `file`. Texts are in `text_column`; in `text`, after their `title`.
     """
+    columns = read_columns(path, text_column)
+    if text_column != "text" or "title" not in column_names(columns):
+        return columns
+    texts = join_titles(columns["text"][:], columns["title"][:], path)[0]
+    if isinstance(columns, Dataset):
+        return columns.remove_columns("text").add_column("text", texts)
+    return {**columns, "text": texts}
+
+
+def read_columns(path: str | Path, text_column: str = "text") -> Columns:
+    """The columns of [`read_texts`] as they are, with titles in a column of their own."""
     file = to_path(path)
     table = find_table(file, "corpus")
     if not file.exists():
@@ -34,14 +45,8 @@ def read_texts(path: str | Path, text_column: str = "text") -> Columns:
     else:
         columns = open_table(table or file)
     find_column(columns, path, [text_column], "Choose one with `--text_column`, in Python `text_column`.")
-    texts = columns[text_column][:]
-    check_texts(texts, path, text_column)
-    if text_column != "text" or "title" not in column_names(columns):
-        return columns
-    texts = join_titles(texts, columns["title"][:], path)[0]
-    if isinstance(columns, Dataset):
-        return columns.remove_columns("text").add_column("text", texts)
-    return {**columns, "text": texts}
+    check_texts(columns[text_column][:], path, text_column)
+    return columns
 
 
 def find_files(folder: Path) -> tuple[list[Path], list[Path]]:

@@ -199,23 +199,25 @@ def split_corpus(corpus: Dataset, encoder: "SentenceTransformer | None", chunk_s
             f"chunk_size={chunk_size}: passages are counted in the tokens of a model. Pass one (`--model`), or search "
             "whole texts with chunk_size=0 (`--chunk_size 0`)."
         )
-    columns: dict[str, list[str]] = {"doc_id": [], "text": [], "passage_of": [], "title": []}
-    ids, titles = corpus["doc_id"][:], corpus["title"][:] if "title" in corpus.column_names else [""] * len(corpus)
+    columns: dict[str, list[str]] = {"doc_id": [], "text": [], "passage_of": [], "joined_title": []}
+    names, ids = corpus.column_names, corpus["doc_id"][:]
+    titles = corpus["joined_title"][:] if "joined_title" in names else [""] * len(corpus)
     parts, room = split_texts(encoder, corpus["text"][:], chunk_size), title_room(encoder, chunk_size)
     for doc_id, title, text, passages in zip(ids, titles, corpus["text"][:], parts, strict=True):
         columns["doc_id"] += [f"{doc_id}#{number}" for number in range(1, len(passages) + 1)]
         columns["text"] += with_titles(text, passages, room)
         columns["passage_of"] += [doc_id] * len(passages)
         # The first passage begins with the title of a table, and others stand after that of the text.
-        columns["title"] += [title, *[title_of(text, room)] * (len(passages) - 1)][: len(passages)]
+        columns["joined_title"] += [title, *[title_of(text, room)] * (len(passages) - 1)][: len(passages)]
     return Dataset.from_dict(columns)
 
 
 def bodies_of(passages: Dataset) -> list[str]:
     """The texts of passages without the titles before them; of documents, their texts."""
-    if not {"title", "passage_of"} <= set(passages.column_names):
+    if not {"joined_title", "passage_of"} <= set(passages.column_names):
         return passages["text"][:]
-    return [text.removeprefix(f"{title}\n") for text, title in zip(passages["text"], passages["title"], strict=True)]
+    rows = zip(passages["text"], passages["joined_title"], strict=True)
+    return [text.removeprefix(f"{title}\n") for text, title in rows]
 
 
 def _choose_passages(

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from transformers.utils import logging
 
 from hf_dse.data.passages import parse_markdown
-from hf_dse.data.rankings import Rankings, make_rankings
+from hf_dse.data.rankings import Rankings, make_corpus, make_rankings
 from hf_dse.retrieval.options import QUERY_KINDS
 
 
@@ -44,7 +44,7 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
 
     Args:
         corpus (`datasets.Dataset`):
-            The columns `doc_id`, `text` and optionally `title`, as the corpus of [`Rankings`].
+            Documents: the columns `doc_id`, `text` and optionally `title`, or the corpus of [`Rankings`].
         kind (`str`):
             `"first_sentences"`: the first sentence after the title, of at least 20 characters. `"sentences"`: any such
             sentence, drawn at random.
@@ -70,10 +70,10 @@ def make_queries(corpus: Dataset, kind: str, *, num_queries: int | None = None, 
     """
     if kind not in QUERY_KINDS:
         raise ValueError(f"kind={kind!r}: it has to be one of {', '.join(QUERY_KINDS)}.")
-    columns = {
-        name: corpus[name][:] for name in corpus.column_names if name in ("doc_id", "text", "title", "passage_of")
-    }
-    titles = columns.get("title") or [""] * len(corpus)
+    corpus = make_corpus(corpus, "The documents")
+    names = ("doc_id", "text", "joined_title", "passage_of")
+    columns = {name: corpus[name][:] for name in corpus.column_names if name in names}
+    titles = columns.get("joined_title") or [""] * len(corpus)
     wanted = len(corpus) if num_queries is None else num_queries
     queries: dict[int, str] = {}
     # A passage may begin inside of a block of code: what is prose is seen in the whole document.
@@ -144,7 +144,7 @@ def find_sentences(text: str) -> Iterator[tuple[int, int]]:
 
 def _blank_passages(columns: dict[str, list]) -> list[str]:
     """For each passage, without its white space at the end, what [`_blank_markup`] leaves of it in its document."""
-    titles = columns.get("title") or [""] * len(columns["text"])
+    titles = columns.get("joined_title") or [""] * len(columns["text"])
     passages: dict[str, list[str]] = {}
     rows: dict[str, list[int]] = {}
     for row, (group, title, text) in enumerate(zip(columns["passage_of"], titles, columns["text"], strict=True)):

@@ -49,7 +49,7 @@ def test_corpus_that_is_a_data_set(doc_id):
     titled = {**columns, "title": ["T", "b"]}
     for corpus in (titled, Dataset.from_dict(titled)):
         queries = Dataset.from_dict({"query": ["q"], "documents": [[1]]})
-        assert make_rankings(queries, corpus).corpus["text"][:] == ["T a", "b"]
+        assert make_rankings(queries, corpus).corpus["text"][:] == ["T a", "b b"]
     # It is not copied again.
     assert make_rankings({"query": ["q"], "documents": [[1]]}, rankings.corpus).corpus is rankings.corpus
     part = rankings.corpus.select([1])
@@ -91,7 +91,7 @@ def test_columns_that_are_missing_or_unknown(warnings):
         make_rankings({"queries": ["A?"], "documents": [[0]]}, CORPUS)
     make_rankings({"query": ["A?"], "documents": [[0]], "label": [[1]]}, CORPUS)
     assert len(warnings) == 1 and "The rankings: the columns label are left out" in warnings[0]
-    titles = make_corpus(pd.DataFrame({"text": ["a", "b"], "title": ["t", None]}), "w")["title"][:]
+    titles = make_corpus(pd.DataFrame({"text": ["a", "b"], "title": ["t", None]}), "w")["joined_title"][:]
     assert titles == ["t", ""]
 
 

@@ -3,13 +3,16 @@
 """Texts of files, and documents with titles."""
 
 import json
+import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from datasets import Dataset
 
 from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import load_corpus, load_rankings
+from hf_dse.data.rankings import make_rankings
 from hf_dse.data.texts import load_texts, read_texts
 
 
@@ -47,19 +50,27 @@ def test_bad_texts(tmp_path, name, content, message):
 
 
 def test_titles(tmp_path):
-    """NaN of a data frame became the word "nan"."""
-    rows = [{"_id": "a", "title": "Heart", "text": "It beats."}, {"_id": "b", "title": float("nan"), "text": "Bread."}]
+    """NaN of a data frame became the word "nan", and a title that begins the text was left out in Python."""
+    rows = [{"_id": "a", "title": "Heart", "text": "Heart beats."}, {"_id": "b", "title": math.nan, "text": "Bread."}]
+    rows.append({"_id": "c", "title": None, "text": "Rain."})
     path = tmp_path / "corpus.jsonl"
-    path.write_text("\n".join(json.dumps(row) for row in [*rows, {"_id": "c", "title": None, "text": "Rain."}]))
+    path.write_text("\n".join(map(json.dumps, rows)))
+    given = {"doc_id": ["a", "b", "c"], **{key: [row[key] for row in rows] for key in ("title", "text")}}
+    queries = {"query": ["q"], "documents": [[0]]}
     for name in (path, tmp_path):
-        assert load_corpus(name).to_dict() == {
+        read = load_corpus(name)
+        assert read.to_dict() == {
             "doc_id": ["a", "b", "c"],
-            "text": ["Heart It beats.", "Bread.", "Rain."],
-            "title": ["Heart", "", ""],
+            "text": ["Heart Heart beats.", "Bread.", "Rain."],
+            "joined_title": ["Heart", "", ""],
         }
-        assert read_texts(name)["text"] == ["Heart It beats.", "Bread.", "Rain."]
+        assert read_texts(name)["text"] == read["text"][:]
+        # The same of Python objects; what was read is not joined again.
+        for corpus in (given, Dataset.from_pandas(pd.DataFrame(given)), read):
+            assert make_rankings(queries, corpus).corpus.to_dict() == read.to_dict()
+            assert make_rankings(queries, make_rankings(queries, corpus).corpus).corpus.to_dict() == read.to_dict()
     path.rename(tmp_path / "docs.jsonl")
-    assert read_texts(tmp_path / "docs.jsonl")["text"][0] == "Heart It beats."
+    assert read_texts(tmp_path / "docs.jsonl")["text"][0] == "Heart Heart beats."
     (tmp_path / "docs.jsonl").rename(path)
     path.write_text('{"_id": "a", "title": 5, "text": "x"}')
     with pytest.raises(ValueError, match="row 0: title is 5, not a string"):

@@ -40,7 +40,7 @@ def test_sentences_lose_nothing(text):
 
 ARTICLES = {
     "doc_id": ["a", "b", "c", "d"],
-    "title": ["Lift", "", "Purring", "Nothing"],
+    "joined_title": ["Lift", "", "Purring", "Nothing"],
     "text": [
         "Lift Wings push air downwards all the time. Air pushes wings upwards then.",
         "Only one sentence is in this document.",
@@ -115,7 +115,7 @@ def test_random_sentences_are_queries():
         rankings = make_queries(corpus, "sentences", seed=seed)
         assert make_queries(corpus, "sentences", seed=seed).queries["query"][:] == rankings.queries["query"][:]
         for query, (row,) in zip(rankings.queries["query"], rankings.positives(), strict=True):
-            text, title = rankings.corpus["text"][row], ARTICLES["title"][row]
+            text, title = rankings.corpus["text"][row], ARTICLES["joined_title"][row]
             assert query in ARTICLES["text"][row] and query not in text and text.startswith(title)
             assert sorted(f"{query} {text}".split()) == sorted(ARTICLES["text"][row].split())
             drawn.setdefault(row, set()).add(query)
