@@ -12,7 +12,16 @@ from transformers.utils import logging
 
 from hf_dse.data.options import EMBEDDED, GLUE, PAIR_TASKS, DataArguments, PairTask, to_arguments
 from hf_dse.data.sources import find_sources, wanted_splits
-from hf_dse.data.tables import Columns, check_rows, column_names, find_column, is_filled, open_table, to_number
+from hf_dse.data.tables import (
+    Columns,
+    check_rows,
+    column_names,
+    find_column,
+    is_filled,
+    open_table,
+    to_number,
+    to_table,
+)
 
 
 logger = logging.get_logger(__name__)
@@ -107,7 +116,7 @@ def check_pairs(
     if not keep_columns or not others:
         return pairs
     if not isinstance(columns, Dataset):
-        columns = Dataset.from_dict({name: columns[name] for name in others})
+        columns = Dataset(to_table({name: columns[name] for name in others}, where))
     # As they are: Python lacks types such as nanoseconds.
     return concatenate_datasets([pairs, columns.select_columns(others).select(kept)], axis=1)
 

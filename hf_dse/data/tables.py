@@ -199,17 +199,26 @@ def to_json(row: Any) -> bytes:
 
 
 def to_table(columns: Columns, where: str | Path) -> pyarrow.Table:
-    """Returns columns as a table that a parquet file can hold; those of a data set keep their types."""
+    """
+    Returns columns as a table that a parquet file can hold; those of a data set keep their types. Objects with other
+    keys in each row, or with none as the `metadata` of BEIR, are texts in JSON: Arrow would give each the keys of all.
+    """
     if not isinstance(columns, Mapping):
         return columns.with_format("arrow")[:]
     arrays = {}
     for name, values in columns.items():
         try:
             arrays[name] = pyarrow.array(values)
+            kind = str(arrays[name].type)
+            is_same = "struct<" not in kind or ("struct<>" not in kind and arrays[name].to_pylist() == values)
         except (pyarrow.ArrowException, OverflowError) as error:
-            raise ValueError(f"{where}: the column {name!r} has values of several types: {error}.") from error
-        # Such as the `metadata` of BEIR, which parquet cannot hold.
-        if pyarrow.types.is_struct(arrays[name].type) and not arrays[name].type.num_fields:
+            if not any(isinstance(value, dict | list) for value in values):
+                raise ValueError(
+                    f"{where}: the column {name!r} has values of several types: {error}. Write all as texts, or all "
+                    "as numbers."
+                ) from error
+            is_same = False
+        if not is_same:
             arrays[name] = pyarrow.array([None if value is None else json.dumps(value) for value in values])
     return pyarrow.table(arrays)
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hf_dse.data.options import DataArguments
 from hf_dse.data.pairs import load_pairs
 from hf_dse.data.ranking_files import load_corpus, load_rankings
-from hf_dse.data.tables import column_names, is_filled, open_table, write_table
+from hf_dse.data.tables import column_names, is_filled, open_table, to_table, write_table
 from hf_dse.data.texts import read_texts
 
 
@@ -204,3 +204,37 @@ def read_all(path):
 @given(rows=st.lists(st.dictionaries(NAMES, VALUES, max_size=6), max_size=4))
 def test_rows_of_any_values(folder, rows):
     read_all(write(folder / "rows.jsonl", "\n".join(map(json.dumps, rows))))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"lang": "en"}, {"year": 2020}, {}, None],
+        [[{"a": 1}], [{"b": 2}], []],
+        [{"deep": {"a": 1}}, {"deep": {"b": 1}}],
+        [{"deep": {}}, {"deep": {}}],
+        [{"v": 1}, {"v": "x"}],
+        [[1], ["x"], 3],
+        [{f"key{row}": row} for row in range(300)],
+    ],
+)
+def test_objects_keep_their_own_keys(values, tmp_path):
+    """Arrow would give each the keys of all, and has one type for a key."""
+    write_table([Dataset(to_table({"text": ["a"] * len(values), "metadata": values}, "w"))], tmp_path / "a.parquet")
+    found = open_table(tmp_path / "a.parquet")["metadata"][:]
+    assert [None if value is None else json.loads(value) for value in found] == values
+
+
+def test_columns_of_one_type_are_not_texts():
+    same = {"objects": [{"a": 1, "b": [2]}, {"b": None, "a": 3}], "lists": [[1], [2.5]], "numbers": [1, 2.5]}
+    assert to_table(same, "w").to_pydict() == same
+    with pytest.raises(ValueError, match="w: the column 'id' has values of several types: .* Write all as texts, or"):
+        to_table({"id": [1, "x"]}, "w")
+
+
+def test_scored_pairs_keep_the_objects_of_their_rows(tmp_path):
+    rows = [{"sentence1": "a", "sentence2": "b", "label": 1.0, "meta": meta} for meta in ({"x": 1}, {"y": [2]})]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    args = DataArguments(train_file=str(tmp_path / "train.jsonl"), num_labels=1)
+    pairs = load_pairs(args, keep_columns=True)["train"]
+    assert list(map(json.loads, pairs["meta"])) == [{"x": 1}, {"y": [2]}]
