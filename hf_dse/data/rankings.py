@@ -227,15 +227,20 @@ def make_corpus(corpus: Columns, where: str) -> Dataset:
 
 def to_ids(values: Sequence, where: str, unique: bool = False) -> list[str]:
     """Returns ids as texts; a whole number is one, also where a missing id has made it 12.0."""
-    # Floats from 2**53 on do not tell all whole numbers apart.
-    rounded = "the id {} is a number that was rounded when it became a float: write the ids as texts"
-    check_rows(values, lambda value: not (isinstance(value, float) and abs(value) >= 2.0**53), where, rounded)
+    check_ids(values, where)
     values = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     check_rows(values, lambda value: not (is_missing(value) or isinstance(value, ID_NOT)), where, "{} names no text")
     ids = list(map(str, values))
     if unique and len(set(ids)) < len(ids):
         raise ValueError(f"{where} {Counter(ids).most_common(1)[0][0]!r} occurs twice: ids name one text each.")
     return ids
+
+
+def check_ids(values: Iterable, where: str) -> None:
+    """Raises a `ValueError` for an id that names another text, because it was rounded."""
+    # Floats from 2**53 on do not tell all whole numbers apart.
+    rounded = "the id {} is a number that was rounded when it became a float: write the ids as texts"
+    check_rows(values, lambda value: not (isinstance(value, float) and abs(value) >= 2.0**53), where, rounded)
 
 
 def to_lists(values: Any) -> list:
@@ -430,10 +435,13 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
     if left_out := [name for name in columns if name not in known]:
         logger.warning(f"{where}: the columns {', '.join(left_out)} have no known name, and are left out.")
     first = next(iter(lists.values()))
-    kinds = str | int if has_corpus else str
+    kinds = str | int | float if has_corpus else str
     problem = "the candidates {} are not texts: lists are read from the columns `documents` and `labels`"
     check_rows(first, lambda row: all(isinstance(text, kinds) for text in row), where, problem)
-    names = {name: [list(map(str, row)) for row in rows] for name, rows in lists.items()}
+    names = {
+        name: [to_ids(row, f"{where}, row {number}: the document id") for number, row in enumerate(rows)]
+        for name, rows in lists.items()
+    }
     unknown: list[list] = [[None] * len(row) for row in first]
     named = [names.get("document_ids", unknown), names.get("documents", unknown), columns.get("groups", unknown)]
     relevances = columns[labels] if labels else [relevance] * len(first)

@@ -20,6 +20,7 @@ from hf_dse.common.files import output_path, to_path, write_atomically
 from hf_dse.common.settings import read_settings
 from hf_dse.data.options import CHUNK_SIZE
 from hf_dse.data.passages import line_of
+from hf_dse.data.rankings import check_ids
 from hf_dse.data.tables import to_json, to_python, to_table
 from hf_dse.data.texts import is_folder_of_files, read_texts
 from hf_dse.retrieval.index import Index
@@ -63,6 +64,7 @@ def search_corpus(
         raise ValueError(f"{corpus} has a column {taken[0]!r}, which is the name of a score: rename it.")
     is_folder = is_folder_of_files(corpus)
     place = "file:line" if is_folder else next((name for name in ID_COLUMNS if name in columns), "position")
+    check_ids(columns.get(place, ()), f"{corpus}, {place}")
     if place == "position":
         columns = {"position": list(range(len(columns[text_column]))), **columns}
     if chunk_size is None:
@@ -111,14 +113,15 @@ def encode_file(
     path = output_path(output, (".npy", ".parquet"))
     table = to_table(read_texts(source, text_column), source)
     texts = table[text_column].to_pylist()
+    name = next((name for name in ID_COLUMNS if name in table.column_names), None)
+    ids = range(len(texts)) if name is None else table[name].to_pylist()
+    check_ids(ids, f"{source}, {name}")
     if EMBEDDING_COLUMN in table.column_names and path.suffix == ".parquet":
         raise ValueError(f"{source} already has a column {EMBEDDING_COLUMN!r}: rename it.")
     vectors = embed(model, texts, **options)
     if path.suffix == ".npy":
         # `np.save` into a file object of Python writes through C, where a full disk is not an error.
         write_atomically(path, lambda file: np.save(SimpleNamespace(write=file.write), vectors))
-        name = next((name for name in ID_COLUMNS if name in table.column_names), None)
-        ids = range(len(texts)) if name is None else table[name].to_pylist()
         rows = ({"row": row, name or "position": value} for row, value in enumerate(ids))
         write_atomically(path.with_suffix(".ids.jsonl"), lambda file: file.writelines(map(to_json, rows)))
     else:

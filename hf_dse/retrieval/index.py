@@ -27,7 +27,7 @@ from hf_dse.common.cache import Cache, open_cache
 from hf_dse.common.files import LOCK_FILE, to_path, write_atomically
 from hf_dse.common.options import check_at_least
 from hf_dse.data.passages import with_titles
-from hf_dse.data.rankings import Rankings
+from hf_dse.data.rankings import Rankings, check_ids, to_lists
 from hf_dse.data.tables import check_rows, is_filled
 from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.retrieval.bm25 import Words, drop_words, import_bm25, number_groups
@@ -174,6 +174,7 @@ class Index:
         for name, values in (("ids", ids), ("groups", groups)):
             if values is not None:
                 _check_size(name, values, found)
+                check_ids(to_lists(values), f"The {name}")
         self.texts = found
         self.ids = ids.tolist() if isinstance(ids, np.ndarray) else None if ids is None else list(ids)
         # The number of the document of each text.

@@ -308,6 +308,17 @@ def test_ids_that_became_floats_are_refused(tmp_path):
     for number in (2.0**53, -(2.0**53)):
         with pytest.raises(ValueError, match="is a number that was rounded"):
             make_rankings(query, {"doc_id": [number], "text": [text]})
+    # Of candidates too; a float of less is a whole number.
+    columns, rows = {"doc_id": ["12", "3"], "text": ["x", "y"]}, {"query": ["a"], "document_ids": [[12.0, 3.0]]}
+    assert read_rankings(rows, columns).queries["documents"][:] == [[0, 1]]
+    assert read_rankings({"query": ["a"], "document_id": [12.0]}, columns).queries["documents"][:] == [[0]]
+    for corpus, rows in (
+        (columns, {"document_ids": [[number]]}),
+        (None, {"document_ids": [[number]], "documents": [["x"]]}),
+        (columns, {"corpus-id": [number]}),
+    ):
+        with pytest.raises(ValueError, match="row 0: the document id, row 0: the id .* was rounded"):
+            read_rankings({"query": ["a"], **rows}, corpus)
     # Whole numbers and smaller floats name texts.
     corpus = {"doc_id": [2.0**53 - 1, 1580661436132757506], "text": [text] * 2}
     assert make_rankings(query, corpus).corpus["doc_id"][:] == ["9007199254740991", "1580661436132757506"]

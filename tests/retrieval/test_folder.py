@@ -300,6 +300,10 @@ def test_the_index_of_pandas_stays(encoder, tmp_path):
     [
         ('{"text": "a"}\n{"text": null}', "row 1: text is None, not a string"),
         ('{"text": "a", "embedding": 1}', "already has a column 'embedding'"),
+        (
+            '{"text": "a", "id": 1.5806614361327575e18}',
+            "in.jsonl, id, row 0: the id 1.58.* was rounded when it became",
+        ),
         ('{"text": "a", "id": 1}\n{"text": "b", "id": "x"}', "the column 'id' has values of several types"),
     ],
 )
@@ -309,3 +313,11 @@ def test_what_cannot_be_written_fails_before_texts_are_embedded(encoder, rows, m
     with pytest.raises(ValueError, match=match):
         encode_file(encoder, str(tmp_path / "in.jsonl"), str(tmp_path / "out.parquet"), **QUIET)
     assert not (tmp_path / "out.parquet").exists()
+
+
+def test_ids_that_became_floats_are_not_shown(encoder, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "_id": 1.5806614361327575e18}')
+    with pytest.raises(ValueError, match="in.jsonl, _id, row 0: the id 1.58.* was rounded"):
+        search_corpus(encoder, "encoder", str(tmp_path / "in.jsonl"), ["a"], index_dir=str(tmp_path / "index"))
+    with pytest.raises(ValueError, match="The ids, row 1: the id 1.58.* was rounded"):
+        index.Index(encoder, ["a", "b"], ids=np.array([1.0, 1.5806614361327575e18]))
