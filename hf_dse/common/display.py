@@ -54,4 +54,7 @@ def _cell(name: str, value: Any) -> str:
         return "all" if value is None else f"{value:d}"
     if name in ("query_ms", "corpus_seconds"):
         return f"{value:.1f}"
+    if value != value:
+        # Such as the interval of a single query.
+        return "none"
     return f"{value:d}" if name.startswith("num_") else f"{100 * value:.2f}"

@@ -32,7 +32,10 @@ FEWEST_QUERIES = 10
 
 @dataclass(frozen=True)
 class Assessment:
-    """The result of [`assess`]; `gain` is the difference in nDCG@10 and the ends of its 95 % interval."""
+    """
+    The result of [`assess`]; `gain` is the difference in nDCG@10 and the ends of its 95 % interval, NaN for a single
+    query, which has none.
+    """
 
     searches: dict[str, dict[str, Any]]
     found: dict[str, Search]
@@ -55,9 +58,13 @@ class Assessment:
         best = f"{self.best}, nDCG@10 {100 * self.searches[self.best]['ndcg@10']:.1f}"
         if self.gain is None:
             return f"The best without a reranker is {best}."
-        gain = "{:+.1f} points, 95 % interval {:+.1f} to {:+.1f}".format(*(100 * value for value in self.gain))
-        gain += f", {self.num_queries} queries"
-        if self.num_queries < FEWEST_QUERIES:
+        number = self.num_queries
+        if number == 1:
+            gain = f"{100 * self.gain[0]:+.1f} points, 1 query, which has no interval"
+        else:
+            gain = "{:+.1f} points, 95 % interval {:+.1f} to {:+.1f}".format(*(100 * value for value in self.gain))
+            gain += f", {number} queries"
+        if number < FEWEST_QUERIES:
             return (
                 f"The judged queries are too few to tell whether the reranker is better ({gain}): judge 50, or more."
             )

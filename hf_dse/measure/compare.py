@@ -197,7 +197,7 @@ def compare_runs(runs: Mapping[str, Run], judged: Mapping[str, Mapping[str, int]
 
 
 def gain_of(before: Run, after: Run, judged: Mapping[str, Mapping[str, int]]) -> tuple[float, float, float]:
-    """The mean difference in nDCG@10 on the same queries, and the ends of its 95 % interval."""
+    """The mean difference in nDCG@10 on the same queries, and the ends of its 95 % interval, NaN of a single query."""
     measured = (measure_run(run, judged, per_query=True).values() for run in (before, after))
     first, second = (np.array([values["ndcg@10"] for values in part]) for part in measured)
     return float((second - first).mean()), *bootstrap_interval(second - first)

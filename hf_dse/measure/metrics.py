@@ -178,11 +178,11 @@ def measure_run(
 
 
 def bootstrap_interval(differences: np.ndarray, *, seed: int | np.random.Generator = 0) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of paired differences."""
+    """The 95 % percentile bootstrap interval of the mean of paired differences, which a single one lacks (NaN)."""
     from scipy.stats import bootstrap
 
     if len(differences) < 2:
-        return float(differences[0]), float(differences[0])
+        return math.nan, math.nan
     interval = bootstrap(
         (differences,),
         np.mean,

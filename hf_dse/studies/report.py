@@ -61,7 +61,8 @@ def comparison_table(results: pd.DataFrame, factors: Sequence[str], metric: str,
         elif high < 0:
             verdict = "lower"
         mean, least, most = (f"{value:+.{digits}f}" for value in (differences.mean(), low, high))
-        rows.append([str(label), str(len(differences)), mean, f"{least} to {most}", verdict])
+        interval = f"{least} to {most}" if len(differences) > 1 else "none"
+        rows.append([str(label), str(len(differences)), mean, interval, verdict])
     return markdown([factor, "pairs", metric, "95 % interval", "verdict"], rows, num_left=1)
 
 

@@ -148,6 +148,8 @@ def test_the_command(assets, capsys):
     data = ("--dataset", assets / "queries")
     code, out, err = told(capsys, *model, *data, "--rerank", assets / "teacher")
     assert code == 0 and "test: 6 queries rank 30 documents" in out and "The judged queries are too few to tell" in out
+    single = told(capsys, *model, *data, "--rerank", assets / "teacher", "--max_queries", 1)[1]
+    assert " points, 1 query, which has no interval): judge 50, or more" in single and " none " in single
     # The random reranker does not pay, so the command is a search.
     assert "Next: `hf-dse search" in err and "--corpus" in err
     _, table = out.split("search ", 1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hf_dse import evaluate, make_rankings, to_sentence_transformer
+from hf_dse.common.display import format_table
 from hf_dse.data.passages import with_titles
 from hf_dse.measure.compare import compare_runs, compare_searches, rerank_search, run_searches
 from hf_dse.measure.metrics import measure_run, relevance
@@ -62,6 +63,16 @@ def test_differences_are_paired(rankings):
     assert "difference" not in results["first"]
     assert [results["same"][name] for name in ("difference", "low", "high")] == [0, 0, 0]
     assert 0 < results["all"]["low"] <= results["all"]["difference"] <= results["all"]["high"]
+
+
+def test_a_single_query_has_no_interval(rankings):
+    judged = relevance(rankings.select([0]))
+    first = {query_id: dict(list(labels.items())[:1]) for query_id, labels in judged.items()}
+    found = compare_runs({"first": first, "all": judged}, judged)["all"]
+    assert found["difference"] > 0 and np.isnan([found["low"], found["high"]]).all()
+    table = format_table({"all": found}).splitlines()
+    cells = dict(zip(table[0].split(), table[1].split(), strict=True))
+    assert (cells["low"], cells["high"]) == ("none", "none") != cells["difference"]
 
 
 def test_searches_are_compared(rankings, make_model, bert_tokenizer, save_encoder, tmp_path, monkeypatch):

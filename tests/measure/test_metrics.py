@@ -57,7 +57,9 @@ def test_bootstrap_interval():
     assert low == pytest.approx(differences.mean() - 1.96 * error, abs=0.1 * error)
     assert high == pytest.approx(differences.mean() + 1.96 * error, abs=0.1 * error)
     assert bootstrap_interval(differences, seed=1) != (low, high)
-    assert bootstrap_interval(np.full(5, 0.25)) == bootstrap_interval(np.full(1, 0.25)) == (0.25, 0.25)
+    assert bootstrap_interval(np.full(5, 0.25)) == (0.25, 0.25)
+    # A single value has no interval, not one of width 0.
+    assert np.isnan(bootstrap_interval(np.full(1, 0.25))).all()
 
 
 def test_measures_of_rankings():

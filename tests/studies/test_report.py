@@ -51,6 +51,9 @@ def test_what_the_noise_does_not_separate_is_not_ranked(results):
     assert depth.startswith("| 4 | 18 | +") and depth.endswith("| higher |")
     few = comparison_table(results[results["seed"] == 0], FACTORS, "test.pearson", "attention", "softmax")
     assert few.count("too few pairs") == 2
+    single = results[(results["seed"] == 0) & (results["depth"] == 2)]
+    one = comparison_table(single, FACTORS, "test.pearson", "attention", "softmax")
+    assert one.count("| 1 |") == one.count("| none | too few pairs |") == 2
 
 
 def test_errors_name_what_there_is(results):
