@@ -4,11 +4,14 @@
 
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from datasets import Dataset, Features, Value
 from transformers.utils import logging
@@ -252,6 +255,17 @@ def to_lists(values: Any) -> list:
 def fold(text: str) -> str:
     """Returns a text in lower case and with single spaces."""
     return " ".join(text.lower().split())
+
+
+def bare(text: str) -> str:
+    """Returns a text in lower case without white space and punctuation, unless it has nothing else."""
+    return "".join(text.lower().translate(_punctuation()).split()) or fold(text)
+
+
+@cache
+def _punctuation() -> dict[int, None]:
+    """All punctuation of Unicode, which `str.translate` takes out; `+` and `=` are symbols."""
+    return dict.fromkeys(number for number in range(sys.maxunicode + 1) if category(chr(number)).startswith("P"))
 
 
 def ranking_rows(rankings: Rankings) -> dict[str, list]:

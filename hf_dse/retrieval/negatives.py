@@ -20,7 +20,7 @@ from hf_dse.common.loading import check_loading
 from hf_dse.data.options import DataArguments
 from hf_dse.data.passages import title_of, with_titles
 from hf_dse.data.ranking_files import to_corpus, to_rankings
-from hf_dse.data.rankings import Rankings, fold, make_rankings
+from hf_dse.data.rankings import Rankings, bare, make_rankings
 from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.bm25 import has_bm25, import_bm25
 from hf_dse.retrieval.index import Index
@@ -65,7 +65,8 @@ def mine(
     both find.
 
     Never mined are the candidates that a query has already, the positives of another query with the same text, the
-    query itself, and their copies up to case and white space. Both searches are merged by reciprocal rank fusion.
+    query itself, and their copies up to case, white space and punctuation. Both searches are merged by reciprocal rank
+    fusion.
 
     Args:
         data ([`Rankings`], [`DataArguments`] or `str`):
@@ -151,7 +152,7 @@ def mine(
     corpus, queries = rankings.corpus, rankings.queries["query"][:]
     passages = corpus if rankings.has_passages else split_corpus(corpus, encoder, rankings.chunk_size)
     # A copy in a document of another title is a copy.
-    bodies = np.array([fold(text) if is_filled(text) else None for text in bodies_of(passages)], dtype=object)
+    bodies = np.array([bare(text) if is_filled(text) else None for text in bodies_of(passages)], dtype=object)
     text_of, texts = pd.factorize(bodies)
     first_rows = np.flatnonzero(~pd.Series(text_of).duplicated() & (text_of >= 0))
     options: dict[str, Any] = {"cache_dir": cache_dir, "batch_size": batch_size, "show_progress": show_progress}
@@ -251,7 +252,7 @@ def _barred_texts(rankings: Rankings, text_of: np.ndarray, texts: pd.Index) -> l
     For each query, the texts of its candidates, of the positives of the same query, and of the query; of passages,
     those of the same documents.
     """
-    keys = [fold(query) for query in rankings.queries["query"]]
+    keys = [bare(query) for query in rankings.queries["query"]]
     barred: dict[str, set[int]] = {key: {number} for key, number in zip(keys, texts.get_indexer(keys), strict=True)}
     documents = rankings.document_ids
     texts_of: dict[str, set[int]] = {}
