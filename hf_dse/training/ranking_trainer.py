@@ -89,7 +89,9 @@ class RankingTrainer(StudentTrainer):
         train_dataset ([`Rankings`] or `datasets.Dataset`):
             Queries with candidates, or rows in a format that [`load_rankings`] reads.
         eval_dataset ([`Rankings`] or `datasets.Dataset`, *optional*):
-            Queries to search with and a corpus. The student with the best `ndcg@10` is kept.
+            Queries to search with and a corpus. The student with the best `ndcg@10` is kept. Of more than 5,000
+            documents, the candidates and a sample of the others are ranked, so that values are higher than those of
+            [`evaluate`].
         processing_class (`PreTrainedTokenizerBase` or `str`, *optional*):
             The tokenizer of the student, or its folder or Hub id. It is required.
         pairs (`datasets.Dataset`, *optional*):
@@ -390,6 +392,13 @@ def smaller_corpus(rankings: Rankings, size: int, seed: int) -> Rankings:
     candidates = {row for rows in rankings.queries["documents"][:] for row in rows}
     others = np.setdiff1d(np.arange(len(rankings.corpus)), list(candidates))
     sample = np.random.default_rng(seed).permutation(others)[: max(0, size - len(candidates))]
+    if len(sample) < len(others):
+        ranked, whole = len(candidates) + len(sample), len(rankings.corpus)
+        logger.warning(
+            f"The evaluations of this training rank {ranked:,} of the {whole:,} texts of the corpus, all candidates "
+            "and a sample of the others: their values compare checkpoints, and are higher than those of `evaluate`, "
+            "which ranks all."
+        )
     return rankings.keep_documents(sample.tolist())
 
 

@@ -265,7 +265,9 @@ def test_pairs_are_mixed_by_rows(make_student, make_trainer, rankings, pairs, be
 # Learning and evaluation
 
 
-def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, rankings, tmp_path, monkeypatch):
+def test_the_evaluation_is_that_of_the_saved_model(
+    make_student, make_trainer, rankings, tmp_path, monkeypatch, warnings
+):
     """With prompts, and with queries that are read as in the training."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     found = []
@@ -289,7 +291,11 @@ def test_the_evaluation_is_that_of_the_saved_model(make_student, make_trainer, r
     few = rankings.select([0, 1])
     monkeypatch.setattr("hf_dse.training.ranking_trainer.EVAL_CORPUS", 1)
     candidates = {row for rows in few.queries["documents"][:] for row in rows}
-    assert len(make_trainer(make_student(), evaluate=few).eval_dataset.corpus) == len(candidates)
+    trainer = make_trainer(make_student(), evaluate=few)
+    assert len(trainer.eval_dataset.corpus) == len(candidates)
+    assert f"rank {len(candidates)} of the {len(rankings.corpus)} texts of the corpus" in warnings[-1]
+    # Those that are passed are ranked whole.
+    assert trainer.evaluate(few) == make_trainer(trainer.model).evaluate(few) != trainer.evaluate()
 
 
 def test_the_unit_of_the_training_is_kept(make_student, make_trainer, rankings, tmp_path):
