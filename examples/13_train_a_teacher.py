@@ -54,7 +54,7 @@ if is_ranking:
     for query in rankings.queries:
         known = list(zip(query["documents"], query["labels"], strict=True))
         others = [row for row, label in known if label == 0][:num]
-        for relevant in [row for row, label in known if label > 0 and others]:
+        for relevant in [row for row, label in known if rankings.is_relevant(label) and others]:
             # The softmax of the labels is 1 for the relevant document.
             rows.append((query["query"], rankings.corpus[[relevant, *others]]["text"], [100.0] + [0.0] * len(others)))
     train = Dataset.from_dict(dict(zip(("query", "documents", "label"), zip(*rows, strict=True), strict=True)))

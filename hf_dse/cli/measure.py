@@ -162,8 +162,8 @@ def evaluate(args: EvaluateArguments, load_args: LoadArguments, data_args: DataA
 
     if is_ranking_data(data_args):
         evaluate_search(args, load_args, data_args)
-    elif args.compare_with or args.bm25 or data_args.chunk_size is not None:
-        raise ValueError("`--compare_with`, `--bm25` and `--chunk_size` are for a corpus, not sentence pairs.")
+    elif args.compare_with or args.bm25:
+        raise ValueError("`--compare_with` and `--bm25` are for a corpus, not sentence pairs.")
     else:
         evaluate_pairs(args, load_args, data_args)
 

@@ -88,8 +88,10 @@ class PairCollator(TextCollator):
 class RankingRows(torch.utils.data.Dataset):
     """
     Queries with candidates drawn anew in each epoch, and optionally pairs of sentences after them. A query has
-    `num_candidates`: one of its positives first, then others in random order, and further positives only if there are
-    not enough others. An index is `row + epoch * len(rows)`: its item is the same in every process and resumed run.
+    `num_candidates`: one of its positives first, then others in random order, and further relevant ones only if there
+    are not enough others. Positives are the relevant candidates of the best grade of the query: a low grade may mean
+    bad, and is neither a positive nor a negative. An index is `row + epoch * len(rows)`: its item is the same in every
+    process and resumed run.
     """
 
     def __init__(self, rankings: Rankings, num_candidates: int, seed: int, pairs: Dataset | None = None):
@@ -99,7 +101,14 @@ class RankingRows(torch.utils.data.Dataset):
         self.pairs = pairs
         self.queries, self.corpus = rankings.queries.select_columns("query"), rankings.corpus.select_columns("text")
         self.documents = [np.asarray(rows, dtype=np.int64) for rows in rankings.queries["documents"][:]]
-        self.labels = [np.asarray(labels, dtype=np.float64) for labels in rankings.queries["labels"][:]]
+        # 1 for a positive, 0 for what is not relevant; NaN if unknown, or relevant but not the best.
+        self.labels: list[np.ndarray] = []
+        self.is_relevant: list[np.ndarray] = []
+        for grades in map(np.array, rankings.queries["labels"][:]):
+            is_relevant = rankings.is_relevant(grades)
+            is_best = is_relevant & (grades == np.max(grades, where=is_relevant, initial=0.0))
+            self.is_relevant.append(is_relevant)
+            self.labels.append(np.where(is_best, 1.0, np.where(is_relevant | np.isnan(grades), math.nan, 0.0)))
         self.logits = [np.full(len(rows), math.nan) for rows in self.documents]
         if rankings.has_scores:
             self.logits = [np.asarray(row, dtype=np.float64) for row in rankings.queries["teacher_logits"][:]]
@@ -122,9 +131,10 @@ class RankingRows(torch.utils.data.Dataset):
 
     def draw(self, row: int, epoch: int) -> np.ndarray:
         """Returns the positions of the candidates of a query that an epoch sees."""
-        is_positive = self.labels[row] > 0
+        is_relevant = self.is_relevant[row]
         generator = np.random.default_rng((self.seed, epoch, row))
-        positives, others = (generator.permutation(np.flatnonzero(part)) for part in (is_positive, ~is_positive))
+        positives, others = (generator.permutation(np.flatnonzero(part)) for part in (is_relevant, ~is_relevant))
+        positives = positives[np.argsort(np.isnan(self.labels[row][positives]), kind="stable")]
         # Those that the teacher knows come first.
         others = others[np.argsort(np.isnan(self.logits[row][others]), kind="stable")]
         return np.concatenate([positives[:1], others, positives[1:]])[: self.num_candidates]

@@ -76,6 +76,9 @@ class DataArguments:
         help=f"Split documents into passages of at most so many tokens; 0: whole texts. Default: {CHUNK_SIZE} for "
         "a folder of .txt and .md files, 0 for other data.",
     )
+    relevance_threshold: float | None = HfArg(
+        default=None, help="The lowest grade of a relevant document. Default: all grades above 0, as in BEIR."
+    )
     sentence1_column: str | None = HfArg(
         default=None, help="Column of the first sentence. Defaults to the task's, then `sentence1`."
     )
@@ -95,7 +98,14 @@ class DataArguments:
     def __post_init__(self) -> None:
         check_at_least(1, num_labels=self.num_labels)
         check_at_least(0, chunk_size=self.chunk_size)
+        check_threshold(self.relevance_threshold)
         check_at_least(1, max_train_samples=self.max_train_samples, max_eval_samples=self.max_eval_samples)
+
+
+def check_threshold(threshold: float | None) -> None:
+    """Raises a `ValueError` for a threshold at which documents of the grade 0 are relevant."""
+    if threshold is not None and not threshold > 0:
+        raise ValueError(f"relevance_threshold={threshold}: it has to be above 0, the grade of what is not relevant.")
 
 
 def to_arguments(data: Any, **options: Any) -> DataArguments:

@@ -27,8 +27,16 @@ from hf_dse.data.tables import (
 logger = logging.get_logger(__name__)
 
 
+def check_pair_options(data_args: DataArguments) -> None:
+    """Raises a `ValueError` for an option of rankings."""
+    for name in ("chunk_size", "relevance_threshold"):
+        if (value := getattr(data_args, name)) is not None:
+            raise ValueError(f"{name}={value} is for the search in a corpus, and the data are sentence pairs.")
+
+
 def resolve_task(data_args: DataArguments) -> PairTask:
     """Returns a known task, or one of `num_labels`, with the symmetry of the arguments."""
+    check_pair_options(data_args)
     name, num_labels = data_args.task_name, data_args.num_labels
     if name is None and num_labels is None and data_args.dataset_name == EMBEDDED:
         name = "stsb"

@@ -91,7 +91,7 @@ def load_rankings(
     result = {}
     for split in wanted_splits(judged | found, splits, name or "The data"):
         rows = open_table(found[split]) if split in found else _read_judgements(judged[split])
-        rankings = read_rankings(rows, corpus, texts, f"Split {split!r}")
+        rankings = read_rankings(rows, corpus, texts, f"Split {split!r}", data_args.relevance_threshold)
         # A file of mined candidates says their unit itself.
         if rankings.chunk_size is None:
             rankings = replace(rankings, chunk_size=chunk_size)
@@ -174,6 +174,10 @@ def to_corpus(data: Data, chunk_size: int | None = None) -> tuple[Dataset, int |
     if isinstance(data, Dataset):
         return make_corpus(data, "The documents"), chunk_size
     args = to_arguments(data, chunk_size=chunk_size)
+    if args.relevance_threshold is not None:
+        raise ValueError(
+            f"relevance_threshold={args.relevance_threshold} is for judged queries, and these are documents alone."
+        )
     return load_corpus(args), unit_of(args)
 
 

@@ -16,6 +16,7 @@ from unicodedata import category
 from datasets import Dataset, Features, Value
 from transformers.utils import logging
 
+from hf_dse.data.options import check_threshold
 from hf_dse.data.tables import (
     ROWS_PER_WRITE,
     Columns,
@@ -68,12 +69,15 @@ class Rankings:
     Args:
         queries (`datasets.Dataset`):
             The columns `query_id`, `query`, `documents` (the rows of the candidates in the corpus), `labels` (above 0
-            for a relevant candidate, 0 for others, NaN if unknown) and optionally `teacher_logits` (NaN if unknown).
+            for a relevant candidate, or its grade, 0 for others, NaN if unknown) and optionally `teacher_logits` (NaN
+            if unknown).
         corpus (`datasets.Dataset`):
             The columns `doc_id`, `text`, which begins with the title if there is one, and optionally `joined_title`,
             this title, and `passage_of`, the id of the document that a text is a passage of.
         chunk_size (`int`, *optional*):
             Tokens of the passages by which the documents are searched, at most; 0 or `None`: whole texts.
+        relevance_threshold (`float`, *optional*):
+            The lowest label of a relevant candidate. Defaults to all labels above 0, as in BEIR.
 
     [`make_rankings`] makes them of lists, and [`load_rankings`] reads files and Hub data sets.
     """
@@ -81,6 +85,7 @@ class Rankings:
     queries: Dataset
     corpus: Dataset
     chunk_size: int | None = None
+    relevance_threshold: float | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -108,10 +113,24 @@ class Rankings:
                 "(`--chunk_size 0`)."
             )
 
+    def grades(self) -> dict[float, int]:
+        """How many candidates have each known label, the highest first."""
+        counts = Counter(label for labels in self.queries["labels"][:] for label in labels if not math.isnan(label))
+        return dict(sorted(counts.items(), reverse=True))
+
+    def is_relevant(self, labels: Any) -> Any:
+        """Which label, or which of an array, counts as relevant."""
+        return labels > 0 if self.relevance_threshold is None else labels >= self.relevance_threshold
+
+    @property
+    def relevant_labels(self) -> str:
+        """The labels that count as relevant, in words."""
+        return "above 0" if self.relevance_threshold is None else f"of {self.relevance_threshold:g} or more"
+
     def positives(self) -> list[list[int]]:
         """Returns, for each query, the rows of the documents that are known to be relevant."""
         lists = zip(self.queries["documents"][:], self.queries["labels"][:], strict=True)
-        return [[row for row, label in zip(*columns, strict=True) if label > 0] for columns in lists]
+        return [[row for row, label in zip(*columns, strict=True) if self.is_relevant(label)] for columns in lists]
 
     def select(self, rows: Iterable[int]) -> "Rankings":
         """Returns some of the queries with the same corpus."""
@@ -128,7 +147,12 @@ class Rankings:
         return replace(self, queries=queries, corpus=self.corpus.select(rows))
 
 
-def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: str = "The rankings") -> Rankings:
+def make_rankings(
+    queries: Mapping[str, Any] | Dataset,
+    corpus: Columns,
+    where: str = "The rankings",
+    relevance_threshold: float | None = None,
+) -> Rankings:
     """
     Makes [`Rankings`] of columns, and checks every row.
 
@@ -141,6 +165,8 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
             that was read has its titles there, and names them in `joined_title`.
         where (`str`, *optional*, defaults to `"The rankings"`):
             The source of the rankings, for messages.
+        relevance_threshold (`float`, *optional*):
+            The lowest label of a relevant candidate. Defaults to all labels above 0, as in BEIR.
 
     Example:
 
@@ -153,6 +179,7 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
     [[0]]
     ```
     """
+    check_threshold(relevance_threshold)
     documents = make_corpus(corpus, where)
     names = column_names(queries)
     for name in ("query", "documents"):
@@ -178,7 +205,16 @@ def make_rankings(queries: Mapping[str, Any] | Dataset, corpus: Columns, where: 
         if name in given:
             columns[name] = read_numbers(given[name], lists, place, name, ids)
     features = Features({name: FEATURES[name] for name in columns})
-    return Rankings(Dataset.from_dict(columns, features=features), documents)
+    made = Rankings(Dataset.from_dict(columns, features=features), documents, relevance_threshold=relevance_threshold)
+    relevant = sorted(filter(made.is_relevant, made.grades()))
+    if relevance_threshold is None and len(relevant) > 1:
+        shown = ", ".join(f"{grade:g}" for grade in relevant[:5]) + (", ..." if relevant[5:] else "")
+        logger.warning(
+            f"{where}: candidates of the grades {shown} count as relevant, all above 0, as in BEIR; a training takes "
+            "the best of a query as positives. Name the lowest relevant grade with `--relevance_threshold`, in Python "
+            "`relevance_threshold`."
+        )
+    return made
 
 
 def read_numbers(
@@ -315,6 +351,7 @@ def read_rankings(
     corpus: Columns | None = None,
     query_texts: Mapping[str, str] | None = None,
     where: str = "The rankings",
+    relevance_threshold: float | None = None,
 ) -> Rankings:
     """
     Makes [`Rankings`] of rows: lists (`query`, `documents` or `document_ids`, `labels`, `teacher_logits`), a
@@ -375,7 +412,7 @@ def read_rankings(
         # The documents that candidates are passages of.
         if group_of := {one.doc_id: one.group for one in candidates if one.group is not None}:
             documents["passage_of"] = [group_of.get(doc_id, doc_id) for doc_id in texts]
-    made = make_rankings(result, documents, where)
+    made = make_rankings(result, documents, where, relevance_threshold)
     sizes = {int(size) for size in columns.get("chunk_size", []) if not is_missing(size)}
     if len(sizes) > 1:
         raise ValueError(f"{where}: the rows have the chunk sizes {sorted(sizes)}: mine all with one `--chunk_size`.")

@@ -16,7 +16,7 @@ from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import to_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.measure.compare import Search, compare_runs, gain_of, rerank_search, run_searches
-from hf_dse.measure.metrics import measure_run, relevance
+from hf_dse.measure.metrics import level_of, measure_run, relevance
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
 from hf_dse.retrieval.rerankers import limit_of, load_reranker, rerank
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
@@ -195,7 +195,8 @@ def assess(
         )
         found, reranked = found | orders, list(orders)
     runs = {name: search.run for name, search in found.items()}
-    searches = {name: {**values, **found[name].costs} for name, values in compare_runs(runs, judged).items()}
+    compared = compare_runs(runs, judged, level_of(rankings))
+    searches = {name: {**values, **found[name].costs} for name, values in compared.items()}
     best = max(own, key=ndcg_of)
     if others and gain_of(runs[best], runs[(other := max(others, key=ndcg_of))], judged)[1] > 0:
         best = other

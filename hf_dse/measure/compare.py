@@ -13,7 +13,7 @@ import numpy as np
 from transformers.utils import logging
 
 from hf_dse.data.rankings import Rankings
-from hf_dse.measure.metrics import bootstrap_interval, measure_run, relevance
+from hf_dse.measure.metrics import bootstrap_interval, level_of, measure_run, relevance
 from hf_dse.retrieval.bm25 import import_bm25
 from hf_dse.retrieval.index import Index, Run
 from hf_dse.retrieval.options import BM25_WEIGHT, RERANK_TOP
@@ -82,7 +82,8 @@ def compare_searches(
     for split, rankings in splits.items():
         size = 0 if rankings.has_passages else rankings.chunk_size or 0
         searches = run_searches(models, rankings, [size], indexes=indexes, **options)
-        found = compare_runs({name: search.run for name, search in searches.items()}, judged[split])
+        runs = {name: search.run for name, search in searches.items()}
+        found = compare_runs(runs, judged[split], level_of(rankings))
         compared[split] = {name: {**metrics, "tokens": searches[name].tokens} for name, metrics in found.items()}
     return compared
 
@@ -186,11 +187,13 @@ def rerank_search(
         yield f"{name} (reranks the top {top} of {which})", reranked
 
 
-def compare_runs(runs: Mapping[str, Run], judged: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, float]]:
+def compare_runs(
+    runs: Mapping[str, Run], judged: Mapping[str, Mapping[str, int]], level: int = 1
+) -> dict[str, dict[str, float]]:
     """The metrics of searches on the same queries, and the differences in nDCG@10 to the first one."""
     first, results = next(iter(runs)), {}
     for name, run in runs.items():
-        results[name] = {"num_queries": len(judged), **measure_run(run, judged)}
+        results[name] = {"num_queries": len(judged), **measure_run(run, judged, level=level)}
         if name != first:
             results[name] |= dict(zip(("difference", "low", "high"), gain_of(runs[first], run, judged), strict=True))
     return results

@@ -24,6 +24,7 @@ from hf_dse.measure.metrics import (
     UndefinedMetricError,
     correlations,
     is_constant,
+    level_of,
     measure_run,
     relevance,
     score_logits,
@@ -122,10 +123,7 @@ def evaluate(
         encoder = to_sentence_transformer(model, processing_class, max_length=max_length, **loading)
         judged = relevance(rankings)
         run = Index.of(encoder, rankings, **options).run(rankings)
-        return {"num_queries": len(judged), **measure_run(run, judged)}
-    if data_args.chunk_size is not None:
-        size = data_args.chunk_size
-        raise ValueError(f"chunk_size={size} is for the search in a corpus, and the data are sentence pairs.")
+        return {"num_queries": len(judged), **measure_run(run, judged, level=level_of(rankings))}
     task = resolve_task(data_args)
     pairs = to_pairs(data, data_args, split or "validation")
     if isinstance(data, Dataset):

@@ -137,21 +137,32 @@ def relevance(rankings: Rankings) -> dict[str, dict[str, int]]:
                 f"The relevance of document {wrong!r} for query {query_id!r} is {known[wrong]}: measures of rankings "
                 "need whole grades, such as 0, 1 and 2."
             )
-        if any(label > 0 for label in known.values()):
+        if any(map(rankings.is_relevant, known.values())):
             grades[query_id] = {doc_id: int(label) for doc_id, label in known.items()}
     if not grades:
         raise ValueError(
-            f"None of the {len(rankings)} queries has a relevant document (above 0): nothing can be measured."
+            f"None of the {len(rankings)} queries has a relevant document (a label {rankings.relevant_labels}): "
+            "nothing can be measured."
         )
     return grades
 
 
+def level_of(rankings: Rankings) -> int:
+    """The lowest grade that is relevant, which [`measure_run`] takes."""
+    return math.ceil(rankings.relevance_threshold or 1)
+
+
 def measure_run(
-    run: Mapping[str, Mapping[str, float]], qrels: Mapping[str, Mapping[str, int]], *, per_query: bool = False
+    run: Mapping[str, Mapping[str, float]],
+    qrels: Mapping[str, Mapping[str, int]],
+    *,
+    level: int = 1,
+    per_query: bool = False,
 ) -> dict[str, Any]:
     """
     The means of `RANKING_METRICS` by pytrec_eval, as MTEB and BEIR report, or the values of each query id. Of equal
-    scores the first in the run is first, as in the search; pytrec_eval alone would sort them by their ids.
+    scores the first in the run is first, as in the search; pytrec_eval alone would sort them by their ids. Grades from
+    `level` on are relevant; nDCG has the gains of all grades, as in TREC.
     """
     (pytrec_eval,) = import_extra("ranking", "pytrec_eval")
     found = {}
@@ -161,7 +172,8 @@ def measure_run(
             raise ValueError(f"A score of the query {query_id!r} is NaN.")
         ranked = sorted(scores, key=scores.__getitem__, reverse=True)
         found[query_id] = {doc_id: float(len(ranked) - rank) for rank, doc_id in enumerate(ranked)}
-    evaluator = pytrec_eval.RelevanceEvaluator(dict(qrels), {"ndcg_cut.10", "recip_rank", "map", "recall.1,10,100"})
+    names = {"ndcg_cut.10", "recip_rank", "map", "recall.1,10,100"}
+    evaluator = pytrec_eval.RelevanceEvaluator(dict(qrels), names, level)
     measured = {
         query_id: {
             "ndcg@10": values["ndcg_cut_10"],

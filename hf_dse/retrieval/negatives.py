@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from datasets import Dataset
+from datasets import Dataset, Features
 from transformers.utils import logging
 
 from hf_dse.common.loading import check_loading
 from hf_dse.data.options import DataArguments
 from hf_dse.data.passages import title_of, with_titles
 from hf_dse.data.ranking_files import to_corpus, to_rankings
-from hf_dse.data.rankings import Rankings, bare, make_rankings
+from hf_dse.data.rankings import FEATURES, Rankings, bare
 from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.bm25 import has_bm25, import_bm25
 from hf_dse.retrieval.index import Index
@@ -188,7 +188,7 @@ def mine(
         logger.warning("Nothing was mined: lower `--relative_margin`, or raise `--range_max`.")
     num_short = sum(len(rows) < num_negatives for rows in mined)
     logger.info(f"{num_short:,} of {len(mined):,} queries have fewer than {num_negatives} negatives.")
-    return replace(make_rankings(columns, rankings.corpus), chunk_size=rankings.chunk_size)
+    return _with_candidates(rankings, columns)
 
 
 def split_corpus(corpus: Dataset, encoder: "SentenceTransformer | None", chunk_size: int | None) -> Dataset:
@@ -241,10 +241,16 @@ def _choose_passages(
             rows = rows_of.get(names[document], [])
             scores = vectors[text_of[rows]] @ query_vectors[number]
             scores = scores if added is None else scores + added[text_of[rows]]
-            best = np.argsort(-scores, kind="stable")[: PASSAGES_PER_POSITIVE if label > 0 else 1]
+            best = np.argsort(-scores, kind="stable")[: PASSAGES_PER_POSITIVE if rankings.is_relevant(label) else 1]
             columns["documents"][number] += [rows[place] for place in best]
             columns["labels"][number] += [label, *[math.nan] * (len(best) - 1)][: len(best)]
-    return replace(make_rankings(columns, passages), chunk_size=rankings.chunk_size)
+    return replace(_with_candidates(rankings, columns), corpus=passages)
+
+
+def _with_candidates(rankings: Rankings, columns: dict[str, list]) -> Rankings:
+    """The same queries with other candidates."""
+    features = Features({name: FEATURES[name] for name in columns})
+    return replace(rankings, queries=Dataset.from_dict(columns, features=features))
 
 
 def _barred_texts(rankings: Rankings, text_of: np.ndarray, texts: pd.Index) -> list[set[int]]:

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.options import EMBEDDED, PairTask
-from hf_dse.data.pairs import DataArguments, check_pairs, load_pairs, resolve_task
+from hf_dse.data.pairs import DataArguments, check_pair_options, check_pairs, load_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.measure.evaluate import evaluate_pairs
 from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
@@ -29,8 +29,7 @@ def run_pairs(stage: Stage) -> DistillationResult:
     """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
     args, data_args, training_args = stage.args, stage.data_args, stage.training_args
     find_teacher = cache(stage.load_teacher)
-    if data_args.chunk_size is not None:
-        raise ValueError(f"chunk_size={data_args.chunk_size} is for the documents of the ranking stage: leave it out.")
+    check_pair_options(data_args)
     task, pairs = _load_task(stage, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")

@@ -35,7 +35,8 @@ def run_ranking(stage: Stage) -> DistillationResult:
     splits: Any = load_rankings(data_args) if stage.dataset is None else stage.dataset
     if "train" not in splits:
         raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
-    splits = {name: as_rankings(part, f"The split {name!r}") for name, part in splits.items()}
+    threshold = data_args.relevance_threshold
+    splits = {name: as_rankings(part, f"The split {name!r}", threshold) for name, part in splits.items()}
     train = splits.pop("train")
     for split, rankings in splits.items():
         try:
@@ -95,7 +96,8 @@ def run_ranking(stage: Stage) -> DistillationResult:
 
 def _check_candidates(train: Rankings, is_taught: bool) -> None:
     """Raises a `ValueError` if a teacher has nothing to compare, and warns if labels have random negatives only."""
-    if any(not label > 0 for labels in train.queries["labels"][:] for label in labels):
+    lists = zip(train.queries["documents"][:], train.positives(), strict=True)
+    if any(len(rows) > len(positives) for rows, positives in lists):
         return
     message = (
         "No training query has a candidate besides its positives, so that there are no scores to compare, and only "

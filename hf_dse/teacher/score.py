@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers.utils import logging
 
 from hf_dse.common.loading import check_loading
-from hf_dse.data.pairs import resolve_task, to_pairs
+from hf_dse.data.pairs import check_pair_options, resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
 from hf_dse.data.tables import check_texts
@@ -108,6 +108,8 @@ def score(
     check_loading("score", loading)
     data_args = options_of(data, task_name=task_name, symmetric=symmetric)
     is_ranking = isinstance(data, Rankings) or is_ranking_data(data_args)
+    if not is_ranking:
+        check_pair_options(data_args)
     if not is_ranking and (bm25_weight or windows != "first"):
         raise ValueError("`--bm25_weight` and `--windows` are options of rankings, and the data are sentence pairs.")
     options: dict[str, Any] = {"batch_size": batch_size, "cache_dir": cache_dir, "show_progress": show_progress}
@@ -226,7 +228,8 @@ def check_scores(rankings: Rankings, name: str, *, are_raw: bool) -> None:
     shares = []
     for row in zip(rankings.queries["teacher_logits"][:], rankings.queries["labels"][:], strict=True):
         scores, labels = map(np.array, row)
-        relevant, rest = (scores[part & ~np.isnan(scores)] for part in (labels > 0, ~(labels > 0)))
+        good = rankings.is_relevant(labels)
+        relevant, rest = (scores[part & ~np.isnan(scores)] for part in (good, ~good))
         if relevant.size and rest.size:
             differences = relevant[:, None] - rest
             shares.append(np.mean((differences > 0) + 0.5 * (differences == 0)))

@@ -3,7 +3,7 @@
 """The Trainer that distils a reranker into an embedding model on queries with candidates."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from hf_dse.data.collators import RankingCollator, RankingRows
 from hf_dse.data.rankings import Rankings, read_rankings
 from hf_dse.data.tokenization import lengths, token_lengths
 from hf_dse.measure.evaluate import evaluating
-from hf_dse.measure.metrics import measure_run, relevance
+from hf_dse.measure.metrics import level_of, measure_run, relevance
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.modeling_dse import find_attentions
 from hf_dse.retrieval.index import Index
@@ -319,20 +319,22 @@ class RankingTrainer(StudentTrainer):
         options["show_progress"] = not self.args.disable_tqdm and self.args.process_index == 0
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
             run = Index.of(self.model, rankings, **options).run(rankings)
-        values = measure_run(run, relevant)
+        values = measure_run(run, relevant, level=level_of(rankings))
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in values.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
 
-def as_rankings(rows: Any, where: str) -> Rankings | None:
-    """Rankings, made of the rows of a data set."""
-    if rows is None or isinstance(rows, Rankings):
+def as_rankings(rows: Any, where: str, relevance_threshold: float | None = None) -> Rankings | None:
+    """Rankings, made of the rows of a data set; a threshold replaces that of rankings."""
+    if rows is None or (isinstance(rows, Rankings) and relevance_threshold is None):
         return rows
+    if isinstance(rows, Rankings):
+        return replace(rows, relevance_threshold=relevance_threshold)
     if not isinstance(rows, Dataset):
         raise TypeError(f"{where} have to be `Rankings` or a `datasets.Dataset`, got {type(rows).__name__}.")
-    return read_rankings(plain_rows(rows), where=where)
+    return read_rankings(plain_rows(rows), where=where, relevance_threshold=relevance_threshold)
 
 
 def limit_rankings(
@@ -374,8 +376,8 @@ def check_targets(rankings: Rankings, args: RankingTrainingArguments) -> float:
         if without := [row for row, positives in enumerate(rankings.positives()) if not positives]:
             raise ValueError(
                 f"The training rankings: {len(without)} of {len(rankings)} queries have no relevant document (a label "
-                f"above 0), the first is {rankings.queries['query_id'][without[0]]!r}: remove them, or train on the "
-                "teacher's scores only."
+                f"{rankings.relevant_labels}), the first is {rankings.queries['query_id'][without[0]]!r}: remove "
+                "them, or train on the teacher's scores only."
             )
     elif math.isnan(spread):
         raise ValueError(

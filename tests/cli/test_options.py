@@ -70,7 +70,8 @@ def test_evaluation_of_a_search(good):
     ("command", "options", "message"),
     [
         ("encode", ["--output", "o.txt"], "unsupported ending '.txt'"),
-        ("evaluate", ["--bm25"], "`--bm25` and `--chunk_size` are for a corpus, not sentence pairs"),
+        ("evaluate", ["--bm25"], "`--compare_with` and `--bm25` are for a corpus, not sentence pairs"),
+        ("evaluate", ["--relevance_threshold", "2"], "relevance_threshold=2.0 is for the search in a corpus"),
         ("mine", ["--queries_from", "none", "--num_queries", "1"], "add `--queries_from"),
         ("export", ["--int8"], "add `--format onnx`"),
         ("distill", ["--learning_rate", "nan"], "learning_rate=nan"),

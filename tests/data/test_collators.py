@@ -130,6 +130,36 @@ def test_a_batch_of_rankings(rankings, bert_tokenizer, warnings):
     assert collator([rows[3]]).keys() == {"pair_input_ids", "pair_attention_mask", "pair_labels"}
 
 
+@pytest.mark.parametrize(
+    ("labels", "threshold", "first", "second"),
+    [
+        # The best grade alone is a positive; a lower one is no negative either.
+        ([5, 2, 1], None, {0: 1}, {1: math.nan, 2: math.nan}),
+        ([0.93, 0.08, 0.02], None, {0: 1}, {1: math.nan, 2: math.nan}),
+        ([2, 5, 5], None, {1: 1, 2: 1}, {1: 1, 2: 1, 0: math.nan}),
+        ([1, None, 3], 2, {2: 1}, {0: 0, 1: math.nan}),
+        ([1, 1, 0], None, {0: 1, 1: 1}, {2: 0}),
+        ([1, 1, 0], 2, {0: 0, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}),
+    ],
+)
+def test_positives_have_the_best_grade(labels, threshold, first, second):
+    """A low grade may mean bad: of 5, 2 and 1 the last was the positive of every third epoch."""
+    columns = {"query": ["q"], "documents": [[0, 1, 2]], "labels": [labels]}
+    rankings = make_rankings(columns, {"text": list("abc")}, relevance_threshold=threshold)
+    rows, drawn = RankingRows(rankings, num_candidates=2, seed=0), ({}, {})
+    for epoch in range(60):
+        item = rows[epoch]
+        for place, (text, label) in enumerate(zip(item["documents"], item["labels"].tolist(), strict=True)):
+            drawn[place]["abc".index(text)] = label
+    # Relevant ones come after others, the best first.
+    assert repr(dict(sorted(drawn[0].items()))) == repr({row: float(label) for row, label in sorted(first.items())})
+    found = {row: float(label) for row, label in sorted(second.items())}
+    if labels == [2, 5, 5]:
+        del found[0]
+    assert repr(dict(sorted(drawn[1].items()))) == repr(found)
+    assert rows[0]["positives"] == rankings.positives()[0]
+
+
 def test_a_smaller_corpus_keeps_the_candidates(rankings):
     smaller = rankings.keep_documents()
     assert len(smaller.corpus) == 5 and len(rankings.keep_documents([5]).corpus) == 6

@@ -67,6 +67,10 @@ def test_beir_folder(tmp_path, judgements):
     assert rankings["test"].corpus["text"][:] == TEXTS and rankings["test"].corpus["doc_id"][:] == ["a", "b"]
     assert rankings["test"].queries[:] == QUERIES
     assert len(load_rankings(DataArguments(dataset_name=str(tmp_path), max_eval_samples=1))["test"]) == 1
+    graded = load_rankings(DataArguments(dataset_name=str(tmp_path), relevance_threshold=2))["test"]
+    assert (rankings["test"].positives(), graded.positives()) == ([[0], [1]], [[0], []])
+    with pytest.raises(ValueError, match="relevance_threshold=2 is for judged queries, and these are documents alone"):
+        to_corpus(DataArguments(dataset_name=str(tmp_path), relevance_threshold=2))
     with pytest.raises(FileNotFoundError, match="no split train; the splits are test"):
         load_rankings(tmp_path, ["train"])
 

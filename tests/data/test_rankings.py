@@ -4,6 +4,7 @@
 
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -93,6 +94,44 @@ def test_columns_that_are_missing_or_unknown(warnings):
     assert len(warnings) == 1 and "The rankings: the columns label are left out" in warnings[0]
     titles = make_corpus(pd.DataFrame({"text": ["a", "b"], "title": ["t", None]}), "w")["joined_title"][:]
     assert titles == ["t", ""]
+
+
+@pytest.mark.parametrize(
+    ("labels", "positives", "told"),
+    [
+        ([[5, 2, 1, 0]], [0, 1, 2], "w: candidates of the grades 1, 2, 5 count as relevant, all above 0, as in BEIR"),
+        ([[0.9, 0.5, 0.02, None]], [0, 1, 2], "the grades 0.02, 0.5, 0.9 count"),
+        ([[1, 2, 3, 4], [5, 6]], [0, 1, 2, 3], "the grades 1, 2, 3, 4, 5, ... count"),
+        ([[1, 0, None, -1]], [0], None),
+        ([[0, 0, 0, 0]], [], None),
+    ],
+)
+def test_what_counts_as_relevant(labels, positives, told, warnings):
+    """By default all grades above 0, as in BEIR, which is said where there are several."""
+    lists = [list(range(len(row))) for row in labels]
+    columns = {"query": [f"q{row}" for row in range(len(labels))], "documents": lists, "labels": labels}
+    rankings = make_rankings(columns, {"text": list("abcd")}, "w")
+    assert rankings.positives()[0] == positives
+    assert [told in line and "`--relevance_threshold`" in line for line in warnings] == ([True] if told else [])
+    warnings.clear()
+    best = max(filter(None, labels[0]), default=1)
+    rankings = make_rankings(columns, {"text": list("abcd")}, "w", best)
+    assert rankings.positives()[0] == [
+        row for row, label in enumerate(labels[0]) if label is not None and label >= best
+    ]
+    assert not warnings and rankings.select([0]).keep_documents().relevance_threshold == best
+    known = [label for row in labels for label in row if label is not None]
+    assert list(rankings.grades().items()) == sorted(Counter(map(float, known)).items(), reverse=True)
+
+
+@pytest.mark.parametrize("threshold", [0, -1, math.nan])
+def test_a_threshold_is_above_0(threshold):
+    for make in (
+        lambda: make_rankings({"query": ["q"], "documents": [[0]]}, CORPUS, relevance_threshold=threshold),
+        lambda: DataArguments(relevance_threshold=threshold),
+    ):
+        with pytest.raises(ValueError, match=f"relevance_threshold={threshold}: it has to be above 0"):
+            make()
 
 
 def test_rows_that_contradict_each_other(warnings):

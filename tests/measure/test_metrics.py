@@ -10,7 +10,7 @@ import pytest
 from transformers import EvalPrediction
 
 from hf_dse import compute_metrics_for, make_rankings
-from hf_dse.measure.metrics import PearsonSpearman, bootstrap_interval, correlations, measure_run, relevance
+from hf_dse.measure.metrics import PearsonSpearman, bootstrap_interval, correlations, level_of, measure_run, relevance
 
 
 pytest.importorskip("pytrec_eval")
@@ -99,6 +99,21 @@ def test_a_document_is_as_relevant_as_its_best_passage():
     relevance(make_rankings({**columns, "labels": [[0.5, 1, None, 0], [1, None, 0]]}, corpus))
     with pytest.raises(ValueError, match="document 'x' for query 'q' is 1.5"):
         relevance(make_rankings({**columns, "labels": [[1, 1.5, None, 0], [1, None, 0]]}, corpus))
+
+
+def test_the_lowest_relevant_grade():
+    """As `trec_eval -l`: nDCG has all gains, and the other measures count what is relevant."""
+    corpus = {"doc_id": list("abc"), "text": ["one", "two", "three"]}
+    columns = {"query": ["q", "r"], "documents": [[0, 1, 2], [0]], "labels": [[1, 2, 3], [1]]}
+    rankings = make_rankings(columns, corpus, relevance_threshold=1.5)
+    grades, run = relevance(rankings), {"q0": {"a": 3.0, "b": 2.0, "c": 1.0}}
+    assert grades == {"q0": {"a": 1, "b": 2, "c": 3}} and level_of(rankings) == 2
+    found, all_grades = measure_run(run, grades, level=level_of(rankings)), measure_run(run, grades)
+    assert (found["mrr@10"], found["recall@10"], found["recall@1"]) == (0.5, 1, 0) and all_grades["mrr@10"] == 1
+    gains = [[grade / math.log2(rank) for rank, grade in enumerate(part, start=2)] for part in ([1, 2, 3], [3, 2, 1])]
+    assert found["ndcg@10"] == all_grades["ndcg@10"] == pytest.approx(sum(gains[0]) / sum(gains[1]))
+    with pytest.raises(ValueError, match="None of the 2 queries has a relevant document .a label of 4 or more."):
+        relevance(make_rankings(columns, corpus, relevance_threshold=4))
 
 
 @pytest.mark.parametrize("ids", list(permutations(["a", "b", "10", "9"])))

@@ -153,6 +153,20 @@ def test_near_copies_of_positives_are_never_mined(encoder):
     assert sorted(mine(rankings, encoder, **options).queries["documents"][0]) == [0, 5, 6, 7, 8]
 
 
+def test_the_threshold_says_what_is_a_positive(encoder):
+    """What is below it stays a known candidate, and has no margin around it."""
+    corpus = [f"{first} {second}" for first in WORDS for second in WORDS]
+    query, documents = (encoder.encode(part, normalize_embeddings=True) for part in ("old sun", corpus))
+    worst, *_, good = np.argsort(documents @ query).tolist()
+    columns = {"query": ["old sun"], "documents": [[good, worst]], "labels": [[3, 1]]}
+    graded = [make_rankings(columns, {"text": corpus}, relevance_threshold=value) for value in (None, 2)]
+    best = make_rankings({**columns, "documents": [[good]], "labels": [[1]]}, {"text": corpus})
+    options = {"num_negatives": 40, "show_progress": False, "relative_margin": 0.01}
+    low, high, alone = (set(mine(part, encoder, **options).queries["documents"][0]) for part in (*graded, best))
+    assert low == {good, worst} < high == alone | {worst}
+    assert mine(graded[1], encoder, **options).relevance_threshold == 2
+
+
 def test_queries_in_another_language_are_announced(warnings):
     """BM25 proposes nothing for them."""
     columns = {"query": ["Wie fliegen Flugzeuge?", "Самолёты", "planes"], "documents": [[0]] * 3, "labels": [[1]] * 3}

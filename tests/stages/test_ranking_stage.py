@@ -96,6 +96,9 @@ def test_queries_without_candidates_have_nothing_to_learn(assets, tmp_path, rank
     assert "18 of 18 queries have no relevant document" in error_of()
     assert rank("out", teacher_name_or_path=assets / "teacher", **options) == 2
     assert "No training query has a candidate besides its positives" in error_of()
+    # All grades are 1.
+    assert rank("high", relevance_threshold=2) == 2
+    assert "has a relevant document (a label of 2 or more): nothing can be measured" in error_of()
 
 
 def test_pairs_are_mixed_in(tmp_path, rank):

@@ -32,9 +32,10 @@ from hf_dse import (
 )
 from hf_dse.common.settings import TextSettings, set_settings, settings_of
 from hf_dse.data.collators import RankingCollator, RankingRows
+from hf_dse.data.rankings import read_rankings
 from hf_dse.training.losses import LOGIT_SPREAD
 from hf_dse.training.ranking_steps import forward_in_parts, forward_texts
-from hf_dse.training.ranking_trainer import PairHead, freeze
+from hf_dse.training.ranking_trainer import PairHead, as_rankings, freeze
 
 
 WORDS = "cat dog sat ran mat house old new".split()
@@ -296,6 +297,13 @@ def test_the_evaluation_is_that_of_the_saved_model(
     assert f"rank {len(candidates)} of the {len(rankings.corpus)} texts of the corpus" in warnings[-1]
     # Those that are passed are ranked whole.
     assert trainer.evaluate(few) == make_trainer(trainer.model).evaluate(few) != trainer.evaluate()
+
+
+def test_a_threshold_reaches_rankings_and_rows():
+    rows = {"query": ["a"], "documents": [["x", "y"]], "labels": [[1, 2]]}
+    for data in (Dataset.from_dict(rows), read_rankings(rows)):
+        assert as_rankings(data, "The rows").positives() == [[0, 1]]
+        assert as_rankings(data, "The rows", 2.0).positives() == [[1]]
 
 
 def test_the_unit_of_the_training_is_kept(make_student, make_trainer, rankings, tmp_path):
