@@ -155,7 +155,7 @@ def assess(
     judged = relevance(rankings)
     rows = [row for row, query_id in enumerate(rankings.queries["query_id"][:]) if query_id in judged]
     rankings = rankings.select(sorted(np.random.default_rng(0).permutation(rows)[:max_queries].tolist()))
-    judged = relevance(rankings)
+    judged = {query_id: judged[query_id] for query_id in rankings.queries["query_id"][:]}
     models: dict[str, SentenceTransformer] = {}
     for given in (model, *compare_with):
         name = fspath(given) if isinstance(given, str | PathLike) else f"model {len(models) + 1}"

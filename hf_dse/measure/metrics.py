@@ -11,11 +11,15 @@ import datasets
 import evaluate
 import numpy as np
 from transformers import EvalPrediction
+from transformers.utils import logging
 
 from hf_dse.common.loading import import_extra
 from hf_dse.data.rankings import Rankings
+from hf_dse.data.tables import is_filled
 from hf_dse.retrieval.sentence_transformer import check_finite
 
+
+logger = logging.get_logger(__name__)
 
 RANKING_METRICS = ("ndcg@10", "mrr@10", "map", "recall@1", "recall@10", "recall@100")
 
@@ -121,9 +125,13 @@ def is_constant(values: np.ndarray) -> bool:
 
 
 def relevance(rankings: Rankings) -> dict[str, dict[str, int]]:
-    """The grades of documents by query id. Call it before a corpus is embedded, because it checks the grades."""
-    ids = rankings.document_ids
+    """
+    The grades of documents by query id. Call it before a corpus is embedded, because it checks the grades. Documents
+    with one text have its best grade for a query, as in the judgements "with dupes" of TREC's Deep Learning track.
+    """
+    ids, copies = rankings.document_ids, _copies(rankings)
     grades: dict[str, dict[str, int]] = {}
+    num_added = 0
     columns = (rankings.queries[name][:] for name in ("query_id", "documents", "labels"))
     for query_id, rows, labels in zip(*columns, strict=True):
         known: dict[str, float] = {}
@@ -138,13 +146,35 @@ def relevance(rankings: Rankings) -> dict[str, dict[str, int]]:
                 "need whole grades, such as 0, 1 and 2."
             )
         if any(map(rankings.is_relevant, known.values())):
+            best = {
+                copy: known[name] for name in sorted(known, key=known.__getitem__) for copy in copies.get(name, ())
+            }
+            num_added += sum(label > 0 for copy, label in best.items() if copy not in known)
+            known |= {copy: label for copy, label in best.items() if label > 0}
             grades[query_id] = {doc_id: int(label) for doc_id, label in known.items()}
     if not grades:
         raise ValueError(
             f"None of the {len(rankings)} queries has a relevant document (a label {rankings.relevant_labels}): "
             "nothing can be measured."
         )
+    if num_added:
+        logger.warning_once(
+            f"{num_added} documents without a judgement have the text of a relevant one, and count as relevant too, "
+            "whatever their ids and order; remove copies from the corpus for the numbers of BEIR."
+        )
     return grades
+
+
+def _copies(rankings: Rankings) -> dict[str, list[str]]:
+    """The ids of the documents with the text of a candidate, by its id, where there are several."""
+    texts: dict[str, str] = {}
+    for name, text in zip(rankings.document_ids, rankings.corpus["text"][:], strict=True):
+        # Of all passages, in their order.
+        texts[name] = f"{texts[name]}\n{text}" if name in texts else text
+    names: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        names.setdefault(text, []).append(name)
+    return {name: found for text, found in names.items() if found[1:] and is_filled(text) for name in found}
 
 
 def level_of(rankings: Rankings) -> int:

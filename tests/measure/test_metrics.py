@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of predictions and rankings, and intervals of their means."""
 
+import logging
 import math
 from itertools import permutations
 
@@ -99,6 +100,27 @@ def test_a_document_is_as_relevant_as_its_best_passage():
     relevance(make_rankings({**columns, "labels": [[0.5, 1, None, 0], [1, None, 0]]}, corpus))
     with pytest.raises(ValueError, match="document 'x' for query 'q' is 1.5"):
         relevance(make_rankings({**columns, "labels": [[1, 1.5, None, 0], [1, None, 0]]}, corpus))
+
+
+@pytest.mark.parametrize("ids", ["abc", "zbc"])
+@pytest.mark.parametrize("place", range(3))
+def test_copies_of_a_relevant_document_are_relevant(ids, place, warnings):
+    """Neither names nor places of copies may move a measure."""
+    columns = {"query": ["q", "other"], "documents": [[place, 3], [3]], "labels": [[2, 0], [1]]}
+    corpus = {"doc_id": [*ids, "d"], "text": ["Cats purr."] * 3 + ["Dogs bark."]}
+    logging.Logger.warning_once.cache_clear()
+    grades = relevance(make_rankings(columns, corpus))
+    assert "2 documents without a judgement have the text of a relevant one" in warnings[-1]
+    assert grades == {"q0": {**dict.fromkeys(ids, 2), "d": 0}, "q1": {"d": 1}}
+    run = {"q0": dict.fromkeys([*ids, "d"], 1.0), "q1": {"d": 1.0}}
+    assert measure_run(run, grades)["ndcg@10"] == 1
+    # Copies that are judged in other ways have the best grade; blank texts are none.
+    labels, texts = [[0, 1]], {"doc_id": list("abcd"), "text": ["Cats purr."] * 2 + [" "] * 2}
+    asked = {"query": ["q"], "documents": [[0, 1]], "labels": labels}
+    assert relevance(make_rankings(asked, texts)) == {"q0": {"a": 1, "b": 1}}
+    assert relevance(make_rankings({**asked, "documents": [[0, 2]]}, texts)) == {"q0": {"a": 0, "c": 1}}
+    passages = {"doc_id": list("vwxyz"), "text": ["a", "b", "a", "b", "a"], "passage_of": ["m", "m", "n", "n", "o"]}
+    assert relevance(make_rankings({**asked, "documents": [[4, 0]]}, passages)) == {"q0": {"o": 0, "m": 1, "n": 1}}
 
 
 def test_the_lowest_relevant_grade():
