@@ -509,8 +509,10 @@ class Index:
         path = to_path(folder)
         columns: dict[str, Any] = {"text": self.texts, "group": self.groups.tolist(), "id": self.ids}
         table = pyarrow.table({name: values for name, values in columns.items() if values is not None})
+        # Before anything is written, because the model may have learned since.
+        entries = self._entries()
         with open_cache(path / VECTORS) as cache:
-            self._write_entries(cache, self._entries())
+            self._write_entries(cache, entries)
             cache.drop_others(self._stored(self._keys))
         if self._words is not None:
             drop_words(path, Words(self.passages, self.document_of, path))

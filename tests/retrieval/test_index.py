@@ -439,16 +439,17 @@ def test_a_refused_update_leaves_the_index_as_it_was(encoder):
     assert index.search(query for query in QUERIES) == expected
 
 
-def test_an_index_does_not_outlive_its_weights(encoder):
+def test_an_index_does_not_outlive_its_weights(encoder, tmp_path):
     """Its vectors would be compared with those of another model, and kept as those of the new one."""
     model = copy.deepcopy(encoder)
     index = make_index(model)
     index.search(QUERIES)
     with torch.no_grad():
         next(model.parameters()).add_(1.0)
-    for call in (lambda: index.search(QUERIES), lambda: index.vectors, lambda: index.save("x")):
+    for call in (lambda: index.search(QUERIES), lambda: index.vectors, lambda: index.save(tmp_path / "x")):
         with pytest.raises(ValueError, match="The model has learned since this index was made: make another one"):
             call()
+    assert not (tmp_path / "x").exists()
     make_index(model).search(QUERIES)
 
 
