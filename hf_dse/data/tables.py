@@ -6,6 +6,7 @@ becomes the number 7, "NA" becomes `None`, and a row with one cell too many lose
 "2020-01-01" becomes a time.
 """
 
+import ast
 import csv
 import io
 import json
@@ -35,6 +36,9 @@ READERS = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 OUTPUT_ENDINGS = (".jsonl", ".parquet")
 # A text of white space, and of characters that nobody sees.
 BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]*")
+# A cell with a list, and one with texts in quotation marks.
+LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
+QUOTED_LIST = re.compile(r"\s*\[\s*['\"].*['\"]\s*\]\s*", re.DOTALL)
 ROWS_PER_WRITE = 1000
 # Columns by name. A data set keeps types that Python lacks, such as nanoseconds.
 Columns: TypeAlias = Union[Mapping[str, list], "Dataset"]
@@ -83,6 +87,30 @@ def _parse_csv(path: Path, text: str, **style: Any) -> dict[str, list]:
     return {name: cells for name, *cells in zip(*rows, strict=True)}
 
 
+def _read_lists(cells: list[str], where: str) -> list:
+    """Cells that are all lists in JSON or Python, or empty, as these lists, and others as they are."""
+    if not any(cells) or not all(cell == "" or LIST.fullmatch(cell) for cell in cells):
+        return cells
+    lists = []
+    for row, cell in enumerate(cells):
+        value: Any = None
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            value = json.loads(cell or "null")
+        if value is None and cell:
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                value = ast.literal_eval(cell)
+            # In Python, two texts without a comma between, as numpy prints them, would be one.
+            value = value if repr(value) == cell.strip() else None
+        if value is None and cell and not QUOTED_LIST.fullmatch(cell):
+            return cells
+        if value is None and cell:
+            raise ValueError(
+                f"{where}, row {row}: {shorten(cell)} is a list that csv cannot hold: write jsonl or parquet."
+            )
+        lists.append(value)
+    return lists
+
+
 def _read_json(path: Path) -> dict[str, list]:
     text = read_text(path)
     # One list, or one object per line. Not `splitlines`, which also splits at characters inside JSON strings.
@@ -107,8 +135,8 @@ def _read_json(path: Path) -> dict[str, list]:
 
 def open_table(source: Source) -> Columns:
     """
-    Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts. A data
-    set is returned as it is.
+    Returns a local table: a data set for a parquet file, otherwise a dictionary. Cells of csv files stay texts, but
+    for columns of lists. A data set is returned as it is.
     """
     if not isinstance(source, str | PathLike):
         return source
@@ -125,10 +153,11 @@ def open_table(source: Source) -> Columns:
                 return Dataset(file.read())
         except (pyarrow.ArrowException, OSError) as error:
             raise ValueError(f"{path}: not a readable parquet file: {error}") from error
-    columns = _read_csv(path) if ending in (".csv", ".tsv") else _read_json(path)
+    is_csv = ending in (".csv", ".tsv")
+    columns = _read_csv(path) if is_csv else _read_json(path)
     if not columns:
         raise ValueError(f"{path} has no columns: the file is empty.")
-    return columns
+    return {name: _read_lists(cells, f"{path}, {name}") for name, cells in columns.items()} if is_csv else columns
 
 
 def column_names(columns: Columns) -> list[str]:

@@ -238,3 +238,26 @@ def test_scored_pairs_keep_the_objects_of_their_rows(tmp_path):
     args = DataArguments(train_file=str(tmp_path / "train.jsonl"), num_labels=1)
     pairs = load_pairs(args, keep_columns=True)["train"]
     assert list(map(json.loads, pairs["meta"])) == [{"x": 1}, {"y": [2]}]
+
+
+@pytest.mark.parametrize("write_cell", [json.dumps, repr])
+def test_lists_in_cells_of_csv_are_lists(tmp_path, write_cell):
+    """As JSON or Python writes them; other cells in brackets are texts."""
+    columns = {
+        "texts": [["Cats.", 'Dogs\' "bed"'], ["a"]],
+        "numbers": [[1, 0.5], [-2.0]],
+        "gaps": [["a"], None],
+    }
+    cells = {name: ["" if value is None else write_cell(value) for value in rows] for name, rows in columns.items()}
+    cells |= {"said": ["[Music]", "[Applause] [1]"], "some": ["['a']", "b"]}
+    pd.DataFrame(cells).to_csv(tmp_path / "a.csv", index=False)
+    assert open_table(tmp_path / "a.csv") == cells | columns
+
+
+@pytest.mark.parametrize("cell", ["['Cats.' 'Dogs.']", "['a', nan, 'b']", "['Cats.'\n 'Dogs.']"])
+def test_lists_that_csv_cannot_hold_are_named(tmp_path, cell):
+    pd.DataFrame({"negatives": ["['a']", cell]}).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(
+        ValueError, match=r"a.csv, negatives, row 1: .* is a list that csv cannot hold: write jsonl or"
+    ):
+        open_table(tmp_path / "a.csv")
