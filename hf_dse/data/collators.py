@@ -5,6 +5,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from hf_dse.data.rankings import Rankings, fold
+from hf_dse.data.tables import shorten
 from hf_dse.data.tokenization import token_lengths
 
 
@@ -85,6 +87,46 @@ class PairCollator(TextCollator):
         return batch
 
 
+def number_texts(texts: Sequence[str], processing_class: PreTrainedTokenizerBase | None) -> list[int]:
+    """For each text, the row of the first with the same tokens; without a tokenizer, of the first that is equal."""
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for text in dict.fromkeys(texts):
+        spellings[fold(text)].append(text)
+    similar = [text for group in spellings.values() if len(group) > 1 for text in group]
+    tokens: dict[str, Any] = {}
+    if processing_class is not None and similar:
+        ids = processing_class(similar, verbose=False)["input_ids"]
+        tokens = {text: tuple(found) for text, found in zip(similar, ids, strict=True)}
+    first: dict[Any, int] = {}
+    return [first.setdefault(tokens.get(text, text), row) for row, text in enumerate(texts)]
+
+
+def merge_copies(rankings: Rankings, numbers: Sequence[int]) -> Rankings:
+    """Rankings in which a query has each number of a text once, with the best label; a warning if labels differ."""
+    if len(set(numbers)) == len(numbers):
+        return rankings
+    names = [name for name in ("documents", "labels", "teacher_logits") if name in rankings.queries.column_names]
+    columns = {name: rankings.queries[name][:] for name in names}
+    unlike = []
+    for row, (documents, given) in enumerate(zip(columns["documents"], columns["labels"], strict=True)):
+        labels = [-math.inf if math.isnan(label) else label for label in given]
+        kept: dict[int, int] = {}
+        for place, document in enumerate(documents):
+            best = kept.setdefault(numbers[document], place)
+            if len({labels[best], labels[place]} - {-math.inf}) > 1:
+                unlike.append(document)
+            kept[numbers[document]] = max(best, place, key=labels.__getitem__)
+        for name in names:
+            columns[name][row] = [columns[name][row][place] for place in sorted(kept.values())]
+    if unlike:
+        logger.warning(
+            f"{len(unlike):,} candidates have the tokens of another one of their query, and another label, such as "
+            f"{shorten(rankings.corpus[unlike[0]]['text'])}: the higher label counts."
+        )
+    others = {name: rankings.queries[name][:] for name in rankings.queries.column_names if name not in names}
+    return replace(rankings, queries=Dataset.from_dict({**others, **columns}, features=rankings.queries.features))
+
+
 class RankingRows(torch.utils.data.Dataset):
     """
     Queries with candidates drawn anew in each epoch, and optionally pairs of sentences after them. A query has
@@ -94,8 +136,18 @@ class RankingRows(torch.utils.data.Dataset):
     process and resumed run.
     """
 
-    def __init__(self, rankings: Rankings, num_candidates: int, seed: int, pairs: Dataset | None = None):
+    def __init__(
+        self,
+        rankings: Rankings,
+        num_candidates: int,
+        seed: int,
+        pairs: Dataset | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+    ):
         rankings = rankings.keep_documents()
+        # Documents with the same tokens have one number, that of the first.
+        numbers = number_texts(rankings.corpus["text"][:], processing_class)
+        rankings = merge_copies(rankings, numbers)
         self.num_candidates = num_candidates
         self.seed = seed
         self.pairs = pairs
@@ -112,14 +164,11 @@ class RankingRows(torch.utils.data.Dataset):
         self.logits = [np.full(len(rows), math.nan) for rows in self.documents]
         if rankings.has_scores:
             self.logits = [np.asarray(row, dtype=np.float64) for row in rankings.queries["teacher_logits"][:]]
-        # Documents with the same text have one number, that of the first.
-        first: dict[str, int] = {}
-        numbers = [first.setdefault(fold(text), row) for row, text in enumerate(rankings.corpus["text"][:])]
         self.text_ids = np.asarray(numbers, dtype=np.int64)
-        # Queries with the same text share their positives, and other passages of their documents are no negatives.
-        shared: dict[str, set[int]] = defaultdict(set)
+        # Queries with the same tokens share their positives, and other passages of their documents are no negatives.
+        shared: dict[int, set[int]] = defaultdict(set)
         passages: dict[str, list[int]] = defaultdict(list)
-        names, documents = list(map(fold, rankings.queries["query"][:])), rankings.document_ids
+        names, documents = number_texts(rankings.queries["query"][:], processing_class), rankings.document_ids
         for document, number in zip(documents, numbers, strict=True):
             passages[document].append(number)
         for name, rows in zip(names, rankings.positives(), strict=True):

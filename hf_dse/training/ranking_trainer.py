@@ -50,6 +50,9 @@ logger = logging.get_logger(__name__)
 # Queries to whose candidates the first scale of the head is fitted.
 START_QUERIES = 128
 
+# Less than that, similarities do not differ.
+LEAST_SPREAD = 1e-5
+
 # Scale of a cosine without a teacher, as usual for contrastive losses.
 LABEL_SCALE = 20.0
 
@@ -162,7 +165,7 @@ class RankingTrainer(StudentTrainer):
                 self.pair_loss = PairDistillationLoss(0.5 if has_both else float("label" not in names))
                 check_pair_targets(pairs, "pairs", model.config)
             seed = args.seed if args.data_seed is None else args.data_seed
-            rows = RankingRows(train_dataset, args.num_candidates, seed, pairs)
+            rows = RankingRows(train_dataset, args.num_candidates, seed, pairs, self.tokenizer)
             temperature = mean_spread(rows.logits) / LOGIT_SPREAD if kl_weight else 1.0
             self.ranking_loss = RankingLoss(args.contrastive_weight, kl_weight, temperature)
         if eval_dataset is not None:
@@ -290,13 +293,15 @@ class RankingTrainer(StudentTrainer):
             documents, targets = batch["documents"].cpu(), batch["teacher_logits"].cpu().double()
             is_unknown = (documents < 0) | ~targets.isfinite()
             found = matrix.gather(1, documents.clamp(min=0)).masked_fill(is_unknown, math.nan)
-            if fit_scale and not math.isfinite(mean_spread(found.numpy())):
+            # Texts that the student reads alike differ by rounding errors.
+            if fit_scale and not mean_spread(found.numpy()) > LEAST_SPREAD:
                 raise ValueError(
                     f"num_candidates={self.args.num_candidates}: no drawn query has two candidates with a teacher's "
-                    "score. Draw more, or score the others too."
+                    f"score that differ in the {self.args.max_length} tokens that are read. Draw more, score the "
+                    "others too, or raise `max_length`."
                 )
             if fit_scale:
-                scale = mean_spread(targets.numpy()) / max(mean_spread(found.numpy()), 1e-6)
+                scale = mean_spread(targets.numpy()) / mean_spread(found.numpy())
             bias = (targets.nanmean() - scale * found.nanmean()).item()
         elif fit_scale and head.kind == "dot":
             query, document = (vectors[kind].norm(dim=1).mean().item() for kind in ("query", "document"))

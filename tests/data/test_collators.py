@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of texts, pairs and rankings. The tests of the trainers have more."""
 
-import math
-
 import pytest
 import torch
 from datasets import Dataset
@@ -90,22 +88,35 @@ def rankings():
     return make_rankings(queries, {"text": ["the cat", "a mat", "The Cat ", "cats", "a dog ran on", "unused"]})
 
 
-def test_items_of_rankings(rankings):
-    """An index is row and epoch; equal texts have one number, and equal queries share their positives."""
-    rows = RankingRows(rankings, num_candidates=2, seed=0)
+def test_items_of_rankings(rankings, bert_tokenizer):
+    """An index is row and epoch; texts with equal tokens have one number, and such queries share their positives."""
+    rows = RankingRows(rankings, 2, 0, processing_class=bert_tokenizer)
     assert len(rows) == 3
     items = [rows[epoch * 3] for epoch in range(20)]
-    assert all(item["documents"][0] == "the cat" and len(item["documents"]) == 2 for item in items)
+    # Of "the cat" and "The Cat " that with a label.
+    assert all(sorted(item["documents"]) == ["a mat", "the cat"] for item in items)
+    assert all(item["documents"][0] == "the cat" and item["labels"].tolist() == [1, 0] for item in items)
+    assert rows[0]["positives"] == rows[1]["positives"] == [0, 3] and rows[2]["positives"] == []
+    rows = RankingRows(rankings, 2, 0)
+    items = [rows[epoch * 3] for epoch in range(20)]
     # A candidate with the teacher's score comes before one without.
     assert {item["documents"][1] for item in items} == {"a mat"}
-    assert {RankingRows(rankings, 3, 0)[epoch * 3]["documents"][2] for epoch in range(20)} == {"The Cat "}
-    for first, second in zip(items, [RankingRows(rankings, 2, 0)[epoch * 3] for epoch in range(20)], strict=True):
-        assert first["documents"] == second["documents"]
-    assert rows[0]["positives"] == rows[1]["positives"] == [0, 3] and rows[2]["positives"] == []
-    whole = RankingRows(rankings, 9, 0)[0]
-    order = [whole["documents"].index(text) for text in ("the cat", "a mat", "The Cat ")]
-    assert whole["document_ids"][order].tolist() == [0, 1, 0]
-    assert whole["labels"][order[:2]].tolist() == [1, 0] and math.isnan(whole["labels"][order[2]])
+    again = [RankingRows(rankings, 2, 0)[epoch * 3]["documents"] for epoch in range(20)]
+    assert again == [item["documents"] for item in items]
+    assert sorted(RankingRows(rankings, 9, 0)[0]["document_ids"]) == [0, 1, 2]
+
+
+def test_case_is_a_difference_where_tokens_differ(bert_tokenizer, roberta_tokenizer, warnings):
+    queries = {"query": ["price of Co", "price of CO"], "documents": [[0, 1], [2]], "labels": [[1, 0], [1]]}
+    corpus = {"text": ["5 MW", "5 mW", "5\n\nMW"]}
+    rows = RankingRows(make_rankings(queries, corpus), 9, 0, processing_class=roberta_tokenizer)
+    assert rows.text_ids.tolist() == [0, 1, 2] and rows.positives == [[0], [2]] and not warnings
+    rows = RankingRows(make_rankings(queries, corpus), 9, 0, processing_class=bert_tokenizer)
+    assert rows.text_ids.tolist() == [0, 0, 0] and rows.positives == [[0], [0]]
+    assert rows[0]["documents"] == ["5 MW"] and rows[0]["labels"].tolist() == [1]
+    assert (
+        "1 candidates have the tokens of another one of their query, and another label, such as '5 mW'" in warnings[0]
+    )
 
 
 def test_a_batch_of_rankings(rankings, bert_tokenizer, warnings):
@@ -116,15 +127,15 @@ def test_a_batch_of_rankings(rankings, bert_tokenizer, warnings):
     batch = collator([rows[0], rows[1], rows[2], rows[3]])
     texts = [bert_tokenizer.decode(ids, skip_special_tokens=True) for ids in batch["document_input_ids"]]
     # Each text once, with its prompt, and at most 6 tokens.
-    assert sorted(texts) == ["in a dog ran", "in a mat", "in cats", "in the cat"]
+    assert sorted(texts) == ["in a dog ran", "in a mat", "in cats", "in the cat", "in the cat"]
     assert bert_tokenizer.decode(batch["query_input_ids"][0], skip_special_tokens=True) == "of a cat"
-    assert collator.n_truncated == 1 and "1 of 4 document texts" in warnings[0] and "raise `max_length`" in warnings[0]
+    assert collator.n_truncated == 1 and "1 of 5 document texts" in warnings[0] and "raise `max_length`" in warnings[0]
     for number in range(3):
         places = batch["documents"][number]
         known = [texts[place].removeprefix("in ") for place in places if place >= 0]
         expected = [text.lower().strip().replace(" on", "") for text in rows[number]["documents"]]
         assert known == expected
-    assert batch["positives"].tolist() == [[0, 3], [0, 3], [-1, -1]]
+    assert batch["positives"].tolist() == [[0], [3], [-1]]
     assert batch["labels"].shape == batch["teacher_logits"].shape == (3, 3)
     assert batch["labels"][1, 2].isnan() and batch["pair_input_ids"].shape == (1, 2, 3)
     assert collator([rows[3]]).keys() == {"pair_input_ids", "pair_attention_mask", "pair_labels"}
@@ -167,9 +178,9 @@ def test_a_smaller_corpus_keeps_the_candidates(rankings):
     assert part.queries["documents"][0] == [1, 0] and part.corpus["text"][:] == ["the cat", "a dog ran on"]
 
 
-def test_other_passages_of_a_relevant_document_are_no_negatives():
+def test_other_passages_of_a_relevant_document_are_no_negatives(bert_tokenizer):
     """Of equal queries together; texts that two documents have are those of the first."""
     corpus = {"text": ["a cat", "a mat", "a dog", "A  MAT", "cats"], "passage_of": ["x", "x", "y", "y", "z"]}
     queries = {"query": ["q", "Q", "other"], "documents": [[0, 2], [2], [4, 1, 3]], "labels": [[1, 0], [1], [0, 0, 0]]}
-    rows = RankingRows(make_rankings(queries, corpus), num_candidates=2, seed=0)
+    rows = RankingRows(make_rankings(queries, corpus), 2, 0, processing_class=bert_tokenizer)
     assert [rows[row]["positives"] for row in range(3)] == [[0, 1, 2], [0, 1, 2], []]

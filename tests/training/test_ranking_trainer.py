@@ -412,6 +412,12 @@ def test_what_cannot_be_learned_is_named(make_student, make_trainer, rankings):
     trainer = make_trainer(make_student(), sparse, kl_weight=1.0, num_candidates=2)
     with pytest.raises(ValueError, match="num_candidates=2: no drawn query has two candidates with a teacher's score"):
         trainer.train()
+    # All that is read of both candidates is the same, so that no scale makes their scores.
+    texts = {"text": [f"the cat sat on the mat and the dog {end}" for end in ("ran", "sat")]}
+    alike = {"query": ["a cat"], "documents": [[0, 1]], "labels": [[1, 0]], "teacher_logits": [[6.0, -6.0]]}
+    trainer = make_trainer(make_student(), make_rankings(alike, texts), kl_weight=1.0, max_length=6)
+    with pytest.raises(ValueError, match="with a teacher's score that differ in the 6 tokens that are read"):
+        trainer.train()
     with pytest.raises(TypeError, match="The evaluation rows have to be `Rankings` or a `datasets.Dataset`, got dict"):
         make_trainer(make_student(), rankings, {"query": ["a"]})
     with pytest.raises(ValueError, match="Row 1 of the pairs has the label inf"):
