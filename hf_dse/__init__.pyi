@@ -14,6 +14,7 @@ from .data.ranking_files import load_corpus as load_corpus
 from .data.ranking_files import load_rankings as load_rankings
 from .data.rankings import Rankings as Rankings
 from .data.rankings import make_rankings as make_rankings
+from .data.read import report as report
 from .demo import default_encoder as default_encoder
 from .measure.assess import assess as assess
 from .measure.evaluate import evaluate as evaluate

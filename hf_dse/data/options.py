@@ -19,7 +19,7 @@ CHUNK_SIZE = 128
 class PairTask:
     """
     A sentence-pair task; a regression has one label. `metric_for_best_model` compares checkpoints. With `skip_empty`,
-    pairs with an empty sentence are left out instead of being an error.
+    pairs with an empty sentence are left out instead of being an error. `class_names` are those of labels without any.
     """
 
     name: str
@@ -29,6 +29,7 @@ class PairTask:
     symmetric: bool = False
     metric_for_best_model: str = "pearson"
     skip_empty: bool = False
+    class_names: tuple[str, ...] = ()
 
     @property
     def problem_type(self) -> str:
@@ -41,10 +42,12 @@ PAIR_TASKS: dict[str, PairTask] = {
     task.name: task
     for task in (
         PairTask("stsb", "sentence1", "sentence2", 1, True, "pearson"),
-        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1"),
-        PairTask("qqp", "question1", "question2", 2, True, "f1", skip_empty=True),
-        PairTask("qnli", "question", "sentence", 2, False, "accuracy"),
-        PairTask("mnli", "premise", "hypothesis", 3, False, "accuracy"),
+        PairTask("mrpc", "sentence1", "sentence2", 2, True, "f1", False, ("not_equivalent", "equivalent")),
+        PairTask("qqp", "question1", "question2", 2, True, "f1", True, ("not_duplicate", "duplicate")),
+        PairTask("qnli", "question", "sentence", 2, False, "accuracy", False, ("entailment", "not_entailment")),
+        PairTask(
+            "mnli", "premise", "hypothesis", 3, False, "accuracy", False, ("entailment", "neutral", "contradiction")
+        ),
     )
 }
 

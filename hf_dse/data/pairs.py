@@ -3,17 +3,20 @@
 """Sentence pairs of GLUE tasks, Hub data sets and local files, with checks of every row."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value, concatenate_datasets
 from transformers.utils import logging
 
 from hf_dse.data.options import EMBEDDED, GLUE, PAIR_TASKS, DataArguments, PairTask, to_arguments
+from hf_dse.data.rankings import is_ranking
+from hf_dse.data.report import Report, are_numbers, class_names, report_pairs
 from hf_dse.data.sources import find_sources, wanted_splits
 from hf_dse.data.tables import (
     Columns,
+    Source,
     check_rows,
     column_names,
     find_column,
@@ -25,6 +28,8 @@ from hf_dse.data.tables import (
 
 
 logger = logging.get_logger(__name__)
+
+TEXTS = ("sentence1", "sentence2")
 
 
 def check_pair_options(data_args: DataArguments) -> None:
@@ -76,15 +81,39 @@ def _read_labels(values: Sequence, num_labels: int, where: str, unknown: Sequenc
 def _read_logits(values: Sequence, where: str) -> list[list[float | None]]:
     rows = [[to_number(number) for number in (row if isinstance(row, list) else [row])] for row in values]
     size = len(rows[0])
-    problem = f"teacher_logits are {{}}, not {size} finite numbers, as in row 0 (lists: in jsonl or parquet)"
+    problem = f"teacher_logits are {{}}, not {size} finite numbers, as in row 0"
     check_rows(rows, lambda row: row and len(row) == size and None not in row, where, problem)
     return rows
 
 
-def check_pairs(
-    columns: Columns, split: str, data_args: DataArguments, require_labels: bool = True, keep_columns: bool = False
-) -> Dataset:
-    """Returns the columns of a split as the pairs of [`load_pairs`], each row checked."""
+def read_pairs(
+    parts: Mapping[str, Columns], data_args: DataArguments, require_labels: bool = True, keep_columns: bool = False
+) -> tuple[DatasetDict, dict[str, Report]]:
+    """Splits as the pairs of [`load_pairs`], each row checked, and what was read of each, which is logged."""
+    found = {name: _read_split(part, name, data_args, require_labels, keep_columns) for name, part in parts.items()}
+    pairs = DatasetDict({name: part for name, (part, _) in found.items()})
+    reports = {name: report for name, (_, report) in found.items()}
+    classes = {name: class_names(part) for name, part in pairs.items()}
+    first, names = next(((name, names) for name, names in classes.items() if names), ("", None))
+    sides = {name: [part[key][:] for key in TEXTS] for name, part in pairs.items()}
+    texts = {name: list(map(frozenset, zip(*side, strict=True))) for name, side in sides.items()}
+    seen = set(texts.get("train", ()))
+    for split, part in pairs.items():
+        if classes[split] not in (None, names):
+            raise ValueError(
+                f"Split {split!r} has the classes {', '.join(classes[split] or ())}, and split {first!r} "
+                f"{', '.join(names or ())}: give them one order, with `dataset.align_labels_with_mapping`."
+            )
+        again = sum(pair in seen for pair in texts[split])
+        if split != "train" and again:
+            reports[split].warnings.append(f"{again:,} of {len(part):,} pairs are in the train split too.")
+        reports[split].log(f"Split {split!r}")
+    return pairs, reports
+
+
+def _read_split(
+    columns: Columns, split: str, data_args: DataArguments, require_labels: bool, keep_columns: bool
+) -> tuple[Dataset, Report]:
     task = resolve_task(data_args)
     where = f"Split {split!r}"
     limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
@@ -99,8 +128,13 @@ def check_pairs(
     sources = {key: find_column(columns, where, options, advice) for key, options in wanted.items()}
     if "teacher_logits" in names:
         sources["teacher_logits"] = "teacher_logits"
+    classes = _read_classes(columns, sources.get("label"), task, where)
     # Whole columns: reading a column of a data set for each row takes minutes.
-    found = {key: list(columns[name][:limit]) for key, name in sources.items()}
+    whole = {key: list(columns[name][:]) for key, name in sources.items()}
+    if classes and "label" in whole:
+        numbers: dict[Any, int] = {name: number for number, name in enumerate(classes)}
+        whole["label"] = [numbers.get(label, label) for label in whole["label"]]
+    found = {key: values[:limit] for key, values in whole.items()}
     texts = list(zip(found["sentence1"], found["sentence2"], strict=True))
     kept = [row for row, pair in enumerate(texts) if all(pair) or not task.skip_empty]
     if len(kept) < len(texts):
@@ -108,8 +142,9 @@ def check_pairs(
         found = {key: [values[row] for row in kept] for key, values in found.items()}
     if not kept:
         raise ValueError(f"{where} has no rows.")
-    for key in ("sentence1", "sentence2"):
+    for key in TEXTS:
         check_rows(found[key], is_filled, where, f"{key} is {{}}, not a text: correct or remove the row")
+    warnings = []
     if "label" in found and split != "train" and all(to_number(label) == -1 for label in found["label"]):
         logger.warning(f"{where}: every label is -1, as in the GLUE test sets; the split is read without labels.")
         del found["label"]
@@ -117,28 +152,64 @@ def check_pairs(
         # A cell of a csv file cannot be `None`.
         unknown = (None, "") if split == "train" and not require_labels else ()
         found["label"] = _read_labels(found["label"], task.num_labels, where, unknown)
+        warnings = _compare_start(found["label"], whole["label"], task.num_labels)
     if "teacher_logits" in found:
         found["teacher_logits"] = _read_logits(found["teacher_logits"], where)
-    pairs = Dataset.from_dict(found)
+    label = Value("float64") if task.num_labels == 1 else ClassLabel(names=classes) if classes else Value("int64")
+    kinds = {"label": label, "teacher_logits": [Value("float64")]}
+    pairs = Dataset.from_dict(found, features=Features({key: kinds.get(key, Value("string")) for key in found}))
     others = [name for name in names if name not in {*sources.values(), *sources}]
+    report = report_pairs(pairs, task.num_labels, {key: sources[key] for key in found}, others)
+    report.warnings.extend(warnings)
     if not keep_columns or not others:
-        return pairs
+        return pairs, report
     if not isinstance(columns, Dataset):
         columns = Dataset(to_table({name: columns[name] for name in others}, where))
     # As they are: Python lacks types such as nanoseconds.
-    return concatenate_datasets([pairs, columns.select_columns(others).select(kept)], axis=1)
+    return concatenate_datasets([pairs, columns.select_columns(others).select(kept)], axis=1), report
+
+
+def _read_classes(columns: Columns, label: str | None, task: PairTask, where: str) -> list[str] | None:
+    """The names of the classes: those of the data, or else of the task; `None` for numbers."""
+    feature = columns.features[label] if label and isinstance(columns, Dataset) else None
+    names = feature.names if isinstance(feature, ClassLabel) else ()
+    if task.num_labels == 1 and names:
+        logger.warning(f"{where}: the labels are the classes {', '.join(names)}, and are read as scores, 0, 1, ...")
+    if task.num_labels == 1 or not names or are_numbers(names):
+        return list(task.class_names) or None
+    if len(names) != task.num_labels:
+        raise ValueError(
+            f"{where} has {len(names)} classes, {', '.join(names)}, and {task.num_labels} labels are expected: pass "
+            f"`num_labels={len(names)}`."
+        )
+    return list(names)
+
+
+def _compare_start(kept: Sequence, whole: Sequence, num_labels: int) -> list[str]:
+    """A warning if the first rows have other labels than the rest, as in a sorted file."""
+    start = {label for label in kept if label is not None}
+    if len(kept) == len(whole) or not start:
+        return []
+    rest = {number for label in whole if (number := to_number(label)) is not None}
+    if num_labels > 1:
+        is_part = len(start) < len(rest & set(range(num_labels)))
+        first, last = (", ".join(f"{label:g}" for label in sorted(labels)) for labels in (start, rest))
+    else:
+        is_part = max(start) - min(start) < (max(rest) - min(rest)) / 2
+        first, last = (f"{min(labels):g} to {max(labels):g}" for labels in (start, rest))
+    return [f"the first {len(kept):,} rows have the labels {first}, and all rows {last}: shuffle them."] * is_part
 
 
 def to_pairs(data: Any, data_args: DataArguments, split: str, **options: Any) -> Dataset:
-    """Sentence pairs themselves, or a split of those that a name stands for. `options` are of [`load_pairs`]."""
+    """Sentence pairs, or a split of those that a name stands for, checked. `options` are of [`load_pairs`]."""
     if not isinstance(data, Dataset):
         return load_pairs(data_args, [split], **options)[split]
-    if not {"sentence1", "sentence2"}.issubset(data.column_names):
+    if is_ranking(data.column_names):
         raise ValueError(
             f"The data have the columns {', '.join(data.column_names)}, and sentence pairs need sentence1 and "
-            "sentence2: rename them, or make `Rankings` of queries with documents (`make_rankings`)."
+            "sentence2: make `Rankings` of queries with documents (`make_rankings`)."
         )
-    return data
+    return read_pairs({split: data}, data_args, **options)[0][split]
 
 
 def load_pairs(
@@ -164,8 +235,8 @@ def load_pairs(
 
     Returns:
         `DatasetDict`: per split the columns `sentence1`, `sentence2`, `label` (a float for a regression, otherwise an
-        integer; `None` where it is unknown, missing if the labels are hidden) and, if the source has them,
-        `teacher_logits` (a list of floats).
+        integer, with the names of the classes if there are any; `None` where it is unknown, missing if the labels are
+        hidden) and, if the source has them, `teacher_logits` (a list of floats).
 
     Example:
 
@@ -177,14 +248,18 @@ def load_pairs(
     ```
     """
     data_args = to_arguments(data_args)
-    task, found = resolve_task(data_args), find_sources(data_args)
+    return read_pairs(find_pairs(data_args, splits), data_args, require_labels, keep_columns)[0]
+
+
+def find_pairs(data_args: DataArguments, splits: Sequence[str] | None = None) -> dict[str, Columns]:
+    """The tables of the wanted splits."""
+    found: dict[str, Source] = find_sources(data_args)
     if not found and data_args.dataset_name is None:
         if data_args.task_name is None:
             raise ValueError("No data: pass `dataset_name`, `train_file`, `validation_file` or `test_file`.")
-        found = find_sources(replace(data_args, dataset_name=GLUE, dataset_config_name=task.name))
+        name = resolve_task(data_args).name
+        found = find_sources(replace(data_args, dataset_name=GLUE, dataset_config_name=name))
     # MNLI calls its validation and test splits "matched" and "mismatched": the first is the usual one.
     found = {split.removesuffix("_matched"): source for split, source in found.items()}
     wanted = wanted_splits(found, splits, data_args.dataset_name or "The data")
-    return DatasetDict(
-        {name: check_pairs(open_table(found[name]), name, data_args, require_labels, keep_columns) for name in wanted}
-    )
+    return {name: open_table(found[name]) for name in wanted}

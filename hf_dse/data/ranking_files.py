@@ -14,6 +14,7 @@ from transformers.utils import logging
 from hf_dse.common.files import to_path
 from hf_dse.data.options import CHUNK_SIZE, DataArguments, to_arguments
 from hf_dse.data.rankings import QUERY, QUERY_ID, Rankings, is_ranking, make_corpus, read_rankings, to_ids
+from hf_dse.data.report import report_corpus
 from hf_dse.data.sources import SPLITS, find_sources, find_table, folder_splits, wanted_splits
 from hf_dse.data.tables import (
     READERS,
@@ -102,6 +103,7 @@ def load_rankings(
             )
         limit = data_args.max_train_samples if split == "train" else data_args.max_eval_samples
         result[split] = rankings if limit is None else rankings.select(range(min(limit, len(rankings))))
+        result[split].report().log(f"Split {split!r}")
     return result
 
 
@@ -178,7 +180,9 @@ def to_corpus(data: Data, chunk_size: int | None = None) -> tuple[Dataset, int |
         raise ValueError(
             f"relevance_threshold={args.relevance_threshold} is for judged queries, and these are documents alone."
         )
-    return load_corpus(args), unit_of(args)
+    corpus, size = load_corpus(args), unit_of(args)
+    report_corpus(corpus["text"][:], size).log("The corpus")
+    return corpus, size
 
 
 # The layout of BEIR

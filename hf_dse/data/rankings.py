@@ -17,6 +17,7 @@ from datasets import Dataset, Features, Value
 from transformers.utils import logging
 
 from hf_dse.data.options import check_threshold
+from hf_dse.data.report import Report, report_rankings
 from hf_dse.data.tables import (
     ROWS_PER_WRITE,
     Columns,
@@ -112,6 +113,11 @@ class Rankings:
                 "documents: `mine` (`hf-dse mine`) finds their passages, or keep whole texts with chunk_size=0 "
                 "(`--chunk_size 0`)."
             )
+
+    def report(self) -> Report:
+        """Returns what was read: numbers, grades, range of scores, copies and blank documents, and what is ranked."""
+        report = report_rankings(self.queries, self.corpus["text"][:], self.chunk_size)
+        return replace(report, relevant=self.relevant_labels)
 
     def grades(self) -> dict[float, int]:
         """How many candidates have each known label, the highest first."""

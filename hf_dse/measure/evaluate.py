@@ -17,7 +17,7 @@ from transformers.utils import logging
 from hf_dse.common.loading import check_loading, choose_device, load_config, load_tokenizer
 from hf_dse.convert.student import has_head, load_dse_model
 from hf_dse.data.options import PAIR_TASKS, PairTask
-from hf_dse.data.pairs import check_pairs, resolve_task, to_pairs
+from hf_dse.data.pairs import resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import Rankings
 from hf_dse.measure.metrics import (
@@ -126,8 +126,6 @@ def evaluate(
         return {"num_queries": len(judged), **measure_run(run, judged, level=level_of(rankings))}
     task = resolve_task(data_args)
     pairs = to_pairs(data, data_args, split or "validation")
-    if isinstance(data, Dataset):
-        pairs = check_pairs(pairs, "validation", data_args)
     loaded: Any = model
     if isinstance(model, str | PathLike):
         loaded, processing_class = load_for_pairs(model, max_length=max_length, **loading)

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.options import EMBEDDED, PairTask
-from hf_dse.data.pairs import DataArguments, check_pair_options, check_pairs, load_pairs, resolve_task
+from hf_dse.data.pairs import DataArguments, check_pair_options, load_pairs, read_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.measure.evaluate import evaluate_pairs
 from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
@@ -111,7 +111,7 @@ def _load_task(stage: Stage, find_teacher: Callable[[], Any]) -> tuple[PairTask,
     if stage.dataset is None:
         return task, load_pairs(data_args, require_labels=False)
     parts: Any = stage.dataset
-    return task, DatasetDict({name: check_pairs(part, name, data_args, False) for name, part in parts.items()})
+    return task, read_pairs(parts, data_args, require_labels=False)[0]
 
 
 def _score(stage: Stage, pairs: Dataset, task: PairTask, find_teacher: Callable[[], Any]) -> Dataset:

@@ -37,6 +37,9 @@ def run_ranking(stage: Stage) -> DistillationResult:
         raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
     threshold = data_args.relevance_threshold
     splits = {name: as_rankings(part, f"The split {name!r}", threshold) for name, part in splits.items()}
+    if stage.dataset is not None:
+        for name, part in splits.items():
+            part.report().log(f"Split {name!r}")
     train = splits.pop("train")
     for split, rankings in splits.items():
         try:

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 
 from hf_dse.data.options import PAIR_TASKS, DataArguments
-from hf_dse.data.pairs import check_pairs, load_pairs, resolve_task
+from hf_dse.data.pairs import load_pairs, read_pairs, resolve_task
 
 
 def write(path, rows):
@@ -67,7 +67,7 @@ def test_other_columns_are_dropped_and_classes_are_integers(tmp_path):
         {"sentence1": "x", "sentence2": "y", "label": 1},
         {"sentence1": "z", "sentence2": "w", "label": 0},
     ]
-    assert pairs.features["label"] == datasets.Value("int64")
+    assert pairs.features["label"] == datasets.ClassLabel(names=["not_duplicate", "duplicate"])
     # The plain names also serve.
     assert load(tmp_path, [pair(label=2)], task_name="mnli").to_list() == [pair(label=2)]
 
@@ -139,13 +139,13 @@ def test_a_split_without_rows(tmp_path):
 def test_pairs_in_memory_are_checked():
     rows = {"question1": ["a", "b"], "question2": ["c", "d"], "label": [1, 0], "other": [1, 2]}
     data_args = DataArguments(task_name="qqp", max_train_samples=1)
-    checked = check_pairs(Dataset.from_dict(rows), "train", data_args)
+    checked = read_pairs({"train": Dataset.from_dict(rows)}, data_args)[0]["train"]
     assert checked.to_list() == [{"sentence1": "a", "sentence2": "c", "label": 1}]
-    assert len(check_pairs(Dataset.from_dict(rows), "test", data_args)) == 2
+    assert len(read_pairs({"test": Dataset.from_dict(rows)}, data_args)[0]["test"]) == 2
     # Also in evaluation splits, where such labels were not looked at.
     bad = Dataset.from_dict({**rows, "label": [1, 2]})
     with pytest.raises(ValueError, match=r"Split 'test', row 1: the label 2 is not a class from 0 to 1"):
-        check_pairs(bad, "test", data_args)
+        read_pairs({"test": bad}, data_args)
 
 
 def test_empty_questions_of_qqp_are_left_out(tmp_path, warnings):
@@ -154,4 +154,49 @@ def test_empty_questions_of_qqp_are_left_out(tmp_path, warnings):
     arguments = DataArguments(train_file=write(tmp_path / "pairs.jsonl", rows), task_name="qqp")
     pairs = load_pairs(arguments, keep_columns=True)["train"]
     assert pairs["sentence1"][:] == ["how ?", "who ?"] and pairs["id"][:] == [0, 2]
-    assert warnings == ["Split 'train': left out 1 pairs with an empty question."]
+    assert "Split 'train': left out 1 pairs with an empty question." in warnings
+
+
+# Classes
+
+
+NAMES = ["entailment", "neutral", "contradiction"]
+
+
+def test_names_of_classes_are_kept(tmp_path):
+    """Those of the data, or else of the task; also as labels."""
+    rows = [pair(label=label) for label in (2, 0)]
+    named = Dataset.from_list(rows).cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
+    named.to_parquet(tmp_path / "named.parquet")
+    arguments = DataArguments(num_labels=3, train_file=str(tmp_path / "named.parquet"))
+    for pairs in (load_pairs(arguments), read_pairs({"train": named}, DataArguments(num_labels=3))[0]):
+        assert pairs["train"].features["label"].names == ["a", "b", "c"] and pairs["train"]["label"][:] == [2, 0]
+    for label in (1, "neutral"):
+        found = load(tmp_path, [pair(label=label)], task_name="mnli")
+        assert found.features["label"].names == NAMES and found["label"][:] == [1]
+    assert load(tmp_path, rows, task_name=None, num_labels=3).features["label"] == datasets.Value("int64")
+    arguments = DataArguments(num_labels=2, train_file=str(tmp_path / "named.parquet"))
+    with pytest.raises(ValueError, match="Split 'train' has 3 classes, a, b, c, and 2 labels .* pass `num_labels=3`"):
+        load_pairs(arguments)
+
+
+def test_classes_that_are_read_as_scores_are_said(warnings):
+    named = Dataset.from_list([pair(label=1)] * 2).cast_column("label", datasets.ClassLabel(names=["a", "b"]))
+    pairs = read_pairs({"train": named}, DataArguments(num_labels=1))[0]["train"]
+    assert pairs["label"][:] == [1.0, 1.0]
+    assert "Split 'train': the labels are the classes a, b, and are read as scores, 0, 1, ..." in warnings
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "labels", "message"),
+    [
+        (3, [0, 0, 1, 2], "the first 2 rows have the labels 0, and all rows 0, 1, 2: shuffle them."),
+        (1, [0, 0.5, 3, 5], "the first 2 rows have the labels 0 to 0.5, and all rows 0 to 5: shuffle them."),
+        (3, [0, 1, 2, 0], None),
+    ],
+)
+def test_the_first_rows_of_a_sorted_file(tmp_path, num_labels, labels, message, warnings):
+    rows = [pair(sentence1=f"{row}", label=label) for row, label in enumerate(labels)]
+    limit = 2 if message else 3
+    load(tmp_path, rows, ".csv", task_name=None, num_labels=num_labels, max_train_samples=limit)
+    assert [text for text in warnings if "shuffle" in text] == ([f"Split 'train': {message}"] if message else [])

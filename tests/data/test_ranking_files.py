@@ -248,7 +248,7 @@ def test_pairs_by_name(folder):
     path = folder / "pairs"
     loaded = Dataset.from_list([PAIR])
     args = options_of(loaded, num_labels=1, task_name=None)
-    assert args == DataArguments(num_labels=1) and to_pairs(loaded, args, "test") is loaded
+    assert args == DataArguments(num_labels=1) and to_pairs(loaded, args, "test").to_list() == [PAIR]
     for data in (path, str(path), DataArguments(dataset_name=str(path))):
         args = options_of(data, num_labels=1)
         assert args == DataArguments(dataset_name=str(path), num_labels=1)

@@ -99,7 +99,9 @@ def test_configurations_of_a_data_set(tmp_path, monkeypatch, warnings):
     pairs = load_pairs(DataArguments(task_name="mnli"))
     others = {split: part.column_names[2:] for split, part in pairs.items()}
     assert others == {"train": ["label"], "validation": ["label"], "test": []}
-    assert len(warnings) == 1 and "Split 'test': every label is -1" in warnings[0]
+    assert "Split 'test': every label is -1" in warnings[0]
+    assert "Split 'train': no pair has the class neutral." in warnings
+    assert pairs["train"].features["label"].names == ["entailment", "neutral", "contradiction"]
     columns = {"sentence1_column": "premise", "sentence2_column": "hypothesis"}
     found = load_pairs(DataArguments(num_labels=3, dataset_name=str(tmp_path), dataset_config_name="other", **columns))
     assert list(found) == ["train"]

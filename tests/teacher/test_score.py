@@ -22,7 +22,7 @@ SECOND = ["word2 word1 word3", "word1 word2", "word5 word9", "word3", "word6 wor
 
 @pytest.fixture
 def pairs():
-    return Dataset.from_dict({"sentence1": FIRST, "sentence2": SECOND, "label": [4.5, 1.0, 3.0, 0.5, 2.0, 2.5]})
+    return Dataset.from_dict({"sentence1": FIRST, "sentence2": SECOND, "label": [1.0, 0.0, 1.0, 0.0, 0.0, 1.0]})
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_scores_are_the_logits_of_the_teacher(pairs, save_teacher, raw, num_labe
 def test_what_is_not_a_text_is_named(reranker):
     for text in (None, 3):
         pairs = Dataset.from_dict({"sentence1": ["word1"], "sentence2": [text]})
-        with pytest.raises(ValueError, match=f"The pairs, row 0: sentence2 is {text}, not a string"):
+        with pytest.raises(ValueError, match=f"row 0: sentence2 is {text}, not a text"):
             score(reranker, pairs)
 
 
