@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-dse score` and `hf-dse mine`: what students learn from."""
 
+import logging
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from hf_dse.retrieval.options import QUERY_KINDS, SAMPLINGS
 from hf_dse.teacher.options import ScoreOptions
 
 
+logger = logging.getLogger(__name__)
+
+
 def score(args: ScoreOptions, load_args: LoadArguments, data_args: DataArguments) -> None:
     """
     Add a teacher's scores to sentence pairs, or to queries with candidates. Both orders of a pair are scored if the
@@ -26,6 +30,7 @@ def score(args: ScoreOptions, load_args: LoadArguments, data_args: DataArguments
     """
     from hf_dse.common.provenance import describe_source
     from hf_dse.data.rankings import Rankings, write_rankings
+    from hf_dse.data.report import class_names
     from hf_dse.teacher import score as scoring
 
     output = output_path(args.output_file, OUTPUT_ENDINGS)
@@ -38,6 +43,8 @@ def score(args: ScoreOptions, load_args: LoadArguments, data_args: DataArguments
         what, stage = "queries with scored candidates", "--stage ranking"
     else:
         write_table([scored], output)
+        if class_names(scored) and output.suffix == ".jsonl":
+            logger.warning("A .jsonl file has no names of classes, and a student of it neither: write .parquet.")
         what, stage = "scored pairs", f"--task_name {data_args.task_name or 'TASK'}"
     print(f"{len(scored)} {what} written to {args.output_file}")
     say_next(distill=f"{stage} --model ENCODER --train_file {shlex.quote(args.output_file)} --output_dir student")

@@ -20,6 +20,7 @@ from hf_dse.data.options import PAIR_TASKS, PairTask
 from hf_dse.data.pairs import resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import Rankings
+from hf_dse.data.report import class_names, class_order
 from hf_dse.measure.metrics import (
     UndefinedMetricError,
     correlations,
@@ -170,7 +171,9 @@ def evaluate_pairs(
 
     metrics: dict[str, float] = {}
     if has_head(model):
-        prediction = EvalPrediction(_compare(model, *sides), labels)
+        own = list(model.config.id2label.values())
+        order = class_order(own, class_names(dataset, task.class_names)) or range(len(own))
+        prediction = EvalPrediction(_compare(model, *sides)[:, list(order)], labels)
         metrics |= score_logits(prediction, task.problem_type, task.num_labels)
     if not cosine_fits:
         return metrics

@@ -14,12 +14,14 @@ from hf_dse.convert.student import limit_tokens
 from hf_dse.data.options import EMBEDDED, PairTask
 from hf_dse.data.pairs import DataArguments, check_pair_options, load_pairs, read_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
+from hf_dse.data.report import class_names
+from hf_dse.data.tokenization import warn_of_texts
 from hf_dse.measure.evaluate import evaluate_pairs
 from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.score import score_pairs
-from hf_dse.training.pair_trainer import DseTrainer
+from hf_dse.training.pair_trainer import DseTrainer, name_classes
 
 
 logger = logging.get_logger(__name__)
@@ -61,9 +63,12 @@ def run_pairs(stage: Stage) -> DistillationResult:
     model = stage.load_student(task.num_labels, task.problem_type)
     # Before hours of scoring.
     tokenizer = limit_tokens(stage.load_tokenizer(), model, training_args.max_length)
+    texts = [text for name in ("sentence1", "sentence2") for text in train[name][:]]
+    warn_of_texts(tokenizer, texts, training_args.max_length)
 
     if training_args.distillation_alpha > 0 or num_unlabelled:
         train = stage.make_once(lambda: _score(stage, pairs["train"], task, find_teacher))
+    name_classes(model.config, class_names(train, task.class_names))
     # The training has the memory of the teacher.
     find_teacher.cache_clear()
     if "validation" in labelled and not training_args.prediction_loss_only:
@@ -128,4 +133,4 @@ def _score(stage: Stage, pairs: Dataset, task: PairTask, find_teacher: Callable[
     check_labels(teacher, task)
     # The teacher reads as many tokens of both sentences as the student, up to its own limit.
     length = min(2 * stage.training_args.max_length + overhead(teacher), limit_of(teacher, None))
-    return score_pairs(teacher, pairs, max_length=length, symmetric=task.symmetric, cache_dir=args.cache_dir)
+    return score_pairs(teacher, pairs, task=task, max_length=length, cache_dir=args.cache_dir)

@@ -3,18 +3,21 @@
 """`hf_dse.score`: scores of pairs or rankings, by a reranker or a bi-encoder."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 from transformers.utils import logging
 
 from hf_dse.common.loading import check_loading
+from hf_dse.data.options import PairTask
 from hf_dse.data.pairs import check_pair_options, resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
+from hf_dse.data.report import are_numbers, check_order, class_names, class_order, find_line, known_scores
 from hf_dse.data.tables import check_texts
 from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker, rerank, score_texts
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from hf_dse.retrieval.rerankers import Teacher
 
 logger = logging.get_logger(__name__)
+
+# Labelled pairs that tell whether the classes of a teacher are in their order.
+CHECKED_PAIRS = 500
 
 
 def score(
@@ -124,18 +130,21 @@ def score(
     task = resolve_task(data_args)
     check_labels(model, task)
     pairs = to_pairs(data, data_args, split, require_labels=False, keep_columns=True)
-    return score_pairs(model, pairs, symmetric=task.symmetric, **options)
+    return score_pairs(model, pairs, task=task, **options)
 
 
 def score_pairs(
     teacher: "CrossEncoder | SentenceTransformer",
     dataset: Dataset,
     *,
+    task: PairTask,
     max_length: int | None = None,
-    symmetric: bool = False,
     **options: Any,
 ) -> Dataset:
-    """Sentence pairs with the raw logits of a loaded teacher, see `hf_dse.score`. `options` are of [`score_texts`]."""
+    """
+    Sentence pairs with the raw logits of a loaded teacher in the order of their classes, see `hf_dse.score`. `options`
+    are of [`score_texts`].
+    """
     first, second = dataset["sentence1"][:], dataset["sentence2"][:]
     for name, texts in (("sentence1", first), ("sentence2", second)):
         check_texts(texts, "The pairs", name)
@@ -143,16 +152,55 @@ def score_pairs(
         # The vectors of pairs are not kept.
         options.pop("cache_dir", None)
         vectors = [embed(teacher, texts, None, normalize=True, **options) for texts in (first, second)]
-        logits = np.einsum("nd,nd->n", *vectors, dtype=np.float64)[:, None]
+        logits = np.einsum("nd,nd->n", *vectors, dtype=np.float64)[:, None].tolist()
     else:
         orders = [list(zip(first, second, strict=True))]
-        if symmetric:
+        if task.symmetric:
             orders.append(list(zip(second, first, strict=True)))
-        pairs = [pair for order in orders for pair in order]
         limit = limit_of(teacher, max_length)
-        scores = score_texts(teacher, pairs, max_length=limit, **options)
-        logits = np.mean([[scores[pair] for pair in order] for order in orders], axis=0)
-    return with_logits(dataset, logits.tolist())
+        dataset, classes = match_classes(teacher, dataset, task)
+        scores: dict[tuple[str, str], list[float]] = {}
+
+        def read(rows: Sequence[int]) -> list[list[float]]:
+            pairs = [order[row] for order in orders for row in rows if order[row] not in scores]
+            scores.update(score_texts(teacher, pairs, max_length=limit, **options))
+            found = np.mean([[scores[order[row]] for row in rows] for order in orders], axis=0)
+            return found[:, classes].tolist()
+
+        if task.num_labels > 1 and "label" in dataset.column_names and len(dataset) > CHECKED_PAIRS:
+            # Before hours of scoring.
+            rows = np.random.default_rng(0).permutation(len(dataset))[:CHECKED_PAIRS].tolist()
+            check_order(*known_scores(with_logits(dataset.select(rows), read(rows))))
+        logits = read(range(len(dataset)))
+    dataset = with_logits(dataset, logits)
+    known = known_scores(dataset)
+    if task.num_labels > 1:
+        check_order(*known)
+    elif (line := find_line(*known)) is not None:
+        logger.info(f"Labels and teacher's scores: {line}.")
+    return dataset
+
+
+def match_classes(teacher: "CrossEncoder", dataset: Dataset, task: PairTask) -> tuple[Dataset, list[int]]:
+    """
+    Pairs, whose classes have the teacher's names if they have none, and the teacher's logit of each class: by the
+    names if both have the same, otherwise as they are, with a warning if the data have others.
+    """
+    config: Any = teacher.config
+    own, names = [config.id2label[row] for row in range(teacher.num_labels)], class_names(dataset, task.class_names)
+    order = class_order(own, names)
+    if order is None and len(own) == task.num_labels > 1:
+        if names:
+            logger.warning(
+                f"The teacher's classes are {', '.join(own)}, and those of the data {', '.join(names)}: they are "
+                "taken to be in the same order. If they are not, correct the `id2label` of the teacher's config.json."
+            )
+        elif not are_numbers(own) and "label" in dataset.column_names:
+            logger.warning(
+                f"The classes of the data have no names: they are taken to be {', '.join(own)}, in this order."
+            )
+            dataset = dataset.cast_column("label", ClassLabel(names=own))
+    return dataset, order or list(range(len(own)))
 
 
 def score_candidates(

@@ -3,7 +3,7 @@
 """The Trainer that distils a cross-encoder's pair scores into a sentence embedding model."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -15,9 +15,18 @@ from transformers.utils import logging
 
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.collators import PairCollator
+from hf_dse.data.report import (
+    are_numbers,
+    check_order,
+    class_names,
+    class_order,
+    known_scores,
+    match_scale,
+)
 from hf_dse.data.tokenization import lengths
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.modeling.pairs_dse import get_problem_type
+from hf_dse.teacher.score import with_logits
 from hf_dse.training.arguments import DseTrainingArguments
 from hf_dse.training.base import Optimizers, StudentTrainer, check_head_learns, plain_rows, read_tokenizer
 from hf_dse.training.losses import PairDistillationLoss
@@ -94,6 +103,8 @@ class DseTrainer(StudentTrainer):
                 check_pair_targets(part, f"{name} evaluation pairs".strip(), model.config, needs_label=True)
         if train_dataset is not None:
             check_pair_targets(train_dataset, "training pairs", model.config)
+            name_classes(model.config, class_names(train_dataset))
+            train_dataset = match_scores(train_dataset, args.distillation_alpha, model.config)
             if args.groups_by_length:
                 train_dataset = lengths(train_dataset, tokenizer, max_length=args.max_length)
         self.pair_loss = PairDistillationLoss(args.distillation_alpha, get_problem_type(model.config))
@@ -140,6 +151,40 @@ class DseTrainer(StudentTrainer):
         head.calibrate(*self.fit_line(self.train_dataset, self.data_collator, self.pair_loss))
         start = [", ".join(f"{value:.4g}" for value in part.tolist()) for part in (head.scale, head.bias)]
         logger.info(f"The head starts with the scale {start[0]} and the bias {start[1]}.")
+
+
+def name_classes(config: Any, names: Sequence[str] | None) -> None:
+    """Gives a student the names of the classes of its pairs; of two classes, one logit is that of the second."""
+    own = list(config.id2label.values())
+    if names is None or get_problem_type(config) == "regression":
+        return
+    if are_numbers(own):
+        names = names[-1:] if len(own) == 1 else names
+        config.id2label, config.label2id = dict(enumerate(names)), {name: row for row, name in enumerate(names)}
+    elif class_order(own, names) not in (None, list(range(len(own)))):
+        raise ValueError(
+            f"The student's classes are {', '.join(own)}, and those of the pairs {', '.join(names)}: give the pairs "
+            "the order of the student (`dataset.align_labels_with_mapping`), or train a new head."
+        )
+
+
+def match_scores(pairs: Dataset, alpha: float, config: Any) -> Dataset:
+    """
+    Pairs whose teacher's scores are on the scale of their labels, where both teach. A `ValueError` if the scores
+    contradict the labels.
+    """
+    labels, scores = known_scores(pairs)
+    # Scores alone, or labels alone, are targets as they are.
+    if not len(labels) or (alpha == 0 and len(labels) == len(pairs)):
+        return pairs
+    if get_problem_type(config) != "regression":
+        check_order(labels, scores)
+        return pairs
+    line = match_scale(labels, scores) if alpha < 1 else None
+    if line is None:
+        return pairs
+    lists = [[line.slope * score + line.intercept for score in row] for row in pairs["teacher_logits"][:]]
+    return with_logits(pairs, lists)
 
 
 def check_pair_targets(dataset: Dataset, where: str, config: Any, *, needs_label: bool = False) -> None:

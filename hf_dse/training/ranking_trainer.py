@@ -41,7 +41,7 @@ from hf_dse.training.base import (
     read_tokenizer,
 )
 from hf_dse.training.losses import LOGIT_SPREAD, PairDistillationLoss, RankingLoss, mean_spread
-from hf_dse.training.pair_trainer import check_pair_targets
+from hf_dse.training.pair_trainer import check_pair_targets, match_scores
 from hf_dse.training.ranking_steps import PART_SIZE, forward_in_parts, gather_lists
 
 
@@ -164,6 +164,7 @@ class RankingTrainer(StudentTrainer):
                 has_both = {"label", "teacher_logits"} <= set(names)
                 self.pair_loss = PairDistillationLoss(0.5 if has_both else float("label" not in names))
                 check_pair_targets(pairs, "pairs", model.config)
+                pairs = match_scores(pairs, self.pair_loss.alpha, model.config)
             seed = args.seed if args.data_seed is None else args.data_seed
             rows = RankingRows(train_dataset, args.num_candidates, seed, pairs, self.tokenizer)
             temperature = mean_spread(rows.logits) / LOGIT_SPREAD if kl_weight else 1.0

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 from sklearn.metrics import average_precision_score
 from transformers import AutoTokenizer
 
@@ -146,6 +146,16 @@ def test_binary_cosine_is_average_precision(make_model, bert_tokenizer, warnings
     metrics = evaluate_pairs(model, bert_tokenizer, negative, task, **QUIET)
     assert metrics["accuracy"] == pytest.approx(right) and "cosine_ap" not in metrics
     assert any(text.startswith("There are no metrics of the cosine: The average") for text in warnings)
+
+
+def test_classes_are_matched_by_name(make_model, bert_tokenizer):
+    model = make_model(num_labels=3, problem_type="single_label_classification", similarity="mlp")
+    labels = logits_of(model, bert_tokenizer).argmax(dim=1).tolist()
+    model.config.id2label = dict(enumerate(["no", "maybe", "yes"]))
+    for names, order in ((["no", "maybe", "yes"], [0, 1, 2]), (["yes", "no", "maybe"], [1, 2, 0])):
+        rows = Dataset.from_dict({**PAIRS, "label": [order[label] for label in labels]})
+        pairs = rows.cast_column("label", ClassLabel(names=names))
+        assert evaluate(model, pairs, bert_tokenizer, num_labels=3, **QUIET)["accuracy"] == 1
 
 
 def test_asymmetric_tasks_need_a_head(make_model, bert_tokenizer):

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, DatasetDict
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_dse import DataArguments, evaluate, load_pairs, score
@@ -81,6 +81,30 @@ def test_classes(assets, tmp_path, run, results):
     assert set(results("out")["metrics"]["test"]) == {"accuracy", "f1"}
     config = AutoConfig.from_pretrained(tmp_path / "out" / "model")
     assert (config.num_labels, config.problem_type) == (3, "single_label_classification")
+
+
+def test_what_was_read_is_said_and_names_of_classes_are_kept(assets, tmp_path, run, infos):
+    """Also the data set's own names, in the folder and for its users."""
+    rows = [{"sentence1": f"cat {n}", "sentence2": f"cat {n * (n % 2)}", "label": n % 2, "id": n} for n in range(16)]
+    pairs = Dataset.from_list(rows).cast_column("label", ClassLabel(names=["different", "same"]))
+    DatasetDict(train=pairs, test=pairs.select([0, 1])).save_to_disk(tmp_path / "saved")
+    options = {"num_labels": 2, "dataset_name": tmp_path / "saved", "distillation_alpha": 0, "max_steps": 1}
+    assert run("out", **options, teacher_name_or_path=None) == 0
+    (said,) = [text for text in infos if text.startswith("Split 'train'")]
+    assert said == (
+        "Split 'train': 16 pairs; columns sentence1, sentence2, label; ignored: id\nclasses different: 8, same: 8"
+    )
+    assert infos.index(said) < next(row for row, text in enumerate(infos) if text.startswith("Loading"))
+    config = AutoConfig.from_pretrained(tmp_path / "out" / "model")
+    assert config.id2label == {0: "same"} and config.label2id == {"same": 0}
+    assert "The logit is positive if same is more likely" in (tmp_path / "out" / "model" / "README.md").read_text()
+
+
+def test_a_teacher_whose_scores_are_all_equal_is_refused(assets, tmp_path, run, pairs, error_of):
+    scored = pairs["train"].add_column("teacher_logits", [[-4.0]] * len(pairs["train"]))
+    scored.to_parquet(tmp_path / "scored.parquet")
+    assert run("out", train_file=tmp_path / "scored.parquet", teacher_name_or_path=None) == 2
+    assert "All scores are equal, so there is nothing to learn from them: labels from 0 to " in error_of()
 
 
 def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, error_of):

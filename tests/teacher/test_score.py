@@ -8,12 +8,14 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Value
 from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import BertForSequenceClassification
 
 import hf_dse
 from hf_dse import load_reranker
 from hf_dse.retrieval import rerankers as scoring
+from hf_dse.teacher import score as teaching
 
 
 FIRST = ["word1 word2", "word3", "word4 word5", "word1 word2", "word6", "word7 word8 word9 word10 word11 word12"]
@@ -174,3 +176,64 @@ def test_an_interrupted_run_goes_on_with_equal_bytes(tmp_path, pairs, save_teach
         with sqlite3.connect(next((tmp_path / name).iterdir())) as connection:
             rows.append(connection.execute("SELECT * FROM entries ORDER BY key").fetchall())
     assert rows[0] == rows[1] and len(rows[0]) == 6
+
+
+# Classes
+
+
+@pytest.fixture
+def save_classifier(save_teacher):
+    """Saves a teacher with these logits for each pair, and names of the classes."""
+
+    def save(logits, names):
+        folder = save_teacher(num_labels=len(logits))
+        model = BertForSequenceClassification.from_pretrained(folder)
+        with torch.no_grad():
+            model.classifier.weight.zero_()
+            model.classifier.bias.copy_(torch.tensor(logits))
+        model.config.id2label = dict(enumerate(names))
+        model.config.label2id = {name: number for number, name in enumerate(names)}
+        model.save_pretrained(folder)
+        return folder
+
+    return save
+
+
+def with_classes(pairs, *names):
+    return pairs.cast_column("label", Value("int64")).cast_column("label", ClassLabel(names=list(names)))
+
+
+def test_logits_are_in_the_order_of_the_named_classes(pairs, save_classifier, warnings):
+    folder = save_classifier([5.0, 0.0, -5.0], ["contradiction", "ENTAILMENT", "neutral"])
+    assert score(folder, pairs, task_name="mnli")[0] == [0, -5, 5]
+    assert score(folder, pairs.remove_columns("label"), task_name="mnli")[0] == [0, -5, 5]
+    assert score(folder, with_classes(pairs, "neutral", "contradiction", "entailment"))[0] == [-5, 5, 0]
+    folder = save_classifier([3.0, -3.0], ["equivalent", "not_equivalent"])
+    assert score(folder, pairs, task_name="mrpc")[0] == [-3, 3]
+    assert not any("teacher" in message for message in warnings)
+
+
+def test_names_of_classes_that_do_not_match_are_said(pairs, save_classifier, warnings):
+    folder = save_classifier([5.0, 0.0], ["LABEL_0", "LABEL_1"])
+    named = with_classes(pairs, "different", "same")
+    assert score(folder, named)[0] == [5, 0]
+    assert len(warnings) == 1 and "are LABEL_0, LABEL_1, and those of the data different, same: they" in warnings[0]
+    scored = hf_dse.score(save_classifier([5.0, 0.0], ["no", "yes"]), pairs, show_progress=False)
+    assert scored.features["label"].names == ["no", "yes"] and scored["label"][:] == pairs["label"][:]
+    assert warnings[1:] == ["The classes of the data have no names: they are taken to be no, yes, in this order."]
+
+
+def test_classes_that_fit_better_in_another_order_are_refused(save_teacher, raw, count_pairs, monkeypatch):
+    """Of a part of the pairs, before the others are scored."""
+    monkeypatch.setattr(teaching, "CHECKED_PAIRS", 60)
+    folder = save_teacher(num_labels=2)
+    texts = [(f"word{row % 40}", f"word{row * 7 % 39} word{row % 3}") for row in range(200)]
+    logits = np.array(raw(folder, texts))
+    pairs = Dataset.from_dict(dict(zip(("sentence1", "sentence2"), map(list, zip(*texts, strict=True)), strict=True)))
+    best = (logits - logits.mean(axis=0)).argmax(axis=1)
+    assert 60 < best.sum() < 140
+    assert np.shape(score(folder, pairs.add_column("label", best.tolist()))) == (200, 2)
+    count_pairs.clear()
+    with pytest.raises(ValueError, match="classes seem to have another order than the labels: over 60 pairs"):
+        score(folder, pairs.add_column("label", (1 - best).tolist()))
+    assert sum(count_pairs) == 60

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset
 from safetensors.torch import load_file
 from trainings import (
     NO_DROPOUT,
@@ -19,7 +19,7 @@ from trainings import (
     logged,
     weights,
 )
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from hf_dse import (
     DataArguments,
@@ -337,6 +337,37 @@ def test_what_cannot_be_learned_from_is_named(make_student, make_trainer, scored
     for rows in (scored.to_list(), scored.to_iterable_dataset()):
         with pytest.raises(TypeError, match=f"of the type {type(rows).__name__}, and have to be a `datasets.Dataset`"):
             make_trainer(make_student(), rows)
+
+
+def test_scores_of_another_scale_are_put_on_that_of_the_labels(make_student, make_trainer, scored, warnings):
+    raw = with_column(scored, "teacher_logits", [[1.6 * label - 4] for label in scored["label"]])
+    assert make_trainer(make_student(), scored).train_dataset["teacher_logits"][:] == scored["teacher_logits"][:]
+    assert make_trainer(make_student(), raw, distillation_alpha=1.0).train_dataset["teacher_logits"][0] == [-4.0]
+    assert not warnings
+    # Pairs without a label too, which learn from the scores alone.
+    part = with_column(raw, "label", [0.0, 1.0, 2.0, 3.0, None, None])
+    for rows, alpha in ((raw, 0.5), (part, 0.0)):
+        found = make_trainer(make_student(), rows, distillation_alpha=alpha).train_dataset["teacher_logits"][:]
+        np.testing.assert_allclose(found, scored["teacher_logits"][:], atol=1e-9)
+    assert len(warnings) == 2 and "labels from 0 to 5, teacher's scores from -4 to 4; label = 0.625 x" in warnings[0]
+    with pytest.raises(ValueError, match="All scores are equal, so there is nothing to learn from them"):
+        make_trainer(make_student(), with_column(scored, "teacher_logits", [[-4.0]] * 6))
+
+
+@pytest.mark.parametrize(("problem", "expected"), [("three", ["no", "maybe", "yes"]), ("binary", ["yes"])])
+def test_the_student_has_the_names_of_the_classes(problem, expected, make_student, make_trainer, scored, tmp_path):
+    names = ["no", "yes"] if problem == "binary" else expected
+    pairs = with_column(scored, "label", [0, 1] * 3).remove_columns("teacher_logits")
+    student = make_student(**PROBLEMS[problem][0])
+    make_trainer(student, pairs.cast_column("label", ClassLabel(names=names)), distillation_alpha=0.0)
+    student.save_pretrained(tmp_path / "student")
+    config = AutoConfig.from_pretrained(tmp_path / "student")
+    assert list(config.id2label.values()) == expected and config.num_labels == len(expected)
+    # A trained student keeps its order.
+    with pytest.raises(
+        ValueError, match="one logit of the model is that of" if problem == "binary" else "The student's"
+    ):
+        make_trainer(student, pairs.cast_column("label", ClassLabel(names=names[::-1])), distillation_alpha=0.0)
 
 
 def test_an_undefined_metric_is_announced_and_ends_no_training(
