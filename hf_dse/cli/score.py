@@ -43,7 +43,7 @@ def score(args: ScoreOptions, load_args: LoadArguments, data_args: DataArguments
         what, stage = "queries with scored candidates", "--stage ranking"
     else:
         write_table([scored], output)
-        if class_names(scored) and output.suffix == ".jsonl":
+        if class_names(scored) and data_args.task_name is None and output.suffix == ".jsonl":
             logger.warning("A .jsonl file has no names of classes, and a student of it neither: write .parquet.")
         what, stage = "scored pairs", f"--task_name {data_args.task_name or 'TASK'}"
     print(f"{len(scored)} {what} written to {args.output_file}")

@@ -129,8 +129,8 @@ def fold_name(name: Any) -> str:
 
 def class_order(own: Sequence[str], names: Sequence[str] | None) -> list[int] | None:
     """
-    The logit of each of the named classes in a model with its `own` names; `None` where these do not tell. One logit
-    is that of the second of two classes, and it is an error if it has the name of the first.
+    The logit of each of the named classes in a model with its `own` names; `None` where these do not tell, with a
+    warning. One logit is that of the second of two classes, and it is an error if it has the name of the first.
     """
     mine, wanted = list(map(fold_name, own)), list(map(fold_name, names or ()))
     if len(mine) == 1 and len(wanted) == 2 and mine[0] == wanted[0]:
@@ -139,6 +139,11 @@ def class_order(own: Sequence[str], names: Sequence[str] | None) -> list[int] | 
             f"{', '.join(names or ())}: a high logit has to mean {(names or ())[1]!r}. Exchange the labels 0 and 1."
         )
     if len(set(mine)) < len(mine) or sorted(mine) != sorted(wanted):
+        if len(mine) == len(wanted) > 1:
+            logger.warning(
+                f"The model's classes are {', '.join(own)}, and those of the data {', '.join(names or ())}: they are "
+                "taken to be in the same order. If they are not, correct the `id2label` of its config.json."
+            )
         return None
     return [mine.index(name) for name in wanted]
 
@@ -168,28 +173,38 @@ def find_line(labels: np.ndarray, scores: np.ndarray) -> Line | None:
     return Line(slope, float(labels.mean() - slope * scores.mean()), correlation, fits)
 
 
-def match_scale(labels: np.ndarray, scores: np.ndarray) -> Line | None:
+def check_line(labels: np.ndarray, scores: np.ndarray) -> Line | None:
     """
-    The line that puts scores on the scale of the labels; `None` if they are there, or too few pairs tell. A
-    `ValueError` if scores are all equal, or fall where labels rise.
+    The line between labels and single scores; `None` if there are too few, or all labels are equal. A `ValueError` if
+    all scores are equal, or they fall where labels rise.
     """
     if len(labels) < FEWEST_PAIRS or not np.ptp(labels):
         return None
-    found = f"labels from {labels.min():.4g} to {labels.max():.4g}, teacher's scores from {scores.min():.4g} to "
-    found += f"{scores.max():.4g}"
-    line = find_line(labels, scores)
+    line, found = find_line(labels, scores), _describe_ranges(labels, scores)
     if line is None:
         raise ValueError(
             f"All scores are equal, so there is nothing to learn from them: {found}. Learn from the labels alone "
             "(`--distillation_alpha 0`), or from another teacher."
         )
     # The second part is chance.
-    if line.correlation < -0.3 - 1 / math.sqrt(len(labels)):
+    if line.correlation < -0.3 - 2 / math.sqrt(len(labels)):
         raise ValueError(f"The teacher's scores fall where the labels rise ({line}): {found}. Is its sign right?")
-    if line.fits:
+    return line
+
+
+def match_scale(labels: np.ndarray, scores: np.ndarray) -> Line | None:
+    """The line of [`check_line`] if it has to put the scores on the scale of the labels, with a warning."""
+    line = check_line(labels, scores)
+    if line is None or line.fits:
         return None
+    found = _describe_ranges(labels, scores)
     logger.warning(f"The scales differ, so the scores are put on that of the labels: {found}; {line}.")
     return line
+
+
+def _describe_ranges(labels: np.ndarray, scores: np.ndarray) -> str:
+    spans = (f"from {values.min():.4g} to {values.max():.4g}" for values in (labels, scores))
+    return "labels {}, teacher's scores {}".format(*spans)
 
 
 def check_order(labels: np.ndarray, scores: np.ndarray) -> None:
@@ -252,9 +267,11 @@ def report_pairs(pairs: Dataset, num_labels: int, columns: Mapping[str, str], ig
             warnings.append(f"no pair has the class {' or '.join(empty)}.")
     if "teacher_logits" in names:
         scores = np.array(pairs["teacher_logits"][:], dtype=float)
-        found["scores"] = low, high = span_of(scores)
-        if num_labels > 1 and low >= 0 and high <= 1:
-            warnings.append(f"the scores are from {low:.3g} to {high:.3g}, as probabilities: distil raw logits.")
+        found["scores"] = span_of(scores)
+        if num_labels > 1 and scores.min() >= 0 and scores.max() <= 1:
+            warnings.append(
+                f"the scores are from {scores.min():.3g} to {scores.max():.3g}, as probabilities: distil raw logits."
+            )
     return Report({"pairs": len(pairs)}, dict(columns), list(ignored), warnings=warnings, **found)
 
 
@@ -276,5 +293,5 @@ def report_rankings(queries: Dataset, texts: Sequence[str], chunk_size: int | No
     if "teacher_logits" in queries.column_names:
         scores = span_of(np.array([score for row in queries["teacher_logits"][:] for score in row], dtype=float))
     rows = {"queries": len(queries), "candidates": len(labels), **corpus.rows}
-    unit = {"copies": corpus.copies, "blank": corpus.blank, "unit": corpus.unit}
+    unit: dict[str, Any] = {"copies": corpus.copies, "blank": corpus.blank, "unit": corpus.unit}
     return Report(rows, grades=grades or None, scores=scores, **unit)

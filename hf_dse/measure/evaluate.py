@@ -171,7 +171,8 @@ def evaluate_pairs(
 
     metrics: dict[str, float] = {}
     if has_head(model):
-        own = list(model.config.id2label.values())
+        config: Any = model.config
+        own = list(config.id2label.values())
         order = class_order(own, class_names(dataset, task.class_names)) or range(len(own))
         prediction = EvalPrediction(_compare(model, *sides)[:, list(order)], labels)
         metrics |= score_logits(prediction, task.problem_type, task.num_labels)

@@ -17,7 +17,7 @@ from hf_dse.data.options import PairTask
 from hf_dse.data.pairs import check_pair_options, resolve_task, to_pairs
 from hf_dse.data.ranking_files import Data, is_ranking_data, options_of, to_rankings
 from hf_dse.data.rankings import FEATURES, Rankings, ranking_rows
-from hf_dse.data.report import are_numbers, check_order, class_names, class_order, find_line, known_scores
+from hf_dse.data.report import are_numbers, check_line, check_order, class_names, class_order, known_scores
 from hf_dse.data.tables import check_texts
 from hf_dse.retrieval.rerankers import check_labels, limit_of, load_reranker, rerank, score_texts
 from hf_dse.retrieval.sentence_transformer import embed, to_sentence_transformer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-# Labelled pairs that tell whether the classes of a teacher are in their order.
+# Labelled pairs that tell whether a teacher contradicts them.
 CHECKED_PAIRS = 500
 
 
@@ -148,6 +148,7 @@ def score_pairs(
     first, second = dataset["sentence1"][:], dataset["sentence2"][:]
     for name, texts in (("sentence1", first), ("sentence2", second)):
         check_texts(texts, "The pairs", name)
+    check: Any = check_order if task.num_labels > 1 else check_line
     if is_bi_encoder(teacher):
         # The vectors of pairs are not kept.
         options.pop("cache_dir", None)
@@ -167,39 +168,28 @@ def score_pairs(
             found = np.mean([[scores[order[row]] for row in rows] for order in orders], axis=0)
             return found[:, classes].tolist()
 
-        if task.num_labels > 1 and "label" in dataset.column_names and len(dataset) > CHECKED_PAIRS:
+        if "label" in dataset.column_names and len(dataset) > CHECKED_PAIRS:
             # Before hours of scoring.
             rows = np.random.default_rng(0).permutation(len(dataset))[:CHECKED_PAIRS].tolist()
-            check_order(*known_scores(with_logits(dataset.select(rows), read(rows))))
+            check(*known_scores(with_logits(dataset.select(rows), read(rows))))
         logits = read(range(len(dataset)))
     dataset = with_logits(dataset, logits)
-    known = known_scores(dataset)
-    if task.num_labels > 1:
-        check_order(*known)
-    elif (line := find_line(*known)) is not None:
+    if (line := check(*known_scores(dataset))) is not None:
         logger.info(f"Labels and teacher's scores: {line}.")
     return dataset
 
 
 def match_classes(teacher: "CrossEncoder", dataset: Dataset, task: PairTask) -> tuple[Dataset, list[int]]:
     """
-    Pairs, whose classes have the teacher's names if they have none, and the teacher's logit of each class: by the
-    names if both have the same, otherwise as they are, with a warning if the data have others.
+    Pairs, whose classes have the teacher's names if they have none, and the teacher's logit of each class, by the
+    names if both have the same.
     """
     config: Any = teacher.config
     own, names = [config.id2label[row] for row in range(teacher.num_labels)], class_names(dataset, task.class_names)
     order = class_order(own, names)
-    if order is None and len(own) == task.num_labels > 1:
-        if names:
-            logger.warning(
-                f"The teacher's classes are {', '.join(own)}, and those of the data {', '.join(names)}: they are "
-                "taken to be in the same order. If they are not, correct the `id2label` of the teacher's config.json."
-            )
-        elif not are_numbers(own) and "label" in dataset.column_names:
-            logger.warning(
-                f"The classes of the data have no names: they are taken to be {', '.join(own)}, in this order."
-            )
-            dataset = dataset.cast_column("label", ClassLabel(names=own))
+    if names is None and len(own) == task.num_labels > 1 and not are_numbers(own) and "label" in dataset.column_names:
+        logger.warning(f"The classes of the data have no names: they are taken to be {', '.join(own)}, in this order.")
+        dataset = dataset.cast_column("label", ClassLabel(names=own))
     return dataset, order or list(range(len(own)))
 
 

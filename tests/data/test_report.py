@@ -112,11 +112,14 @@ def test_classes_in_another_order(number):
         check_order(labels, wrong)
 
 
-def test_names_of_classes():
+def test_names_of_classes(warnings):
     assert class_order(["Contradiction", "entailment", "neutral"], NAMES) == [1, 2, 0]
     assert class_order(["not-equivalent", "equivalent"], ["equivalent", "not_equivalent"]) == [1, 0]
     assert class_order(["LABEL_0", "LABEL_1"], ["no", "yes"]) is None and class_order(["a", "b"], None) is None
     assert class_order(["yes"], ["no", "yes"]) is None
+    assert (
+        len(warnings) == 1 and "classes are LABEL_0, LABEL_1, and those of the data no, yes: they are" in warnings[0]
+    )
     with pytest.raises(ValueError, match="one logit of the model is that of class 'no', .* has to mean 'yes'"):
         class_order(["no"], ["no", "yes"])
     assert are_numbers(["LABEL_0", "1"]) and not are_numbers(["0", "a"])

@@ -210,7 +210,7 @@ def test_logits_are_in_the_order_of_the_named_classes(pairs, save_classifier, wa
     assert score(folder, with_classes(pairs, "neutral", "contradiction", "entailment"))[0] == [-5, 5, 0]
     folder = save_classifier([3.0, -3.0], ["equivalent", "not_equivalent"])
     assert score(folder, pairs, task_name="mrpc")[0] == [-3, 3]
-    assert not any("teacher" in message for message in warnings)
+    assert not any("order" in message for message in warnings)
 
 
 def test_names_of_classes_that_do_not_match_are_said(pairs, save_classifier, warnings):
@@ -223,7 +223,7 @@ def test_names_of_classes_that_do_not_match_are_said(pairs, save_classifier, war
     assert warnings[1:] == ["The classes of the data have no names: they are taken to be no, yes, in this order."]
 
 
-def test_classes_that_fit_better_in_another_order_are_refused(save_teacher, raw, count_pairs, monkeypatch):
+def test_a_teacher_that_contradicts_the_labels_is_refused(save_teacher, raw, count_pairs, monkeypatch):
     """Of a part of the pairs, before the others are scored."""
     monkeypatch.setattr(teaching, "CHECKED_PAIRS", 60)
     folder = save_teacher(num_labels=2)
@@ -237,3 +237,8 @@ def test_classes_that_fit_better_in_another_order_are_refused(save_teacher, raw,
     with pytest.raises(ValueError, match="classes seem to have another order than the labels: over 60 pairs"):
         score(folder, pairs.add_column("label", (1 - best).tolist()))
     assert sum(count_pairs) == 60
+    single = save_teacher("single", num_labels=1)
+    labels = -np.array(raw(single, texts)).ravel()
+    with pytest.raises(ValueError, match="The teacher's scores fall where the labels rise .*correlation -1.00"):
+        score(single, pairs.add_column("label", labels.tolist()))
+    assert sum(count_pairs) == 120
