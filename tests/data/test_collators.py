@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches of texts, pairs and rankings. The tests of the trainers have more."""
 
+import math
+
 import pytest
 import torch
 from datasets import Dataset

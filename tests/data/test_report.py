@@ -62,7 +62,7 @@ def test_rankings(tmp_path):
     found = rankings.report()
     assert str(found) == (
         "2 queries, 4 candidates, 4 documents\n"
-        "grades 2: 1, 1: 1, 0: 1, unknown: 1; teacher's scores -1 to 3.5\n"
+        "grades 2: 1, 1: 1, 0: 1, unknown: 1 (relevant: above 0); teacher's scores -1 to 3.5\n"
         "1 copies; 1 blank; ranked as whole texts"
     )
     assert found.rows == {"queries": 2, "candidates": 4, "documents": 4} and math.isnan(list(found.grades)[-1])
