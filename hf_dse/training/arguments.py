@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training arguments: the options with those of transformers."""
 
-from dataclasses import dataclass
-from typing import Any
+import os
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
 
 from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
@@ -21,6 +22,34 @@ OPEN_FIELDS = (
     "greater_is_better",
 )
 
+# Fields of transformers of which these trainers take the default alone, and why.
+REFUSED = dict.fromkeys(
+    ("fsdp", "fsdp_config", "deepspeed", "parallelism_config"),
+    "these trainers do not divide a model among devices: start one process for each device with torchrun",
+)
+REFUSED |= {
+    "label_smoothing_factor": "these losses smooth no labels: a teacher's scores say how sure a label is",
+    "average_tokens_across_devices": "these losses are means over rows and count no tokens",
+    "use_cache": "an encoder has no cache",
+    "remove_unused_columns": "the model has no inputs that are texts, so that their columns would be removed",
+    "label_names": "the trainers name their labels themselves",
+    "length_column_name": "the trainers count the lengths themselves",
+    "hub_strategy": "checkpoints would be pushed without the code of the model and with the token of the Hub",
+    "hub_always_push": "only the end is pushed",
+    **dict.fromkeys(("use_liger_kernel", "liger_kernel_config"), "Liger has no kernel for these models"),
+    **dict.fromkeys(
+        ("bf16_full_eval", "fp16_full_eval"), "a model is evaluated in the precision of its training: use `bf16`"
+    ),
+    **dict.fromkeys(
+        ("batch_eval_metrics", "eval_do_concat_batches"), "the metrics are those of all rows of an evaluation together"
+    ),
+}
+# Those of an evaluation that is a search, or a loss alone.
+NO_PREDICTIONS = dict.fromkeys(
+    ("include_for_metrics", "eval_use_gather_object", "eval_accumulation_steps"),
+    "an evaluation of this stage gathers no predictions",
+)
+
 
 @dataclass
 class StudentTrainingArguments(StudentOptions, TrainingArguments):  # type: ignore[misc]
@@ -29,6 +58,8 @@ class StudentTrainingArguments(StudentOptions, TrainingArguments):  # type: igno
     `load_best_model_at_end` follow the data unless they are set: with an `eval_dataset` a trainer evaluates and saves
     after each epoch and keeps the best model.
     """
+
+    refused: ClassVar[dict[str, str]] = REFUSED
 
     ddp_timeout: int = HfArg(
         default=86_400, help="Seconds that processes wait for each other; the first one scores and evaluates alone."
@@ -42,17 +73,37 @@ class StudentTrainingArguments(StudentOptions, TrainingArguments):  # type: igno
     def __post_init__(self) -> None:
         for name in ("fsdp", "deepspeed"):
             # On CPUs accelerate would ignore its launcher's setting without a word.
-            if getattr(self, name) or parse_flag_from_env(f"ACCELERATE_USE_{name.upper()}"):
-                raise ValueError(
-                    f"{name} is set, by an argument or by `accelerate launch`, and these trainers do not divide a "
-                    "model among devices: leave it out, and start one process for each device with torchrun."
-                )
+            if parse_flag_from_env(f"ACCELERATE_USE_{name.upper()}"):
+                raise ValueError(f"{name} is set by `accelerate launch`: {REFUSED[name]}.")
+        for entry in fields(self):
+            value, default = getattr(self, entry.name), [] if entry.default is MISSING else entry.default
+            if entry.name in self.refused and value != default:
+                raise ValueError(f"{entry.name}={value}: {self.refused[entry.name]}. Leave `{entry.name}` out.")
         check_at_least(4, max_length=self.max_length)
+        sizes = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
+        check_at_least(1, **{name: getattr(self, name) for name in sizes})
+        if self.max_steps == 0 or (self.max_steps < 0 and self.num_train_epochs <= 0):
+            raise ValueError(
+                f"num_train_epochs={self.num_train_epochs} and max_steps={self.max_steps} train nothing: set one "
+                "above 0."
+            )
+        self._follow_accelerate()
         given = {name: getattr(self, name) for name in OPEN_FIELDS}
         # The checks of transformers need values: those of a training with an `eval_dataset`.
         self.follow_data(has_eval_dataset=True)
         super().__post_init__()
         vars(self).update(given)
+        if self.fp16 and self.device.type == "cpu":
+            raise ValueError("fp16 is set, by an argument or by accelerate, and needs a GPU: use `bf16`.")
+
+    def _follow_accelerate(self) -> None:
+        """Sets the precision that the settings of accelerate ask for, so that all parts of a training have it."""
+        name = "ACCELERATE_MIXED_PRECISION"
+        setting = os.environ.get(name, "no").lower()
+        if setting not in ("no", "bf16", "fp16"):
+            raise ValueError(f"{name}={setting}: these trainers compute in bf16, fp16 or float32 (no).")
+        if not self.bf16 and not self.fp16 and setting != "no":
+            setattr(self, setting, True)
 
     @property
     def groups_by_length(self) -> bool:
@@ -93,6 +144,12 @@ class DseTrainingArguments(DseOptions, StudentTrainingArguments):  # type: ignor
 class RankingTrainingArguments(RankingOptions, StudentTrainingArguments):  # type: ignore[misc]
     """Training arguments of [`RankingTrainer`]: its options, and those of [`~transformers.TrainingArguments`]."""
 
+    refused: ClassVar[dict[str, str]] = {
+        **REFUSED,
+        **NO_PREDICTIONS,
+        "prediction_loss_only": "an evaluation is a search, which has no loss",
+    }
+
     # Each process may have another number of forward passes, and nothing in a buffer changes.
     ddp_broadcast_buffers: bool | None = HfArg(
         default=False, help="Whether processes share buffers in each forward pass."
@@ -121,6 +178,8 @@ class RankingTrainingArguments(RankingOptions, StudentTrainingArguments):  # typ
 @dataclass
 class GeneralTrainingArguments(GeneralOptions, StudentTrainingArguments):  # type: ignore[misc]
     """Training arguments of [`GeneralTrainer`]: its options, and those of [`~transformers.TrainingArguments`]."""
+
+    refused: ClassVar[dict[str, str]] = {**REFUSED, **NO_PREDICTIONS}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -66,6 +66,9 @@ def test_the_best_model_needs_a_loss_or_a_metric():
             {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
             "With `use_reentrant` the attention of the layers has no gradient",
         ),
+        (DseTrainingArguments, {"num_train_epochs": 0}, "num_train_epochs=0 and max_steps=-1 train nothing: set one"),
+        (DseTrainingArguments, {"max_steps": 0}, "num_train_epochs=3.0 and max_steps=0 train nothing: set one"),
+        (DseTrainingArguments, {"gradient_accumulation_steps": 0}, "gradient_accumulation_steps=0: it has to be at"),
         (RankingTrainingArguments, {"kl_weight": -1.0}, "kl_weight=-1.0: it has to be at least 0"),
         (
             RankingTrainingArguments,
@@ -79,5 +82,22 @@ def test_what_would_be_silently_wrong_is_refused(kind, fields, message, monkeypa
         make(kind, **fields)
     # On CPUs accelerate would ignore its launcher's setting.
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match="fsdp is set, by an argument or by `accelerate launch`"):
+    with pytest.raises(ValueError, match="fsdp is set by `accelerate launch`: these trainers do not divide a model"):
         make()
+
+
+def test_the_precision_is_that_of_accelerate(monkeypatch):
+    name = "ACCELERATE_MIXED_PRECISION"
+    monkeypatch.setenv(name, "bf16")
+    args = make()
+    assert args.bf16 and args.mixed_precision == "bf16"
+    monkeypatch.setenv(name, "fp8")
+    with pytest.raises(ValueError, match="ACCELERATE_MIXED_PRECISION=fp8: these trainers compute in bf16, fp16 or"):
+        make()
+    monkeypatch.setenv(name, "fp16")
+    with pytest.raises(ValueError, match="fp16 is set, by an argument or by accelerate, and needs a GPU: use `bf16`"):
+        make()
+    monkeypatch.delenv(name)
+    assert not make().bf16
+    with pytest.raises(ValueError, match="fp16 is set"):
+        make(fp16=True)
