@@ -20,7 +20,14 @@ from hf_dse.stages.options import STAGES
 from hf_dse.stages.pairs_stage import run_pairs
 from hf_dse.stages.ranking_stage import run_ranking
 from hf_dse.stages.shared import MODEL_FOLDER, DistillationResult, Stage
-from hf_dse.training.base import RESULTS_FILE, check_output_dir, complete_checkpoints, lock_output_dir
+from hf_dse.training.base import (
+    RESULTS_FILE,
+    check_output_dir,
+    check_plan,
+    complete_checkpoints,
+    lock_output_dir,
+    plan_of,
+)
 
 
 if TYPE_CHECKING:
@@ -200,4 +207,6 @@ def run_stage(*options: Any, **given: Any) -> DistillationResult:
         training_args.resume_from_checkpoint = check_output_dir(
             str(training_args.output_dir), training_args.resume_from_checkpoint, args.overwrite_output_dir
         )
+        if training_args.resume_from_checkpoint is not None:
+            check_plan(training_args.resume_from_checkpoint, plan_of(training_args))
         return RUN[args.stage](stage)

@@ -3,8 +3,10 @@
 """The base of all trainers: reproducible and resumable trainings that stop when the loss is NaN or infinite."""
 
 import copy
+import hashlib
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -48,6 +50,19 @@ CALIBRATION_PAIRS = 1024
 CHECKPOINT_FILES = ("*.safetensors", OPTIMIZER_NAME, SCHEDULER_NAME, "rng_state*.pth")
 # The last file that a stage of `hf-dse distill` writes.
 RESULTS_FILE = "results.json"
+
+# What a training is, beside a checkpoint that it made: a training that goes on from there has to be the same.
+PLAN_FILE = "plan.json"
+# The options that say what is learned, and of them those that may be others when a training goes on.
+PLANNED = (
+    *("num_train_epochs", "max_steps", "learning_rate", "head_learning_rate", "scale_learning_rate", "warmup_steps"),
+    *("lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args", "optim_target_modules", "weight_decay"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "per_device_train_batch_size", "world_size"),
+    *("gradient_accumulation_steps", "dataloader_drop_last", "train_sampling_strategy", "seed", "data_seed", "bf16"),
+    *("fp16", "neftune_noise_alpha", "max_length", "query_max_length", "num_candidates", "contrastive_weight"),
+    *("kl_weight", "freeze_layers", "distillation_alpha", "hidden_weight", "relation_weight", "sentence_weight"),
+)
+CHANGEABLE = ("num_train_epochs", "max_steps", "teacher_logits")
 
 # Parts of the names of what a conversion adds.
 NEW_PARAMETERS = ("similarity.", "linformer.", "dse.projection.")
@@ -111,9 +126,9 @@ class StudentTrainer(Trainer):
             logger.info("There is no `eval_dataset`: nothing is evaluated, and the last model is kept.")
         self._compute_metrics = compute_metrics
         metrics = None if compute_metrics is None else self._metrics_or_nothing
+        if kwargs.get("train_dataset") is not None:
+            check_batches(args, len(kwargs["train_dataset"]))
         super().__init__(args=args, eval_dataset=eval_dataset, compute_metrics=metrics, **kwargs)
-        # `Trainer` may leave that for the training, as with `bf16_full_eval`; heads are fitted before.
-        self._move_model_to_device(self.model, args.device)
 
     def _metrics_or_nothing(self, prediction: EvalPrediction) -> dict[str, float]:
         """The metrics of an evaluation; none if they are undefined, which does not end a training."""
@@ -131,7 +146,13 @@ class StudentTrainer(Trainer):
             return False
 
     def _get_dataloader(self, dataset: Any, *args: Any, **kwargs: Any) -> DataLoader:
-        return super()._get_dataloader(plain_rows(dataset), *args, **kwargs)
+        # An evaluation is one of all rows.
+        drops, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            self.args.dataloader_drop_last = drops and kwargs.get("is_training", False)
+            return super()._get_dataloader(plain_rows(dataset), *args, **kwargs)
+        finally:
+            self.args.dataloader_drop_last = drops
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
         # Predictions must be in the order of the rows, so these are not grouped by length.
@@ -153,6 +174,10 @@ class StudentTrainer(Trainer):
             # One that is written again is not complete until its last file is.
             (checkpoint / TRAINER_STATE_NAME).unlink(missing_ok=True)
         with writing(checkpoint):
+            if self.args.should_save:
+                checkpoint.mkdir(parents=True, exist_ok=True)
+                loss = self.loss_before + self._total_loss_scalar + self._tr_loss.item()
+                (checkpoint / PLAN_FILE).write_text(json.dumps({**self.plan, "loss": loss}), encoding="utf-8")
             super()._save_checkpoint(model, trial)
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
@@ -167,9 +192,15 @@ class StudentTrainer(Trainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Trains, from the start, from a checkpoint, or with `True` or `"last"` from the newest complete one."""
         checkpoint = find_checkpoint(str(self.args.output_dir), resume_from_checkpoint)
-        self.has_begun = False
+        self.has_begun, self.loss_before = False, 0.0
+        self.plan = {**plan_of(self.args), **config_facts(self.model), **self.data_facts()}
+        if checkpoint is not None:
+            check_plan(checkpoint, self.plan, warn=True)
+            # The sum of the losses of all steps.
+            self.loss_before = read_plan(checkpoint).get("loss", math.nan)
         try:
-            return self._train(checkpoint, *args, **kwargs)
+            result = self._train(checkpoint, *args, **kwargs)
+            return result._replace(training_loss=result.metrics["train_loss"])
         except Exception as error:
             if checkpoint is None or self.has_begun or isinstance(error, MemoryError | torch.OutOfMemoryError):
                 raise
@@ -186,6 +217,11 @@ class StudentTrainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Logs values, and raises a `ValueError` if a loss is NaN or infinite."""
+        if "train_loss" in logs and self.loss_before:
+            # That of the whole training, not of its part since a checkpoint.
+            steps = self.state.global_step - self._initial_global_step
+            whole = (self.loss_before + steps * logs["train_loss"]) / self.state.global_step
+            logs["train_loss"] = logs["train_loss"] if math.isnan(self.loss_before) else whole
         super().log(logs, *args, **kwargs)
         for name, value in logs.items():
             # A training that ends before its first log line logs `train_loss` only.
@@ -198,6 +234,32 @@ class StudentTrainer(Trainer):
     def _train(self, checkpoint: str | None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Trains from a checkpoint that exists, or from the start. Subclasses fit heads first."""
         return super().train(checkpoint, *args, **kwargs)
+
+    def create_scheduler(self, num_training_steps: int, *args: Any, **kwargs: Any) -> Any:
+        if num_training_steps <= (warmup := self.args.get_warmup_steps(num_training_steps)):
+            logger.warning(
+                f"The learning rate begins at 0 and does not reach `learning_rate`: {warmup} warmup steps in a "
+                f"training of {num_training_steps}. Lower `warmup_steps`, to 0 for a rate from the first step."
+            )
+        return super().create_scheduler(num_training_steps, *args, **kwargs)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        scheduler: Any = self.lr_scheduler
+        optimizer: Any = self.optimizer
+        if checkpoint is not None and isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
+            # The rates of the checkpoint are of its number of steps.
+            shares = [share(scheduler.last_epoch) for share in scheduler.lr_lambdas]
+            scheduler._last_lr = [rate * share for rate, share in zip(scheduler.base_lrs, shares, strict=True)]
+            for group, rate in zip(optimizer.param_groups, scheduler._last_lr, strict=True):
+                group["lr"] = rate
+
+    def data_facts(self) -> dict[str, Any]:
+        """What tells the training rows from others."""
+        rows: Any = self.train_dataset
+        scores = rows["teacher_logits"][:] if "teacher_logits" in rows.column_names else []
+        names = [name for name in rows.column_names if name not in ("teacher_logits", "length")]
+        return facts_of(rows.select_columns(names), scores=scores)
 
     def own_rate(self, name: str) -> float | None:
         """The learning rate of a parameter, if it is not that of the arguments."""
@@ -239,6 +301,78 @@ class StudentTrainer(Trainer):
             for rate, weights in by_rate.items():
                 optimizer.add_param_group({**group, "params": weights, "lr": rate})
         return optimizer
+
+
+def check_batches(args: StudentTrainingArguments, num_rows: int) -> None:
+    """Raises a `ValueError` if the training rows do not fill the one batch that `dataloader_drop_last` asks for."""
+    loading: Any = args.accelerator_config
+    size = args.train_batch_size * (1 if loading.split_batches else args.world_size)
+    if args.dataloader_drop_last and num_rows < size:
+        raise ValueError(
+            f"{num_rows} training rows give no batch of {size}, and with `dataloader_drop_last` a smaller one is left "
+            "out: lower `per_device_train_batch_size`, or leave `dataloader_drop_last` out."
+        )
+
+
+def plan_of(args: StudentTrainingArguments) -> dict[str, Any]:
+    """The options of a training that say what is learned."""
+    return json.loads(json.dumps({name: getattr(args, name) for name in PLANNED if hasattr(args, name)}))
+
+
+def config_facts(model: Any) -> dict[str, Any]:
+    """The fields of a student and of its encoder, without what a training or a version changes."""
+    config = json.loads(json.dumps(model.config.to_dict(), default=str))
+    encoder = {f"encoder.{name}": value for name, value in config.pop("encoder", {}).items()}
+    passing = re.compile(r"(encoder\.)?(_.*|.*_token_id|dtype|transformers_version|architectures|use_cache)")
+    return {name: value for name, value in {**config, **encoder}.items() if not passing.fullmatch(name)}
+
+
+def facts_of(*rows: Dataset, scores: list[list[float]] | None = None) -> dict[str, Any]:
+    """Number and content of rows, and the mean of the teacher's scores of them."""
+    digest = hashlib.sha256()
+    for part in rows:
+        for batch in part.iter(1000):
+            digest.update(repr(batch).encode())
+    known = [score for part in scores or [] for score in part if score is not None and math.isfinite(score)]
+    mean = round(sum(known) / len(known), 2) if known else None
+    return {"training rows": len(rows[0]), "content of the rows": digest.hexdigest()[:8], "teacher_logits": mean}
+
+
+def read_plan(checkpoint: str | PathLike) -> dict[str, Any]:
+    """The plan of the training that made a checkpoint; empty for one of an earlier version."""
+    file = Path(checkpoint, PLAN_FILE)
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def check_plan(checkpoint: str | PathLike, plan: dict[str, Any], warn: bool = False) -> None:
+    """
+    Raises a `ValueError` if a training is another than the one that made a checkpoint. What may change is said with
+    `warn`.
+    """
+    made = read_plan(checkpoint)
+    changes = {
+        name: f"{name}={plan[name]} (the checkpoint was made with {made[name]})"
+        for name in plan
+        if name in made and plan[name] != made[name]
+    }
+    if wrong := [change for name, change in changes.items() if name not in CHANGEABLE]:
+        raise ValueError(
+            f"{checkpoint} is of another training: {', '.join(wrong)}. Pass what it was made with, or start again: in "
+            "another folder or with `--overwrite_output_dir`, and with `--model` from the model that there is."
+        )
+    if not made:
+        return
+    told = ", ".join(changes.values())
+    state = json.loads(Path(checkpoint, TRAINER_STATE_NAME).read_text(encoding="utf-8"))
+    done, end = state["epoch"], plan["num_train_epochs"]
+    if plan["max_steps"] > 0:
+        done, end = state["global_step"], plan["max_steps"]
+    if changes and done > end:
+        raise ValueError(f"{checkpoint} is beyond the end: {told}. Pass more, or start again.")
+    if warn and told:
+        logger.warning(f"{checkpoint} goes on with {told}: this holds from here on.")
+    if warn and done >= end:
+        logger.warning(f"{checkpoint} is the end of its training: nothing is left to train.")
 
 
 def is_of_head(name: str, *parts: str) -> bool:

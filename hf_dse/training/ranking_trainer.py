@@ -36,6 +36,7 @@ from hf_dse.training.base import (
     Optimizers,
     StudentTrainer,
     check_head_learns,
+    facts_of,
     is_of_head,
     plain_rows,
     read_tokenizer,
@@ -201,6 +202,13 @@ class RankingTrainer(StudentTrainer):
             if rows.pairs is not None:
                 sizes += lengths(rows.pairs, self.tokenizer, max_length=args.max_length)["length"][:]
         return EpochSampler(self, len(rows), sizes, shift=True)
+
+    def data_facts(self) -> dict[str, Any]:
+        rows = self.train_dataset
+        columns: dict[str, Any] = {"documents": rows.documents, "labels": rows.labels}
+        lists = Dataset.from_dict({name: [part.tolist() for part in parts] for name, parts in columns.items()})
+        parts = [part for part in (lists, rows.queries, rows.corpus, rows.pairs) if part is not None]
+        return facts_of(*parts, scores=[row.tolist() for row in rows.logits])
 
     def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
         kinds = [kind for kind in KINDS if f"{kind}_input_ids" in inputs]

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of all trainers: the output folder, checkpoints to resume from, and trainings that diverge."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from datasets import Dataset
@@ -14,13 +16,16 @@ from hf_dse.training.base import RESULTS_FILE, check_output_dir, find_checkpoint
 
 @pytest.fixture
 def make_trainer(tmp_path, make_student, bert_tokenizer):
-    def make(**fields):
-        columns = {"sentence1": [f"the cat {row}" for row in range(8)], "sentence2": ["a dog"] * 8}
-        rows = Dataset.from_dict({**columns, "label": [float(row % 5) for row in range(8)]})
+    def make(labels=(0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 1.0, 2.0), evaluates=False, student=None, **fields):
+        size = len(labels)
+        columns = {"sentence1": [f"the cat {row}" for row in range(size)], "sentence2": ["a dog"] * size}
+        rows = Dataset.from_dict({**columns, "label": list(labels)})
         options = {**TINY_RUN, "per_device_train_batch_size": 4, "distillation_alpha": 0.0, "num_train_epochs": 1}
         options |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": None}
         args = DseTrainingArguments(str(tmp_path / "run"), **(options | fields))
-        return DseTrainer(make_student(), args, rows, processing_class=bert_tokenizer)
+        model, eval_rows = make_student(**(student or {})), rows if evaluates else None
+        metrics = (lambda prediction: {"rows": len(prediction.predictions)}) if evaluates else None
+        return DseTrainer(model, args, rows, eval_rows, bert_tokenizer, compute_metrics=metrics)
 
     return make
 
@@ -78,3 +83,69 @@ def test_a_training_goes_on_from_its_newest_complete_checkpoint(make_trainer, tm
     assert seen == [1]
     for name, value in straight.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"learning_rate": 1e-3}, r"learning_rate=0.001 \(the checkpoint was made with 5e-05\)"),
+        ({"weight_decay": 0.5}, "weight_decay=0.5"),
+        ({"lr_scheduler_type": "cosine"}, "lr_scheduler_type=cosine"),
+        ({"max_length": 16}, "max_length=16"),
+        ({"per_device_train_batch_size": 2}, "per_device_train_batch_size=2"),
+        ({"distillation_alpha": 0.5}, "distillation_alpha=0.5"),
+        ({"bf16": True}, "bf16=True"),
+        ({"labels": [1.0, 0.0] * 4}, "content of the rows="),
+        ({"labels": [1.0, 0.0] * 3}, "training rows=6"),
+        ({"student": {"hidden_dropout_prob": 0.4}}, "encoder.hidden_dropout_prob=0.4"),
+    ],
+)
+def test_another_training_does_not_go_on(make_trainer, tmp_path, fields, message):
+    make_trainer(max_steps=1).train()
+    with pytest.raises(
+        ValueError, match=f"checkpoint-1 is of another training: .*{message}.*Pass what it was made with"
+    ):
+        make_trainer(max_steps=1, **fields).train(resume_from_checkpoint=True)
+
+
+def test_more_epochs_are_said_and_have_their_rates(make_trainer, warnings):
+    rates = []
+    for seen in (2, 1):
+        trainer = make_trainer(num_train_epochs=seen, warmup_steps=0)
+        trainer.train(resume_from_checkpoint=None)
+        rates.append([entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry])
+    longer = make_trainer(num_train_epochs=2, warmup_steps=0)
+    longer.args.output_dir = trainer.args.output_dir
+    longer.train(resume_from_checkpoint=str(Path(trainer.args.output_dir) / "checkpoint-2"))
+    assert "goes on with num_train_epochs=2 (the checkpoint was made with 1): this holds from here on" in warnings[-1]
+    found = [entry["learning_rate"] for entry in longer.state.log_history if "learning_rate" in entry]
+    assert found[:2] == rates[1] and found[2:] == rates[0][2:]
+    with pytest.raises(ValueError, match="checkpoint-4 is beyond the end: num_train_epochs=1"):
+        make_trainer(num_train_epochs=1, warmup_steps=0).train(resume_from_checkpoint=True)
+
+
+def test_a_resumed_loss_is_that_of_the_whole_training(make_trainer, tmp_path, warnings):
+    straight = make_trainer().train()
+    for step in (1, 2):
+        resumed = make_trainer()
+        found = resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
+        assert found.training_loss == pytest.approx(straight.training_loss) == found.metrics["train_loss"] > 0
+    assert "checkpoint-2 is the end of its training: nothing is left to train" in warnings[-1]
+
+
+def test_dropped_batches(make_trainer):
+    """A training needs one batch, and an evaluation is one of all rows."""
+    with pytest.raises(
+        ValueError, match="8 training rows give no batch of 9, and with `dataloader_drop_last` a small"
+    ):
+        make_trainer(dataloader_drop_last=True, per_device_train_batch_size=9, max_steps=3)
+    trainer = make_trainer(dataloader_drop_last=True, evaluates=True, per_device_eval_batch_size=3)
+    assert trainer.evaluate()["eval_rows"] == 8
+    assert trainer.args.dataloader_drop_last
+
+
+def test_a_training_that_is_all_warmup_is_named(make_trainer, warnings):
+    make_trainer(max_steps=1).train()
+    assert "does not reach `learning_rate`: 1 warmup steps in a training of 1. Lower `warmup_steps`" in warnings[-1]
+    make_trainer(max_steps=1, warmup_steps=0).train()
+    assert len(warnings) == 1
