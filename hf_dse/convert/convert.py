@@ -42,6 +42,11 @@ def convert_with_options(name_or_path: str, options: ConvertOptions) -> DseModel
     if len(options.linformer_length) == 1:
         chosen["linformer_length"] = options.linformer_length[0]
     model = convert_encoder(name_or_path, **chosen)
+    if model.config.linformer_projection != "learned":
+        for name in ("linformer_init", "linformer_sharing"):
+            if chosen[name] != getattr(ConvertOptions, name):
+                projection = model.config.linformer_projection
+                logger.warning(f"{name}={chosen[name]} is not used: the projection is {projection}, not learned.")
     set_settings(model, options.with_prompts(settings_of(model)))
     return model
 

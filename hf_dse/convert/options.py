@@ -86,6 +86,18 @@ class ConvertOptions:
         default=None, help="Dropout of attention, which makes long texts slow on a CPU. Default: 0 after a conversion."
     )
 
+    def __post_init__(self) -> None:
+        kinds, defaults = self.layer_types or [], type(self).__dataclass_fields__
+        has_window = not kinds or any("sliding" in kind for kind in kinds)
+        needs = {
+            "attention_chunk_size": ("`layer_types` of chunked_attention", "chunked_attention" in kinds),
+            "sliding_window": ("`layer_types` with a window", has_window),
+            "similarity_hidden_size": ("`similarity` mlp", self.similarity == "mlp"),
+        }
+        for name, (need, is_met) in needs.items():
+            if not is_met and getattr(self, name) != defaults[name].default:
+                raise ValueError(f"{name}={getattr(self, name)} needs {need}: add that, or leave `{name}` out.")
+
     def with_prompts(self, settings: "TextSettings") -> "TextSettings":
         """The settings of a model with the prompts given here in place of its own."""
         given = {"query": self.query_prompt, "document": self.document_prompt}

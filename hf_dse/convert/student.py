@@ -3,11 +3,10 @@
 """The files of a DSE model folder, the length that it stores, and loading models."""
 
 import copy
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from hf_dse.common.loading import load_config, load_encoder, stored_dtypes
 from hf_dse.common.settings import read_settings, set_settings, settings_of
@@ -16,8 +15,6 @@ from hf_dse.convert.options import LATER_OPTIONS, PROMPTS, ConvertOptions
 from hf_dse.data.tokenization import add_mask, check_vocabulary
 from hf_dse.modeling import DseForSequenceClassification, DseModel
 
-
-logger = logging.get_logger(__name__)
 
 CODE_FILES = ("attention_dse.py", "configuration_dse.py", "modeling_dse.py", "pairs_dse.py")
 
@@ -48,6 +45,8 @@ def limit_tokens(
     tokenizer = copy.deepcopy(processing_class)
     add_mask(tokenizer)
     tokenizer.model_max_length = max_length or min(limit, tokenizer.model_max_length)
+    # A side that was set as an attribute is not saved otherwise.
+    tokenizer.init_kwargs["truncation_side"] = tokenizer.truncation_side
     # Some tools cut texts at the length in a tokenizer's leftovers of an earlier use.
     for name in LEFTOVERS:
         tokenizer.init_kwargs.pop(name, None)
@@ -109,10 +108,14 @@ def with_own_attention(model: DseModel) -> DseModel:
     return copied.to(model.device, model.dtype).train(model.training)
 
 
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
 def load_or_convert(model: Any, options: ConvertOptions) -> Any:
     """
     A DSE model, loaded or by its name, with the prompts of the options, and with their dropout if it is not loaded
-    yet; or a converted encoder. A warning if other options do not apply.
+    yet; or a converted encoder. Raises a `ValueError` for another option that the model does not have already.
     """
     is_loaded = not isinstance(model, str)
     config: Any = model.config if is_loaded else load_config(model)
@@ -123,10 +126,15 @@ def load_or_convert(model: Any, options: ConvertOptions) -> Any:
             f"A loaded student has to be a DSE model, got {type(model).__name__}: convert it with `convert_encoder`, "
             "or pass the name that it was loaded by."
         )
-    taken: dict[str, Any] = dict.fromkeys(PROMPTS if is_loaded else LATER_OPTIONS)
-    if replace(options, **taken) != ConvertOptions():
-        name = type(model).__name__ if is_loaded else model
-        logger.warning(f"{name} is a DSE model already: the options of conversion are not used.")
+    taken = PROMPTS if is_loaded else LATER_OPTIONS
+    for name, default in asdict(ConvertOptions()).items():
+        value, own = getattr(options, name), getattr(config, name, None)
+        # One value may stand for all layers.
+        if value not in (default, own, [own]) and name not in taken and {*listed(value)} != {*listed(own)}:
+            raise ValueError(
+                f"{name}={value}: {type(model).__name__ if is_loaded else model} is a DSE model already, with {own}: "
+                f"leave `{name}` out, or convert its source again."
+            )
     if not is_loaded:
         set_dropout(config.encoder, options.hidden_dropout_prob, options.attention_probs_dropout_prob)
         model = load_dse_model(model, config=config)

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading students: a head that fits is kept, a tokenizer stores the length, and precision is as stored."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel
@@ -54,12 +57,13 @@ def test_an_encoder_is_converted_and_a_student_is_not(folder, save_bert, tmp_pat
     assert warnings == []
     assert student.config.encoder.hidden_dropout_prob == 0.3
     for load in (load_or_convert, lambda *args: load_student(*args, 1, "regression")):
-        model = load(folder, arguments)
+        with pytest.raises(ValueError, match=r"linformer_length=\[5\]: .* is a DSE model already, with 8: leave `lin"):
+            load(folder, arguments)
+        model = load(folder, replace(arguments, linformer_length=[8]))
         assert (model.config.linformer_length, settings_of(model).prompts) == (8, {"query": "of: "})
         # The modules have it, too.
         found = [module.p for name, module in model.named_modules() if name.endswith("embeddings.dropout")]
         assert model.config.encoder.hidden_dropout_prob == 0.3 and found == [0.3]
-        assert "is a DSE model already: the options of conversion are not used" in warnings.pop()
     load_student(folder, ConvertOptions(query_prompt="of: ", hidden_dropout_prob=0.0), 1, "regression")
     assert warnings == []
 
@@ -74,13 +78,18 @@ def test_other_models_are_refused(save_bert, tmp_path):
 
 def test_the_tokenizer_stores_the_length(make_model, bert_tokenizer, tmp_path):
     model = make_model(DseModel)
-    tokenizer = limit_tokens(bert_tokenizer, model, 10)
+    # A side of truncation that was set as an attribute is that of the folder.
+    copied = copy.deepcopy(bert_tokenizer)
+    copied.truncation_side = "left"
+    tokenizer = limit_tokens(copied, model, 10)
     assert (tokenizer.model_max_length, bert_tokenizer.model_max_length) == (10, 64)
     # An earlier use leaves nothing behind.
     tokenizer("a cat " * 9, padding="max_length", truncation=True, max_length=3)
     limit_tokens(tokenizer, model).save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert len(loaded("a cat " * 9)["input_ids"]) == 20 and loaded.model_max_length == 10
+    cut = loaded("the old cat sat", truncation=True, max_length=4)["input_ids"]
+    assert loaded.convert_ids_to_tokens(cut) == ["[CLS]", "cat", "sat", "[SEP]"]
     with pytest.raises(ValueError, match="has embeddings for 20"):
         limit_tokens(bert_tokenizer, make_model(DseModel, vocab_size=20))
 
