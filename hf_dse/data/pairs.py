@@ -122,7 +122,8 @@ def _read_split(
     first = [data_args.sentence1_column] if data_args.sentence1_column else [task.sentence1, "sentence1"]
     second = [data_args.sentence2_column] if data_args.sentence2_column else [task.sentence2, "sentence2"]
     wanted = {"sentence1": first, "sentence2": second}
-    if require_labels or data_args.label_column in names:
+    is_named = split == "train" and data_args.label_column != DataArguments.label_column
+    if require_labels or is_named or data_args.label_column in names:
         wanted["label"] = [data_args.label_column]
     advice = "Choose a column with `sentence1_column`, `sentence2_column` or `label_column`."
     sources = {key: find_column(columns, where, options, advice) for key, options in wanted.items()}

@@ -75,6 +75,11 @@ def find_sources(data_args: DataArguments) -> dict[str, Source]:
     """Returns the splits that arguments name."""
     name, config = data_args.dataset_name, data_args.dataset_config_name
     found: dict[str, Source] = {}
+    if config is not None and (name is None or to_path(name).is_file()):
+        raise ValueError(
+            f"dataset_config_name={config} is for a data set of the Hub, or a folder, with configurations: leave it "
+            "out."
+        )
     if name is not None:
         path = Path(__file__).parent / EMBEDDED if name == EMBEDDED else to_path(name)
         if path.is_file():

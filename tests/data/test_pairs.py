@@ -3,6 +3,7 @@
 """Sentence pairs: tasks, columns, labels, and errors that name the row."""
 
 import json
+from dataclasses import replace
 
 import datasets
 import pytest
@@ -93,6 +94,9 @@ def test_unlabelled_pairs_only_where_they_are_allowed(tmp_path):
     assert load_pairs(arguments, require_labels=False)["train"].column_names == ["sentence1", "sentence2"]
     with pytest.raises(ValueError, match="there is no column 'label'; the columns are sentence1, sentence2"):
         load_pairs(arguments)
+    # One that is named has to be there.
+    with pytest.raises(ValueError, match="there is no column 'gold'; the columns are sentence1, sentence2"):
+        load_pairs(replace(arguments, label_column="gold"), require_labels=False)
 
 
 @pytest.mark.parametrize(("ending", "unknown"), [(".csv", "''"), (".jsonl", None), (".parquet", None)])

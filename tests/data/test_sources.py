@@ -105,6 +105,11 @@ def test_configurations_of_a_data_set(tmp_path, monkeypatch, warnings):
     columns = {"sentence1_column": "premise", "sentence2_column": "hypothesis"}
     found = load_pairs(DataArguments(num_labels=3, dataset_name=str(tmp_path), dataset_config_name="other", **columns))
     assert list(found) == ["train"]
+    for name in (None, str(tmp_path / "train.parquet")):
+        with pytest.raises(
+            ValueError, match="dataset_config_name=other is for a data set of the Hub, or a folder, with"
+        ):
+            load_pairs(DataArguments(num_labels=3, dataset_name=name, dataset_config_name="other", **columns))
 
 
 def test_missing_files_and_splits(tmp_path):
