@@ -202,6 +202,7 @@ def run_stage(*options: Any, **given: Any) -> DistillationResult:
     """Runs one stage with options of the classes that [`STAGES`] names for it, and what is `given` instead."""
     stage = Stage(*options, **given)
     args, training_args = stage.args, stage.training_args
+    stage.check_options()
     stage.base_model = stage.base_model or args.model_name_or_path
     with lock_output_dir(training_args):
         training_args.resume_from_checkpoint = check_output_dir(

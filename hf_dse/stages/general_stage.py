@@ -12,6 +12,7 @@ from hf_dse.convert.convert import convert_encoder
 from hf_dse.convert.student import limit_tokens, load_or_convert, with_own_attention
 from hf_dse.data.texts import load_texts
 from hf_dse.stages.shared import DistillationResult, Stage
+from hf_dse.training.base import check_batches
 from hf_dse.training.general_trainer import GeneralTrainer
 
 
@@ -30,6 +31,8 @@ def run_general(stage: Stage) -> DistillationResult:
         splits = {"train": load_texts(text_args.train_file, text_args.text_column, text_args.max_train_samples)}
         if (file := text_args.validation_file) is not None:
             splits["validation"] = load_texts(file, text_args.text_column, text_args.max_eval_samples)
+    splits = stage.limit(splits)
+    check_batches(training_args, len(splits["train"]))
 
     set_seed(training_args.seed)
     student = load_or_convert(stage.model or args.model_name_or_path, stage.convert_args).base_model

@@ -61,6 +61,28 @@ STAGES: dict[str, tuple[type, ...]] = {
     "ranking": (RankingStageOptions, ConvertOptions, DataArguments, RankingOptions),
 }
 
+_OF_PAIRS = "is for the pairs stage"
+_OF_RANKINGS = "is for the documents of the ranking stage"
+_FROM_FILES = "says what to read, and the data are loaded"
+_OF_TEACHER = "is for the teacher's scores, and there is no teacher"
+# Options that a stage shares with another, and that it would not follow: only their default is taken, and why.
+REFUSED = {
+    "general": {},
+    "pairs": dict.fromkeys(("chunk_size", "corpus_file"), _OF_RANKINGS),
+    "ranking": dict.fromkeys(
+        ("task_name", "num_labels", "symmetric", "label_column", "sentence1_column", "sentence2_column"), _OF_PAIRS
+    ),
+}
+# The same for data that a Python caller has loaded, and without a teacher.
+REFUSED_WITH_DATA = dict.fromkeys(
+    (
+        *("dataset_name", "dataset_config_name", "train_file", "validation_file", "test_file", "corpus_file"),
+        *("chunk_size", "text_column"),
+    ),
+    _FROM_FILES,
+)
+REFUSED_WITHOUT_TEACHER = dict.fromkeys(("teacher_dtype", "teacher_max_length", "windows", "cache_dir"), _OF_TEACHER)
+
 
 @dataclass
 class DemoOptions:

@@ -21,6 +21,7 @@ from hf_dse.measure.metrics import UndefinedMetricError, compute_metrics_for
 from hf_dse.retrieval.rerankers import check_labels, limit_of, overhead
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.score import score_pairs
+from hf_dse.training.base import check_batches
 from hf_dse.training.pair_trainer import DseTrainer, name_classes
 
 
@@ -36,6 +37,7 @@ def run_pairs(stage: Stage) -> DistillationResult:
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")
     train = pairs["train"]
+    check_batches(training_args, len(train))
     has_labels = "label" in train.column_names
     if training_args.distillation_alpha < 1 and not has_labels:
         raise ValueError(
@@ -66,8 +68,11 @@ def run_pairs(stage: Stage) -> DistillationResult:
     texts = [text for name in ("sentence1", "sentence2") for text in train[name][:]]
     warn_of_texts(tokenizer, texts, training_args.max_length)
 
-    if training_args.distillation_alpha > 0 or num_unlabelled:
+    is_taught = training_args.distillation_alpha > 0 or bool(num_unlabelled)
+    if is_taught:
         train = stage.make_once(lambda: _score(stage, pairs["train"], task, find_teacher))
+    elif stage.has_teacher:
+        logger.warning("The teacher is not asked: with distillation_alpha=0 the labels alone teach.")
     name_classes(model.config, class_names(train, task.class_names))
     # The training has the memory of the teacher.
     find_teacher.cache_clear()
@@ -94,11 +99,14 @@ def run_pairs(stage: Stage) -> DistillationResult:
                 logger.warning(f"The model is saved, but split {split!r} has no metrics: {error}")
         return metrics
 
+    # An mlp has no scale.
+    scale = ["scale_learning_rate"] * (model.config.similarity != "mlp")
+    names = ("distillation_alpha", "head_learning_rate", *scale)
     return stage.train(
         trainer,
         evaluate,
-        recipe={name: getattr(training_args, name) for name in ("distillation_alpha", "scale_learning_rate")},
-        teacher=args.teacher_name_or_path,
+        recipe={name: getattr(training_args, name) for name in names},
+        teacher=args.teacher_name_or_path if is_taught else None,
         datasets=[data_args.task_name or data_args.dataset_name],
     )
 

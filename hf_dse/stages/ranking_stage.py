@@ -19,6 +19,7 @@ from hf_dse.retrieval.bm25 import has_bm25
 from hf_dse.retrieval.sentence_transformer import length_of, limit_length, to_sentence_transformer
 from hf_dse.stages.shared import DistillationResult, Metrics, Stage
 from hf_dse.teacher.score import check_scores, score_candidates
+from hf_dse.training.base import check_batches
 from hf_dse.training.ranking_trainer import RankingTrainer, as_rankings, check_targets, limit_rankings, spread_of
 
 
@@ -36,7 +37,8 @@ def run_ranking(stage: Stage) -> DistillationResult:
     if "train" not in splits:
         raise ValueError(f"There is no train split to learn from, only {', '.join(splits)}.")
     threshold = data_args.relevance_threshold
-    splits = {name: as_rankings(part, f"The split {name!r}", threshold) for name, part in splits.items()}
+    ranked = {name: as_rankings(part, f"The split {name!r}", threshold) for name, part in splits.items()}
+    splits = stage.limit(ranked)
     if stage.dataset is not None:
         for name, part in splits.items():
             part.report().log(f"Split {name!r}")
@@ -54,6 +56,7 @@ def run_ranking(stage: Stage) -> DistillationResult:
     if args.pairs_file is not None:
         source = DataArguments(train_file=args.pairs_file, num_labels=1)
         pairs = load_pairs(source, ["train"], require_labels=False)["train"]
+    check_batches(training_args, len(train) + (0 if pairs is None else len(pairs)))
 
     model = stage.load_student(1, "regression")
     # Before hours of scoring.
@@ -92,8 +95,8 @@ def run_ranking(stage: Stage) -> DistillationResult:
         trainer,
         evaluate,
         recipe=recipe | {"kl_weight": trainer.ranking_loss.kl_weight},
-        teacher=args.teacher_name_or_path,
-        datasets=[data_args.task_name or data_args.dataset_name],
+        teacher=args.teacher_name_or_path if trainer.ranking_loss.kl_weight else None,
+        datasets=[data_args.dataset_name],
     )
 
 
@@ -122,6 +125,8 @@ def _score(stage: Stage, train: Rankings) -> Rankings:
             f"{name} is not asked: {known.sum():,} of {len(known):,} candidates have scores already, and only these "
             "teach."
         )
+    elif stage.has_teacher and not is_needed:
+        logger.warning(f"{name} is not asked: with kl_weight=0 the labels alone teach.")
     elif is_needed:
         teacher: Any = stage.load_teacher()
         options: dict[str, Any] = {"max_length": args.teacher_max_length, "windows": args.windows}

@@ -7,7 +7,7 @@ import resource
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,13 +20,13 @@ from hf_dse.common.files import write_atomically
 from hf_dse.common.loading import MODEL_FOLDER, load_tokenizer
 from hf_dse.common.provenance import describe_machine
 from hf_dse.convert.options import ConvertOptions
-from hf_dse.convert.student import load_student
+from hf_dse.convert.student import listed, load_student
 from hf_dse.data.rankings import Rankings
 from hf_dse.modeling import DseForSequenceClassification
 from hf_dse.publish.export import export, push_model
 from hf_dse.retrieval.rerankers import load_reranker
+from hf_dse.stages.options import REFUSED, REFUSED_WITH_DATA, REFUSED_WITHOUT_TEACHER
 from hf_dse.teacher.bi_encoders import is_bi_encoder
-from hf_dse.training.arguments import StudentTrainingArguments
 from hf_dse.training.base import RESULTS_FILE
 
 
@@ -69,6 +69,26 @@ class Stage:
     @property
     def has_teacher(self) -> bool:
         return self.teacher is not None or self.args.teacher_name_or_path is not None
+
+    def check_options(self) -> None:
+        """Raises a `ValueError` for an option that the stage would not follow."""
+        refused = REFUSED[self.args.stage] | ({} if self.has_teacher else REFUSED_WITHOUT_TEACHER)
+        if self.dataset is not None:
+            # Columns and labels are those of the task.
+            refused = REFUSED_WITH_DATA | refused
+        for options in (self.args, self.data_args):
+            for entry in fields(options):
+                value = getattr(options, entry.name)
+                if entry.name in refused and value not in (entry.default, ""):
+                    raise ValueError(f"{entry.name}={value} {refused[entry.name]}: leave it out.")
+
+    def limit(self, splits: Mapping[str, Split]) -> dict[str, Split]:
+        """Loaded data with as many rows as the options say."""
+        data_args, limited = self.data_args, {}
+        for name, part in splits.items():
+            size = data_args.max_train_samples if name == "train" else data_args.max_eval_samples
+            limited[name] = part if size is None else part.select(range(min(size, len(part))))
+        return limited
 
     def check_metric(self, *names: str) -> None:
         """Raises a `ValueError` if the evaluations lack the metric that compares checkpoints."""
@@ -127,32 +147,39 @@ class Stage:
             training["peak_memory_mb"] = peak / (2**20 if sys.platform == "darwin" else 2**10)
             metrics = evaluate()
             recipe = {name: value for name, value in recipe.items() if value is not None}
-            recipe |= _common_recipe(training_args)
+            recipe |= _common_recipe(trainer)
             name = training_args.hub_model_id or output_dir.name
             facts |= {"metrics": metrics or None, "recipe": recipe, "model_id": name, "base_model": self.base_model}
             export(student, path, trainer.processing_class, overwrite_output_dir=True, **facts)
             options = asdict(self.args) | asdict(self.convert_args) | asdict(self.data_args)
+            # A teacher that was not asked taught nothing.
+            options["teacher_name_or_path"] = facts.get("teacher", self.args.teacher_name_or_path)
+            # What a conversion decided, also an earlier one.
+            for option, value in asdict(self.convert_args).items():
+                own = getattr(student.config, option, value)
+                options[option] = listed(own) if isinstance(value, list) else own
             results = {"metrics": metrics, "training": training, "recipe": {**options, **recipe}}
             # The last file, which says that the stage is complete.
             text = json.dumps(results, indent=2)
             write_atomically(output_dir / RESULTS_FILE, lambda file: file.write(text.encode()))
             if training_args.push_to_hub:
-                commit = push_model(path, name, revision=training_args.hub_revision, token=training_args.hub_token)
+                keys = {"private": "hub_private_repo", "revision": "hub_revision", "token": "hub_token"}
+                commit = push_model(path, name, **{key: getattr(training_args, keys[key]) for key in keys})
                 logger.info(f"Pushed to {commit}")
         (metrics,) = broadcast_object_list([metrics])
         return DistillationResult(student, trainer.processing_class, metrics, path)
 
 
-def _common_recipe(training_args: StudentTrainingArguments) -> dict[str, Any]:
-    """The settings of any training that a model card names."""
-    loading: Any = training_args.accelerator_config
+def _common_recipe(trainer: Any) -> dict[str, Any]:
+    """The settings of any training that a model card names, as they were used."""
+    args, state = trainer.args, trainer.state
     # With `split_batches` the processes share a batch.
-    num_batches = 1 if loading.split_batches else training_args.world_size
+    num_batches = 1 if args.accelerator_config.split_batches else args.world_size
     return {
-        "learning_rate": training_args.learning_rate,
-        "num_train_epochs": training_args.num_train_epochs,
-        "train_batch_size": training_args.train_batch_size * training_args.gradient_accumulation_steps * num_batches,
-        "precision": "bf16" if training_args.bf16 else "fp16" if training_args.fp16 else "float32",
-        "seed": training_args.seed,
+        "learning_rate": args.learning_rate,
+        "num_train_epochs": round(state.epoch, 4),
+        "train_batch_size": state.train_batch_size * args.gradient_accumulation_steps * num_batches,
+        "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "float32",
+        "seed": args.seed,
         "machine": describe_machine(),
     }

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from tiny_data import make_rows, write_assets
 from transformers import BertForSequenceClassification
 
-from hf_dse import DataArguments, load_rankings, mine
+from hf_dse import DataArguments, distill, load_rankings, mine
 from hf_dse.data.rankings import write_rankings
 from hf_dse_cli import main
 
@@ -63,6 +63,20 @@ def options_of(assets, tmp_path):
         if stage == "pairs":
             defaults["num_labels"] = 1
         return {**defaults, **options}
+
+    return make
+
+
+@pytest.fixture
+def call(options_of):
+    """`distill` with the options of a short run, of which the first ones are its arguments."""
+
+    def make(name, kind="pairs", **changed):
+        options = options_of(name, kind)
+        arguments = {"model": "model_name_or_path", "teacher": "teacher_name_or_path", "dataset": "dataset_name"}
+        arguments = {key: options.pop(option, None) for key, option in arguments.items()}
+        options = {**arguments, **options, **changed}
+        return distill(**{key: value for key, value in options.items() if value is not None})
 
     return make
 

@@ -7,22 +7,8 @@ from datasets import Dataset, DatasetDict
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import AutoTokenizer
 
-from hf_dse import convert_encoder, distill, load_pairs, load_rankings, make_pair_model
+from hf_dse import convert_encoder, load_pairs, load_rankings, make_pair_model
 from hf_dse.data.options import DataArguments
-
-
-@pytest.fixture
-def call(options_of):
-    """`distill` with the options of a short run, of which the first ones are its arguments."""
-
-    def make(name, kind="pairs", **changed):
-        options = options_of(name, kind)
-        arguments = {"model": "model_name_or_path", "teacher": "teacher_name_or_path", "dataset": "dataset_name"}
-        arguments = {key: options.pop(option) for key, option in arguments.items()}
-        options = {**arguments, **options, **changed}
-        return distill(**{key: value for key, value in options.items() if value is not None})
-
-    return make
 
 
 @pytest.mark.parametrize("stage", ["pairs", "ranking"])
@@ -59,7 +45,7 @@ def test_loaded_rankings_are_a_stage(call, assets, same):
     files = {"dataset_name": str(assets / "queries"), "train_file": str(assets / "mined.jsonl")}
     rankings = load_rankings(DataArguments(**files))
     teacher = CrossEncoder(str(assets / "teacher"), device="cpu")
-    call("objects", "ranking", stage=None, dataset=rankings, teacher=teacher)
+    call("objects", "ranking", stage=None, dataset=rankings, teacher=teacher, train_file=None)
     assert same("names", "objects")
     student = convert_encoder(str(assets / "encoder"), linformer_length=24)
     loaded = {"processing_class": AutoTokenizer.from_pretrained(assets / "encoder"), "linformer_length": None}

@@ -161,3 +161,41 @@ def test_pairs_without_a_label(tmp_path, run, weights, error_of, caplog):
         assert run("never", train_file=tmp_path / "train.csv", **options) == 2
         assert "15 of 16 training pairs have no label: name a cross-encoder with `--teacher`" in error_of()
     assert not list(tmp_path.glob("never/checkpoint-*"))
+
+
+def test_results_and_card_record_what_was_used(assets, tmp_path, run, results, monkeypatch, caplog):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    options = {"distillation_alpha": 0, "similarity": "mlp", "max_steps": 1, "per_device_train_batch_size": 16}
+    assert run("out", **options) == 0
+    assert "The teacher is not asked: with distillation_alpha=0 the labels alone teach" in caplog.text
+    recipe, card = results("out")["recipe"], (tmp_path / "out" / "model" / "README.md").read_text()
+    # One of two batches of an epoch; an mlp has no scale, and 8 positions are learned by default.
+    assert (recipe["num_train_epochs"], recipe["precision"], recipe["train_batch_size"]) == (0.5, "bf16", 16)
+    assert "scale_learning_rate" not in recipe and recipe["linformer_projection"] == "learned"
+    assert "| precision | bf16 |" in card and "- Teacher:" not in card
+    # Another stage on the student records the student's own length.
+    student = {"model_name_or_path": tmp_path / "out" / "model", "linformer_length": None}
+    assert run("again", **student, max_steps=1) == 0
+    assert results("again")["recipe"]["linformer_length"] == [8]
+
+
+def test_a_resumed_stage_is_the_same_or_refused(assets, tmp_path, run, results, error_of):
+    assert run("out") == 0
+    before = results("out")["training"]["train_loss"]
+    # Before the model is loaded.
+    other = {"learning_rate": 1e-4, "model_name_or_path": "no/such-encoder"}
+    assert run("out", resume_from_checkpoint="last", **other) == 2
+    assert "learning_rate=0.0001 (the checkpoint was made with 0.001)" in error_of()
+    assert run("out", resume_from_checkpoint="last") == 0
+    assert results("out")["training"]["train_loss"] == pytest.approx(before) != 0
+
+
+@pytest.mark.parametrize("stage", ["general", "pairs", "ranking"])
+def test_rows_that_fill_no_batch_are_named_before_the_model_is_loaded(stage, run, error_of):
+    options = {"dataloader_drop_last": True, "per_device_train_batch_size": 99}
+    # The general stage reads the configuration of the model first.
+    options["teacher_name_or_path" if stage == "general" else "model_name_or_path"] = "no/such-encoder"
+    options |= {"teacher_name_or_path": None, "distillation_alpha": 0} if stage == "pairs" else {}
+    for plan in ({"max_steps": 2}, {"num_train_epochs": 3}):
+        assert run("out", stage, **options, **plan) == 2
+        assert "training rows give no batch of 99" in error_of()
