@@ -39,6 +39,7 @@ SHOWN = {
     "text_column": "stages/test_options.py::test_which_rows_are_read",
     "corpus_file": "stages/test_ranking_stage.py::test_the_passages_of_files_are_learned_and_searched",
     "chunk_size": "stages/test_ranking_stage.py::test_the_passages_of_files_are_learned_and_searched",
+    "relevance_threshold": "data/test_rankings.py::test_what_counts_as_relevant",
     "sentence1_column": "data/test_pairs.py::test_columns_may_be_named",
     "sentence2_column": "data/test_pairs.py::test_columns_may_be_named",
     "label_column": "data/test_pairs.py::test_columns_may_be_named",

@@ -68,7 +68,7 @@ _OF_TEACHER = "is for the teacher's scores, and there is no teacher"
 # Options that a stage shares with another, and that it would not follow: only their default is taken, and why.
 REFUSED = {
     "general": {},
-    "pairs": dict.fromkeys(("chunk_size", "corpus_file"), _OF_RANKINGS),
+    "pairs": dict.fromkeys(("chunk_size", "corpus_file", "relevance_threshold"), _OF_RANKINGS),
     "ranking": dict.fromkeys(
         ("task_name", "num_labels", "symmetric", "label_column", "sentence1_column", "sentence2_column"), _OF_PAIRS
     ),

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from hf_dse.convert.student import limit_tokens
 from hf_dse.data.options import EMBEDDED, PairTask
-from hf_dse.data.pairs import DataArguments, check_pair_options, load_pairs, read_pairs, resolve_task
+from hf_dse.data.pairs import DataArguments, load_pairs, read_pairs, resolve_task
 from hf_dse.data.ranking_files import is_ranking_data
 from hf_dse.data.report import class_names
 from hf_dse.data.tokenization import warn_of_texts
@@ -32,7 +32,6 @@ def run_pairs(stage: Stage) -> DistillationResult:
     """Scores pairs where needed, trains the student, and evaluates it on the labelled validation and test splits."""
     args, data_args, training_args = stage.args, stage.data_args, stage.training_args
     find_teacher = cache(stage.load_teacher)
-    check_pair_options(data_args)
     task, pairs = _load_task(stage, find_teacher)
     if "train" not in pairs:
         raise ValueError(f"There is no train split to learn from, only {', '.join(pairs)}.")

@@ -137,6 +137,7 @@ WRONG = {
     "prediction_loss_only": True,
     "chunk_size": 8,
     "corpus_file": "corpus",
+    "relevance_threshold": 2,
     "task_name": "stsb",
     "num_labels": 1,
     "symmetric": True,

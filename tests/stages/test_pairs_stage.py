@@ -126,8 +126,8 @@ def test_without_labels_only_the_teacher_counts(tmp_path, run, pairs, results, e
             "metric_for_best_model='pearsn': an evaluation has loss, pearson",
         ),
         ({"dataset_name": "queries", "num_labels": None, "teacher_name_or_path": None}, "add `--stage ranking`"),
-        ({"chunk_size": 8}, "chunk_size=8 is for the search in a corpus, and the data are sentence pairs"),
-        ({"relevance_threshold": 2}, "relevance_threshold=2.0 is for the search in a corpus"),
+        ({"chunk_size": 8}, "chunk_size=8 is for the documents of the ranking stage: leave it out"),
+        ({"relevance_threshold": 2}, "relevance_threshold=2.0 is for the documents of the ranking stage"),
     ],
 )
 def test_errors(options, message, assets, tmp_path, run, error_of):
