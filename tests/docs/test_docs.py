@@ -36,7 +36,7 @@ def test_every_public_name_is_in_a_guide_or_an_example():
     shown = [ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md"), *(ROOT / "examples").rglob("*.py")]
     words = set(re.findall(r"\w+", "".join(path.read_text(encoding="utf-8") for path in shown)))
     assert set(hf_dse.__all__) <= words, set(hf_dse.__all__) - words
-    assert len(hf_dse.__all__) <= 38
+    assert len(hf_dse.__all__) <= 40
 
 
 def test_links_lead_to_files_and_headings():
