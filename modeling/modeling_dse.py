@@ -279,6 +279,8 @@ class DseModel(DsePreTrainedModel):
             raise ValueError("`torch.jit.trace` keeps one length: use `torch.export`, or `hf-dse export`.")
         shape = read_shape(input_ids, inputs_embeds)
         self.check_shapes(shape, attention_mask)
+        if input_ids is not None:
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if position_ids is not None and (position_ids.is_floating_point() or position_ids.shape[-1:] != shape[1:]):
             raise ValueError(
                 f"`position_ids` must be integers of the shape {tuple(shape)}, got {position_ids.dtype} of the shape "

@@ -3,6 +3,7 @@
 """Paths that users name, YAML, and writing files and folders in one step while other processes are kept out."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -137,6 +138,12 @@ def read_yaml(path: Path) -> Any:
                 raise ValueError(f"{twice!r} is there twice")
             return super().construct_mapping(node, deep)
 
+        def construct_number(self, node: yaml.ScalarNode) -> int:
+            if re.fullmatch(r"[-+]?(0[0-7_]+|[0-9_]+(:[0-9]+)+)", node.value):
+                raise ValueError(f"{node.value} would be read in base 8 or 60: write a number without 0 before or `:`")
+            return self.construct_yaml_int(node)
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_number)
     try:
         return Loader(path.read_text(encoding="utf-8")).get_single_data()
     except (yaml.YAMLError, ValueError) as error:

@@ -86,5 +86,6 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
     for name in ("truncation", "padding"):
         rules.pop(name, None)
     digest.update(json.dumps(rules, sort_keys=True).encode())
-    digest.update(f"{type(processing_class).__name__} {processing_class.padding_side}".encode())
+    sides = processing_class.padding_side, processing_class.truncation_side
+    digest.update(f"{type(processing_class).__name__} {sides}".encode())
     return digest.hexdigest()

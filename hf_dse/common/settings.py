@@ -64,9 +64,13 @@ def settings_of(model: Any) -> TextSettings:
     base = model.base_model
     if hasattr(base, "text_settings"):
         return base.text_settings
-    name = base.name_or_path
-    # A folder may be gone since.
-    return read_settings(name) if name and (Path(name).exists() or not Path(name).is_absolute()) else TextSettings()
+    return read_settings(base.name_or_path) if has_source(base) else TextSettings()
+
+
+def has_source(model: Any) -> bool:
+    """Whether the checkpoint that a model was loaded from can be read. A folder may be gone since."""
+    name = model.name_or_path
+    return bool(name) and (Path(name).exists() or not Path(name).is_absolute())
 
 
 def set_settings(model: Any, settings: TextSettings) -> None:
@@ -115,6 +119,27 @@ def warn_of_lost_settings(name_or_path: str) -> None:
         logger.warning(
             f"{name_or_path} is a sentence-transformers model with {', '.join(lost)}, which cannot be converted: the "
             "student embeds texts otherwise than its source until it is trained."
+        )
+
+
+def warn_of_mean(name_or_path: str, tokenizer: Any, max_length: int | None = None) -> None:
+    """Warns if a loaded encoder, the mean of the tokens of a tokenizer, embeds otherwise than its checkpoint."""
+    with reading(name_or_path):
+        fields, lengths = read_embedding(name_or_path), read_json(name_or_path, LENGTHS)
+        others = [name for name in read_modules(name_or_path) if name not in ("Transformer", "Pooling", "Normalize")]
+    most = tokenizer.model_max_length
+    limit = most if max_length else lengths.get("max_seq_length") or most
+    pooling = fields.get("pooling_mode", "mean")
+    found = [f"{pooling} pooling"] * (pooling != "mean")
+    found += [f"the module {name}" for name in others]
+    found += ["dot products"] * (fields.get("similarity") == "dot")
+    found += [f"at most {limit} tokens of a text, not {most}"] * (limit < most)
+    is_cased = tokenizer.tokenize("A") != tokenizer.tokenize("a")
+    found += ["lower case"] * (is_cased and bool(lengths.get("do_lower_case")))
+    if found:
+        logger.warning(
+            f"{name_or_path} embeds with {', '.join(found)}, and a loaded encoder as the mean of its tokens: pass the "
+            "name of the checkpoint, or a `SentenceTransformer` of it."
         )
 
 

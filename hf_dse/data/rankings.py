@@ -457,6 +457,9 @@ def _name_documents(candidates: Sequence[Candidate], corpus: Dataset | None, whe
 def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> tuple[list[Candidate], bool]:
     """Returns the candidates of all rows, and whether there are scores."""
     labels, scores = _first(columns, LABELS), _first(columns, TEACHER_LOGITS)
+    if labels is None and scores == "score" and {"query-id", "corpus-id"}.issubset(columns):
+        # The judgements of BEIR.
+        labels, scores = scores, None
     document = _first(columns, (*DOCUMENT, *DOCUMENT_ID) if has_corpus else DOCUMENT)
     negatives = [name for name in columns if NEGATIVE.fullmatch(name)]
     lists = {name: columns[name] for name in LISTS if name in columns}
@@ -473,7 +476,7 @@ def _read_candidates(columns: dict[str, list], has_corpus: bool, where: str) -> 
         if negatives:
             # In sentence-transformers, the labels of negatives are a teacher's scores.
             labels, scores = None, scores or labels
-        if negatives or not (labels or scores):
+        if negatives or not labels and (scores is None or document == "positive"):
             relevance = [1.0, *(0.0 for _ in negatives)]
         # Rows may have fewer negatives than others.
         others = [["" if is_missing(text) else text for text in columns[name]] for name in negatives]

@@ -67,7 +67,7 @@ def _read_csv(path: Path) -> dict[str, list]:
     # one goes from a quotation mark to another, over tabs.
     with suppress(ValueError):
         columns = _parse_csv(path, text, delimiter="\t")
-        if not any("\t" in cell for cells in columns.values() for cell in cells):
+        if not any("\t" in cell for cells in (columns, *columns.values()) for cell in cells):
             return columns
     return _parse_csv(path, text, delimiter="\t", quoting=csv.QUOTE_NONE)
 
@@ -111,6 +111,15 @@ def _read_lists(cells: list[str], where: str) -> list:
     return lists
 
 
+def _to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, where `json` would keep the last of two values with one name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in found if names.count(name) > 1)!r}")
+    return found
+
+
 def _read_json(path: Path) -> dict[str, list]:
     text = read_text(path)
     # One list, or one object per line. Not `splitlines`, which also splits at characters inside JSON strings.
@@ -119,7 +128,7 @@ def _read_json(path: Path) -> dict[str, list]:
     for number, document in enumerate(documents, start=1):
         try:
             if document.strip():
-                rows.append(json.loads(document))
+                rows.append(json.loads(document, object_pairs_hook=_to_object))
                 if "\\u" in document:
                     json.dumps(rows[-1], ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:

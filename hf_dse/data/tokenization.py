@@ -3,6 +3,7 @@
 """Tokenization, padding, lengths in tokens, and batches of similar length."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ logger = logging.get_logger(__name__)
 
 # A batch of longer texts than this, in tokens, has fewer texts.
 TOKENS_PER_TEXT = 512
+LONG_WORD = re.compile(r"\S{101}")
 # Below this length padding costs less than another batch.
 SHORT_TEXT = 64
 
@@ -31,15 +33,16 @@ def warn_of_texts(
     """Tokenizes the texts that may be cut after a prompt, or unknown, and says how many are so, if any."""
     limit, unknown = max_length or math.inf, processing_class.unk_token_id
     num_special = processing_class.num_special_tokens_to_add()
-    # A token has at least one byte; a letter of other scripts may have several tokens. All vocabularies know ASCII.
+    # A token has at least one byte; a letter of other scripts may have several tokens. All vocabularies know ASCII,
+    # but WordPiece takes no word of more than 100 characters.
     room = limit - num_special - len(prompt.encode())
-    suspects = [text for text in texts if not text.isascii() or len(text) > room]
+    suspects = [text for text in texts if not text.isascii() or len(text) > room or LONG_WORD.search(text)]
     num_cut = num_unknown = 0
     for start in range(0, len(suspects), 1000):
         block = [prompt + text for text in suspects[start : start + 1000]]
         for text, ids in zip(block, processing_class(block, verbose=False)["input_ids"], strict=True):
             num_cut += len(ids) > limit
-            if unknown is not None and not text.isascii():
+            if unknown is not None:
                 num_unknown += 2 * ids.count(unknown) >= max(1, len(ids) - num_special)
     if num_cut:
         logger.warning(

@@ -179,6 +179,12 @@ class Index:
         self.ids = ids.tolist() if isinstance(ids, np.ndarray) else None if ids is None else list(ids)
         # The number of the document of each text.
         self.groups = np.arange(len(self.texts)) if groups is None else number_groups(groups)
+        num_without = 0 if groups is None else sum(value is None or value != value for value in to_lists(groups))
+        if num_without > 1:
+            logger.warning(
+                f"{num_without} of {len(found)} texts have no group, so they are one document, of which the best "
+                "passage is found: give each text without a document a group of its own."
+            )
         self._vectors = self._words = None
         if num_blank := sum(not is_filled(text) for text in self.texts):
             logger.warning(f"{num_blank} of {len(self.texts)} texts are blank and are left out.")
@@ -368,7 +374,8 @@ class Index:
             for row, values in zip(hits, score(queries, read), strict=True):
                 for hit, value in zip(row, values, strict=True):
                     hit["rerank"] = float(value)
-                row.sort(key=lambda hit: -hit["rerank"])
+                # What has no score comes last.
+                row.sort(key=lambda hit: (math.isnan(hit["rerank"]), -hit["rerank"]))
         return [row[:top_k] for row in hits]
 
     def _hit(self, score: np.float32, position: np.int64) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from transformers.utils import logging
 
 from hf_dse.common.loading import choose_device, import_extra, load_config, reading, source_of
 from hf_dse.common.provenance import fingerprint, weight_bytes
-from hf_dse.common.settings import DOCUMENT_PROMPTS, settings_of
+from hf_dse.common.settings import DOCUMENT_PROMPTS, has_source, settings_of, warn_of_mean
 from hf_dse.data.passages import split_text
 from hf_dse.data.tables import check_texts, is_filled
 from hf_dse.data.tokenization import TOKENS_PER_TEXT, add_mask, check_max_length, warn_of_texts
@@ -94,7 +94,7 @@ def to_sentence_transformer(
     if isinstance(model, str | PathLike):
         encoder = load_sentence_transformer(model, **loading)
     elif isinstance(model, PreTrainedModel) or hasattr(model, "get_base_model"):
-        encoder = _of_encoder(model, processing_class)
+        encoder = _of_encoder(model, processing_class, max_length)
     elif not hasattr(model, "encode_query") or model.transformers_model is None:
         raise TypeError(
             f"The model is a {type(model).__name__}, and has to be a `SentenceTransformer` with a transformer, a "
@@ -107,7 +107,9 @@ def to_sentence_transformer(
     return encoder
 
 
-def _of_encoder(model: Any, processing_class: PreTrainedTokenizerBase | None) -> "SentenceTransformer":
+def _of_encoder(
+    model: Any, processing_class: PreTrainedTokenizerBase | None, max_length: int | None
+) -> "SentenceTransformer":
     if processing_class is None:
         raise TypeError("A loaded `model` needs its tokenizer: pass `processing_class`.")
     (library,) = import_extra("st", "sentence_transformers")
@@ -118,6 +120,8 @@ def _of_encoder(model: Any, processing_class: PreTrainedTokenizerBase | None) ->
     settings, config = settings_of(model), model.config
     tokenizer = copy.deepcopy(processing_class)
     tokenizer.model_max_length = check_max_length(None, model, tokenizer) or tokenizer.model_max_length
+    if config.model_type != "dse" and has_source(model.base_model):
+        warn_of_mean(model.base_model.name_or_path, tokenizer, max_length)
     module = with_shared_weights(Encoder(model.base_model, tokenizer, **settings.lengths))
     prompts = {"query": "", "document": "", **settings.prompts}
     similarity = "dot" if getattr(config, "similarity", None) == "dot" else "cosine"

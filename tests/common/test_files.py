@@ -172,3 +172,13 @@ def test_bad_yaml_is_named(tmp_path, content, message):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=f"(?s)recipe.yaml is not valid YAML: .*{message}"):
         read_yaml(path)
+
+
+@pytest.mark.parametrize("number", ["010", "-07", "1:30"])
+def test_numbers_of_other_bases_are_refused(number, tmp_path):
+    """YAML 1.1 reads these as 8, -7 and 90."""
+    (tmp_path / "a.yaml").write_text(f"seed: {number}")
+    with pytest.raises(ValueError, match=f"{number} would be read in base 8 or 60: write a number without 0 before"):
+        read_yaml(tmp_path / "a.yaml")
+    (tmp_path / "a.yaml").write_text("seed: 10\nrate: 1.5\nzero: 0\nhex: 0x10")
+    assert read_yaml(tmp_path / "a.yaml") == {"seed": 10, "rate": 1.5, "zero": 0, "hex": 16}

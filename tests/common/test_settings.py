@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import AutoModel, AutoTokenizer, BertModel
 
-from hf_dse import DseModel, convert_encoder, export, make_pair_model, with_own_attention
+from hf_dse import DseModel, convert_encoder, export, make_pair_model, to_sentence_transformer, with_own_attention
 from hf_dse.common.loading import LENGTHS
 from hf_dse.common.settings import (
     SETTINGS,
@@ -201,3 +201,13 @@ def test_a_model_saved_over_another_pools_as_itself(make_model, bert_tokenizer, 
     ours = [model(**tokenizer(text, return_tensors="pt")).pooler_output[0].detach().numpy() for text in TEXTS]
     theirs = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5)
+
+
+def test_a_loaded_encoder_that_embeds_otherwise_than_its_checkpoint_is_said(make_source, warnings):
+    same, other = make_source(Pooling(16)), make_source(Pooling(16, pooling_mode="cls"), similarity_fn_name="dot")
+    change(other, LENGTHS, max_seq_length=4, do_lower_case=True)
+    for source in (same, other):
+        assert not warnings
+        to_sentence_transformer(AutoModel.from_pretrained(source), AutoTokenizer.from_pretrained(source))
+    found = "embeds with cls pooling, dot products, at most 4 tokens of a text, not 64, and a loaded encoder as"
+    assert found in warnings[0]

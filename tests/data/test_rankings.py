@@ -383,3 +383,17 @@ def test_ids_that_became_floats_are_refused(tmp_path):
 def test_bad_rows_are_named(rows, message):
     with pytest.raises(ValueError, match=message):
         read_rankings(rows)
+
+
+def test_judgements_of_beir_as_rows(tmp_path):
+    """Their column `score` has grades, not a teacher's scores."""
+    corpus = Dataset.from_dict({"doc_id": ["d1", "d2"], "text": ["a cat", "a dog"]})
+    rows = {"query-id": ["q1", "q1"], "query": ["cat"] * 2, "corpus-id": ["d1", "d2"], "score": [2, 0]}
+    rankings = read_rankings(Dataset.from_dict(rows), corpus)
+    assert rankings.queries["labels"][:] == [[2.0, 0.0]] and not rankings.has_scores
+
+
+def test_a_positive_beside_a_score_is_relevant():
+    rows = {"query": ["cat"], "positive": ["a cat"], "score": [3.5]}
+    rankings = read_rankings(Dataset.from_dict(rows))
+    assert rankings.queries["labels"][:] == [[1.0]] and rankings.queries["teacher_logits"][:] == [[3.5]]

@@ -261,3 +261,19 @@ def test_lists_that_csv_cannot_hold_are_named(tmp_path, cell):
         ValueError, match=r"a.csv, negatives, row 1: .* is a list that csv cannot hold: write jsonl or"
     ):
         open_table(tmp_path / "a.csv")
+
+
+def test_a_quotation_mark_swallows_no_rows(tmp_path):
+    """Also where it would stand in the header, as in queries of MS MARCO without one."""
+    (tmp_path / "queries.tsv").write_text('q1\t"why not\nq2\tplain\nq3\tthe end"\nq4\tdogs\n')
+    assert open_table(tmp_path / "queries.tsv") == {
+        "q1": ["q2", "q3", "q4"],
+        '"why not': ["plain", 'the end"', "dogs"],
+    }
+
+
+@pytest.mark.parametrize("rows", ['{"label": 1, "label": 5}', '[{"a": {"b": 1, "b": 2}}]'])
+def test_doubled_keys_are_refused(rows, tmp_path):
+    (tmp_path / "a.jsonl").write_text(rows)
+    with pytest.raises(ValueError, match="a.jsonl, line 1: not valid JSON: duplicate key '(label|b)'"):
+        open_table(tmp_path / "a.jsonl")

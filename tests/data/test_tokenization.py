@@ -15,6 +15,7 @@ from hf_dse.data.tokenization import (
     check_vocabulary,
     length_batches,
     max_tokens,
+    warn_of_texts,
 )
 
 
@@ -47,3 +48,9 @@ def test_limits(save_bert, bert_tokenizer, tmp_path):
     assert max_tokens(longer, bert_tokenizer) == 100
     with pytest.raises(ValueError, match=f"has {len(bert_tokenizer)} tokens, but RobertaModel has embeddings for 9"):
         check_vocabulary(roberta, bert_tokenizer)
+
+
+def test_words_that_are_too_long_for_the_vocabulary_are_said(bert_tokenizer, warnings):
+    """WordPiece makes one unknown token of more than 100 letters, also in ASCII, such as of DNA."""
+    warn_of_texts(bert_tokenizer, ["a cat", "GATTACA" * 20])
+    assert "1 of 2 texts are mostly unknown to the vocabulary" in warnings[-1]

@@ -4,6 +4,7 @@
 
 import copy
 import json
+import math
 import random
 import shutil
 import sqlite3
@@ -722,3 +723,25 @@ def test_several_threads_find_what_one_finds(save_bert, bert_tokenizer, tmp_path
     expected = [function(argument) for function, argument in calls]
     for value, right in zip(found, expected * 4, strict=True):
         np.testing.assert_allclose(value, right, rtol=0, atol=1e-5)
+
+
+def test_what_a_reranker_does_not_score_comes_last(encoder):
+    scores = [0.1, math.nan, 0.9, 0.5, math.nan]
+    hits = make_index(encoder).search(["cat"], 5, reranker=lambda queries, texts: [scores])[0]
+    assert [hit["rerank"] for hit in hits[:3]] == [0.9, 0.5, 0.1] and all(
+        math.isnan(hit["rerank"]) for hit in hits[3:]
+    )
+
+
+def test_texts_without_a_group_are_said(encoder, warnings):
+    make_index(encoder, groups=["a", None, None, "b", math.nan])
+    assert "3 of 5 texts have no group, so they are one document" in warnings[-1]
+
+
+def test_vectors_of_the_other_side_of_long_texts_are_not_kept(encoder, tmp_path):
+    model, texts = copy.deepcopy(encoder), ["cat " * 100 + "dog " * 100]
+    sides = []
+    for side in ("right", "left"):
+        model.tokenizer.truncation_side = side
+        sides.append(make_index(model, texts, cache_dir=tmp_path).vectors)
+    assert np.abs(sides[0] - sides[1]).max() > 1e-3
