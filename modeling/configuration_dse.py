@@ -150,8 +150,7 @@ class DseConfig(PreTrainedConfig):
             self.max_position_embeddings = encoder.max_position_embeddings
         # The Trainer compares them with those of the tokenizer.
         for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-            if (token_id := getattr(encoder, name, None)) is not None:
-                kwargs.setdefault(name, token_id)
+            kwargs.setdefault(name, getattr(encoder, name, None))
         super().__post_init__(**kwargs)
         # Every checkpoint carries its own code, so these are the names of the files beside it, for all classes.
         self.auto_map = {

@@ -40,7 +40,7 @@ def warn_of_texts(
     num_cut = num_unknown = 0
     for start in range(0, len(suspects), 1000):
         block = [prompt + text for text in suspects[start : start + 1000]]
-        for text, ids in zip(block, processing_class(block, verbose=False)["input_ids"], strict=True):
+        for ids in processing_class(block, verbose=False)["input_ids"]:
             num_cut += len(ids) > limit
             if unknown is not None:
                 num_unknown += 2 * ids.count(unknown) >= max(1, len(ids) - num_special)
