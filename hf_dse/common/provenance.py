@@ -68,6 +68,13 @@ def weight_bytes(tensor: torch.Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
+def acting_adapters(model: torch.nn.Module) -> list[tuple]:
+    """Which adapters of PEFT change what the layers of a model compute, and by how much."""
+    names = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")
+    layers = [(name, layer) for name, layer in model.named_modules() if hasattr(layer, "merged_adapters")]
+    return [(name, *(str(getattr(layer, key, None)) for key in names)) for name, layer in layers]
+
+
 def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBase) -> str:
     """Returns a SHA-256 of all that affects scores: weights, configuration, vocabulary and rules of the tokenizer."""
     digest = hashlib.sha256()
@@ -87,5 +94,5 @@ def fingerprint(model: PreTrainedModel, processing_class: PreTrainedTokenizerBas
         rules.pop(name, None)
     digest.update(json.dumps(rules, sort_keys=True).encode())
     sides = processing_class.padding_side, processing_class.truncation_side
-    digest.update(f"{type(processing_class).__name__} {sides}".encode())
+    digest.update(f"{type(processing_class).__name__} {sides} {acting_adapters(model)}".encode())
     return digest.hexdigest()

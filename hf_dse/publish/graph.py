@@ -67,6 +67,8 @@ def _export(model: DseModel | DseForSequenceClassification, tokenizer: PreTraine
     layers: Any = [module.linformer_layer for module in find_attentions(graph_model.encoder)]
     size = max(BLOCK_SIZE, *(max(layer.num_slots, layer.window) for layer in layers))
     length = min(2 * size + 1, graph_model.config.max_position_embeddings)
+    # A graph of exactly so many tokens as slots would be for this length.
+    length -= any(length == layer.num_slots for layer in layers)
     attention_mask = torch.ones(2, length, dtype=torch.long)
     attention_mask[1, 1:] = 0
     inputs: dict[str, Any] = {"input_ids": torch.zeros_like(attention_mask), "attention_mask": attention_mask}

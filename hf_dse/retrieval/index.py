@@ -26,6 +26,7 @@ from transformers.utils.logging import tqdm
 from hf_dse.common.cache import Cache, open_cache
 from hf_dse.common.files import LOCK_FILE, to_path, write_atomically
 from hf_dse.common.options import check_at_least
+from hf_dse.common.provenance import acting_adapters
 from hf_dse.data.passages import with_titles
 from hf_dse.data.rankings import Rankings, check_ids, to_lists
 from hf_dse.data.tables import check_rows, is_filled
@@ -627,9 +628,10 @@ def _wait_for(folder: Path) -> AbstractContextManager:
         return lock.acquire()
 
 
-def _versions(model: Any) -> list[int]:
-    """Numbers that change when weights do."""
-    return [weight._version for weight in model.parameters() if not weight.is_inference()]
+def _versions(model: Any) -> list:
+    """What changes when weights or adapters do."""
+    versions = [weight._version for weight in model.parameters() if not weight.is_inference()]
+    return [*versions, *acting_adapters(model)]
 
 
 def _check_size(name: str, values: Any, texts: Sequence[str]) -> None:

@@ -93,6 +93,16 @@ def test_graph_gives_the_embeddings_for_every_shape(make, bert_tokenizer, tmp_pa
                 np.testing.assert_allclose(tokens[real], outputs.last_hidden_state.numpy()[real], rtol=0, atol=1e-4)
 
 
+def test_a_model_with_a_slot_for_each_position_has_no_fixed_length(make, bert_tokenizer, tmp_path):
+    model = make(max_position_embeddings=32, linformer_length=32)
+    folder = export(model, tmp_path / "graph", bert_tokenizer, format="onnx")
+    with torch.inference_mode():
+        for num_tokens in (3, 31, 32):
+            batch = token_batch(2, num_tokens)
+            vectors, _ = run_onnx(folder, batch)
+            np.testing.assert_allclose(vectors, model(**batch).pooler_output, rtol=0, atol=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [{**CHUNKS, "attention_chunk_size": 512}, MODERNBERT, {"table": 16}])
 def test_bfloat16_rounds_no_length_and_no_position(make, bert_tokenizer, tmp_path, fields):

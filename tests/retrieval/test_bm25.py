@@ -111,6 +111,7 @@ def test_words_of_any_script_and_normal_form(text, words):
     [
         ("STRASSE", "Eine Straße"),
         ("ΟΔΟΣ", "μια οδός οδος"),
+        ("ΕΛΛΑΔΑ", "η Ελλάδα και ο ήλιος"),
         ("istanbul", "\u0130STANBUL"),
         ("get user by id", "def getUserById(key): ..."),
         ("1043", "the year 1,043"),

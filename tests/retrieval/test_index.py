@@ -11,6 +11,7 @@ import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -745,3 +746,18 @@ def test_vectors_of_the_other_side_of_long_texts_are_not_kept(encoder, tmp_path)
         model.tokenizer.truncation_side = side
         sides.append(make_index(model, texts, cache_dir=tmp_path).vectors)
     assert np.abs(sides[0] - sides[1]).max() > 1e-3
+
+
+def test_vectors_of_another_adapter_are_not_kept(encoder, tmp_path):
+    peft = pytest.importorskip("peft")
+    model, found = copy.deepcopy(encoder), []
+    for name in "AB":
+        options = {"target_modules": ["query", "value"], "lora_alpha": 64, "init_lora_weights": False}
+        model.transformers_model.add_adapter(peft.LoraConfig(r=4, **options), name)
+    for name in "AB":
+        model.transformers_model.set_adapter(name)
+        found.append(make_index(model, cache_dir=tmp_path).vectors)
+        np.testing.assert_array_equal(found[-1], make_index(model).vectors)
+    model.transformers_model.disable_adapters()
+    found.append(make_index(model, cache_dir=tmp_path).vectors)
+    assert all(np.abs(first - second).max() > 1e-3 for first, second in combinations(found, 2))

@@ -104,3 +104,10 @@ def test_what_is_refused():
     labels, scores = torch.tensor([1.0, torch.nan]), torch.tensor([[1.0], [torch.nan]])
     with pytest.raises(ValueError, match="neither a label nor finite teacher scores"):
         PairDistillationLoss(0.5)(torch.zeros(2, 1), labels, scores)
+
+
+@pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
+def test_labels_in_a_column_are_those_in_a_row(problem_type):
+    logits, labels, teacher = torch.randn(4, 1), torch.tensor([0.0, 1.0, 1.0, 0.0]), torch.randn(4, 1)
+    loss = PairDistillationLoss(0.5, problem_type)
+    assert torch.equal(loss(logits, labels[:, None], teacher), loss(logits, labels, teacher))
