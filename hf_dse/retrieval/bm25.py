@@ -64,8 +64,8 @@ class _Letters(dict[int, str | None]):
 
 
 # Letters and signs, and those that are seldom told apart from them: alef, yeh, heh and kaf of Arabic and Farsi, final
-# letters of Hebrew, the i of Turkish, the yo of Russian, vowels of Greek, whose capitals have no accents, apostrophes, and
-# separators of numbers.
+# letters of Hebrew, the i of Turkish, the yo of Russian, vowels of Greek, whose capitals have no accents, apostrophes,
+# and separators of numbers.
 SAME = {
     **{"\u0627": "\u0622\u0623\u0625\u0671", "\u064a": "\u0649\u06cc", "\u0647": "\u0629\u06c0\u06c1\u06d5"},
     **{"\u0643": "\u06a9", "\u05db": "\u05da", "\u05de": "\u05dd", "\u05e0": "\u05df", "\u05e4": "\u05e3"},
