@@ -145,7 +145,7 @@ def make_options() -> str:
         told = [f"`{name}`" for name in names if name in stages]
         places = sorted({", ".join(of_name) for of_name in stages.values() if len(of_name) < len(STAGES)})
         lines.append(f"- {', '.join(told)}{f' ({places[0]})' if places else ''}: {reason}.")
-    lines += ["", "## Of transformers", ""]
+    lines += ["", "## Left to transformers", ""]
     for reason, group in {**OWNED, **{reason: name for (_, name), reason in OWNED_BY_STAGE.items()}}.items():
         lines.append(f"- {', '.join(f'`{name}`' for name in group.split())}: {reason}")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hf_dse.common.settings import TextSettings
 
 
-# Those of `DseConfig`, whose module needs torch.
+# The choices of `DseConfig`, repeated because its module needs torch.
 LAYER_TYPES = (
     "linear_attention",
     "sliding_attention",

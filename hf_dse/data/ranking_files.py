@@ -210,7 +210,7 @@ def _read_queries(folder: Path) -> dict[str, str]:
     for path in files:
         columns = open_table(path)
         names = column_names(columns)
-        # Those of MS MARCO, ids and texts, have no header.
+        # The queries of MS MARCO, ids and texts, have no header.
         if path.suffix.lower() == ".tsv" and len(names) == 2 and names[0] not in (*QUERY_ID, *QUERY):
             columns = {key: [name, *columns[name]] for key, name in zip(("query_id", "query"), names, strict=True)}
         query_id, text = find_column(columns, path, QUERY_ID), find_column(columns, path, (*QUERY, "text"))

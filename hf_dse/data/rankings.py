@@ -116,8 +116,8 @@ class Rankings:
 
     def report(self) -> Report:
         """Returns what was read: numbers, grades, range of scores, copies and blank documents, and what is ranked."""
-        report = report_rankings(self.queries, self.corpus["text"][:], self.chunk_size)
-        return replace(report, relevant=self.relevant_labels)
+        texts = self.corpus["text"][:]
+        return report_rankings(self.queries, texts, self.chunk_size, self.grades(), self.relevant_labels)
 
     def grades(self) -> dict[float, int]:
         """How many candidates have each known label, the highest first."""

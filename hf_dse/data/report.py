@@ -282,16 +282,17 @@ def report_corpus(texts: Sequence[str], chunk_size: int | None) -> Report:
     return Report({"documents": len(texts)}, copies=len(texts) - len(set(texts)), blank=blank, unit=unit)
 
 
-def report_rankings(queries: Dataset, texts: Sequence[str], chunk_size: int | None) -> Report:
-    """What was read of queries with candidates."""
+def report_rankings(
+    queries: Dataset, texts: Sequence[str], chunk_size: int | None, grades: Mapping[float, int], relevant: str
+) -> Report:
+    """What was read of queries with candidates, of which `grades` counts those with a known label."""
     corpus = report_corpus(texts, chunk_size)
-    labels = [label for row in queries["labels"][:] for label in row]
-    counts = Counter("unknown" if math.isnan(label) else label for label in labels)
-    unknown = counts.pop("unknown", 0)
-    grades: dict[float, int] = dict(sorted(counts.items(), reverse=True)) | ({math.nan: unknown} if unknown else {})
+    num_candidates = sum(map(len, queries["documents"][:]))
+    unknown = num_candidates - sum(grades.values())
+    grades = {**grades, **({math.nan: unknown} if unknown else {})}
     scores = None
     if "teacher_logits" in queries.column_names:
         scores = span_of(np.array([score for row in queries["teacher_logits"][:] for score in row], dtype=float))
-    rows = {"queries": len(queries), "candidates": len(labels), **corpus.rows}
+    rows = {"queries": len(queries), "candidates": num_candidates, **corpus.rows}
     unit: dict[str, Any] = {"copies": corpus.copies, "blank": corpus.blank, "unit": corpus.unit}
-    return Report(rows, grades=grades or None, scores=scores, **unit)
+    return Report(rows, grades=grades or None, relevant=relevant, scores=scores, **unit)

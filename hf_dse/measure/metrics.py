@@ -169,7 +169,7 @@ def _copies(rankings: Rankings) -> dict[str, list[str]]:
     """The ids of the documents with the text of a candidate, by its id, where there are several."""
     texts: dict[str, str] = {}
     for name, text in zip(rankings.document_ids, rankings.corpus["text"][:], strict=True):
-        # Of all passages, in their order.
+        # A document is all its passages, in their order.
         texts[name] = f"{texts[name]}\n{text}" if name in texts else text
     names: dict[str, list[str]] = {}
     for name, text in texts.items():

@@ -44,7 +44,7 @@ REFUSED |= {
         ("batch_eval_metrics", "eval_do_concat_batches"), "the metrics are those of all rows of an evaluation together"
     ),
 }
-# Those of an evaluation that is a search, or a loss alone.
+# Options without effect where an evaluation is a search, or a loss alone.
 NO_PREDICTIONS = dict.fromkeys(
     ("include_for_metrics", "eval_use_gather_object", "eval_accumulation_steps"),
     "an evaluation of this stage gathers no predictions",
