@@ -40,8 +40,11 @@ FOLDER, CHECKSUMS = "words-", "checksums.json"
 # Runs of these scripts; C#, C++ and their kin; words as Unicode defines them (https://unicode.org/reports/tr29), by
 # `\b` with the flag w, which keep the separators of numbers; and symbols, such as emoji.
 WORDS = rf"(?wV1){UNSPACED}|(?<!\w)\p{{L}}(?:#|\+\+)(?!\w)|\w.*?\b|\p{{So}}"
-# Between the parts of a name: separators, and changes of case as in `getUserById` and `HTMLParser`, but not in mRNA.
-BETWEEN_PARTS = r"(?V1)[^\p{L}\p{M}\p{N}]+|(?<=\p{Ll})(?=\p{Lu}\p{Ll})|(?<=\p{Lu}{2})(?=\p{Lu}\p{Ll}{2})"
+# Between the parts of a name: separators, and changes of case as in `getUserById` and `HTMLParser`, but not in mRNA or
+# behind two letters at the beginning, as in `toString`.
+BETWEEN_PARTS = (
+    r"(?V1)[^\p{L}\p{M}\p{N}]+|(?<!^\p{Ll}{2})(?<=\p{Ll})(?=\p{Lu}\p{Ll})|(?<=\p{Lu}{2})(?=\p{Lu}\p{Ll}{2})"
+)
 # Abbreviations that are one word by Unicode's rules.
 STOP_WORDS = ("e.g", "i.e")
 
@@ -84,8 +87,9 @@ def split_words(text: str) -> list[str]:
     and single letters for scripts without spaces. A word of one character counts once, however often a formula has it.
     """
     if not text.isascii():
-        # NFKC makes the narrow space in a number an ordinary one.
-        text = regex.sub(r"(?<=\d)\u202f(?=\d)", "'", text)
+        # NFKC makes the spaces in a number ordinary ones, and a fraction or a small number a part of the word before.
+        text = regex.sub(r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3})", "'", text)
+        text = regex.sub(r"(?<=\d|\p{L}{3})(?=\p{No})", " ", text)
         text = unicodedata.normalize("NFKC", text).translate(_LETTERS)
         # Unicode joins Korean to the letters beside.
         text = regex.sub(UNSPACED, r" \g<0> ", text)
@@ -220,7 +224,8 @@ class Words:
         num_without = words[0].count([])
         if num_without > len(words[0]) / 2:
             logger.warning(
-                f"{num_without} of {len(words[0])} queries share no word with the texts: BM25 finds nothing for them."
+                f"{num_without} of {len(words[0])} queries share no word with the texts but such as `the` and `is`, "
+                "which do not count: BM25 finds nothing for them."
             )
 
         def added(rows: slice) -> np.ndarray:

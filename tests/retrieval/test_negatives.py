@@ -172,7 +172,7 @@ def test_queries_in_another_language_are_announced(warnings):
     columns = {"query": ["Wie fliegen Flugzeuge?", "Самолёты", "planes"], "documents": [[0]] * 3, "labels": [[1]] * 3}
     queries = mine_planes(columns)
     assert queries["documents"][:2] == [[0], [0]] and len(queries["documents"][2]) > 1
-    assert "2 of 3 queries share no word with the texts: BM25 finds nothing for them." in warnings
+    assert any("2 of 3 queries share no word with the texts but such as `the`" in text for text in warnings)
 
 
 def test_random_samples_depend_on_the_seed_alone():
