@@ -75,6 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(command, rest, is_quiet="--quiet" in argv, is_verbose="--verbose" in argv)
         return 0
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has enough. Python would complain when it closes the output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         advice = GO_ON.get(command, "give the same command to start again")
         print(f"\nhf-dse {command}: interrupted; {advice}", file=sys.stderr)

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
+import yaml
 from transformers import HfArgumentParser
 
 from hf_dse.common.files import read_yaml
@@ -114,7 +115,7 @@ def read_config(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     known, rest = parser.parse_known_args(argv)
-    values = {} if known.config is None else read_yaml(known.config)
+    values = {} if known.config is None else read_yaml(known.config, as_words=True)
     if not isinstance(values, dict):
         raise ValueError(f"--config: {known.config} must hold `name: value` lines, not a {type(values).__name__}")
     return values, rest
@@ -160,5 +161,12 @@ def _config_words(parser: argparse.ArgumentParser, config: Mapping[str, Any]) ->
         if isinstance(value, list):
             words += [f"--{name}", *map(str, value)]
         elif value is not None:
-            words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+            words.append(f"--{name}={json.dumps(_typed(value)) if isinstance(value, dict) else value}")
     return words
+
+
+def _typed(value: Any) -> Any:
+    """The values of a mapping in a config, whose numbers are still words."""
+    if isinstance(value, dict):
+        return {key: _typed(part) for key, part in value.items()}
+    return [_typed(part) for part in value] if isinstance(value, list) else yaml.safe_load(str(value))

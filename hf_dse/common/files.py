@@ -126,8 +126,11 @@ def output_path(name: str, endings: tuple[str, ...]) -> Path:
     return path
 
 
-def read_yaml(path: Path) -> Any:
-    """Reads a YAML file as `yaml.safe_load` does, which would silently keep the last of two values with one name."""
+def read_yaml(path: Path, *, as_words: bool = False) -> Any:
+    """
+    Reads a YAML file as `yaml.safe_load` does, which would silently keep the last of two values with one name. As
+    words numbers and `true` or `no` stay as they are written, for options of text.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -144,6 +147,8 @@ def read_yaml(path: Path) -> Any:
             return self.construct_yaml_int(node)
 
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_number)
+    for kind in ("bool", "int", "float", "timestamp") if as_words else ():
+        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", Loader.construct_scalar)
     try:
         return Loader(path.read_text(encoding="utf-8")).get_single_data()
     except (yaml.YAMLError, ValueError) as error:

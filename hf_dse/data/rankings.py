@@ -300,8 +300,17 @@ def fold(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """Returns a text in lower case without white space and punctuation, unless it has nothing else."""
-    return "".join(text.lower().translate(_punctuation()).split()) or fold(text)
+    """
+    Returns a text in lower case without white space and punctuation, unless it has nothing else. Signs that make
+    another number or name stay: those of `2.5`, `-5`, `5 %` and `C#`.
+    """
+    kept = SIGNS.sub(lambda found: chr(PRIVATE + ord(found[0])), text.lower())
+    return "".join(kept.translate(_punctuation()).split()) or fold(text)
+
+
+# Of numbers and names, and characters of no category that stand for them.
+SIGNS = re.compile(r"(?<=\d)[.,/:-](?=\d)|(?<![\w)])-(?=\d)|(?<=\w)#|%")
+PRIVATE = 0xE000
 
 
 @cache

@@ -118,8 +118,8 @@ def class_names(dataset: Any, default: Sequence[str] = ()) -> list[str] | None:
 
 
 def are_numbers(names: Sequence[str]) -> bool:
-    """Whether the names of classes are only numbers, as `LABEL_0`."""
-    return all(fold_name(name).removeprefix("label").isdigit() for name in names)
+    """Whether the names of classes are only their numbers, as `LABEL_0`."""
+    return [fold_name(name).removeprefix("label") for name in names] == list(map(str, range(len(names))))
 
 
 def fold_name(name: Any) -> str:

@@ -22,12 +22,18 @@ def read_texts(path: str | Path, text_column: str = "text") -> Columns:
     and .md files of a folder, with the column `file`. Texts are in `text_column`; in `text`, after their `title`.
     """
     columns = read_columns(path, text_column)
-    if text_column != "text" or "title" not in column_names(columns):
-        return columns
-    texts = join_titles(columns["text"][:], columns["title"][:], path)[0]
+    texts = texts_of(columns, text_column, path)
     if isinstance(columns, Dataset):
-        return columns.remove_columns("text").add_column("text", texts)
-    return {**columns, "text": texts}
+        return columns.remove_columns(text_column).add_column(text_column, texts)
+    return {**columns, text_column: texts}
+
+
+def texts_of(columns: Columns, text_column: str, where: str | Path) -> list[str]:
+    """The texts of a table, in `text` after their `title` if there is one."""
+    texts = columns[text_column][:]
+    if text_column != "text" or "title" not in column_names(columns):
+        return texts
+    return join_titles(texts, columns["title"][:], where)[0]
 
 
 def read_columns(path: str | Path, text_column: str = "text") -> Columns:

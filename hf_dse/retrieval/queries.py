@@ -31,7 +31,9 @@ ADDRESS = re.compile(r"https?://\S+")
 LONGEST = 12
 # No sentence ends at the point of these, nor of a single letter.
 ABBREVIATIONS = re.compile(
-    r"\b(?:[^\W\d_]|al|approx|cf|dr|e\.g|eq|etc|fig|i\.e|mr|mrs|ms|no|prof|st|vs)\.\s+$", re.IGNORECASE
+    r"\b(?:[^\W\d_]|al|approx|art|ca|capt|cf|co|col|corp|dr|e\.g|eq|etc|fig|ft|gen|gov|i\.e|inc|jr|lit|lt|ltd|mr|mrs|ms|mt"
+    r"|no|pp|prof|rep|rev|sec|sen|sr|st|vol|vs|jan|feb|mar|apr|aug|sept?|oct|nov|dec)\.\s+$",
+    re.IGNORECASE,
 )
 
 

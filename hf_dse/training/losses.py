@@ -6,10 +6,6 @@ ranking teacher (MarginMSE) taught no more than its distribution on SciFact (stu
 less on SQuAD (docs/comparison.md), so there is no loss for them.
 """
 
-import math
-from collections.abc import Iterable, Sequence
-
-import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint as recompute
@@ -117,7 +113,9 @@ class PairDistillationLoss(nn.Module):
         if labels is None:
             labels = torch.full((len(logits),), torch.nan)
         labels = labels.to(logits.device)
-        is_labelled = labels.isfinite() if labels.is_floating_point() else labels >= 0
+        # Classes alone have -1 for an unknown one.
+        is_class = self.problem_type != "regression" and not labels.is_floating_point()
+        is_labelled = labels >= 0 if is_class else labels.isfinite()
         # At alpha 0 or 1 one of the two is only a fallback. Where it is not needed, it is not looked at.
         if teacher_logits is None or (self.alpha == 0.0 and is_labelled.all()):
             teacher_logits = torch.full_like(logits, torch.nan)
@@ -139,12 +137,6 @@ class PairDistillationLoss(nn.Module):
         alphas = torch.where(is_labelled & is_scored, self.alpha, is_scored.to(logits.dtype))
         # 0 * NaN would still be NaN.
         return labels.masked_fill(~is_labelled, 0), teacher_logits.masked_fill(~is_scored[:, None], 0.0), alphas
-
-
-def mean_spread(lists: Iterable[Sequence[float] | np.ndarray]) -> float:
-    """The mean standard deviation within lists of scores, in which NaN is unknown; NaN without a list of two."""
-    known = (np.asarray(values)[np.isfinite(values)] for values in lists)
-    return float(np.mean([values.std() for values in known if len(values) > 1] or [math.nan]))
 
 
 def find_negatives(

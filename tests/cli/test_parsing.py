@@ -102,6 +102,17 @@ def test_bad_options(argv, message):
         parse(*argv)
 
 
+def test_text_of_a_config_stays_as_it_is_written(config_file, capsys):
+    """YAML would make False of NO, and 1.1 of 1.10."""
+    from hf_dse.cli.search import SearchArguments
+
+    text = "model: it\ncorpus: docs\nquery: [NO, 1.10, on, 1_000]\ntext_column: on\ntop_k: 1_0\nrerank: null\n"
+    values, argv = read_config([config_file(text)])
+    (args,) = parse_options(argv, SearchArguments, prog="it", config=values)
+    assert (args.query, args.text_column, args.top_k) == (["NO", "1.10", "on", "1_000"], "on", 10)
+    assert args.rerank is None
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

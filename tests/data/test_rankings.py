@@ -17,6 +17,7 @@ from hf_dse.data.options import DataArguments
 from hf_dse.data.ranking_files import is_ranking_data, load_corpus, load_rankings
 from hf_dse.data.rankings import (
     Rankings,
+    bare,
     is_ranking,
     make_corpus,
     make_rankings,
@@ -141,6 +142,17 @@ def test_rows_that_contradict_each_other(warnings):
     rankings = read_rankings({"id": [5, 6], "query": ["A?", "A?"], "document": ["a", "b"], "label": [1, 1]})
     assert rankings.queries["query_id"][:] == ["5", "6"]
     assert len(warnings) == 1 and "1 queries have the text of another query and an id of their own" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("2.5 mg", "25 mg"), ("C# is", "C is"), ("at -5 degrees", "at 5 degrees"), ("5 %", "5")]
+)
+def test_signs_that_make_another_number_are_no_punctuation(first, second):
+    assert (
+        bare(first) != bare(second)
+        and bare(first) == bare(f" {first.upper()}!")
+        and bare("A well-known one.") == bare("a wellknown one")
+    )
 
 
 def test_arrays_are_lists():

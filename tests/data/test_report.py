@@ -112,6 +112,11 @@ def test_classes_in_another_order(number):
         check_order(labels, wrong)
 
 
+def test_numbers_that_are_not_those_of_their_classes_are_names():
+    assert are_numbers(["LABEL_0", "LABEL_1"]) and are_numbers(["0", "1", "2"]) and not are_numbers(["3", "2", "1"])
+    assert class_order(["3", "2", "1"], ["1", "2", "3"]) == [2, 1, 0]
+
+
 def test_names_of_classes(warnings):
     assert class_order(["Contradiction", "entailment", "neutral"], NAMES) == [1, 2, 0]
     assert class_order(["not-equivalent", "equivalent"], ["equivalent", "not_equivalent"]) == [1, 0]

@@ -23,6 +23,7 @@ def split_sentences(text):
         ("Planes fly. Cats purr! Why? Yes", ["Planes fly.", "Cats purr!", "Why?", "Yes"]),
         ('(Nobody knows.) "Oh." Well', ["(Nobody knows.)", '"Oh."', "Well"]),
         ("Dr. Wu et al. found 3.5 mg, i.e. Less. It did.", ["Dr. Wu et al. found 3.5 mg, i.e. Less.", "It did."]),
+        ("Gen. Lee of Apple Inc. Came on Jan. 24.", ["Gen. Lee of Apple Inc. Came on Jan. 24."]),
         ("See Fig. 2. J. S. Bach did.", ["See Fig. 2.", "J. S. Bach did."]),
         ("A heading\n\nand a text.\nNext line.", ["A heading", "and a text.", "Next line."]),
         ("天气很好。我们走吧！", ["天气很好。", "我们走吧！"]),

@@ -94,6 +94,13 @@ def test_targets_mix_labels_and_scores():
     assert classes.targets(3, torch.tensor([2])).tolist() == [[-2.0, -2.0, 2.0]]
 
 
+def test_a_label_below_0_is_one_of_a_regression():
+    """Also as a whole number; classes alone have -1 for an unknown one."""
+    logits, teacher = torch.tensor([[0.3], [0.3]]), torch.zeros(2, 1)
+    loss = PairDistillationLoss(0.5, "regression")
+    assert loss(logits, torch.tensor([-1, 1]), teacher) == loss(logits, torch.tensor([-1.0, 1.0]), teacher)
+
+
 def test_what_is_refused():
     # Two logits of a regression are not those of two classes.
     for size in (2, 3):
